@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# The shared library: hidden symbols, versioned names, SONAME.
+file(WRITE ${PROJECT_BINARY_DIR}/empty.cpp "")
+add_library(thalweg SHARED ${PROJECT_BINARY_DIR}/empty.cpp)
+add_library(thalweg::thalweg ALIAS thalweg)
+set_target_properties(thalweg PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+target_include_directories(thalweg PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_link_libraries(thalweg PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,thalweg_core>" thalweg_plans)
+target_link_options(thalweg PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/thalweg.map -Wl,--no-undefined)
+set_target_properties(thalweg PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/thalweg.map)
+if(THALWEG_LTO)
+  set_target_properties(thalweg PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
+endif()

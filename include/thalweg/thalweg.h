@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * thalweg.h: the C interface of Thalweg. It is the stable ABI; thalweg.hpp and the Python package are views of it.
+ *
+ * Conventions that hold for every function unless its comment says otherwise
+ *  - Lengths, offsets and strides are bytes. Times are nanoseconds; TW_FOREVER never expires.
+ *  - A function returns a tw_status: 0 is success, positive values are not errors (TW_IN_PROGRESS, TW_AGAIN), negative
+ *    values are errors in classes of one hundred. tw_last_error() gives the calling thread's last error text with remedy.
+ *  - Bad input is refused before anything moves.
+ *  - Option structs start with their size: initialise them with their TW_..._INIT macro. NULL means all defaults.
+ *  - Handles are opaque. The creator owns a handle and ends it with the function named in its comment.
+ *  - Threads: a context, its memory and its layouts may be used from any thread. A worker made with TW_THREADS_SINGLE is
+ *    used by one thread at a time (checked in debug builds); with TW_THREADS_MULTI any thread may post and test.
+ *  - Buffers of an operation belong to the library from the call until its completion.
+ *  - After fork() the child gets TW_ERR_FORKED from every object of its parent.
+ *
+ * Completion: an operation returns TW_OK when it is complete already (then *request is TW_REQUEST_NONE), TW_IN_PROGRESS
+ * when *request will complete later, TW_AGAIN when TW_OP_NO_WAIT was given and nothing could be queued, or an error.
+ * Passing request == NULL says that completion is not wanted one by one (flush or a signal tells).
+ */
+#ifndef THALWEG_H
+#define THALWEG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TW_API __attribute__((visibility("default")))
+#else
+#define TW_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_VERSION_MAJOR 0
+#define TW_VERSION_MINOR 1
+#define TW_VERSION_PATCH 0
+/** major * 10000 + minor * 100 + patch of the library at run time. */
+TW_API int tw_version(void);
+TW_API const char *tw_version_string(void);
+
+/* ------------------------------------------------------------------------------------------------ status */
+
+typedef int32_t tw_status;
+enum {
+  TW_OK = 0,
+  TW_IN_PROGRESS = 1, /* will complete later */
+  TW_AGAIN = 2,       /* nothing was queued: try again after progress */
+  /* the caller's mistake */
+  TW_ERR_INVALID = -101,       /* an argument makes no sense */
+  TW_ERR_HANDLE = -102,        /* a handle or request that is not alive (any more) */
+  TW_ERR_UNSUPPORTED = -103,   /* this cell of the support table is empty */
+  TW_ERR_OUT_OF_BOUNDS = -104, /* outside the registered region */
+  TW_ERR_MISALIGNED = -105,    /* atomics and signals need natural alignment */
+  TW_ERR_THREAD = -106,        /* a single-thread worker used by two threads */
+  TW_ERR_FORKED = -107,        /* an object of the parent process used after fork() */
+  TW_ERR_BUSY = -108,          /* in use, or events pending (tw_worker_arm) */
+  TW_ERR_PERMISSION = -109,    /* the key does not allow this access */
+  /* the machine's limits */
+  TW_ERR_NO_MEMORY = -201,
+  TW_ERR_NO_DESCRIPTORS = -202,   /* RLIMIT_NOFILE reached */
+  TW_ERR_NO_SHARED_MEMORY = -203, /* /dev/shm or the memory cgroup is full */
+  TW_ERR_LIMIT = -204,            /* a documented limit of this library */
+  TW_ERR_IO = -205,               /* a system call failed; the text says which */
+  /* the connection */
+  TW_ERR_PEER_LOST = -301,
+  TW_ERR_UNREACHABLE = -302,
+  TW_ERR_REJECTED = -303, /* the listener's user said no; private data tells why */
+  TW_ERR_TIMED_OUT = -304,
+  TW_ERR_CLOSED = -305, /* this side closed it */
+  TW_ERR_STALE = -306,  /* key or address of an earlier incarnation, or revoked */
+  TW_ERR_ADDRESS_IN_USE = -307,
+  /* security */
+  TW_ERR_AUTHENTICATION = -401,
+  TW_ERR_VERSION = -402,
+  TW_ERR_PROTOCOL = -403, /* the peer sent what no peer may send */
+  TW_ERR_KEY_FILE = -404,
+  /* messages */
+  TW_ERR_TRUNCATED = -501, /* receive buffer too short; the true length is in tw_recv_info */
+  TW_ERR_CANCELED = -502,
+  TW_ERR_NO_MATCH = -503, /* probe found nothing */
+  /* devices and queues */
+  TW_ERR_DEVICE = -601
+};
+/** The name of a status, such as "peer_lost". Never NULL. */
+TW_API const char *tw_status_name(tw_status status);
+/** Text and remedy of the calling thread's last error; "" when there was none. Valid until its next failing call. */
+TW_API const char *tw_last_error(void);
+
+#define TW_FOREVER UINT64_MAX
+
+typedef struct tw_context tw_context;
+typedef struct tw_worker tw_worker;
+typedef struct tw_listener tw_listener;
+typedef struct tw_connection_request tw_connection_request;
+typedef struct tw_endpoint tw_endpoint;
+typedef struct tw_memory tw_memory;
+typedef struct tw_remote_memory tw_remote_memory;
+typedef struct tw_signal tw_signal;
+typedef struct tw_remote_signal tw_remote_signal;
+typedef struct tw_layout tw_layout;
+typedef struct tw_message tw_message;
+typedef struct tw_am_data tw_am_data;
+typedef struct tw_store tw_store;
+
+/** A request: worker, slot and generation in 64 bits. Using one that was released is TW_ERR_HANDLE, never a crash. */
+typedef uint64_t tw_request;
+#define TW_REQUEST_NONE ((tw_request)0)
+
+/* ------------------------------------------------------------------------------------------------ context */
+
+typedef struct tw_context_options {
+  size_t size;
+  const void *job_key;    /* at least 16 bytes of secret; NULL: THALWEG_JOB_KEY (hex), then the user's key file */
+  size_t job_key_length;
+  const char *key_file;   /* NULL: $XDG_CONFIG_HOME/thalweg/job.key or ~/.config/thalweg/job.key (made with mode 0600) */
+  const char *transports; /* comma list of self,shm,tcp; NULL: THALWEG_TRANSPORTS, then all */
+  const char *interfaces; /* comma list of network interfaces or addresses tcp may use; NULL: THALWEG_INTERFACES, then all */
+  const char *socket_dir; /* where unix sockets of this user live; NULL: THALWEG_SOCKET_DIR, XDG_RUNTIME_DIR, /tmp */
+  uint64_t silent_timeout_ns;   /* when a silent network makes a peer lost; 0: 5 s */
+  uint64_t handshake_timeout_ns; /* how long a stranger may take to authenticate; 0: 5 s */
+  uint32_t tls;           /* 1: every TCP connection of this context uses TLS 1.3 with the job key */
+} tw_context_options;
+#define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0}
+
+/** Makes a context: transports, job key, service thread. End with tw_context_destroy after its workers. */
+TW_API tw_status tw_context_create(const tw_context_options *options, tw_context **context);
+TW_API void tw_context_destroy(tw_context *context);
+/** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
+ *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
+TW_API tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
+/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload), as JSON. */
+TW_API tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
+
+/* ------------------------------------------------------------------------------------------------ worker */
+
+enum { TW_THREADS_SINGLE = 0, TW_THREADS_MULTI = 1 };
+enum { TW_PROGRESS_CALLER = 0, TW_PROGRESS_THREAD = 1 };
+typedef struct tw_worker_options {
+  size_t size;
+  uint32_t threads;              /* TW_THREADS_* */
+  uint32_t progress;             /* TW_PROGRESS_*; THREAD implies TW_THREADS_MULTI */
+  uint64_t unexpected_budget;    /* bytes of unmatched messages kept for all endpoints; 0: 64 MiB */
+} tw_worker_options;
+#define TW_WORKER_OPTIONS_INIT {sizeof(tw_worker_options), 0, 0, 0}
+
+TW_API tw_status tw_worker_create(tw_context *context, const tw_worker_options *options, tw_worker **worker);
+/** Ends every endpoint without waiting, fails what is pending with TW_ERR_CLOSED, frees the worker. */
+TW_API void tw_worker_destroy(tw_worker *worker);
+/** Moves the worker's work forward; never blocks. Returns the number of events handled (0: idle). */
+TW_API unsigned tw_progress(tw_worker *worker);
+/** Sleeps until there may be something to progress, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT when nothing came. */
+TW_API tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
+/** Makes a sleeping tw_worker_wait return. Any thread, any signal handler. */
+TW_API tw_status tw_worker_wake(tw_worker *worker);
+/** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
+TW_API tw_status tw_worker_fd(tw_worker *worker, int *fd);
+/** Arms the descriptor. TW_ERR_BUSY: something came in meanwhile, progress first. Race-free. */
+TW_API tw_status tw_worker_arm(tw_worker *worker);
+/** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
+TW_API tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
+#define TW_ADDRESS_MAX 128
+/** Completes when all earlier one-sided operations of all endpoints of the worker are visible at their targets. */
+TW_API tw_status tw_worker_flush(tw_worker *worker, tw_request *request);
+
+/* ------------------------------------------------------------------------------------------------ connections */
+
+/** Private data of connect, accept and reject: at most this many bytes. */
+#define TW_PRIVATE_MAX 1024
+
+typedef struct tw_listener_options {
+  size_t size;
+  uint32_t backlog; /* connection requests not answered yet; 0: 128 */
+  /* called from the worker's progress for every request; NULL: fetch them with tw_listener_next */
+  void (*on_request)(void *arg, tw_connection_request *request);
+  void *arg;
+} tw_listener_options;
+#define TW_LISTENER_OPTIONS_INIT {sizeof(tw_listener_options), 0, NULL, NULL}
+
+/** Listens at "host:port", "[v6]:port", ":port" (all interfaces), port 0 picks one; or "unix:/path".
+ *  End with tw_listener_destroy. */
+TW_API tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options, tw_listener **listener);
+TW_API void tw_listener_destroy(tw_listener *listener);
+/** The port listened on (0 for unix). */
+TW_API uint16_t tw_listener_port(const tw_listener *listener);
+/** The next waiting request, or TW_AGAIN. Each request must be answered by tw_accept or tw_reject. */
+TW_API tw_status tw_listener_next(tw_listener *listener, tw_connection_request **request);
+/** Private data the client sent, and the client's address as text; both valid until the request is answered. */
+TW_API const void *tw_connection_request_data(const tw_connection_request *request, size_t *length);
+TW_API const char *tw_connection_request_peer(const tw_connection_request *request);
+
+typedef struct tw_endpoint_options {
+  size_t size;
+  const void *private_data; /* sent along: to the listener's user (connect) or to the client (accept) */
+  size_t private_length;
+  uint64_t timeout_ns;      /* until connected; 0: 10 s */
+  void (*on_lost)(void *arg, tw_endpoint *endpoint, tw_status why); /* from progress, once */
+  void *arg;
+  const char *transport;    /* only this transport ("shm", "tcp"); NULL: the cheapest reachable */
+  uint32_t tls;             /* 1: TLS 1.3 with the job key (TCP) */
+} tw_endpoint_options;
+#define TW_ENDPOINT_OPTIONS_INIT {sizeof(tw_endpoint_options), NULL, 0, 0, NULL, NULL, NULL, 0}
+
+/** Answers a connection request; consumes it. The endpoint may be used at once. */
+TW_API tw_status tw_accept(tw_connection_request *request, const tw_endpoint_options *options, tw_endpoint **endpoint);
+TW_API tw_status tw_reject(tw_connection_request *request, const void *data, size_t length);
+/** Connects to a worker address. Never blocks: operations may be posted at once, they start when connected. Connecting
+ *  twice to one worker, or from both sides at once, gives the same single connection. Connecting to oneself is allowed. */
+TW_API tw_status tw_connect(tw_worker *worker, const void *address, size_t length, const tw_endpoint_options *options,
+                            tw_endpoint **endpoint);
+/** Connects to a listener at "host:port", "[v6]:port" or "unix:/path". Never blocks. */
+TW_API tw_status tw_connect_to(tw_worker *worker, const char *address, const tw_endpoint_options *options, tw_endpoint **endpoint);
+/** TW_IN_PROGRESS while connecting, TW_OK, or why it ended. */
+TW_API tw_status tw_endpoint_state(tw_endpoint *endpoint);
+/** Progresses until the endpoint is connected or failed. */
+TW_API tw_status tw_endpoint_wait(tw_endpoint *endpoint, uint64_t timeout_ns);
+/** Private data that came with accept or reject. */
+TW_API const void *tw_endpoint_data(tw_endpoint *endpoint, size_t *length);
+TW_API tw_worker *tw_endpoint_worker(tw_endpoint *endpoint);
+/** The transport in use ("shm", "tcp", "self"), "" while connecting. */
+TW_API const char *tw_endpoint_transport(tw_endpoint *endpoint);
+/** Any value of the caller's, kept with the endpoint. */
+TW_API void tw_endpoint_set_user(tw_endpoint *endpoint, void *user);
+TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
+
+enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
+/** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
+ *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. */
+TW_API tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
+/** The table of protocols for an operation: candidates, predicted cost, why the loser lost. verb: "send", "put", "get",
+ *  "am", "bytes", "atomic"; length bytes from local to remote (NULL: plain memory). Text; *size as in tw_context_info. */
+TW_API tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+enum { TW_MEMORY_READ = 1, TW_MEMORY_WRITE = 2, TW_MEMORY_ATOMIC = 4, TW_MEMORY_ALL = 7 };
+typedef struct tw_memory_options {
+  size_t size;
+  uint32_t access;     /* what peers may do: TW_MEMORY_*; 0: all */
+  uint32_t huge_pages; /* tw_memory_allocate: 1 asks for huge pages (reported by tw_context_info when not granted) */
+} tw_memory_options;
+#define TW_MEMORY_OPTIONS_INIT {sizeof(tw_memory_options), 0, 0}
+
+/** Registers a region of any kind so that peers may be given access. Costs no pinning. End with tw_memory_release. */
+TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
+                                    tw_memory **memory);
+/** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
+ *  The memory is shared: a forked child sees the parent's stores. End with tw_memory_release. */
+TW_API tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options, tw_memory **memory);
+TW_API void *tw_memory_address(const tw_memory *memory);
+TW_API size_t tw_memory_length(const tw_memory *memory);
+/** Revokes every exported key, then ends the registration (and frees what tw_memory_allocate gave). */
+TW_API tw_status tw_memory_release(tw_memory *memory);
+/** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
+TW_API void *tw_alloc(tw_context *context, size_t length);
+TW_API tw_status tw_free(tw_context *context, void *address);
+
+/** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
+ *  revoked by tw_memory_release. At most TW_KEY_MAX bytes. *key_length: capacity in, length out. */
+TW_API tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
+                                        size_t *key_length);
+TW_API tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
+#define TW_KEY_MAX 96
+/** Makes a peer's memory addressable through an endpoint to it. End with tw_remote_memory_release. */
+TW_API tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
+TW_API void tw_remote_memory_release(tw_remote_memory *remote);
+TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
+/** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or
+ *  TW_ERR_UNSUPPORTED. May wait for the mapping to be made. Valid until tw_remote_memory_release or the peer's loss. */
+TW_API tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);
+
+/* ------------------------------------------------------------------------------------------------ layouts */
+
+/** count blocks of block bytes, stride apart, in up to three dimensions: dimension 0 varies fastest.
+ *  Strides are bytes and may be negative. Blocks must not overlap when received into. End with tw_layout_destroy. */
+TW_API tw_status tw_layout_strided(unsigned dimensions, size_t block, const uint64_t *count, const int64_t *stride,
+                                   tw_layout **layout);
+enum { TW_ORDER_C = 0, TW_ORDER_FORTRAN = 1 };
+/** The part of an N-dimensional array (N <= 8) that starts at start[] and has extent[] elements; shape[] is the whole.
+ *  Offsets are from the array's first element. */
+TW_API tw_status tw_layout_subarray(unsigned dimensions, const uint64_t *shape, const uint64_t *extent, const uint64_t *start,
+                                    size_t element, int order, tw_layout **layout);
+typedef struct tw_piece { uint64_t offset, length; } tw_piece;
+/** Pieces in the order given, each relative to the buffer's address. */
+TW_API tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
+TW_API void tw_layout_destroy(tw_layout *layout);
+/** Bytes moved, and the span [first, last) touched relative to the buffer's address. */
+TW_API size_t tw_layout_bytes(const tw_layout *layout);
+TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *last);
+
+/* ------------------------------------------------------------------------------------------------ operations */
+
+enum {
+  TW_OP_SYNC = 1u,       /* send: complete when matched */
+  TW_OP_NO_WAIT = 2u,    /* TW_AGAIN instead of queueing past the flow-control budget */
+  TW_OP_REMOTE = 4u,     /* put, atomic: complete when visible at the target */
+  TW_OP_AFTER_ALL = 8u,  /* put with signal: the signal covers all earlier puts of the endpoint */
+  TW_OP_WAIT_ALL = 16u,  /* byte stream receive: complete only when the buffer is full */
+  TW_OP_EAGER = 32u,     /* active message: never rendezvous */
+  TW_OP_RENDEZVOUS = 64u /* active message: always rendezvous */
+};
+enum { TW_SIGNAL_SET = 0, TW_SIGNAL_ADD = 1 };
+
+typedef struct tw_recv_info {
+  tw_endpoint *endpoint; /* the sender's endpoint on this side */
+  uint64_t tag;
+  uint64_t immediate;
+  size_t length;         /* true length, also when truncated */
+} tw_recv_info;
+
+typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
+
+typedef struct tw_op_options {
+  size_t size;
+  uint32_t flags;                 /* TW_OP_* */
+  uint32_t signal_op;             /* TW_SIGNAL_* */
+  const tw_layout *layout;        /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes */
+  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset */
+  uint64_t immediate;             /* send: travels with the message */
+  tw_remote_signal *signal;       /* put: touched when the data is there */
+  uint64_t signal_value;
+  tw_endpoint *source;            /* receive, probe: only from this endpoint */
+  tw_callback callback;           /* from progress; may post, may not progress. The request is released afterwards */
+  void *arg;
+  const void *reply;              /* reserved, NULL */
+} tw_op_options;
+#define TW_OP_OPTIONS_INIT {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL}
+
+/* --- requests */
+/** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */
+TW_API tw_status tw_request_test(tw_request request);
+/** Of count requests, the index of one that is done, or TW_IN_PROGRESS. TW_REQUEST_NONE entries count as not there. */
+TW_API tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
+/** Progresses until done or timeout; the request stays alive. */
+TW_API tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
+/** Waits for all, releases them, sets them to TW_REQUEST_NONE; the first error is returned. */
+TW_API tw_status tw_wait_all(tw_request *requests, size_t count);
+/** Waits without limit, then releases. */
+TW_API tw_status tw_wait(tw_request request);
+/** Sender, tag, immediate and true length of a completed receive. */
+TW_API tw_status tw_request_info(tw_request request, tw_recv_info *info);
+/** The text of how it ended. Valid until release. */
+TW_API const char *tw_request_message(tw_request request);
+/** Ends interest; an operation still running goes on unobserved. */
+TW_API tw_status tw_request_release(tw_request request);
+/** Asks an unmatched receive or an unannounced send to end with TW_ERR_CANCELED. TW_ERR_BUSY: too late. */
+TW_API tw_status tw_cancel(tw_request request);
+
+/* --- tagged messages */
+TW_API tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag, const tw_op_options *options,
+                         tw_request *request);
+/** Matches messages whose tag equals tag in the bits of mask. request must not be NULL unless a callback is given. */
+TW_API tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
+                         const tw_op_options *options, tw_request *request);
+/** Blocking forms: progress until done. */
+TW_API tw_status tw_send_blocking(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag);
+TW_API tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask, tw_recv_info *info);
+/** Looks for an unmatched message: TW_OK with info, or TW_ERR_NO_MATCH. message non-NULL takes it out of matching; it must
+ *  then be received by tw_message_recv. */
+TW_API tw_status tw_probe(tw_worker *worker, uint64_t tag, uint64_t mask, const tw_op_options *options, tw_recv_info *info,
+                          tw_message **message);
+TW_API tw_status tw_message_recv(tw_message *message, void *buffer, size_t length, const tw_op_options *options, tw_request *request);
+
+/* --- active messages */
+#define TW_AM_HEADER_MAX 256
+typedef struct tw_am_message {
+  tw_endpoint *endpoint;  /* reply here */
+  uint16_t id;
+  const void *header;     /* valid during the handler */
+  size_t header_length;
+  const void *data;       /* NULL: rendezvous, fetch with tw_am_recv */
+  size_t length;
+  tw_am_data *descriptor; /* names the payload when kept */
+} tw_am_message;
+/** Runs in progress; may post, may not progress. Returns TW_OK when done with the message, TW_IN_PROGRESS to keep
+ *  message->descriptor for a later tw_am_recv or tw_am_release. */
+typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
+/** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
+TW_API tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
+TW_API tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length, const void *buffer,
+                            size_t length, const tw_op_options *options, tw_request *request);
+/** Receives a kept payload into buffer and ends the descriptor. */
+TW_API tw_status tw_am_recv(tw_am_data *data, void *buffer, size_t length, const tw_op_options *options, tw_request *request);
+/** Drops a kept payload (a rendezvous sender completes). */
+TW_API tw_status tw_am_release(tw_am_data *data);
+
+/* --- byte streams: contiguous, ordered, no message borders */
+TW_API tw_status tw_bytes_send(tw_endpoint *endpoint, const void *buffer, size_t length, const tw_op_options *options,
+                               tw_request *request);
+/** Completes with 1..length bytes (tw_recv_info.length), or all with TW_OP_WAIT_ALL. */
+TW_API tw_status tw_bytes_recv(tw_endpoint *endpoint, void *buffer, size_t length, const tw_op_options *options,
+                               tw_request *request);
+
+/* --- one-sided */
+/** Offsets are relative to the exported range. Completion: local (source reusable / data arrived); see TW_OP_REMOTE, flush. */
+TW_API tw_status tw_put(tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
+                        const tw_op_options *options, tw_request *request);
+TW_API tw_status tw_get(tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
+                        const tw_op_options *options, tw_request *request);
+/** Completes when all earlier one-sided operations of the endpoint are visible at the target. */
+TW_API tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *request);
+/** Later one-sided operations of the endpoint become visible after earlier ones. Does not wait. */
+TW_API tw_status tw_fence(tw_endpoint *endpoint);
+
+enum { TW_ATOMIC_ADD = 0, TW_ATOMIC_AND = 1, TW_ATOMIC_OR = 2, TW_ATOMIC_XOR = 3, TW_ATOMIC_SWAP = 4, TW_ATOMIC_CSWAP = 5 };
+/** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. result: where the old
+ *  value goes (4 or 8 bytes), NULL: not fetched. */
+TW_API tw_status tw_atomic(tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset, size_t size,
+                           uint64_t operand, uint64_t compare, void *result, const tw_op_options *options, tw_request *request);
+
+/* --- signals: a 64-bit word at the waiter */
+typedef struct tw_signal_options {
+  size_t size;
+  uint32_t kind;    /* TW_SIGNAL_SET: one writer sets it. TW_SIGNAL_ADD: any number add to it. Fixed. */
+  uint64_t initial;
+} tw_signal_options;
+#define TW_SIGNAL_OPTIONS_INIT {sizeof(tw_signal_options), 0, 0}
+enum { TW_COMPARE_GE = 0, TW_COMPARE_EQ = 1, TW_COMPARE_NE = 2 }; /* GE is cyclic: (int64_t)(word - value) >= 0 */
+TW_API tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
+TW_API tw_status tw_signal_destroy(tw_signal *signal);
+TW_API tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
+TW_API tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
+TW_API void tw_remote_signal_release(tw_remote_signal *remote);
+/** Reads the word with acquire ordering: what the signal covers is visible. */
+TW_API uint64_t tw_signal_read(const tw_signal *signal);
+/** Stores the word. Only when nobody waits and nothing is in flight. */
+TW_API tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
+/** TW_OK when the comparison holds (acquire), else TW_IN_PROGRESS. Does not progress. */
+TW_API tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
+/** Progresses until it holds. */
+TW_API tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
+/** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts. */
+TW_API tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options, tw_request *request);
+
+/* ------------------------------------------------------------------------------------------------ store */
+
+typedef struct tw_store_options {
+  size_t size;
+  const void *job_key; /* as in tw_context_options */
+  size_t job_key_length;
+  uint64_t timeout_ns; /* of blocking calls; 0: 60 s */
+  uint32_t rank, count; /* for exchange and barrier */
+} tw_store_options;
+#define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, 0, 0}
+/** "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0 picks
+ *  one, see tw_store_address), NULL: THALWEG_STORE. Thread-safe. End with tw_store_close. */
+TW_API tw_status tw_store_open(const char *address, const tw_store_options *options, tw_store **store);
+TW_API void tw_store_close(tw_store *store);
+TW_API const char *tw_store_address(const tw_store *store);
+TW_API tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
+/** TW_ERR_NO_MATCH when absent. *length: capacity in, true length out (TW_ERR_TRUNCATED when short). */
+TW_API tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);
+/** Waits until the key is there, then as tw_store_get. */
+TW_API tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *length);
+/** Everyone's bytes to everyone: values[i * length] is rank i's. Called by all ranks in the same order. */
+TW_API tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
+TW_API tw_status tw_store_barrier(tw_store *store);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

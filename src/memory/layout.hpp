@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moves: which bytes around an address, in which order. Immutable and reference counted once made.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace thalweg::impl {
+
+/// One dimension of a strided layout: `count` steps, `stride` bytes apart.
+struct Dimension {
+  uint64_t count;
+  int64_t stride;
+};
+
+inline constexpr unsigned kMaxDimensions = 8;
+
+}  // namespace thalweg::impl
+
+/// Two forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when made
+/// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. A contiguous layout is strided with no
+/// dimensions. The C handle is this struct.
+struct tw_layout {
+  std::atomic<uint32_t> references{1};
+  uint64_t bytes = 0;             // moved in all
+  int64_t first = 0, last = 0;    // touched: [first, last) relative to the buffer's address
+  int64_t start = 0;              // offset of the first block
+  uint64_t block = 0;
+  unsigned dimensions = 0;        // 0 with no pieces: contiguous
+  thalweg::impl::Dimension dimension[thalweg::impl::kMaxDimensions] = {};
+  std::vector<tw_piece> pieces;   // list form when not empty
+  bool contiguous() const { return dimensions == 0 && pieces.empty(); }
+};
+
+namespace thalweg::impl {
+
+using Layout = tw_layout;
+
+Status make_strided(unsigned dimensions, size_t block, const uint64_t* count, const int64_t* stride, Layout** out);
+Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start,
+                     size_t element, int order, Layout** out);
+Status make_list(const tw_piece* pieces, size_t count, Layout** out);
+void retain(const Layout* layout);    // null is allowed
+void release(const Layout* layout);   // null is allowed
+
+/// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation.
+/// layout null: `length` contiguous bytes.
+class LayoutCursor {
+ public:
+  LayoutCursor() = default;
+  LayoutCursor(std::byte* base, const Layout* layout, uint64_t length) { reset(base, layout, length); }
+  void reset(std::byte* base, const Layout* layout, uint64_t length);
+  uint64_t remaining() const { return remaining_; }
+  /// The run at the position: address and length (<= limit); advances past it. {nullptr, 0} at the end.
+  struct Run { std::byte* address; size_t length; };
+  Run next(size_t limit);
+  /// Jumps to byte `offset` of the packed order (O(dimensions), or O(log pieces)).
+  void seek(uint64_t offset);
+
+ private:
+  std::byte* base_ = nullptr;
+  const Layout* layout_ = nullptr;
+  uint64_t remaining_ = 0, total_ = 0;
+  uint64_t index_[kMaxDimensions] = {};  // block position per dimension; list: index_[0] = piece
+  uint64_t within_ = 0;                  // bytes into the block or piece
+};
+
+/// Packs `n` bytes from the cursor to `to` / unpacks `n` bytes from `from` at the cursor. Advances. n <= remaining().
+void pack(LayoutCursor& from, std::byte* to, size_t n);
+void unpack(LayoutCursor& to, const std::byte* from, size_t n);
+/// Copies `n` bytes from one cursor to another in the same address space.
+void transfer(LayoutCursor& to, LayoutCursor& from, uint64_t n);
+/// Fills at most `max` iovec-like runs covering at most `limit` bytes; advances; returns how many runs.
+size_t gather_runs(LayoutCursor& from, size_t limit, LayoutCursor::Run* runs, size_t max);
+
+/// Wire form of a layout (used to describe a remote side to a peer). Bounded, versioned, fuzzed.
+/// encode returns the bytes needed; writes when capacity suffices. decode allocates a layout or refuses.
+size_t encode(const Layout& layout, std::byte* to, size_t capacity);
+Status decode(const std::byte* from, size_t length, Layout** out);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer's memory as seen from here: an imported key.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "base/status.hpp"
+
+namespace thalweg::impl {
+
+struct Peer;
+struct Mapping;
+
+enum class MemoryKind : uint8_t { host = 0, pinned, device, managed, pool, vmm, emulated, count_ };
+
+/// What an exported key says. Wire form in registry.cpp, <= TW_KEY_MAX bytes, checked against the owner's registry on use.
+struct KeyBody {
+  uint16_t version;
+  uint8_t kind;          // MemoryKind
+  uint8_t access;        // TW_MEMORY_*
+  uint32_t device;       // of the owner
+  uint64_t worker;       // 0: any worker of the process
+  uint64_t incarnation;  // of the owner's process
+  uint64_t rkey;         // random: names the export at the owner
+  uint64_t base;         // owner's virtual address of the range (same-process and single-copy access)
+  uint64_t length;
+  uint64_t segment;      // library-allocated memory that holds it, 0: none
+  uint64_t segment_offset;
+  uint8_t device_uuid[16];
+};
+
+/// C handle tw_remote_memory (and the target of tw_remote_signal).
+struct RemoteRegion {
+  Peer* peer = nullptr;
+  KeyBody key{};
+  std::byte* mapped = nullptr;     // load/store address of the range, null: not mapped (yet)
+  Mapping* mapping = nullptr;      // counted while mapped
+  void* device_import = nullptr;   // devices: address that this process's device may use
+  std::atomic<uint32_t> references{1};
+  bool revoked = false;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The travelling record. OpDesc says what moves and never changes once prepared; OpRun is one activation of it; Protocol
+// says how, once per trigger. A blocking send, a queued put and a put from a kernel are the same OpDesc and the same
+// Protocol entered through `step`, `lower` or `bind`.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.hpp"
+#include "memory/layout.hpp"
+
+namespace thalweg::impl {
+
+struct Peer;           // protocols/peer.hpp: one endpoint as the protocols see it
+struct RemoteRegion;   // memory/remote.hpp: an imported key
+struct OpRun;
+struct OpDesc;
+struct Protocol;
+class Queue;           // devices/device.hpp
+struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
+
+enum class Verb : uint8_t { send, recv, am, am_recv, bytes_send, bytes_recv, put, get, atomic, signal, flush, count_ };
+
+/// What. 8-byte aligned plain data; copied by value into a host-triggered OpRun, kept by plans.
+struct OpDesc {
+  Verb verb = Verb::send;
+  uint8_t atomic_op = 0, signal_op = 0, word = 0;  // word: 4 or 8
+  uint32_t flags = 0;                              // TW_OP_*
+  Peer* peer = nullptr;                            // receive: the wanted source or null
+  uint64_t tag = 0, mask = 0, immediate = 0;       // match; am: tag = handler id
+  std::byte* address = nullptr;                    // local side
+  uint64_t length = 0;                             // bytes moved (receive: capacity)
+  const Layout* layout = nullptr;                  // of the local side, retained
+  RemoteRegion* remote = nullptr;                  // one-sided target
+  uint64_t remote_offset = 0;
+  const Layout* remote_layout = nullptr;           // retained
+  RemoteRegion* signal = nullptr;                  // the signal word's region
+  uint64_t signal_value = 0;
+  uint64_t operand = 0, compare = 0;               // atomics
+  void* result = nullptr;                          // fetching atomics
+  const std::byte* header = nullptr;               // active message
+  uint32_t header_length = 0;
+};
+
+/// Intrusive list of runs.
+struct RunLink { OpRun* next = nullptr; OpRun* previous = nullptr; };
+class RunList {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  OpRun* front() const { return head_; }
+  void push_back(OpRun* run);
+  void push_front(OpRun* run);
+  void remove(OpRun* run);
+  OpRun* pop_front();
+ private:
+  OpRun* head_ = nullptr;
+  OpRun* tail_ = nullptr;
+};
+
+/// One activation. Lives in the engine's pool; its request number is (worker, slot, generation).
+/// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.
+struct OpRun {
+  std::atomic<int32_t> status{TW_OK};  // TW_IN_PROGRESS until complete; release store, acquire load
+  std::atomic<uint32_t> generation{0}; // odd while alive
+  uint32_t slot = 0;
+  bool detached = false;               // nobody holds the request: freed when complete
+  bool cancelable = false;
+  uint8_t stage = 0;                   // the protocol's own
+  RunList* list = nullptr;             // where it is queued now
+  RunLink link;                        // for that list
+  RunLink by_peer;                     // every run waiting for a peer, to fail it with the peer
+  const OpDesc* op = nullptr;          // &own, or a plan's
+  const Protocol* protocol = nullptr;
+  uint64_t moved = 0;                  // bytes done
+  uint64_t peer_op = 0;                // the other side's op number
+  LayoutCursor cursor;                 // position in the local layout
+  tw_recv_info info{};
+  tw_callback callback = nullptr;
+  void* arg = nullptr;
+  std::string* text = nullptr;         // why it failed; freed on release
+  OpDesc own;
+  alignas(8) std::byte state[64];      // the protocol's own
+};
+
+struct Path;  // protocols/cost.hpp: link features and measured costs between two memories
+
+/// Predicted time: fixed + bytes * per_byte (ns). Said aloud by explain.
+struct Cost { double fixed_ns = 0; double ns_per_byte = 0; const char* why_not = nullptr; };
+
+/// A null entry means that this trigger is refused for this protocol; the documentation's table is generated from it.
+struct Protocol {
+  const char* name;
+  Verb verb;
+  /// Can it carry this operation over this path, and at what cost? why_not names the reason otherwise.
+  bool (*probe)(const OpDesc& op, const Path& path, Cost* cost);
+  /// Host trigger: moves forward. TW_OK: complete (the caller completes the run), TW_IN_PROGRESS: frames will complete it,
+  /// TW_AGAIN: call again when there is room, or an error.
+  Status (*step)(OpRun& run);
+  /// Queue trigger: enqueues the operation on `queue` so that it runs after the queue's earlier work.
+  Status (*lower)(const OpDesc& op, Queue& queue);
+  /// Kernel trigger: fills in what device code (or its host-side twin) needs.
+  Status (*bind)(const OpDesc& op, DeviceDesc* out);
+  /// The peer is lost or the run cancelled: gives back what the protocol holds. The caller completes the run.
+  void (*abort)(OpRun& run, Status why);
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every frame, versioned: what the 24-byte header (transport.hpp) and the body of each frame type mean.
+//
+// Little endian. Lengths and offsets are 64 bits. Unknown type with kMustUnderstand: the link is closed with an error
+// frame; without: skipped. An "op" is the requester's request number (slot and generation): echoed, checked, never trusted.
+// The handshake (security/handshake.hpp) agrees on a version in [kWireMin, kWireMax] and on feature bits first.
+#pragma once
+#include <cstdint>
+
+#include "transports/transport.hpp"
+
+namespace thalweg::impl {
+
+inline constexpr uint16_t kWireMin = 1, kWireMax = 1;
+
+enum class Frame : uint8_t {
+  // messages. tagged_*: a = tag, b = immediate
+  tagged = 1,        // body: payload. kFrameSync: the last 8 bytes of the body are the sender's op, answered by `matched`
+  tagged_first = 2,  // body: FirstBody, then the first payload bytes; the rest follows as `data` to op = FirstBody.op
+  tagged_rts = 3,    // body: RtsBody
+  am = 4,            // id = handler, a = header bytes; body: header, payload
+  am_first = 5,      // id, a as am; body: FirstBody, header, first payload bytes
+  am_rts = 6,        // id, a as am; body: RtsBody, header
+  bytes = 7,         // body: stream bytes
+  bytes_rts = 8,     // body: RtsBody
+  matched = 9,       // a = sender's op: a synchronous send was matched
+  cts = 10,          // a = sender's op, body: CtsBody: send (part of) the payload
+  data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
+  fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free
+  credit = 13,       // a = bytes, b = messages: given back to the sender of eager messages
+  // one-sided. a = rkey of the target (memory/registry.hpp)
+  put = 20,          // b = offset; body: payload (contiguous target)
+  put_layout = 21,   // b = offset; body: PutLayoutBody, encoded layout: announces data frames to op
+  get = 22,          // b = offset; body: GetBody, optional encoded layout: answered by data frames to GetBody.op, then fin
+  atomic = 23,       // b = offset; body: AtomicBody; answered by atomic_reply when fetching
+  atomic_reply = 24, // a = op, b = old value
+  signal = 25,       // b = value, id = signal op: applied after all earlier frames of the link
+  flush = 26,        // a = op: answered by fin when all earlier one-sided frames of the link are applied
+  // life
+  goodbye = 40,      // graceful close: nothing follows
+  error = 41,        // a = status; body: text. The link is closed afterwards
+};
+inline constexpr uint8_t kMustUnderstand = 0x40;  // in FrameHeader.type; all frames above carry it
+inline constexpr uint8_t kFrameTypeMask = 0x3f;
+
+enum FrameFlag : uint8_t {
+  kFrameSync = 1,       // answer with `matched`
+  kFrameAck = 2,        // answer with fin to the op in the last 8 body bytes
+  kFrameLast = 4,       // data: nothing follows for this op
+};
+
+struct FirstBody {
+  uint64_t op;      // sender's op: names the data frames that follow
+  uint64_t length;  // whole payload
+};
+struct RtsBody {
+  uint64_t op;       // sender's op
+  uint64_t length;   // payload bytes
+  uint64_t address;  // sender's virtual address of contiguous payload; 0 when strided or not reachable
+  uint64_t segment;  // library-allocated memory holding it, 0: none
+  uint64_t segment_offset;
+};
+struct CtsBody {
+  uint64_t op;       // receiver's op: address of data frames
+  uint64_t offset;   // of the part wanted
+  uint64_t length;
+  uint64_t address;  // receiver's virtual address of that part for a push, 0: send data frames
+  uint64_t segment;  // library-allocated memory holding it, 0: none
+  uint64_t segment_offset;
+};
+struct PutLayoutBody { uint64_t op, length; };
+struct GetBody { uint64_t op, length; };
+struct AtomicBody { uint64_t op, operand, compare; uint8_t code, size, fetch, pad[5]; };
+
+}  // namespace thalweg::impl

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one contract to a way of carrying bytes between two workers. Read this first; each transport is one folder.
+//
+//   Transport  one per context: is this way available here, and why not.
+//   Port       one per worker and transport: makes links, sends, polls. Called by the worker's progress owner only,
+//              except where a comment says "service thread".
+//   Link       one connected peer over one port.
+//   Sink       what the port calls upward. Implemented once, by the protocol engine.
+//
+// A frame is a 24-byte header and a body of header.length bytes. Frames of one link arrive complete, in order and once,
+// or the link is lost. What a frame means is protocols/wire.hpp's business; a transport reads only `length`.
+#pragma once
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+
+namespace thalweg::impl {
+
+struct FrameHeader {
+  uint32_t length;  // body bytes
+  uint8_t type;     // wire.hpp FrameType; bit 7 is reserved for the transport (shm: lap parity)
+  uint8_t flags;
+  uint16_t id;
+  uint64_t a;
+  uint64_t b;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+using WorkerId = uint64_t;
+/// Who is at the other end. Learned in the authenticated handshake.
+struct PeerIdentity {
+  WorkerId worker = 0;          // random, unique
+  uint64_t incarnation = 0;     // of the peer's process: random per process start
+  uint64_t host = 0;            // hash of the machine's boot id: equal means same kernel
+  int32_t pid = 0;              // as seen from here (SO_PEERCRED); 0 unknown
+  bool same_process = false;    // its addresses are our addresses
+};
+
+enum LinkFeature : uint32_t {
+  kLinkMaps = 1u << 0,         // import() can map the peer's library-allocated memory: load/store
+  kLinkSingleCopy = 1u << 1,   // read_peer / write_peer work (process_vm_*)
+  kLinkSameProcess = 1u << 2,  // peer addresses may be dereferenced
+  kLinkByReference = 1u << 3,  // send_reference() avoids a user-space copy and is worth it for large bodies
+};
+
+class Port;
+
+struct Link {
+  Port* port = nullptr;
+  void* user = nullptr;          // the engine's Peer; set before the first frame is delivered
+  PeerIdentity peer;
+  uint32_t features = 0;         // LinkFeature
+  uint32_t inline_max = 0;       // bodies up to here are as cheap as none
+  uint32_t copy_max = 0;         // largest body of send() and reserve()
+  uint32_t fragment = 0;         // best body size when streaming a large message
+  uint32_t reference_max = 0;    // largest body of send_reference()
+  virtual ~Link() = default;
+};
+
+/// A part of a peer's library-allocated memory, mapped here. Owned by the import cache; counted by users.
+struct Mapping {
+  std::byte* address = nullptr;
+  size_t length = 0;
+  bool revoked = false;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  /// A complete frame. `body` is valid during the call only.
+  virtual void on_frame(Link& link, const FrameHeader& header, const std::byte* body) = 0;
+  /// Asked by stream transports before a body that is not yet here: where to read it, so that it needs no copy.
+  /// nullptr: the transport buffers it and calls on_frame. Otherwise on_landed follows when all of it is there.
+  /// The answer must stay valid until on_landed or withdraw().
+  virtual std::byte* landing(Link& link, const FrameHeader& header, const std::byte* prefix, size_t prefix_length) = 0;
+  virtual void on_landed(Link& link, const FrameHeader& header) = 0;
+  /// A send_reference is no longer using the caller's memory.
+  virtual void on_sent(Link& link, void* token, Status status) = 0;
+  /// The link is dead: no further call for it. `why` is a sentence. Everything sent by reference was already reported.
+  virtual void on_lost(Link& link, Status status, const char* why) = 0;
+  /// An import() that was in progress ended; ask again.
+  virtual void on_import(Link& link, uint64_t segment) = 0;
+};
+
+/// Bytes and descriptors that the two ports of a link to be exchange through the authenticated set-up socket.
+struct SetupMessage {
+  std::vector<std::byte> bytes;  // <= 512
+  std::vector<UniqueFd> fds;     // <= 8; only over unix sockets
+};
+
+struct LinkInit {
+  PeerIdentity peer;
+  bool initiator = false;
+  SetupMessage mine, theirs;
+  UniqueFd socket;     // the set-up socket. tcp carries data on it; shm keeps it as control channel (imports, death)
+  void* tls = nullptr; // SSL* when the socket speaks TLS; ownership passes
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+  virtual const char* name() const = 0;
+
+  // --- set-up. offer and answer: service thread. establish: progress owner.
+  virtual Status offer(const PeerIdentity& peer, SetupMessage& mine) = 0;                               // initiator
+  virtual Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) = 0;  // acceptor
+  virtual Status establish(LinkInit&& init, Link** link) = 0;
+
+  // --- sending. TW_AGAIN: no room now; progress makes room. Order of acceptance is order of arrival.
+  /// Takes a copy of body (<= copy_max bytes) before it returns.
+  virtual Status send(Link& link, const FrameHeader& header, const void* body) = 0;
+  /// Room for a body of n <= copy_max bytes, to be filled in place and then committed before any other call; nullptr: again.
+  virtual std::byte* reserve(Link& link, size_t n) = 0;
+  virtual void commit(Link& link, const FrameHeader& header) = 0;
+  /// Sends a body straight from the caller's memory (kLinkByReference). TW_OK: all gone. TW_IN_PROGRESS: on_sent(token).
+  virtual Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) = 0;
+  /// The landing of this frame goes away (its receive failed): the rest of the body is thrown away.
+  virtual void withdraw(Link& link, std::byte* landing) = 0;
+
+  // --- reaching the peer's memory without its help
+  /// Maps segment (named by a key or an announcement). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
+  virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
+  /// Single copy by the kernel. Returns bytes moved (whole pieces of both lists are equal in sum) or a negative Status.
+  virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
+  virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
+
+  // --- progress
+  /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
+  virtual unsigned progress(unsigned budget) = 0;
+  /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.
+  virtual int fd() const = 0;
+  /// TW_OK: asleep; anything that comes from now on makes fd() readable. TW_ERR_BUSY: something is there already.
+  virtual Status arm() = 0;
+  /// Any thread, async-signal-safe: makes fd() readable.
+  virtual void wake() = 0;
+
+  /// Ends a link: graceful sends what is queued first. Afterwards the Link is freed; no on_lost.
+  virtual void close(Link& link, bool graceful) = 0;
+  /// Bytes queued in user space and not yet handed to the kernel or ring.
+  virtual size_t queued(const Link& link) const = 0;
+};
+
+struct PortOptions {
+  Sink* sink = nullptr;
+  uint64_t incarnation = 0;
+  uint64_t silent_timeout_ns = 0;
+  bool multi_threaded = false;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual const char* name() const = 0;
+  /// Empty when usable here; otherwise why not and what to do about it.
+  virtual std::string unavailable() const = 0;
+  /// Warnings with remedies (ptrace forbidden, no huge pages, ...), for `info`.
+  virtual std::vector<std::string> remarks() const = 0;
+  virtual Status open(const PortOptions& options, std::unique_ptr<Port>* port) = 0;
+};
+
+}  // namespace thalweg::impl
