@@ -148,8 +148,14 @@ class Port {
   virtual size_t queued(const Link& link) const = 0;
 };
 
+class EventLoop;
+class Registry;
+
 struct PortOptions {
   Sink* sink = nullptr;
+  EventLoop* service = nullptr;    // the context's service thread: control channels, deaths
+  Registry* registry = nullptr;    // library-allocated memory that peers may import
+  WorkerId worker = 0;             // of the worker this port belongs to
   uint64_t incarnation = 0;
   uint64_t silent_timeout_ns = 0;
   bool multi_threaded = false;

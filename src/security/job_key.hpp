@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The secret that every process of a job shares.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace thalweg::impl {
+
+class JobKey {
+ public:
+  /// explicit bytes (>= 16), else THALWEG_JOB_KEY (hex), else the key file (made with mode 0600 on first use; refused when
+  /// others may read it). `source` says which, for error texts.
+  static Status load(const void* bytes, size_t length, const char* key_file, JobKey* out);
+  const std::string& source() const { return source_; }
+  /// HMAC-SHA256 with a key derived for `purpose`.
+  std::array<std::byte, 32> mac(const char* purpose, const void* data, size_t length) const;
+  /// 32 derived bytes for `purpose` (TLS PSK and the like).
+  std::array<std::byte, 32> derive(const char* purpose) const;
+
+ private:
+  std::vector<std::byte> secret_;
+  std::string source_;
+};
+
+/// Constant-time comparison.
+bool equal_secret(const void* a, const void* b, size_t n);
+Status random_bytes(void* out, size_t n);
+
+}  // namespace thalweg::impl
