@@ -22,7 +22,7 @@ inline constexpr unsigned kMaxDimensions = 8;
 
 /// Two forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when made
 /// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. A contiguous layout is strided with no
-/// dimensions. The C handle is this struct.
+/// dimensions: `block` bytes at address + start. The C handle is this struct.
 struct tw_layout {
   std::atomic<uint32_t> references{1};
   uint64_t bytes = 0;             // moved in all
@@ -32,6 +32,8 @@ struct tw_layout {
   unsigned dimensions = 0;        // 0 with no pieces: contiguous
   thalweg::impl::Dimension dimension[thalweg::impl::kMaxDimensions] = {};
   std::vector<tw_piece> pieces;   // list form when not empty
+  std::vector<uint64_t> before;   // list: packed bytes before each piece, for seek
+  bool overlaps = false;          // some byte is certainly named twice: fine to send from, refused to receive into
   bool contiguous() const { return dimensions == 0 && pieces.empty(); }
 };
 
@@ -43,6 +45,11 @@ Status make_strided(unsigned dimensions, size_t block, const uint64_t* count, co
 Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start,
                      size_t element, int order, Layout** out);
 Status make_list(const tw_piece* pieces, size_t count, Layout** out);
+/// The same checks into a fresh caller's layout, which is not to be released.
+Status fill_strided(Layout& layout, unsigned dimensions, int64_t start, uint64_t block, const Dimension* dimension);
+Status fill_list(Layout& layout, const tw_piece* pieces, size_t count);
+/// TW_ERR_INVALID with a remedy when bytes written through the layout would overwrite each other. null is allowed.
+Status check_receive(const Layout* layout);
 void retain(const Layout* layout);    // null is allowed
 void release(const Layout* layout);   // null is allowed
 
@@ -60,9 +67,19 @@ class LayoutCursor {
   /// Jumps to byte `offset` of the packed order (O(dimensions), or O(log pieces)).
   void seek(uint64_t offset);
 
+  /// Whole blocks that lie `stride` apart at the position; rows 0: the position is inside a block, or a list's piece.
+  struct Rows { std::byte* address; int64_t stride; uint64_t block, rows; };
+  Rows rows() const;
+  void skip_rows(uint64_t count);        // count <= rows().rows
+
  private:
+  size_t run_length() const;             // bytes to the end of the contiguous run at the position
+  void advance(size_t n);                // n <= run_length()
+  void carry();                          // dimension 0 ran over: on to the slower ones
+
   std::byte* base_ = nullptr;
-  const Layout* layout_ = nullptr;
+  std::byte* block_at_ = nullptr;        // start of the block or piece at the position
+  const Layout* layout_ = nullptr;       // null when contiguous: the position is block_at_ + within_
   uint64_t remaining_ = 0, total_ = 0;
   uint64_t index_[kMaxDimensions] = {};  // block position per dimension; list: index_[0] = piece
   uint64_t within_ = 0;                  // bytes into the block or piece
@@ -77,8 +94,14 @@ void transfer(LayoutCursor& to, LayoutCursor& from, uint64_t n);
 size_t gather_runs(LayoutCursor& from, size_t limit, LayoutCursor::Run* runs, size_t max);
 
 /// Wire form of a layout (used to describe a remote side to a peer). Bounded, versioned, fuzzed.
-/// encode returns the bytes needed; writes when capacity suffices. decode allocates a layout or refuses.
+inline constexpr size_t kMaxWirePieces = 4096;
+/// The bytes needed; writes when capacity suffices. Lists of more than kMaxWirePieces have no wire form: 0.
 size_t encode(const Layout& layout, std::byte* to, size_t capacity);
-Status decode(const std::byte* from, size_t length, Layout** out);
+/// Encodes only the pieces [first, first + count) of a list, count <= kMaxWirePieces.
+size_t encode_pieces(const Layout& list, size_t first, size_t count, std::byte* to, size_t capacity);
+/// decode allocates a layout or refuses. *used is how many bytes the layout took (the payload may follow it).
+Status decode(const std::byte* from, size_t length, Layout** out, size_t* used = nullptr);
+/// Into a caller's layout, so that a strided one costs no allocation. `out` is not to be released.
+Status decode_into(const std::byte* from, size_t length, Layout& out, size_t* used = nullptr);
 
 }  // namespace thalweg::impl

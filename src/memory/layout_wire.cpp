@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire form of a layout. Little endian:
+//   u8 version (1), u8 form (0 strided, 1 list), u16 dimensions or pieces
+//   strided: i64 start, u64 block, then (u64 count, i64 stride) per dimension
+//   list: (u64 offset, u64 length) per piece
+// What comes from a peer goes through the same checks as what a caller makes.
+#include <cstring>
+#include <memory>
+
+#include "memory/layout.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint8_t kVersion = 1, kStrided = 0, kList = 1;
+struct Head { uint8_t version, form; uint16_t count; };
+static_assert(sizeof(Head) == 4 && sizeof(Dimension) == 16 && sizeof(tw_piece) == 16);
+
+Status malformed() { return fail(TW_ERR_PROTOCOL, "a peer sent a layout that does not parse; both sides need the same release"); }
+
+}  // namespace
+
+size_t encode_pieces(const Layout& list, size_t first, size_t count, std::byte* to, size_t capacity) {
+  const size_t needed = sizeof(Head) + count * sizeof(tw_piece);
+  if (count > kMaxWirePieces) return 0;
+  if (capacity < needed) return needed;
+  const Head head{kVersion, kList, static_cast<uint16_t>(count)};
+  std::memcpy(to, &head, sizeof head);
+  std::memcpy(to + sizeof head, list.pieces.data() + first, count * sizeof(tw_piece));
+  return needed;
+}
+
+size_t encode(const Layout& layout, std::byte* to, size_t capacity) {
+  if (!layout.pieces.empty()) return encode_pieces(layout, 0, layout.pieces.size(), to, capacity);
+  const size_t needed = sizeof(Head) + 16 + layout.dimensions * sizeof(Dimension);
+  if (capacity < needed) return needed;
+  const Head head{kVersion, kStrided, static_cast<uint16_t>(layout.dimensions)};
+  std::memcpy(to, &head, sizeof head);
+  std::memcpy(to + 4, &layout.start, 8);
+  std::memcpy(to + 12, &layout.block, 8);
+  std::memcpy(to + 20, layout.dimension, layout.dimensions * sizeof(Dimension));
+  return needed;
+}
+
+Status decode_into(const std::byte* from, size_t length, Layout& out, size_t* used) {
+  Head head;
+  if (length < sizeof head) return malformed();
+  std::memcpy(&head, from, sizeof head);
+  if (head.version != kVersion || head.form > kList) return malformed();
+  if (head.form == kList) {
+    const size_t needed = sizeof head + head.count * sizeof(tw_piece);
+    if (head.count > kMaxWirePieces || length < needed) return malformed();
+    std::vector<tw_piece> pieces(head.count);  // copied: a frame's body has no alignment
+    if (head.count > 0) std::memcpy(pieces.data(), from + sizeof head, head.count * sizeof(tw_piece));
+    if (used) *used = needed;
+    return fill_list(out, pieces.data(), pieces.size());
+  }
+  const size_t needed = sizeof head + 16 + head.count * sizeof(Dimension);
+  if (head.count > kMaxDimensions || length < needed) return malformed();
+  Dimension dimension[kMaxDimensions];
+  int64_t start;
+  uint64_t block;
+  std::memcpy(&start, from + 4, 8);
+  std::memcpy(&block, from + 12, 8);
+  std::memcpy(dimension, from + 20, head.count * sizeof(Dimension));
+  if (used) *used = needed;
+  return fill_strided(out, head.count, start, block, dimension);
+}
+
+Status decode(const std::byte* from, size_t length, Layout** out, size_t* used) {
+  auto layout = std::make_unique<Layout>();
+  if (Status s = decode_into(from, length, *layout, used); is_error(s)) return s;
+  *out = layout.release();
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
