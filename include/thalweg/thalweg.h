@@ -91,6 +91,14 @@ TW_API const char *tw_last_error(void);
 
 #define TW_FOREVER UINT64_MAX
 
+enum { TW_LOG_DEBUG = 0, TW_LOG_INFO = 1, TW_LOG_WARNING = 2, TW_LOG_ERROR = 3, TW_LOG_OFF = 4 };
+/** Gets every line of the log at or above the level in THALWEG_LOG (debug, info, warning, error, off; warning when unset).
+ *  Any thread may call it, one at a time; it may not change the handler's own set-up. */
+typedef void (*tw_log_handler)(void *arg, int level, const char *text);
+/** Sends the log to handler instead of stderr; NULL: back to stderr. When it returns the old handler runs no more. A forked
+ *  child starts without one. */
+TW_API void tw_set_log_handler(tw_log_handler handler, void *arg);
+
 typedef struct tw_context tw_context;
 typedef struct tw_worker tw_worker;
 typedef struct tw_listener tw_listener;
