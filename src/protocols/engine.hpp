@@ -2,50 +2,109 @@
 // The protocol engine of one worker: requests, matching, the frames' dispatch table. core/ wraps it in tw_worker.
 //
 // Call path of a small tagged send: tw_send (core/c_message.cpp) -> eager (protocols/eager.cpp) -> Port::send (shm/ring).
-// Call path of its arrival: tw_progress -> Port::progress -> Engine::on_frame -> eager::on_frame -> Matcher -> complete.
+// Call path of its arrival: tw_progress -> Port::progress -> Engine::on_frame -> eager::on_tagged -> Matcher -> complete.
+//
+// Threads. Single: one thread at a time, no lock. Multi: every public call takes the engine's lock by itself (the static
+// ones that take a request number too, where they must); test() and info() never do. Callbacks of requests run at the end of
+// progress() outside the lock; handlers of active messages run inside it and may post (the lock is recursive).
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/peer.hpp"
+#include "protocols/run_pool.hpp"
+#include "protocols/wire.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl {
 
 class Registry;
 class Matcher;
-class RunPool;
+class ActiveTable;
 
 struct EngineOptions {
   Registry* registry = nullptr;
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
+  void* owner = nullptr;                                            // core's worker; passed to `lost`
+  void (*lost)(void* owner, Peer& peer, Status why) = nullptr;      // after the peer's runs were ended; once per peer
 };
 
 /// Completion forms asked for by a caller.
 struct Completion {
   tw_request* request = nullptr;   // where the number goes; null: not wanted
-  tw_callback callback = nullptr;
+  tw_callback callback = nullptr;  // from progress; the request is released afterwards
   void* arg = nullptr;
 };
 
 class Engine final : public Sink {
  public:
   explicit Engine(const EngineOptions& options);
-  ~Engine() override;
+  ~Engine() override;  // ends what is pending with TW_ERR_CLOSED (callbacks are called), closes links and ports
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  // --- life of peers (progress owner)
+  /// Holds the engine's lock where there is one.
+  class Guard {
+   public:
+    explicit Guard(Engine& engine) : lock_(engine.options_.multi_threaded ? &engine.lock_ : nullptr) {
+      if (lock_ != nullptr) lock_->lock();
+    }
+    ~Guard() {
+      if (lock_ != nullptr) lock_->unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    EngineLock* lock_;
+  };
+
+  // --- life of peers
   void add_port(std::unique_ptr<Port> port);
+  const std::vector<std::unique_ptr<Port>>& ports() const { return ports_; }
+  void add(Peer& peer);                                          // known, may be posted to; not connected yet
   void attach(Peer& peer, Link& link);                           // connected: what was queued starts
-  void fail(Peer& peer, Status status, const std::string& why);  // every pending run of it ends, once
+  void fail(Peer& peer, Status status, const std::string& why);  // every pending run of it ends, once; its link is closed
+  void close(Peer& peer, bool graceful);                         // tells the peer (goodbye) when graceful; then fail(CLOSED)
+  void remove(Peer& peer);                                       // before the Peer is freed; fails it when still alive
+  const std::vector<Peer*>& peers() const { return peers_; }
+  bool idle(const Peer& peer) const;                             // nothing waits for it: neither queued nor unanswered
 
-  // --- posting. Checks were made by the caller (core); these choose a protocol and start it.
-  Status start(const OpDesc& op, const Completion& completion);         // send, am, bytes, put, get, atomic, signal, flush
-  Status post_receive(const OpDesc& op, const Completion& completion);  // tagged
+  // --- posting. Checks of arguments were made by the caller (core); these choose a protocol and start it.
+  // TW_OK: complete, no request, no callback. TW_IN_PROGRESS: *request or the callback tells. Receives always do the latter.
+  Status start(const OpDesc& op, const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
+  Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
+  /// The short form of a contiguous send without options: TW_OK when it is gone, TW_AGAIN: use start().
+  Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
+  /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
+  Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
+  Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
+  Status cancel(tw_request request);
+
+  // --- active messages
+  Status set_handler(uint16_t id, tw_am_handler handler, void* arg);
+  Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion);  // ends the descriptor
+  Status active_release(tw_am_data* data);
+  static Engine* engine_of(tw_am_data* data);
+  static Engine* engine_of(tw_message* message);
+
+  // --- progress
   unsigned progress();
+  /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
+  Status arm();
+
+  // --- requests, by number, any engine
+  static Status test(tw_request request) { return RunPool::test(request); }
+  static Status info(tw_request request, tw_recv_info* out);
+  static const char* message(tw_request request);  // valid until release
+  static Status release(tw_request request);
+  static Engine* engine_of(tw_request request);    // null: not alive
+  void* owner() const { return options_.owner; }
 
   // --- Sink
   void on_frame(Link& link, const FrameHeader& header, const std::byte* body) override;
@@ -55,20 +114,75 @@ class Engine final : public Sink {
   void on_lost(Link& link, Status status, const char* why) override;
   void on_import(Link& link, uint64_t segment) override;
 
-  // --- for the protocols
+  // --- for the protocols (lock held, or progress owner)
+  /// A run in progress with a copy of op (layouts retained); null at the limit of requests.
   OpRun* acquire(const OpDesc& op);
+  OpRun* acquire(const OpDesc& op, const Completion& completion);
+  /// From now on a loss of the peer ends this run.
+  void bind(OpRun& run, Peer& peer);
+  /// Ends the run, exactly once: out of every list, status stored, callback scheduled or slot freed when nobody holds it.
   void complete(OpRun& run, Status status);
-  OpRun* find(uint64_t op_number);               // an echoed op: null when it is not alive (any more)
-  uint64_t number(const OpRun& run) const;       // the request number, also the wire's op
-  void wants_push(Peer& peer);                   // the peer has something queued: progress pushes
+  /// As complete, with a text for tw_request_message.
+  void complete(OpRun& run, Status status, const std::string& text);
+  /// Gives a run back that never started: no completion is seen.
+  void discard(OpRun& run);
+  /// Hands out the request number; `done` runs are handed out too. Returns TW_IN_PROGRESS.
+  Status hand_out(OpRun& run, const Completion& completion);
+  /// Acquires a run for op, gives it `protocol`, and steps it now or queues it in peer.ordered behind what waits there.
+  /// step's TW_AGAIN leaves it in the queue (TW_OP_NO_WAIT: nothing is queued). Returns what start() returns.
+  Status launch(const OpDesc& op, const Completion& completion, const Protocol& protocol);
+  /// A small frame (body <= ControlFrame::kBody) that never waits behind payload. Cannot fail: kept while there is no room.
+  void send_control(Peer& peer, FrameHeader header, const void* body);
+  OpRun* find(uint64_t op_number) { return runs_->find(op_number); }
+  /// An op echoed by `peer`: null when it is not alive (any more) or not bound to that peer.
+  OpRun* find(uint64_t op_number, const Peer& peer) {
+    OpRun* run = runs_->find(op_number);
+    return run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS ? run : nullptr;
+  }
+  uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number, also the wire's op
+  /// The peer has something queued: progress pushes.
+  void wants_push(Peer& peer) {
+    if (peer.busy) return;
+    peer.busy = true;
+    peer.next_busy = busy_;
+    busy_ = &peer;
+  }
+  /// The peer broke the rules: it is told, and closed at the end of this progress. Its frames are ignored from now on.
+  [[gnu::cold]] void violation(Peer& peer, const char* what);
+  /// The connection ends with `status` at the end of this progress.
+  [[gnu::cold]] void doom(Peer& peer, Status status, const std::string& why);
   Registry& registry() { return *options_.registry; }
+  const EngineOptions& options() const { return options_; }
+  Matcher& matcher() { return *matcher_; }
+  ActiveTable& active() { return *active_; }
+  RunPool& runs() { return *runs_; }
+  uint64_t granted = 0;  // of unexpected_budget, to all peers
 
  private:
+  void push(Peer& peer);
+  void push_streams(Peer& peer, RunList& list);
+  void push_all();
+  unsigned close_doomed();
+  unsigned run_callbacks();
+  void end_runs(Peer& peer, Status status, const std::string& why);
+  void release_run(OpRun& run);
+
   EngineOptions options_;
+  EngineLock lock_;
   std::vector<std::unique_ptr<Port>> ports_;
-  std::unique_ptr<RunPool> runs_;
+  std::vector<Peer*> peers_;
+  RunPool* runs_ = nullptr;
   std::unique_ptr<Matcher> matcher_;
+  std::unique_ptr<ActiveTable> active_;
   Peer* busy_ = nullptr;
+  std::vector<Peer*> doomed_;
+  RunList callbacks_;
 };
+
+/// Type byte of a header: all frames of this version must be understood.
+constexpr uint8_t frame_type(Frame frame) { return static_cast<uint8_t>(frame) | kMustUnderstand; }
+inline FrameHeader make_header(Frame frame, size_t length, uint64_t a, uint64_t b, uint8_t flags = 0, uint16_t id = 0) {
+  return {static_cast<uint32_t>(length), frame_type(frame), flags, id, a, b};
+}
 
 }  // namespace thalweg::impl

@@ -18,6 +18,7 @@ struct RemoteRegion;   // memory/remote.hpp: an imported key
 struct OpRun;
 struct OpDesc;
 struct Protocol;
+class Engine;          // protocols/engine.hpp
 class Queue;           // devices/device.hpp
 struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
 
@@ -44,22 +45,46 @@ struct OpDesc {
   uint32_t header_length = 0;
 };
 
-/// Intrusive list of runs.
+/// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).
 struct RunLink { OpRun* next = nullptr; OpRun* previous = nullptr; };
-class RunList {
+template <bool kByPeer>
+class BasicRunList {
  public:
   bool empty() const { return head_ == nullptr; }
   OpRun* front() const { return head_; }
-  void push_back(OpRun* run);
-  void push_front(OpRun* run);
-  void remove(OpRun* run);
-  OpRun* pop_front();
+  inline void push_back(OpRun* run);
+  inline void push_front(OpRun* run);
+  inline void remove(OpRun* run);
+  inline OpRun* pop_front();
+
  private:
+  static inline RunLink& of(OpRun* run);
+  static inline void note(OpRun* run, BasicRunList* list);
   OpRun* head_ = nullptr;
   OpRun* tail_ = nullptr;
 };
+using RunList = BasicRunList<false>;
+using PeerRunList = BasicRunList<true>;
 
-/// One activation. Lives in the engine's pool; its request number is (worker, slot, generation).
+/// What a protocol asks to be called with when a phase it started (a stream in or out, a pull) has ended.
+using Then = void (*)(Engine& engine, OpRun& run, Status status);
+
+/// Progress of a transfer of this run's local side; see pipeline.hpp.
+struct Stream {
+  enum Kind : uint8_t { none, out, in, pull, push };
+  Kind kind = none;
+  uint8_t flags = 0;         // FrameFlag of the data frames
+  bool contiguous = false;   // the local side is one piece: base + offset
+  uint32_t in_flight = 0;    // pieces sent by reference and not yet reported
+  uint64_t dest_op = 0;      // out: whom the data frames are for
+  uint64_t begin = 0, position = 0, end = 0;  // packed offsets
+  uint64_t arrived = 0;      // in: bytes
+  const std::byte* from = nullptr;  // pull: mapped or peer address of packed offset 0. push: the same of the destination
+  bool by_kernel = false;    // pull, push: read_peer / write_peer instead of a copy
+  Status failed = TW_OK;     // reported when nothing is in flight any more
+};
+
+/// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
 /// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.
 struct OpRun {
   std::atomic<int32_t> status{TW_OK};  // TW_IN_PROGRESS until complete; release store, acquire load
@@ -67,15 +92,20 @@ struct OpRun {
   uint32_t slot = 0;
   bool detached = false;               // nobody holds the request: freed when complete
   bool cancelable = false;
+  bool posted = false;                 // a receive that waits in the matcher
   uint8_t stage = 0;                   // the protocol's own
   RunList* list = nullptr;             // where it is queued now
   RunLink link;                        // for that list
-  RunLink by_peer;                     // every run waiting for a peer, to fail it with the peer
+  RunLink by_peer;                     // for peer->waiting: every run that a loss of the peer must end
+  Peer* peer = nullptr;                // whose `waiting` it is in (Engine::bind)
   const OpDesc* op = nullptr;          // &own, or a plan's
   const Protocol* protocol = nullptr;
+  Then then = nullptr;                 // what the current phase ends with
+  uint64_t sequence = 0;               // order of posting, of receives
   uint64_t moved = 0;                  // bytes done
   uint64_t peer_op = 0;                // the other side's op number
   LayoutCursor cursor;                 // position in the local layout
+  Stream stream;
   tw_recv_info info{};
   tw_callback callback = nullptr;
   void* arg = nullptr;
@@ -83,6 +113,47 @@ struct OpRun {
   OpDesc own;
   alignas(8) std::byte state[64];      // the protocol's own
 };
+
+template <bool kByPeer>
+inline RunLink& BasicRunList<kByPeer>::of(OpRun* run) {
+  if constexpr (kByPeer) {
+    return run->by_peer;
+  } else {
+    return run->link;
+  }
+}
+template <bool kByPeer>
+inline void BasicRunList<kByPeer>::note(OpRun* run, BasicRunList* list) {
+  if constexpr (!kByPeer) run->list = list;
+}
+template <bool kByPeer>
+inline void BasicRunList<kByPeer>::push_back(OpRun* run) {
+  of(run) = {nullptr, tail_};
+  (tail_ != nullptr ? of(tail_).next : head_) = run;
+  tail_ = run;
+  note(run, this);
+}
+template <bool kByPeer>
+inline void BasicRunList<kByPeer>::push_front(OpRun* run) {
+  of(run) = {head_, nullptr};
+  (head_ != nullptr ? of(head_).previous : tail_) = run;
+  head_ = run;
+  note(run, this);
+}
+template <bool kByPeer>
+inline void BasicRunList<kByPeer>::remove(OpRun* run) {
+  RunLink& link = of(run);
+  (link.previous != nullptr ? of(link.previous).next : head_) = link.next;
+  (link.next != nullptr ? of(link.next).previous : tail_) = link.previous;
+  link = {};
+  note(run, nullptr);
+}
+template <bool kByPeer>
+inline OpRun* BasicRunList<kByPeer>::pop_front() {
+  OpRun* run = head_;
+  if (run != nullptr) remove(run);
+  return run;
+}
 
 struct Path;  // protocols/cost.hpp: link features and measured costs between two memories
 

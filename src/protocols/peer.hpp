@@ -3,14 +3,77 @@
 // Owned by core's Endpoint; touched by the worker's progress owner (or under the worker's lock).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "protocols/operation.hpp"
 #include "transports/transport.hpp"
 
+struct tw_message;
+struct tw_am_data;
+
 namespace thalweg::impl {
 
 class Engine;
+struct ByteStream;  // bytes.hpp
+
+/// Small frames that must not wait behind payload: kept only while the link has no room.
+struct ControlFrame {
+  static constexpr size_t kBody = 48;
+  FrameHeader header;
+  std::byte body[kBody];
+};
+class ControlQueue {
+ public:
+  static constexpr size_t kLimit = 1u << 20;  // a peer that lets more pile up is not reading at all
+  bool empty() const { return head_ == frames_.size(); }
+  bool full() const { return frames_.size() - head_ >= kLimit; }
+  const ControlFrame& front() const { return frames_[head_]; }
+  void pop() {
+    if (++head_ == frames_.size()) clear();
+  }
+  void push(const ControlFrame& frame) {
+    if (head_ > 1024 && head_ > frames_.size() / 2) {  // sent ones in front are cut off now and then
+      frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    frames_.push_back(frame);
+  }
+  void clear() {
+    frames_.clear();
+    if (frames_.capacity() > 4096) frames_.shrink_to_fit();
+    head_ = 0;
+  }
+
+ private:
+  std::vector<ControlFrame> frames_;
+  size_t head_ = 0;
+};
+
+/// Thresholds of this peer's link, from costs (select.cpp). The hot path compares with these and nothing else.
+struct Limits {
+  uint32_t single = 0;         // largest payload of one `tagged` or `am` frame
+  uint32_t reference = 0;      // pieces from here on go by send_reference; UINT32_MAX: never
+  uint32_t fragment = 0;       // payload of one data frame
+  uint32_t reference_fragment = 0;  // the same, by reference
+  uint64_t eager = 0;          // largest eager payload (in several frames); above: rendezvous
+  uint64_t halves = 0;         // both ends copy from here on
+  bool mapped_pull = false;    // a mapped segment is copied from directly
+  bool kernel_pull = false;    // read_peer / write_peer is cheaper than frames for large contiguous payloads
+};
+
+/// The message that is arriving in several frames: at most one per peer and time.
+struct Assembly {
+  enum class Kind : uint8_t { none, receive, message, active, discard };
+  Kind kind = Kind::none;
+  uint64_t op = 0;       // FirstBody.op
+  uint64_t length = 0;   // whole payload
+  uint64_t arrived = 0;
+  OpRun* run = nullptr;           // receive
+  tw_message* message = nullptr;  // not matched yet
+  tw_am_data* active = nullptr;
+};
 
 struct Peer {
   Engine* engine = nullptr;
@@ -19,22 +82,37 @@ struct Peer {
   Status state = TW_IN_PROGRESS;     // connecting; TW_OK connected; an error when lost or closed
   std::string why;                   // text of that error
   PeerIdentity identity;
+  Limits limits;
 
-  // Sending. Order matters in `ordered` (messages, announcements, control); `streams` are large transfers whose data
-  // frames take turns after it, one fragment each, so that a small message never waits for a large one.
-  RunList ordered, streams;
+  // Sending. `control` goes first. Order matters in `ordered` (messages, announcements); `streams` are large transfers that
+  // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out.
+  ControlQueue control;
+  RunList ordered, streams, bytes;
   bool busy = false;                 // linked in the engine's list of peers with something to push
+  bool doomed = false;               // to be closed at the end of this progress; its frames are ignored
   Peer* next_busy = nullptr;
+  uint64_t next_first = 1;           // names messages in several frames
 
-  // Flow control of eager messages (see docs/semantics.md): what may still be sent before the receiver gives credit back,
-  // and what this side has consumed and not yet given back.
-  int64_t eager_credit = 0, announce_credit = 0;
-  uint64_t consumed_bytes = 0, consumed_messages = 0;
+  // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet given back, what is
+  // held unmatched, what was granted in all.
+  int64_t eager_credit = 0, announce_credit = 0, bytes_credit = 0;
+  uint64_t consumed_bytes = 0, consumed_messages = 0, consumed_stream = 0;
+  uint64_t held_bytes = 0, held_messages = 0, granted_bytes = 0, granted_stream = 0;
+
+  Assembly assembly;
+  OpRun* landing = nullptr;          // a `tagged` body is being read into this receive
+  std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
+  RunList importing;                 // receives that wait for on_import
 
   // One-sided: frames sent that the target has not confirmed; a flush waits for them.
   uint64_t unconfirmed = 0;
   RunList flushes;
-  RunList waiting;                   // by_peer: every run that a loss of this peer must end
+  PeerRunList waiting;               // every run that a loss of this peer must end
+
+  Peer();
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
 };
 
 }  // namespace thalweg::impl

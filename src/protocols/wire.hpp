@@ -21,13 +21,12 @@ enum class Frame : uint8_t {
   am = 4,            // id = handler, a = header bytes; body: header, payload
   am_first = 5,      // id, a as am; body: FirstBody, header, first payload bytes
   am_rts = 6,        // id, a as am; body: RtsBody, header
-  bytes = 7,         // body: stream bytes
-  bytes_rts = 8,     // body: RtsBody
+  bytes = 7,         // a = position in the stream; body: stream bytes
   matched = 9,       // a = sender's op: a synchronous send was matched
   cts = 10,          // a = sender's op, body: CtsBody: send (part of) the payload
   data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free
-  credit = 13,       // a = bytes, b = messages: given back to the sender of eager messages
+  credit = 13,       // a = bytes, b = announcements given back to the sender. id 0: messages, 1: the byte stream
   // one-sided. a = rkey of the target (memory/registry.hpp)
   put = 20,          // b = offset; body: payload (contiguous target)
   put_layout = 21,   // b = offset; body: PutLayoutBody, encoded layout: announces data frames to op
@@ -46,7 +45,8 @@ inline constexpr uint8_t kFrameTypeMask = 0x3f;
 enum FrameFlag : uint8_t {
   kFrameSync = 1,       // answer with `matched`
   kFrameAck = 2,        // answer with fin to the op in the last 8 body bytes
-  kFrameLast = 4,       // data: nothing follows for this op
+  kFrameLast = 4,       // cts: the sender's part ends with what this asks for; no fin follows
+  kFrameMore = 8,       // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame)
 };
 
 struct FirstBody {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large transfers in pieces: data frames out, data frames in, and copies (mapped, or by the kernel) in or out. Each moves
+// one piece per turn of its peer, so that small messages never wait for more than one piece. A run is in one phase at a
+// time (run.stream.kind); run.then(engine, run, status) is called once when the phase ends, and may start the next phase
+// or complete the run. The run must be bound to the peer. On a loss of the peer `then` is not called: Engine::fail ends it.
+#pragma once
+#include "protocols/engine.hpp"
+
+namespace thalweg::impl {
+
+/// Sends packed bytes [offset, offset + length) of run.op's local side (address, layout) as data frames for `dest_op`
+/// of the other side, header.b counting from the packed start. `then` when the source may be reused. Large contiguous
+/// pieces go by reference where the link does that. flags: extra FrameFlag bits of every frame.
+void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
+                uint8_t flags = 0);
+
+/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to number(run), in any
+/// order. `then` when all of them have arrived. length 0 calls `then` at once.
+void stream_in(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, Then then);
+
+/// Copies packed bytes [offset, offset + length) of run.op's local side from (pull) or to (push) contiguous memory whose
+/// packed offset 0 is at `other`: an address here (mapped or same process), or with by_kernel an address of the peer's.
+/// A kernel copy that fails ends the phase with its error: fall back to frames.
+void stream_pull(Engine& engine, Peer& peer, OpRun& run, const std::byte* other, bool by_kernel, uint64_t offset,
+                 uint64_t length, Then then);
+void stream_push(Engine& engine, Peer& peer, OpRun& run, std::byte* other, bool by_kernel, uint64_t offset, uint64_t length,
+                 Then then);
+
+/// Moves one piece of a run queued in peer.streams. TW_OK: the phase has nothing more to queue (taken out of the list),
+/// TW_IN_PROGRESS: one piece moved, TW_AGAIN: no room.
+Status stream_turn(Engine& engine, Peer& peer, OpRun& run);
+
+/// Sends one frame whose body is the next `length` bytes at run.cursor, by the cheapest way of the link; advances.
+/// `prefix` (<= 64 bytes) goes before them. TW_OK, TW_AGAIN (nothing happened), or an error.
+Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const void* prefix, size_t prefix_length, size_t length);
+
+// Frames.
+void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header);
+void data_landed(Engine& engine, Peer& peer, const FrameHeader& header);
+/// A piece sent by reference is free again. `token` is the run.
+void piece_sent(Engine& engine, OpRun& run, Status status);
+
+}  // namespace thalweg::impl

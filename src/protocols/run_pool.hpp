@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where OpRuns live: slots in chunks that never move and are never freed, so that a request number may be tested from any
+// thread at any time, even after its worker is gone.
+//
+// Number: pool index (12 bits) | slot (24 bits) | generation (28 bits). A generation is odd while the run is alive; numbers
+// are therefore never 0. A pool outlives its engine: the next engine takes it over, and old numbers stay dead.
+//
+// Threads: test() and info() any thread. Everything else under the engine's lock (or by its single thread).
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "protocols/operation.hpp"
+
+namespace thalweg::impl {
+
+class Engine;
+
+class RunPool {
+ public:
+  static constexpr unsigned kPoolBits = 12, kSlotBits = 24, kGenerationBits = 28;
+  static constexpr uint32_t kGenerationMask = (1u << kGenerationBits) - 1;
+  static constexpr uint32_t kChunk = 256, kChunks = 4096;  // at most 1,048,576 requests alive per worker
+
+  /// A pool for `engine`: a free one, or a new one. Null when 4096 engines are alive.
+  static RunPool* take(Engine* engine);
+  /// The engine ends: every run must have been completed; requests still held become dead.
+  void give_back();
+
+  /// A run in progress, or null at the limit (the error text is set).
+  OpRun* acquire() {
+    OpRun* run = free_;
+    if (run == nullptr) [[unlikely]] {
+      run = grow();
+      if (run == nullptr) return nullptr;
+    }
+    free_ = run->link.next;
+    run->link.next = nullptr;
+    run->generation.store(run->generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    // release: who finds this generation by its number sees a status of this life
+    run->status.store(TW_IN_PROGRESS, std::memory_order_release);
+    ++alive_;
+    return run;
+  }
+  /// The slot goes back; its number is dead from here on.
+  void free(OpRun& run);
+  uint32_t alive() const { return alive_; }
+
+  uint64_t number(const OpRun& run) const {
+    return base_ | (uint64_t{run.slot} << kGenerationBits) |
+           (run.generation.load(std::memory_order_relaxed) & kGenerationMask);
+  }
+  /// The living run with this number in this pool, or null.
+  OpRun* find(uint64_t number) const {
+    if ((number >> (kSlotBits + kGenerationBits)) != (base_ >> (kSlotBits + kGenerationBits))) return nullptr;
+    OpRun* run = slot(static_cast<uint32_t>(number >> kGenerationBits) & ((1u << kSlotBits) - 1));
+    return run != nullptr && same_life(*run, number) ? run : nullptr;
+  }
+  /// The living run with this number in any pool, or null; *pool is its pool.
+  static OpRun* find_any(uint64_t number, RunPool** pool);
+  Engine* engine() const { return engine_.load(std::memory_order_acquire); }
+
+  /// TW_IN_PROGRESS, how it ended, or TW_ERR_HANDLE. Any thread.
+  static Status test(uint64_t number);
+
+ private:
+  RunPool() = default;
+  OpRun* grow();
+  OpRun* slot(uint32_t index) const {
+    if (index >= kChunk * kChunks) return nullptr;
+    OpRun* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    return chunk == nullptr ? nullptr : chunk + index % kChunk;
+  }
+  static bool same_life(const OpRun& run, uint64_t number) {
+    uint32_t generation = static_cast<uint32_t>(number) & kGenerationMask;
+    return (generation & 1) != 0 && (run.generation.load(std::memory_order_acquire) & kGenerationMask) == generation;
+  }
+
+  uint64_t base_ = 0;  // pool index in place
+  OpRun* free_ = nullptr;
+  uint32_t chunk_count_ = 0, alive_ = 0;
+  std::atomic<Engine*> engine_{nullptr};
+  std::atomic<OpRun*> chunks_[kChunks] = {};
+};
+
+}  // namespace thalweg::impl
