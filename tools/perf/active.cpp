@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages: the handler takes small payloads at once and fetches announced ones into the next buffer.
+#include <cstring>
+
+#include "buffers.hpp"
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+constexpr uint16_t kId = 1;
+
+struct Arrivals {
+  Buffers* buffers;
+  size_t window;
+  uint64_t started = 0, done = 0;
+};
+
+void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
+  must(status, "tw_am_recv");
+  ++static_cast<Arrivals*>(arg)->done;
+}
+
+tw_status on_message(void* arg, const tw_am_message* m) {
+  auto* a = static_cast<Arrivals*>(arg);
+  unsigned char* to = a->buffers->at(a->started++ % a->window);
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.layout = a->buffers->layout();
+  if (m->data != nullptr && o.layout == nullptr) {
+    std::memcpy(to, m->data, m->length);
+    ++a->done;
+    return TW_OK;
+  }
+  o.callback = fetched;
+  o.arg = a;
+  must(tw_am_recv(m->descriptor, to, m->length, &o, nullptr), "tw_am_recv");
+  return TW_IN_PROGRESS;
+}
+
+void send(Pair& p, const Buffers& b, size_t i, size_t n, tw_request* r) {
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.layout = b.layout();
+  uint64_t header = i;
+  must(tw_am_send(p.endpoint, kId, &header, sizeof header, b.at(i), n, b.layout() ? &o : nullptr, r), "tw_am_send");
+}
+
+size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_bytes(b.layout()) : o.size; }
+
+}  // namespace
+
+Sample am_latency(Pair& p, const Order& order) {
+  Sample s;
+  Buffers out(p.context, order, 1), in(p.context, order, 1);
+  Arrivals arrivals{&in, 1};
+  must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
+  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  uint64_t expected = 0;
+  auto ping = [&] {
+    tw_request r = TW_REQUEST_NONE;
+    send(p, out, 0, moved(out, order), &r);
+    p.wait(r);
+  };
+  auto pong = [&] {
+    for (++expected; arrivals.done < expected;) p.progress();
+  };
+  p.sync();
+  if (p.rank == 0) time_batches(order, &s.latency_us, [&] { ping(); pong(); });
+  else time_batches(order, nullptr, [&] { pong(); ping(); });
+  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  p.sync();
+  must(tw_am_register(p.worker, kId, nullptr, nullptr), "tw_am_register");
+  return s;
+}
+
+Sample am_window(Pair& p, const Order& order) {
+  Sample s;
+  Buffers buffers(p.context, order, order.window);
+  Arrivals arrivals{&buffers, order.window};
+  must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
+  if (p.rank == 0) buffers.fill(order.seed);
+  std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
+  char ack[4] = {};
+  uint64_t expected = 0;
+  p.sync();
+  s.seconds = time_windows(order, [&] {
+    if (p.rank == 0) {
+      for (size_t i = 0; i < order.window; ++i) send(p, buffers, i, moved(buffers, order), &requests[i]);
+      for (tw_request& r : requests) p.wait(r);
+      p.receive(ack, sizeof ack, kAckTag);
+    } else {
+      for (expected += order.window; arrivals.done < expected;) p.progress();
+      p.send(ack, sizeof ack, kAckTag);
+    }
+  });
+  s.messages = order.window;
+  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);
+  p.sync();
+  must(tw_am_register(p.worker, kId, nullptr, nullptr), "tw_am_register");
+  return s;
+}
+
+}  // namespace perf

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg-perf: starts or finds the other process, then orders one measurement after another.
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+const std::vector<size_t> kLatencySizes = {8, 64, 1024, 8192, 65536, 1u << 20, 16u << 20};
+const std::vector<size_t> kBandwidthSizes = {4096, 65536, 1u << 20, 16u << 20};
+
+const std::vector<Test>& tests() {
+  static const std::vector<Test> all = {
+      {"tag_lat", "send", true, kLatencySizes, tag_latency},     {"tag_bw", "send", false, kBandwidthSizes, tag_window},
+      {"tag_bibw", "send", false, kBandwidthSizes, tag_both},    {"tag_rate", "send", false, {8}, tag_window},
+      {"am_lat", "am", true, kLatencySizes, am_latency},         {"am_bw", "am", false, kBandwidthSizes, am_window},
+      {"am_rate", "am", false, {8}, am_window},                  {"bytes_lat", "bytes", true, kLatencySizes, bytes_latency},
+      {"bytes_bw", "bytes", false, kBandwidthSizes, bytes_window}, {"put_lat", "put", true, kLatencySizes, put_latency},
+      {"put_bw", "put", false, kBandwidthSizes, put_window},     {"get_lat", "get", true, kLatencySizes, get_latency},
+      {"get_bw", "get", false, kBandwidthSizes, get_window},     {"atomic_lat", "atomic", true, {4, 8}, atomic_latency},
+      {"atomic_rate", "atomic", false, {4, 8}, atomic_window}};
+  return all;
+}
+
+/// Runs one order on both ranks; rank 0 gets its sample with both ranks' verdicts.
+Sample execute(Pair& pair, const Test& test, Order order) {
+  if (pair.rank == 0) pair.send(&order, sizeof order, kControlTag);
+  Sample sample = test.run(pair, order);
+  char verdict = sample.verified;
+  if (pair.rank == 0) {
+    pair.receive(&verdict, 1, kControlTag);
+    sample.verified = sample.verified && verdict;
+  } else {
+    pair.send(&verdict, 1, kControlTag);
+  }
+  return sample;
+}
+
+Order order_of(const Options& o, const Test& test, size_t size) {
+  Order order{};
+  std::snprintf(order.test, sizeof order.test, "%s", test.name);
+  order.size = size;
+  order.window = o.window;
+  order.seed = size * 2654435761u + static_cast<uint64_t>(getpid());
+  order.layout = o.layout;
+  order.plain_memory = o.plain_memory;
+  order.huge_pages = o.huge_pages;
+  order.sleep = o.sleep;
+  return order;
+}
+
+/// Calibrates with a short verified run, then measures for o.seconds.
+Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
+  if (!test.latency) while (o.window > 1 && size * o.window > (size_t{4} << 30)) size = (size_t{4} << 30) / o.window;
+  Order order = order_of(o, test, size);
+  order.verify = 1;
+  order.iterations = 2;
+  bool verified = execute(pair, test, order).verified;
+  order.verify = 0;
+  order.iterations = 3;
+  Sample quick = execute(pair, test, order);
+  double each = test.latency ? percentile(quick.latency_us, 50) * 2e-6 * batch_of(size) : quick.seconds;
+  order.iterations = static_cast<uint64_t>(std::clamp(o.seconds / std::max(each, 1e-9), 3.0, test.latency ? 50000.0 : 20000.0));
+  Sample s = execute(pair, test, order);
+  Result r;
+  r.test = test.name;
+  r.transport = tw_endpoint_transport(pair.endpoint);
+  r.route = pair.route(test.verb, size);
+  r.size = size;
+  r.iterations = order.iterations * (test.latency ? batch_of(size) : s.messages);
+  r.verified = verified && quick.verified && s.verified;
+  if (test.latency) {
+    double us = percentile(s.latency_us, 50);
+    r.latency_us = std::move(s.latency_us);
+    r.bandwidth = static_cast<double>(size) / us / 1e3;
+    r.rate = 1 / us;
+  } else {
+    r.bandwidth = static_cast<double>(size * s.messages) / s.seconds / 1e9;
+    r.rate = static_cast<double>(s.messages) / s.seconds / 1e6;
+  }
+  return r;
+}
+
+/// Rank 0 of every thread measures the same size at the same time; rates add up, latencies are pooled.
+Result measure_all(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o, const Test& test, size_t size) {
+  std::vector<Result> results(pairs.size());
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < pairs.size(); ++t) threads.emplace_back([&, t] { results[t] = measure(*pairs[t], o, test, size); });
+  results[0] = measure(*pairs[0], o, test, size);
+  for (std::thread& t : threads) t.join();
+  Result sum = results[0];
+  for (size_t t = 1; t < results.size(); ++t) {
+    sum.latency_us.insert(sum.latency_us.end(), results[t].latency_us.begin(), results[t].latency_us.end());
+    sum.iterations += results[t].iterations;
+    sum.bandwidth += results[t].bandwidth;
+    sum.rate += results[t].rate;
+    sum.verified = sum.verified && results[t].verified;
+  }
+  return sum;
+}
+
+void obey(Pair& pair) {
+  for (;;) {
+    Order order{};
+    pair.receive(&order, sizeof order, kControlTag);
+    if (order.test[0] == 0) return;
+    order.test[sizeof order.test - 1] = 0;
+    const Test* test = find_test(order.test);
+    if (test == nullptr) die(order.test, TW_ERR_UNSUPPORTED);
+    pair.sleep = order.sleep;
+    execute(pair, *test, order);
+  }
+}
+
+void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
+  const Test& test = *find_test(o.test);
+  print_header(o.format, o.test + " over " + tw_endpoint_transport(pairs[0]->endpoint) + ", " + std::to_string(o.threads) +
+                             (o.threads == 1 ? " pair" : " pairs") + (test.latency ? "" : ", window " + std::to_string(o.window)));
+  for (size_t size : o.sizes.empty() ? test.sizes : o.sizes) print(o.format, measure_all(pairs, o, test, size));
+  for (auto& pair : pairs) {
+    Order end{};
+    pair->send(&end, sizeof end, kControlTag);
+  }
+}
+
+using Pairs = std::vector<std::unique_ptr<Pair>>;
+
+void serve_threads(Pairs& pairs) {
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < pairs.size(); ++t) threads.emplace_back([&, t] { obey(*pairs[t]); });
+  obey(*pairs[0]);
+  for (std::thread& t : threads) t.join();
+}
+
+tw_context* make_context(const Options& o) {
+  tw_context_options c = TW_CONTEXT_OPTIONS_INIT;
+  c.tls = o.tls;
+  tw_context* context = nullptr;
+  must(tw_context_create(&c, &context), "tw_context_create");
+  return context;
+}
+
+/// Both sides of a locally started pair of processes.
+void local(const Options& o, int socket, int rank) {
+  tw_context* context = make_context(o);
+  {
+    Pairs pairs;
+    for (unsigned t = 0; t < o.threads; ++t) {
+      pairs.push_back(std::make_unique<Pair>(o, context, rank));
+      pairs.back()->connect_local(socket, o.transport.c_str());
+    }
+    if (rank == 0) command(pairs, o);
+    else serve_threads(pairs);
+  }
+  tw_context_destroy(context);
+}
+
+int start_locally(const Options& o, char** argv) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) die("socketpair", TW_ERR_IO);
+  pid_t child = ::fork();
+  if (child < 0) die("fork", TW_ERR_IO);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close(sockets[0]);
+    std::string fd = std::to_string(sockets[1]), threads = std::to_string(o.threads);
+    std::vector<char*> args = {argv[0], const_cast<char*>("--inherit"), fd.data(), const_cast<char*>("--threads"), threads.data(),
+                               const_cast<char*>("--transport"), const_cast<char*>(o.transport.c_str())};
+    if (o.tls) args.push_back(const_cast<char*>("--tls"));
+    args.push_back(nullptr);
+    ::execv("/proc/self/exe", args.data());
+    _exit(127);
+  }
+  ::close(sockets[1]);
+  ::fcntl(sockets[0], F_SETFD, FD_CLOEXEC);
+  if (o.threads == 1) pin_to_core(0);
+  local(o, sockets[0], 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+}
+
+int serve(const Options& o) {
+  tw_context* context = make_context(o);
+  for (;;) {
+    tw_listener* listener = nullptr;
+    auto pair = std::make_unique<Pair>(o, context, 1);
+    must(tw_listen(pair->worker, (":" + std::to_string(o.listen_port)).c_str(), nullptr, &listener), "tw_listen");
+    std::fprintf(stderr, "thalweg perf: serving on port %u\n", tw_listener_port(listener));
+    pair->accept_from(listener);
+    tw_listener_destroy(listener);
+    obey(*pair);
+  }
+}
+
+int connect(const Options& o) {
+  tw_context* context = make_context(o);
+  {
+    Pairs pairs;
+    pairs.push_back(std::make_unique<Pair>(o, context, 0));
+    pairs[0]->connect_to(o.host);
+    command(pairs, o);
+  }
+  tw_context_destroy(context);
+  return 0;
+}
+
+}  // namespace
+
+const Test* find_test(const std::string& name) {
+  for (const Test& t : tests()) {
+    if (name == t.name) return &t;
+  }
+  return nullptr;
+}
+
+int run(int argc, char** argv) {
+  Options o;
+  if (!parse(argc, argv, &o)) return 2;
+  if (o.inherited >= 0) {
+    if (o.threads == 1) pin_to_core(1);
+    local(o, o.inherited, 1);
+    return 0;
+  }
+  if (o.listen_port >= 0) return serve(o);
+  if (o.test == "floor") { run_floor(o); return 0; }
+  if (o.transport == "self") { run_self(o); return 0; }
+  if (o.host.empty()) return start_locally(o, argv);
+  if (o.threads != 1) { std::fprintf(stderr, "thalweg perf: --threads works without HOST\n"); return 2; }
+  return connect(o);
+}
+
+}  // namespace perf
+
+int main(int argc, char** argv) { return perf::run(argc, argv); }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tagged messages and byte streams: ping-pong, window with acknowledgement, both directions.
+#include "buffers.hpp"
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+tw_op_options layout_option(const Buffers& buffers) {
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.layout = buffers.layout();
+  return o;
+}
+
+struct Window {
+  std::vector<tw_request> requests;
+  explicit Window(size_t n) : requests(n, TW_REQUEST_NONE) {}
+  void wait(Pair& pair) {
+    for (tw_request& r : requests) {
+      pair.wait(r);
+      r = TW_REQUEST_NONE;
+    }
+  }
+};
+
+size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_bytes(b.layout()) : o.size; }
+
+}  // namespace
+
+Sample tag_latency(Pair& p, const Order& order) {
+  Sample s;
+  Buffers out(p.context, order, 1), in(p.context, order, 1);
+  tw_op_options o_out = layout_option(out), o_in = layout_option(in);
+  const tw_op_options* oo = out.layout() ? &o_out : nullptr;
+  const tw_op_options* oi = in.layout() ? &o_in : nullptr;
+  size_t n = moved(out, order);
+  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  auto send = [&] {
+    tw_request r = TW_REQUEST_NONE;
+    must(tw_send(p.endpoint, out.at(0), n, kDataTag, oo, &r), "tw_send");
+    p.wait(r);
+  };
+  auto receive = [&] {
+    tw_request r = TW_REQUEST_NONE;
+    must(tw_recv(p.worker, in.at(0), n, kDataTag, ~0ull, oi, &r), "tw_recv");
+    p.wait(r);
+  };
+  p.sync();
+  if (p.rank == 0) time_batches(order, &s.latency_us, [&] { send(); receive(); });
+  else time_batches(order, nullptr, [&] { receive(); send(); });
+  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  return s;
+}
+
+Sample tag_window(Pair& p, const Order& order) {
+  Sample s;
+  Buffers buffers(p.context, order, order.window);
+  tw_op_options options = layout_option(buffers);
+  const tw_op_options* o = buffers.layout() ? &options : nullptr;
+  size_t n = moved(buffers, order);
+  Window window(order.window);
+  char ack[4] = {};
+  if (p.rank == 0) buffers.fill(order.seed);
+  p.sync();
+  double seconds = time_windows(order, [&] {
+    for (size_t i = 0; i < order.window; ++i) {
+      if (p.rank == 0) must(tw_send(p.endpoint, buffers.at(i), n, kDataTag, o, &window.requests[i]), "tw_send");
+      else must(tw_recv(p.worker, buffers.at(i), n, kDataTag, ~0ull, o, &window.requests[i]), "tw_recv");
+    }
+    window.wait(p);
+    if (p.rank == 0) p.receive(ack, sizeof ack, kAckTag);
+    else p.send(ack, sizeof ack, kAckTag);
+  });
+  s.seconds = seconds;
+  s.messages = order.window;
+  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);
+  return s;
+}
+
+Sample tag_both(Pair& p, const Order& order) {
+  Sample s;
+  Buffers out(p.context, order, order.window), in(p.context, order, order.window);
+  tw_op_options o_out = layout_option(out), o_in = layout_option(in);
+  const tw_op_options* oo = out.layout() ? &o_out : nullptr;
+  const tw_op_options* oi = in.layout() ? &o_in : nullptr;
+  size_t n = moved(out, order);
+  Window sends(order.window), receives(order.window);
+  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  p.sync();
+  s.seconds = time_windows(order, [&] {
+    for (size_t i = 0; i < order.window; ++i) {
+      must(tw_recv(p.worker, in.at(i), n, kDataTag, ~0ull, oi, &receives.requests[i]), "tw_recv");
+      must(tw_send(p.endpoint, out.at(i), n, kDataTag, oo, &sends.requests[i]), "tw_send");
+    }
+    receives.wait(p);
+    sends.wait(p);
+    p.sync();
+  });
+  s.messages = 2 * order.window;
+  for (size_t i = 0; i < order.window; ++i) s.verified &= in.check(i, order.seed + static_cast<uint64_t>(!p.rank));
+  return s;
+}
+
+namespace {
+void bytes_send(Pair& p, const void* data, size_t n) {
+  tw_request r = TW_REQUEST_NONE;
+  must(tw_bytes_send(p.endpoint, data, n, nullptr, &r), "tw_bytes_send");
+  p.wait(r);
+}
+void bytes_receive(Pair& p, void* data, size_t n) {
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.flags = TW_OP_WAIT_ALL;
+  tw_request r = TW_REQUEST_NONE;
+  must(tw_bytes_recv(p.endpoint, data, n, &o, &r), "tw_bytes_recv");
+  p.wait(r);
+}
+}  // namespace
+
+Sample bytes_latency(Pair& p, const Order& order) {
+  Sample s;
+  Buffers out(p.context, order, 1), in(p.context, order, 1);
+  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  p.sync();
+  if (p.rank == 0) {
+    time_batches(order, &s.latency_us, [&] { bytes_send(p, out.at(0), order.size); bytes_receive(p, in.at(0), order.size); });
+  } else {
+    time_batches(order, nullptr, [&] { bytes_receive(p, in.at(0), order.size); bytes_send(p, out.at(0), order.size); });
+  }
+  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  return s;
+}
+
+Sample bytes_window(Pair& p, const Order& order) {
+  Sample s;
+  Buffers buffers(p.context, order, order.window);
+  Window window(order.window);
+  char ack[4] = {};
+  if (p.rank == 0) buffers.fill(order.seed);
+  p.sync();
+  s.seconds = time_windows(order, [&] {
+    tw_op_options all = TW_OP_OPTIONS_INIT;
+    all.flags = TW_OP_WAIT_ALL;
+    for (size_t i = 0; i < order.window; ++i) {
+      if (p.rank == 0) must(tw_bytes_send(p.endpoint, buffers.at(i), order.size, nullptr, &window.requests[i]), "tw_bytes_send");
+      else must(tw_bytes_recv(p.endpoint, buffers.at(i), order.size, &all, &window.requests[i]), "tw_bytes_recv");
+    }
+    window.wait(p);
+    if (p.rank == 0) p.receive(ack, sizeof ack, kAckTag);
+    else p.send(ack, sizeof ack, kAckTag);
+  });
+  s.messages = order.window;
+  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);
+  return s;
+}
+
+}  // namespace perf

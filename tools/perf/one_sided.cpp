@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put, get and atomics. The latency of a put ends when the target's program sees it: it polls the last word of small
+// contiguous puts into mapped memory, a signal otherwise.
+#include <cstring>
+
+#include "buffers.hpp"
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+/// Each side's target buffers and signal, and the counterpart's.
+struct Exposed {
+  Exposed(Pair& p, const Order& order, size_t count) : pair(p), target(p.context, order, count), source(p.context, order, count) {
+    unsigned char mine[2][TW_KEY_MAX] = {}, theirs[2][TW_KEY_MAX] = {};
+    uint64_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2] = {};
+    must(tw_memory_export(target.memory(), mine[0], &lengths[0]), "tw_memory_export");
+    must(tw_signal_create(p.worker, nullptr, &signal), "tw_signal_create");
+    must(tw_signal_export(signal, mine[1], &lengths[1]), "tw_signal_export");
+    exchange(lengths, their_lengths, sizeof lengths);
+    exchange(mine, theirs, sizeof mine);
+    must(tw_memory_import(p.endpoint, theirs[0], their_lengths[0], &remote), "tw_memory_import");
+    must(tw_signal_import(p.endpoint, theirs[1], their_lengths[1], &remote_signal), "tw_signal_import");
+    void* mapped = nullptr;
+    map = tw_remote_memory_map(remote, &mapped) == TW_OK;
+  }
+  ~Exposed() {
+    pair.sync();
+    tw_remote_memory_release(remote);
+    tw_remote_signal_release(remote_signal);
+    tw_signal_destroy(signal);
+  }
+  void exchange(void* mine, void* theirs, size_t n) {
+    tw_request r = TW_REQUEST_NONE;
+    must(tw_recv(pair.worker, theirs, n, kControlTag, ~0ull, nullptr, &r), "tw_recv");
+    pair.send(mine, n, kControlTag);
+    pair.wait(r);
+  }
+  tw_op_options options() const {
+    tw_op_options o = TW_OP_OPTIONS_INIT;
+    o.layout = source.layout();
+    o.remote_layout = target.layout();
+    return o;
+  }
+  size_t moved(const Order& o) const { return source.layout() ? tw_layout_bytes(source.layout()) : o.size; }
+
+  Pair& pair;
+  Buffers target, source;
+  tw_signal* signal = nullptr;
+  tw_remote_memory* remote = nullptr;
+  tw_remote_signal* remote_signal = nullptr;
+  bool map = false;
+};
+
+void flush(Pair& p) {
+  tw_request r = TW_REQUEST_NONE;
+  must(tw_endpoint_flush(p.endpoint, &r), "tw_endpoint_flush");
+  p.wait(r);
+}
+
+/// Ping-pong of 8-byte puts: the value itself is the news.
+void put_words(Exposed& x, const Order& order, std::vector<double>* out) {
+  Pair& p = x.pair;
+  auto* word = reinterpret_cast<uint64_t*>(x.target.at(0));
+  uint64_t value = 0;
+  auto put = [&] { must(tw_put(p.endpoint, &value, sizeof value, x.remote, 0, nullptr, nullptr), "tw_put"); };
+  auto see = [&] {
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
+      if (!x.map) p.progress();
+#if defined(__x86_64__)
+      else __builtin_ia32_pause();
+#endif
+    }
+  };
+  __atomic_store_n(word, 0, __ATOMIC_RELEASE);
+  p.sync();
+  if (p.rank == 0) time_batches(order, out, [&] { ++value; put(); see(); });
+  else time_batches(order, nullptr, [&] { ++value; see(); put(); });
+}
+
+void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
+  Pair& p = x.pair;
+  tw_op_options o = x.options();
+  o.signal = x.remote_signal;
+  uint64_t round = 0;
+  auto put = [&] {
+    o.signal_value = round;
+    tw_request r = TW_REQUEST_NONE;
+    must(tw_put(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_put");
+    p.wait(r);
+  };
+  auto see = [&] { must(tw_signal_wait(x.signal, TW_COMPARE_GE, round, TW_FOREVER), "tw_signal_wait"); };
+  p.sync();
+  if (p.rank == 0) time_batches(order, out, [&] { ++round; put(); see(); });
+  else time_batches(order, nullptr, [&] { ++round; see(); put(); });
+}
+
+}  // namespace
+
+Sample put_latency(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, 1);
+  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
+  put_signals(x, Order{"", order.size, 1, 1, order.seed, 1, order.layout, order.plain_memory, 0, 0, {}}, nullptr);
+  s.verified = x.target.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  std::vector<double>* out = p.rank == 0 ? &s.latency_us : nullptr;
+  p.sync();
+  must(tw_signal_reset(x.signal, 0), "tw_signal_reset");
+  p.sync();
+  if (order.size == 8 && !order.layout) put_words(x, order, out);
+  else put_signals(x, order, out);
+  return s;
+}
+
+Sample put_window(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, order.window);
+  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
+  std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
+  tw_op_options o = x.options();
+  p.sync();
+  if (p.rank == 0) {
+    s.seconds = time_windows(order, [&] {
+      for (size_t i = 0; i < order.window; ++i)
+        must(tw_put(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
+      for (tw_request& r : requests) p.wait(r);
+      flush(p);
+    });
+  }
+  p.sync();
+  s.messages = order.window;
+  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= x.target.check(i, order.seed);
+  return s;
+}
+
+Sample get_latency(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, 1);
+  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
+  tw_op_options o = x.options();
+  p.sync();
+  if (p.rank == 0) {
+    time_batches(order, &s.latency_us, [&] {
+      tw_request r = TW_REQUEST_NONE;
+      must(tw_get(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_get");
+      p.wait(r);
+    });
+    for (double& t : s.latency_us) t *= 2;  // a get is a round trip by itself
+    s.verified = x.source.check(0, order.seed + 1);
+  }
+  p.sync();
+  return s;
+}
+
+Sample get_window(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, order.window);
+  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
+  std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
+  tw_op_options o = x.options();
+  p.sync();
+  if (p.rank == 0) {
+    s.seconds = time_windows(order, [&] {
+      for (size_t i = 0; i < order.window; ++i)
+        must(tw_get(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_get");
+      for (tw_request& r : requests) p.wait(r);
+    });
+    for (size_t i = 0; i < order.window; ++i) s.verified &= x.source.check(i, order.seed + 1);
+  }
+  p.sync();
+  s.messages = order.window;
+  return s;
+}
+
+Sample atomic_latency(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, 1);
+  std::memset(x.target.at(0), 0, order.size);
+  uint64_t expected = 0;
+  p.sync();
+  if (p.rank == 0) {
+    time_batches(order, &s.latency_us, [&] {
+      uint64_t old = 0;
+      tw_request r = TW_REQUEST_NONE;
+      must(tw_atomic(p.endpoint, TW_ATOMIC_ADD, x.remote, 0, order.size, 1, 0, &old, nullptr, &r), "tw_atomic");
+      p.wait(r);
+      s.verified &= old == expected++;
+    });
+    for (double& t : s.latency_us) t *= 2;
+  }
+  p.sync();
+  return s;
+}
+
+Sample atomic_window(Pair& p, const Order& order) {
+  Sample s;
+  Exposed x(p, order, 1);
+  std::memset(x.target.at(0), 0, order.size);
+  uint64_t sent = 0;
+  p.sync();
+  if (p.rank == 0) {
+    s.seconds = time_windows(order, [&] {
+      for (size_t i = 0; i < order.window; ++i, ++sent)
+        must(tw_atomic(p.endpoint, TW_ATOMIC_ADD, x.remote, 0, order.size, 1, 0, nullptr, nullptr, nullptr), "tw_atomic");
+      flush(p);
+    });
+  }
+  uint64_t wanted = 0, got = 0;
+  x.exchange(&sent, &wanted, sizeof sent);
+  std::memcpy(&got, x.target.at(0), order.size);
+  if (p.rank == 1) s.verified = got == (order.size == 4 ? static_cast<uint32_t>(wanted) : wanted);
+  s.messages = order.window;
+  return s;
+}
+
+}  // namespace perf

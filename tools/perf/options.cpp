@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace perf {
+namespace {
+
+constexpr const char* kHelp = R"(thalweg perf: how fast are two processes that talk through Thalweg?
+
+  thalweg perf TEST [HOST[:PORT] | --listen [PORT]] [options]
+
+Without HOST the other process is started here and the two are pinned to different cores. With --listen this process serves;
+run the same on the other machine with this one's HOST:PORT (default port 27182). Both need the same job key.
+
+Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, bandwidth, both directions, message rate
+        am_lat am_bw am_rate               active messages
+        bytes_lat bytes_bw                 byte streams
+        put_lat put_bw get_lat get_bw      one-sided (the latency of a put: until the target's polling program sees it)
+        atomic_lat atomic_rate             fetch-and-add; add without fetching
+        floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
+
+Options
+  --size 8 | 8,1K,1M | 1:64M    bytes; a range goes in powers of two             (default: a list per test)
+  --transport auto|self|shm|tcp                                                  (auto)
+  --window N                    messages in flight in bandwidth and rate tests, each from its own buffer (64)
+  --seconds S                   time spent per size                              (0.5)
+  --threads T                   pairs of workers, each with its own thread       (1)
+  --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart
+  --memory plain|huge|library   malloc, transparent huge pages, or tw_memory_allocate (plain; put, get, atomics: library)
+  --sleep                       wait in the kernel instead of polling
+  --tls                         TLS 1.3 on TCP
+  --json                        one JSON object a line; --csv: test,size,value,unit
+Payload is verified at every size. Latency is one way: half a round trip, for ping-pong tests.
+)";
+
+bool parse_size(const std::string& text, size_t* out) {
+  char* end = nullptr;
+  double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || value < 0) return false;
+  switch (*end) {
+    case 'k': case 'K': value *= 1024; ++end; break;
+    case 'm': case 'M': value *= 1048576; ++end; break;
+    case 'g': case 'G': value *= 1073741824.0; ++end; break;
+    default: break;
+  }
+  if (*end != 0) return false;
+  *out = static_cast<size_t>(value);
+  return true;
+}
+
+bool parse_sizes(const std::string& text, std::vector<size_t>* out) {
+  if (size_t colon = text.find(':'); colon != std::string::npos) {
+    size_t first = 0, last = 0;
+    if (!parse_size(text.substr(0, colon), &first) || !parse_size(text.substr(colon + 1), &last) || first == 0 || first > last)
+      return false;
+    for (size_t n = first; n < last; n *= 2) out->push_back(n);
+    out->push_back(last);
+    return true;
+  }
+  for (size_t from = 0; from <= text.size();) {
+    size_t comma = std::min(text.find(',', from), text.size());
+    size_t n = 0;
+    if (!parse_size(text.substr(from, comma - from), &n)) return false;
+    out->push_back(n);
+    from = comma + 1;
+  }
+  return true;
+}
+
+bool parse_layout(const std::string& text, Layout* out) {
+  unsigned long long count = 0, block = 0, stride = 0;
+  if (std::sscanf(text.c_str(), "strided:%llu,%llu,%llu", &count, &block, &stride) != 3) return false;
+  if (count == 0 || block == 0 || stride < block) return false;
+  *out = {count, block, stride};
+  return true;
+}
+
+bool refuse(const std::string& why) {
+  std::fprintf(stderr, "thalweg perf: %s\nTry: thalweg perf --help\n", why.c_str());
+  return false;
+}
+
+bool apply(Options* o, const std::string& name, const std::string& value) {
+  if (name == "--size") return parse_sizes(value, &o->sizes) || refuse("--size " + value + ": not a size, list or range");
+  if (name == "--layout") return parse_layout(value, &o->layout) || refuse("--layout wants strided:COUNT,BLOCK,STRIDE");
+  if (name == "--transport") {
+    if (value != "auto" && value != "self" && value != "shm" && value != "tcp") return refuse("--transport: auto, self, shm or tcp");
+    o->transport = value;
+    return true;
+  }
+  if (name == "--memory") {
+    if (value != "plain" && value != "huge" && value != "library") return refuse("--memory: plain, huge or library");
+    o->plain_memory = value != "library";
+    o->huge_pages = value == "huge";
+    return true;
+  }
+  double number = std::strtod(value.c_str(), nullptr);
+  if (name == "--seconds") return (o->seconds = number) > 0 || refuse("--seconds wants a positive number");
+  if (number < 1 || number > 65536) return refuse(name + " wants a number from 1 to 65536");
+  (name == "--window" ? o->window : o->threads) = static_cast<unsigned>(number);
+  return true;
+}
+
+}  // namespace
+
+const std::vector<const char*>& test_names() {
+  static const std::vector<const char*> names = {"tag_lat", "tag_bw",   "tag_bibw",  "tag_rate", "am_lat",  "am_bw",
+                                                 "am_rate", "put_lat",  "put_bw",    "get_lat",  "get_bw",  "bytes_lat",
+                                                 "bytes_bw", "atomic_lat", "atomic_rate", "floor"};
+  return names;
+}
+
+void print_help() { std::fputs(kHelp, stdout); }
+
+bool parse(int argc, char** argv, Options* out) {
+  std::vector<std::string> plain;
+  bool memory_given = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string a = argv[i];
+    if (a == "-h" || a == "--help") { print_help(); std::exit(0); }
+    if (a == "--json") { out->format = Format::json; continue; }
+    if (a == "--csv") { out->format = Format::csv; continue; }
+    if (a == "--tls") { out->tls = true; continue; }
+    if (a == "--sleep") { out->sleep = true; continue; }
+    if (a == "--inherit" && i + 1 < argc) { out->inherited = std::atoi(argv[++i]); continue; }
+    if (a == "--listen") {
+      out->listen_port = 27182;
+      if (i + 1 < argc && argv[i + 1][0] >= '0' && argv[i + 1][0] <= '9') out->listen_port = std::atoi(argv[++i]);
+      continue;
+    }
+    if (a.rfind("--", 0) == 0) {
+      static const char* known[] = {"--size", "--layout", "--transport", "--memory", "--seconds", "--window", "--threads"};
+      if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; })) return refuse("no option " + a);
+      if (i + 1 >= argc) return refuse(a + " wants a value");
+      memory_given |= a == "--memory";
+      if (!apply(out, a, argv[++i])) return false;
+      continue;
+    }
+    plain.push_back(a);
+  }
+  if (out->inherited >= 0 || (out->listen_port >= 0 && plain.empty())) return true;
+  if (plain.empty() || plain.size() > 2) return refuse("which TEST?");
+  out->test = plain[0];
+  if (plain.size() == 2) out->host = plain[1];
+  const auto& names = test_names();
+  if (std::none_of(names.begin(), names.end(), [&](const char* n) { return out->test == n; }))
+    return refuse("no test " + out->test);
+  bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test.rfind("atomic", 0) == 0;
+  if (one_sided && !memory_given) out->plain_memory = false;
+  if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "floor"))
+    return refuse("--layout does not apply to " + out->test);
+  return true;
+}
+
+}  // namespace perf

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair.hpp"
+
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace perf {
+
+[[noreturn]] void die(const char* what, tw_status status) {
+  std::fprintf(stderr, "thalweg perf: %s: %s: %s\n", what, tw_status_name(status), tw_last_error());
+  std::fflush(stdout);
+  _exit(3);
+}
+
+uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+void pin_to_core(unsigned core) {
+  cpu_set_t allowed, one;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  unsigned wanted = core % static_cast<unsigned>(CPU_COUNT(&allowed));
+  for (int c = 0; c < CPU_SETSIZE; ++c) {
+    if (!CPU_ISSET(c, &allowed) || wanted-- != 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(c, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+namespace {
+void transfer_all(int fd, void* data, size_t length, bool writing) {
+  auto* p = static_cast<char*>(data);
+  while (length > 0) {
+    ssize_t n = writing ? ::write(fd, p, length) : ::read(fd, p, length);
+    if (n <= 0) { std::fprintf(stderr, "thalweg perf: the other process is gone\n"); _exit(3); }
+    p += n;
+    length -= static_cast<size_t>(n);
+  }
+}
+}  // namespace
+
+Pair::Pair(const Options& options, tw_context* ctx, int r) : context(ctx), rank(r), sleep(options.sleep), tls_(options.tls) {
+  must(tw_worker_create(context, nullptr, &worker), "tw_worker_create");
+}
+
+Pair::~Pair() {
+  if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  if (worker) tw_worker_destroy(worker);
+}
+
+void Pair::connect_local(int socket, const char* transport) {
+  unsigned char mine[TW_ADDRESS_MAX] = {}, theirs[TW_ADDRESS_MAX] = {};
+  uint64_t mine_length = sizeof mine, their_length = 0;
+  size_t length = sizeof mine;
+  must(tw_worker_address(worker, mine, &length), "tw_worker_address");
+  mine_length = length;
+  transfer_all(socket, &mine_length, sizeof mine_length, true);
+  transfer_all(socket, mine, sizeof mine, true);
+  transfer_all(socket, &their_length, sizeof their_length, false);
+  transfer_all(socket, theirs, sizeof theirs, false);
+  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
+  o.transport = std::strcmp(transport, "auto") == 0 ? nullptr : transport;
+  o.tls = tls_;
+  must(tw_connect(worker, theirs, their_length, &o, &endpoint), "tw_connect");
+  finish_connecting();
+}
+
+void Pair::connect_to(const std::string& host) {
+  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
+  o.tls = tls_;
+  std::string address = host.find(':') == std::string::npos ? host + ":27182" : host;
+  must(tw_connect_to(worker, address.c_str(), &o, &endpoint), "tw_connect_to");
+  finish_connecting();
+}
+
+void Pair::accept_from(tw_listener* listener) {
+  tw_connection_request* request = nullptr;
+  tw_status st;
+  while ((st = tw_listener_next(listener, &request)) == TW_AGAIN) tw_worker_wait(worker, 1000000000ull);
+  must(st, "tw_listener_next");
+  must(tw_accept(request, nullptr, &endpoint), "tw_accept");
+  finish_connecting();
+}
+
+void Pair::finish_connecting() { must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting"); }
+
+void Pair::progress() {
+  if (tw_progress(worker) == 0 && sleep) tw_worker_wait(worker, 100000000ull);
+}
+
+void Pair::wait(tw_request request) {
+  if (request == TW_REQUEST_NONE) return;
+  tw_status st;
+  while ((st = tw_request_test(request)) == TW_IN_PROGRESS) progress();
+  if (st < 0) {
+    std::fprintf(stderr, "thalweg perf: request: %s\n", tw_request_message(request));
+    _exit(3);
+  }
+  tw_request_release(request);
+}
+
+void Pair::send(const void* data, size_t length, uint64_t tag) {
+  tw_request r = TW_REQUEST_NONE;
+  must(tw_send(endpoint, data, length, tag, nullptr, &r), "tw_send");
+  wait(r);
+}
+
+void Pair::receive(void* data, size_t length, uint64_t tag) {
+  tw_request r = TW_REQUEST_NONE;
+  must(tw_recv(worker, data, length, tag, ~0ull, nullptr, &r), "tw_recv");
+  wait(r);
+}
+
+void Pair::sync() {
+  char byte = 0;
+  if (rank == 0) { send(&byte, 1, kAckTag); receive(&byte, 1, kAckTag); }
+  else { receive(&byte, 1, kAckTag); send(&byte, 1, kAckTag); }
+}
+
+std::string Pair::route(const char* verb, size_t size) {
+  size_t length = 0;
+  std::string text;
+  if (tw_endpoint_explain(endpoint, verb, size, nullptr, &length) < 0 || length == 0) return tw_endpoint_transport(endpoint);
+  text.resize(length);
+  if (tw_endpoint_explain(endpoint, verb, size, text.data(), &length) < 0) return tw_endpoint_transport(endpoint);
+  size_t mark = text.find("chosen: ");  // explain's last line names the winner
+  if (mark == std::string::npos) return tw_endpoint_transport(endpoint);
+  mark += 8;
+  return std::string(tw_endpoint_transport(endpoint)) + " " + text.substr(mark, text.find_first_of("\n\0", mark) - mark);
+}
+
+}  // namespace perf

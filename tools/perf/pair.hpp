@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two processes and what they share during a measurement. Rank 0 asks and measures, rank 1 answers.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <string>
+
+#include "options.hpp"
+
+namespace perf {
+
+/// One measurement as rank 0 orders it; travels as a message.
+struct Order {
+  char test[24];
+  uint64_t size;         // bytes moved; 0: end
+  uint64_t iterations;   // round trips, or windows
+  uint64_t window;
+  uint64_t seed;         // of the payload
+  uint64_t verify;       // 1: check payload, do not care about time
+  Layout layout;
+  uint8_t plain_memory, huge_pages, sleep, unused[5];
+};
+
+[[noreturn]] void die(const char* what, tw_status status);
+inline void must(tw_status status, const char* what) { if (status < 0) die(what, status); }
+uint64_t now_ns();
+void pin_to_core(unsigned core);
+
+/// A worker with one endpoint to its counterpart.
+class Pair {
+ public:
+  Pair(const Options& options, tw_context* context, int rank);
+  ~Pair();
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  /// Over a socket to the process that this one started (or was started by).
+  void connect_local(int socket, const char* transport);
+  void connect_to(const std::string& host);
+  void accept_from(tw_listener* listener);
+
+  void send(const void* data, size_t length, uint64_t tag);
+  void receive(void* data, size_t length, uint64_t tag);
+  void wait(tw_request request);      // progresses (or sleeps) until done, releases
+  void progress();
+  void sync();                        // both ranks have arrived
+  std::string route(const char* verb, size_t size);
+
+  tw_context* context;
+  tw_worker* worker = nullptr;
+  tw_endpoint* endpoint = nullptr;
+  int rank;
+  bool sleep;
+
+ private:
+  void finish_connecting();
+  bool tls_;
+};
+
+inline constexpr uint64_t kControlTag = 0xffff000000000001ull, kDataTag = 7, kAckTag = 8;
+
+}  // namespace perf

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace perf {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n') { out += "\\n"; continue; }
+    out += c;
+  }
+  return out + "\"";
+}
+
+void print_json(const Result& r) {
+  std::printf("{\"test\": %s, \"transport\": %s, \"size\": %zu, \"iterations\": %llu", quoted(r.test).c_str(),
+              quoted(r.transport).c_str(), r.size, static_cast<unsigned long long>(r.iterations));
+  if (!r.latency_us.empty()) {
+    std::printf(", \"latency_us\": {\"min\": %.6g, \"p50\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"max\": %.6g}",
+                percentile(r.latency_us, 0), percentile(r.latency_us, 50), percentile(r.latency_us, 90),
+                percentile(r.latency_us, 99), percentile(r.latency_us, 100));
+  }
+  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s}\n", r.bandwidth, r.rate,
+              r.verified ? "true" : "false", quoted(r.route).c_str());
+}
+
+void print_csv(const Result& r) {
+  if (!r.latency_us.empty()) std::printf("%s,%zu,%.6g,us\n", r.test.c_str(), r.size, percentile(r.latency_us, 50));
+  else if (r.test.find("rate") != std::string::npos) std::printf("%s,%zu,%.6g,Mmsg/s\n", r.test.c_str(), r.size, r.rate);
+  else std::printf("%s,%zu,%.6g,GB/s\n", r.test.c_str(), r.size, r.bandwidth);
+}
+
+}  // namespace
+
+double percentile(std::vector<double> samples, double p) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  double position = p / 100 * static_cast<double>(samples.size() - 1);
+  size_t low = static_cast<size_t>(std::floor(position)), high = static_cast<size_t>(std::ceil(position));
+  return samples[low] + (samples[high] - samples[low]) * (position - static_cast<double>(low));
+}
+
+std::string human_size(size_t n) {
+  char text[32];
+  if (n >= 1u << 20 && n % (1u << 20) == 0) std::snprintf(text, sizeof text, "%zu MiB", n >> 20);
+  else if (n >= 1024 && n % 1024 == 0) std::snprintf(text, sizeof text, "%zu KiB", n >> 10);
+  else std::snprintf(text, sizeof text, "%zu B", n);
+  return text;
+}
+
+void print_header(Format format, const std::string& what) {
+  if (format != Format::table) return;
+  std::printf("# %s\n%-12s %10s %10s %10s %10s %10s %10s  %s\n", what.c_str(), "test", "size", "p50 [us]", "p90 [us]", "p99 [us]",
+              "[GB/s]", "[Mmsg/s]", "route");
+}
+
+void print(Format format, const Result& r) {
+  if (format == Format::json) print_json(r);
+  else if (format == Format::csv) print_csv(r);
+  else {
+    std::printf("%-12s %10s", r.test.c_str(), human_size(r.size).c_str());
+    if (r.latency_us.empty()) std::printf(" %10s %10s %10s", "-", "-", "-");
+    else std::printf(" %10.3f %10.3f %10.3f", percentile(r.latency_us, 50), percentile(r.latency_us, 90), percentile(r.latency_us, 99));
+    std::printf(" %10.3f %10.4f  %s%s\n", r.bandwidth, r.rate, r.route.c_str(), r.verified ? "" : "  NOT VERIFIED");
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace perf

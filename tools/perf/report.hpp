@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of results: medians and percentiles, as a table with units, JSON lines or CSV.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+
+namespace perf {
+
+struct Result {
+  std::string test, transport, route;
+  size_t size = 0;
+  uint64_t iterations = 0;
+  std::vector<double> latency_us;  // samples; empty for bandwidth tests
+  double bandwidth = 0;            // GB/s (1e9 bytes)
+  double rate = 0;                 // million messages a second
+  bool verified = false;
+};
+
+double percentile(std::vector<double> samples, double p);
+std::string human_size(size_t bytes);
+void print_header(Format format, const std::string& what);
+void print(Format format, const Result& result);
+
+}  // namespace perf

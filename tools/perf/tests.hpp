@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurements. Each runs on both ranks with the same order; rank 0's sample is reported.
+#pragma once
+#include <vector>
+
+#include "pair.hpp"
+#include "report.hpp"
+
+namespace perf {
+
+struct Sample {
+  std::vector<double> latency_us;  // one way, one per batch
+  double seconds = 0;              // of all windows
+  uint64_t messages = 0;
+  bool verified = true;
+};
+
+struct Test {
+  const char* name;
+  const char* verb;                // for explain
+  bool latency;
+  std::vector<size_t> sizes;       // defaults
+  Sample (*run)(Pair&, const Order&);
+};
+const Test* find_test(const std::string& name);
+
+Sample tag_latency(Pair&, const Order&);
+Sample tag_window(Pair&, const Order&);          // bandwidth and rate
+Sample tag_both(Pair&, const Order&);            // both directions at once
+Sample am_latency(Pair&, const Order&);
+Sample am_window(Pair&, const Order&);
+Sample bytes_latency(Pair&, const Order&);
+Sample bytes_window(Pair&, const Order&);
+Sample put_latency(Pair&, const Order&);
+Sample put_window(Pair&, const Order&);
+Sample get_latency(Pair&, const Order&);
+Sample get_window(Pair&, const Order&);
+Sample atomic_latency(Pair&, const Order&);
+Sample atomic_window(Pair&, const Order&);
+
+/// How many round trips are timed together, so that reading the clock does not matter.
+inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 ? 10 : size <= 65536 ? 4 : 1; }
+
+/// Times order.iterations batches of `round` (one round trip each) after a tenth of them for warming up.
+template <class Round>
+void time_batches(const Order& order, std::vector<double>* out, Round round) {
+  unsigned batch = batch_of(order.size);
+  uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
+  if (out) out->reserve(order.iterations);
+  for (uint64_t b = 0; b < warm + order.iterations; ++b) {
+    uint64_t start = now_ns();
+    for (unsigned i = 0; i < batch; ++i) round();
+    if (out && b >= warm) out->push_back(static_cast<double>(now_ns() - start) / 2e3 / batch);
+  }
+}
+
+/// Runs order.iterations windows after a tenth for warming up and returns the median time of one, in seconds.
+template <class Window>
+double time_windows(const Order& order, Window window) {
+  uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
+  std::vector<double> times;
+  for (uint64_t w = 0; w < warm + order.iterations; ++w) {
+    uint64_t start = now_ns();
+    window();
+    if (w >= warm) times.push_back(static_cast<double>(now_ns() - start) / 1e9);
+  }
+  return percentile(times, 50);
+}
+
+void run_self(const Options& options);   // both ends in one worker
+void run_floor(const Options& options);  // without the library
+
+}  // namespace perf
