@@ -6,11 +6,36 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
 
-struct tw_memory;
+namespace thalweg::impl {
+class Registry;
+
+/// Access of a signal's word: only signal frames may touch it. Beside TW_MEMORY_*, not public.
+inline constexpr uint32_t kAccessSignal = 8;
+
+/// What is not host memory is described at registration; a default one means host memory.
+struct MemoryOrigin {
+  MemoryKind kind = MemoryKind::host;
+  uint32_t device = 0;
+  uint8_t device_uuid[16] = {};
+};
+}  // namespace thalweg::impl
+
+/// C handle of a registered or library-allocated region. Immutable but for `rkeys`, which its registry guards.
+struct tw_memory {
+  thalweg::impl::Registry* registry = nullptr;
+  std::byte* address = nullptr;
+  size_t length = 0;
+  uint32_t access = TW_MEMORY_ALL;
+  thalweg::impl::MemoryOrigin origin;
+  uint64_t segment_id = 0;              // 0: not library-allocated
+  thalweg::impl::Segment segment;
+  std::vector<uint64_t> rkeys;
+};
 
 namespace thalweg::impl {
 
@@ -20,28 +45,60 @@ struct Target {
   MemoryKind kind = MemoryKind::host;
 };
 
+/// Told when a segment goes away, so that peers drop their imports of it.
+class SegmentListener {
+ public:
+  virtual ~SegmentListener() = default;
+  /// Any thread. Its keys are already revoked; the memory is unmapped here after all listeners have returned. Must not
+  /// block and must not add or remove listeners.
+  virtual void on_segment_released(uint64_t segment) = 0;
+};
+
 class Registry {
  public:
   explicit Registry(uint64_t incarnation);
   ~Registry();
-  Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out);
+  Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
   Status release(tw_memory* memory);           // revokes its keys first
   Status release_address(void* address);       // tw_free
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
-  /// TW_ERR_STALE (unknown or revoked), TW_ERR_OUT_OF_BOUNDS, TW_ERR_PERMISSION, or TW_OK. Hot: one hash look-up.
-  Status resolve(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) const;
+  Status revoke(uint64_t rkey);                // one key; TW_ERR_STALE when it is not alive
+  uint64_t incarnation() const { return incarnation_; }
+
+  /// Held while resolved memory is touched: release() waits until no Reading that could see the memory is left. Costs one
+  /// atomic each way. Never nested on one thread, never held over a callback or a wait.
+  class Reading {
+   public:
+    explicit Reading(const Registry& registry);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+   private:
+    const Registry& registry_;
+  };
+
+  /// TW_ERR_STALE (unknown or revoked), TW_ERR_OUT_OF_BOUNDS, TW_ERR_PERMISSION, or TW_OK. Hot: one hash look-up; stores no
+  /// error text. The address is good while `reading` lives.
+  Status resolve(const Reading& reading, uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
   bool find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const;
-  /// A new descriptor for a live segment, to be passed to a peer (service thread).
+  /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.
   Status segment_fd(uint64_t segment, int* fd, size_t* length) const;
+
+  void add_listener(SegmentListener* listener);
+  void remove_listener(SegmentListener* listener);  // no call to it afterwards
 
  private:
   struct State;
+  class Writing;
   std::unique_ptr<State> state_;
+  uint64_t incarnation_;
 };
 
 Status parse_key(const void* bytes, size_t length, KeyBody* out);  // fuzzed
+/// *length: capacity in, length out. TW_ERR_TRUNCATED when the capacity is too small.
 Status write_key(const KeyBody& key, void* bytes, size_t* length);
 
 }  // namespace thalweg::impl

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry: regions by address, keys by rkey, segments by identifier.
+//
+// One word guards it all, because look-ups are for every frame and changes are rare: readers count themselves in it, a
+// writer (there is one at a time, by a mutex) sets the top bit, waits until the readers are gone and changes the tables.
+// A reader that meets the bit steps back and waits. In a process with one thread that is two uncontended atomics a look-up.
+#include "memory/registry.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint32_t kWriter = 1u << 31;
+constexpr size_t kMaxLength = size_t{1} << 62;
+
+struct Export {
+  std::byte* address;
+  uint64_t length;
+  uint32_t access;
+  MemoryKind kind;
+  tw_memory* memory;
+};
+
+struct SameBits {  // rkeys are random already
+  size_t operator()(uint64_t v) const { return static_cast<size_t>(v); }
+};
+
+/// Non-zero and unguessable.
+Status random_identifier(uint64_t* out) {
+  do {
+    const ssize_t n = getrandom(out, sizeof *out, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n != static_cast<ssize_t>(sizeof *out)) return fail_errno(n < 0 ? errno : EIO, "getrandom");
+  } while (*out == 0);
+  return TW_OK;
+}
+
+}  // namespace
+
+struct Registry::State {
+  mutable std::atomic<uint32_t> readers{0};
+  std::mutex writers;
+  std::unordered_map<uint64_t, Export, SameBits> exports;
+  std::unordered_set<tw_memory*> memories;
+  std::map<uintptr_t, tw_memory*> allocated;             // by start address
+  std::unordered_map<uint64_t, tw_memory*> segments;     // by identifier
+  std::atomic<size_t> segment_count{0};
+  std::mutex listening;
+  std::vector<SegmentListener*> listeners;
+};
+
+Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
+  std::atomic<uint32_t>& readers = registry_.state_->readers;
+  while (readers.fetch_add(1, std::memory_order_acquire) & kWriter) {
+    readers.fetch_sub(1, std::memory_order_release);
+    while (readers.load(std::memory_order_relaxed) & kWriter) sched_yield();
+  }
+}
+
+Registry::Reading::~Reading() { registry_.state_->readers.fetch_sub(1, std::memory_order_release); }
+
+/// The tables may be changed while it lives. Whoever read them before is done when the constructor returns.
+class Registry::Writing {
+ public:
+  explicit Writing(State& state) : state_(state), lock_(state.writers) {
+    state_.readers.fetch_or(kWriter, std::memory_order_acquire);
+    while (state_.readers.load(std::memory_order_acquire) & ~kWriter) sched_yield();
+  }
+  ~Writing() { state_.readers.fetch_and(~kWriter, std::memory_order_release); }
+
+ private:
+  State& state_;
+  std::lock_guard<std::mutex> lock_;
+};
+
+Registry::Registry(uint64_t incarnation) : state_(std::make_unique<State>()), incarnation_(incarnation) {}
+
+Registry::~Registry() {
+  while (!state_->memories.empty()) release(*state_->memories.begin());
+}
+
+Status Registry::register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin) {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  if (length == 0 || length > kMaxLength || start == 0 || start + length < start) {
+    return fail(TW_ERR_INVALID, "cannot register %zu bytes at %p; give the start and size of an existing buffer", length, address);
+  }
+  if (access & ~(uint32_t{TW_MEMORY_ALL} | kAccessSignal)) return fail(TW_ERR_INVALID, "access takes TW_MEMORY_* bits only");
+  auto memory = std::make_unique<tw_memory>();
+  memory->registry = this;
+  memory->address = static_cast<std::byte*>(address);
+  memory->length = length;
+  memory->access = access == 0 ? uint32_t{TW_MEMORY_ALL} : access;
+  memory->origin = origin;
+  const Writing writing(*state_);
+  state_->memories.insert(memory.get());
+  *out = memory.release();
+  return TW_OK;
+}
+
+Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory** out) {
+  if (length == 0 || length > kMaxLength) return fail(TW_ERR_INVALID, "cannot allocate %zu bytes", length);
+  Segment segment;
+  if (Status s = Segment::create("thalweg-memory", length, false, huge, &segment); is_error(s)) return s;
+  uint64_t identifier = 0;
+  if (Status s = random_identifier(&identifier); is_error(s)) return s;
+  tw_memory* memory = nullptr;
+  if (Status s = register_memory(segment.data(), length, access, &memory); is_error(s)) return s;
+  const Writing writing(*state_);
+  memory->segment = std::move(segment);
+  memory->segment_id = identifier;
+  state_->allocated[reinterpret_cast<uintptr_t>(memory->address)] = memory;
+  state_->segments[identifier] = memory;
+  state_->segment_count.fetch_add(1, std::memory_order_release);
+  *out = memory;
+  return TW_OK;
+}
+
+Status Registry::release(tw_memory* memory) {
+  {
+    const Writing writing(*state_);
+    if (state_->memories.erase(memory) == 0) {
+      return fail(TW_ERR_HANDLE, "this memory is not registered (any more); release each registration once");
+    }
+    for (uint64_t rkey : memory->rkeys) state_->exports.erase(rkey);
+    if (memory->segment_id != 0) {
+      state_->allocated.erase(reinterpret_cast<uintptr_t>(memory->address));
+      state_->segments.erase(memory->segment_id);
+      state_->segment_count.fetch_sub(1, std::memory_order_release);
+    }
+  }
+  if (memory->segment_id != 0) {
+    const std::lock_guard lock(state_->listening);
+    for (SegmentListener* listener : state_->listeners) listener->on_segment_released(memory->segment_id);
+  }
+  delete memory;
+  return TW_OK;
+}
+
+Status Registry::release_address(void* address) {
+  tw_memory* memory = nullptr;
+  {
+    const Reading reading(*this);
+    const auto found = state_->allocated.find(reinterpret_cast<uintptr_t>(address));
+    if (found != state_->allocated.end()) memory = found->second;
+  }
+  if (memory == nullptr) return fail(TW_ERR_HANDLE, "%p was not given out by tw_alloc of this context", address);
+  return release(memory);
+}
+
+Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out) {
+  if (offset > memory->length || length > memory->length - offset) {
+    return fail(TW_ERR_OUT_OF_BOUNDS, "the range starts at %zu and is %zu long, the memory only %zu", offset, length,
+                memory->length);
+  }
+  if (length == 0) length = memory->length - offset;
+  if (length == 0) return fail(TW_ERR_OUT_OF_BOUNDS, "the range is empty: it starts at the memory's end");
+  uint64_t rkey = 0;
+  if (Status s = random_identifier(&rkey); is_error(s)) return s;
+  const uint32_t granted = access == 0 ? memory->access : access & memory->access;
+  if (granted == 0) return fail(TW_ERR_PERMISSION, "the memory was registered without any of the access asked for");
+  std::byte* address = memory->address + offset;
+  {
+    const Writing writing(*state_);
+    if (!state_->memories.contains(memory)) return fail(TW_ERR_HANDLE, "this memory is not registered (any more)");
+    while (state_->exports.contains(rkey)) ++rkey;
+    memory->rkeys.push_back(rkey);
+    state_->exports.emplace(rkey, Export{address, length, granted, memory->origin.kind, memory});
+  }
+  *out = KeyBody{};
+  out->version = 1;
+  out->kind = static_cast<uint8_t>(memory->origin.kind);
+  out->access = static_cast<uint8_t>(granted);
+  out->device = memory->origin.device;
+  out->incarnation = incarnation_;
+  out->rkey = rkey;
+  out->base = reinterpret_cast<uintptr_t>(address);
+  out->length = length;
+  out->segment = memory->segment_id;
+  out->segment_offset = memory->segment_id ? offset : 0;
+  std::memcpy(out->device_uuid, memory->origin.device_uuid, sizeof out->device_uuid);
+  return TW_OK;
+}
+
+Status Registry::revoke(uint64_t rkey) {
+  const Writing writing(*state_);
+  const auto found = state_->exports.find(rkey);
+  if (found == state_->exports.end()) return fail(TW_ERR_STALE, "this key is not alive (any more)");
+  std::erase(found->second.memory->rkeys, rkey);
+  state_->exports.erase(found);
+  return TW_OK;
+}
+
+Status Registry::resolve(const Reading&, uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) const {
+  const auto found = state_->exports.find(rkey);
+  if (found == state_->exports.end()) return TW_ERR_STALE;
+  const Export& region = found->second;
+  if (offset > region.length || length > region.length - offset) return TW_ERR_OUT_OF_BOUNDS;
+  if ((region.access & access) != access) return TW_ERR_PERMISSION;
+  out->address = region.address + offset;
+  out->kind = region.kind;
+  return TW_OK;
+}
+
+bool Registry::find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const {
+  if (state_->segment_count.load(std::memory_order_relaxed) == 0) return false;
+  const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+  const Reading reading(*this);
+  auto after = state_->allocated.upper_bound(at);
+  if (after == state_->allocated.begin()) return false;
+  const tw_memory& memory = *std::prev(after)->second;
+  const uint64_t within = at - reinterpret_cast<uintptr_t>(memory.address);
+  if (within > memory.length || length > memory.length - within) return false;
+  *segment = memory.segment_id;
+  *offset = within;
+  return true;
+}
+
+Status Registry::segment_fd(uint64_t segment, int* fd, size_t* length) const {
+  const Reading reading(*this);
+  const auto found = state_->segments.find(segment);
+  if (found == state_->segments.end()) return fail(TW_ERR_STALE, "the peer asks for memory that is not allocated (any more)");
+  const int copy = fcntl(found->second->segment.fd(), F_DUPFD_CLOEXEC, 3);
+  if (copy < 0) return fail_errno(errno, "duplicating the descriptor of library-allocated memory");
+  *fd = copy;
+  *length = found->second->segment.size();
+  return TW_OK;
+}
+
+void Registry::add_listener(SegmentListener* listener) {
+  const std::lock_guard lock(state_->listening);
+  state_->listeners.push_back(listener);
+}
+
+void Registry::remove_listener(SegmentListener* listener) {
+  const std::lock_guard lock(state_->listening);
+  std::erase(state_->listeners, listener);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pool of signal words.
+#include "memory/signal.hpp"
+
+#include <memory>
+
+namespace thalweg::impl {
+namespace {
+constexpr size_t kSlot = 64, kBlock = 64 * 1024;  // a word has a cache line of its own
+}
+
+SignalPool::~SignalPool() {
+  for (tw_memory* block : blocks_) registry_.release(block);
+}
+
+Status SignalPool::grow() {
+  tw_memory* block = nullptr;
+  if (Status s = registry_.allocate(kBlock, kAccessSignal, false, &block); is_error(s)) return s;
+  blocks_.push_back(block);
+  for (size_t offset = 0; offset < kBlock; offset += kSlot) free_.push_back({block, offset});
+  return TW_OK;
+}
+
+Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
+  if (kind != TW_SIGNAL_SET && kind != TW_SIGNAL_ADD) {
+    return fail(TW_ERR_INVALID, "a signal is TW_SIGNAL_SET or TW_SIGNAL_ADD, not %u", kind);
+  }
+  auto signal = std::make_unique<tw_signal>();
+  const std::lock_guard lock(mutex_);
+  if (front_ == free_.size()) {
+    if (Status s = grow(); is_error(s)) return s;
+  }
+  const Slot slot = free_[front_++];
+  if (front_ > 1024 && front_ * 2 > free_.size()) {
+    free_.erase(free_.begin(), free_.begin() + static_cast<ptrdiff_t>(front_));
+    front_ = 0;
+  }
+  signal->pool = this;
+  signal->kind = kind;
+  signal->memory = slot.memory;
+  signal->offset = slot.offset;
+  signal->word = reinterpret_cast<uint64_t*>(slot.memory->address + slot.offset);
+  signal_reset(*signal, initial);
+  *out = signal.release();
+  return TW_OK;
+}
+
+Status SignalPool::destroy(tw_signal* signal) {
+  const std::unique_ptr<tw_signal> owned(signal);
+  for (uint64_t rkey : signal->rkeys) registry_.revoke(rkey);
+  const std::lock_guard lock(mutex_);
+  free_.push_back({signal->memory, signal->offset});
+  return TW_OK;
+}
+
+Status SignalPool::export_signal(tw_signal* signal, KeyBody* out) {
+  if (Status s = registry_.export_range(signal->memory, signal->offset, sizeof(uint64_t), kAccessSignal, out); is_error(s)) {
+    return s;
+  }
+  out->device = signal->kind;
+  const std::lock_guard lock(mutex_);
+  signal->rkeys.push_back(out->rkey);
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

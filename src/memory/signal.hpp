@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signal words at the waiter. One pool per context hands out 64-byte slots of library-allocated memory, so that a peer on
+// this machine maps the word and touches it by one store or one atomic add.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "memory/registry.hpp"
+
+namespace thalweg::impl {
+class SignalPool;
+}
+
+/// C handle of a signal. Owned by its creator; the word belongs to the pool.
+struct tw_signal {
+  thalweg::impl::SignalPool* pool = nullptr;
+  tw_worker* worker = nullptr;          // set by the C interface: whose progress a wait drives
+  uint64_t* word = nullptr;
+  tw_memory* memory = nullptr;          // the pool's block that holds the word
+  size_t offset = 0;
+  uint32_t kind = 0;                    // TW_SIGNAL_*
+  std::vector<uint64_t> rkeys;          // exported, to be revoked
+};
+
+namespace thalweg::impl {
+
+class SignalPool {
+ public:
+  explicit SignalPool(Registry& registry) : registry_(registry) {}
+  ~SignalPool();                         // after its signals and before the registry
+  Status create(uint32_t kind, uint64_t initial, tw_signal** out);
+  /// Revokes what was exported. The slot is used again last of all, because a late mapped store cannot be stopped.
+  Status destroy(tw_signal* signal);
+  /// A key that allows signalling and nothing else. KeyBody.device says the kind.
+  Status export_signal(tw_signal* signal, KeyBody* out);
+
+ private:
+  struct Slot { tw_memory* memory; size_t offset; };
+  Status grow();
+  Registry& registry_;
+  std::mutex mutex_;
+  std::vector<tw_memory*> blocks_;
+  std::vector<Slot> free_;               // ring: taken from the front
+  size_t front_ = 0;
+};
+
+/// Acquire: what the signal covers is visible.
+inline uint64_t signal_read(const tw_signal& signal) { return __atomic_load_n(signal.word, __ATOMIC_ACQUIRE); }
+inline void signal_reset(tw_signal& signal, uint64_t value) { __atomic_store_n(signal.word, value, __ATOMIC_RELEASE); }
+/// TW_OK, TW_IN_PROGRESS, or TW_ERR_INVALID for an unknown comparison. GE is cyclic.
+inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t value) {
+  const uint64_t word = signal_read(signal);
+  switch (compare) {
+    case TW_COMPARE_GE: return static_cast<int64_t>(word - value) >= 0 ? TW_OK : TW_IN_PROGRESS;
+    case TW_COMPARE_EQ: return word == value ? TW_OK : TW_IN_PROGRESS;
+    case TW_COMPARE_NE: return word != value ? TW_OK : TW_IN_PROGRESS;
+    default: return fail(TW_ERR_INVALID, "comparison %u is not one of TW_COMPARE_GE, _EQ, _NE", compare);
+  }
+}
+/// What a writer does to a mapped word, after the data it covers.
+inline void touch_signal(uint64_t* word, uint32_t op, uint64_t value) {
+  if (op == TW_SIGNAL_ADD) {
+    __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+}
+
+}  // namespace thalweg::impl
