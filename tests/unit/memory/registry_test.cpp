@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys, checks, revocation, segments and signal words.
+#include "memory/registry.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "memory/signal.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kIncarnation = 0x1234567890abcdef;
+
+Status look_up(const Registry& registry, uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) {
+  const Registry::Reading reading(registry);
+  return registry.resolve(reading, rkey, offset, length, access, out);
+}
+
+TEST(Registry, ResolvesWithinBoundsAndAccess) {
+  Registry registry(kIncarnation);
+  std::vector<std::byte> buffer(1001);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(registry.register_memory(buffer.data(), buffer.size(), TW_MEMORY_READ | TW_MEMORY_WRITE, &memory), TW_OK);
+  KeyBody key;
+  ASSERT_EQ(registry.export_range(memory, 13, 77, TW_MEMORY_WRITE, &key), TW_OK);
+  EXPECT_EQ(key.incarnation, kIncarnation);
+  Target target;
+  EXPECT_EQ(look_up(registry, key.rkey, 5, 72, TW_MEMORY_WRITE, &target), TW_OK);
+  EXPECT_EQ(target.address, buffer.data() + 18);
+  EXPECT_EQ(look_up(registry, key.rkey, 77, 0, TW_MEMORY_WRITE, &target), TW_OK);
+  EXPECT_EQ(look_up(registry, key.rkey, 5, 73, TW_MEMORY_WRITE, &target), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(look_up(registry, key.rkey, UINT64_MAX, 2, TW_MEMORY_WRITE, &target), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(look_up(registry, key.rkey, 2, UINT64_MAX, TW_MEMORY_WRITE, &target), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(look_up(registry, key.rkey, 0, 8, TW_MEMORY_READ, &target), TW_ERR_PERMISSION);
+  EXPECT_EQ(look_up(registry, key.rkey + 1, 0, 8, TW_MEMORY_WRITE, &target), TW_ERR_STALE);
+  EXPECT_EQ(registry.export_range(memory, 1000, 2, 0, &key), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(registry.export_range(memory, 0, 8, TW_MEMORY_ATOMIC, &key), TW_ERR_PERMISSION);
+  ASSERT_EQ(registry.release(memory), TW_OK);
+}
+
+TEST(Registry, ReleaseRevokesEveryKeyAndRefusesASecondRelease) {
+  Registry registry(kIncarnation);
+  std::vector<std::byte> buffer(64);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(registry.register_memory(buffer.data(), buffer.size(), 0, &memory), TW_OK);
+  KeyBody a, b;
+  ASSERT_EQ(registry.export_range(memory, 0, 0, 0, &a), TW_OK);
+  ASSERT_EQ(registry.export_range(memory, 8, 8, 0, &b), TW_OK);
+  EXPECT_NE(a.rkey, b.rkey);
+  ASSERT_EQ(registry.revoke(a.rkey), TW_OK);
+  EXPECT_EQ(registry.revoke(a.rkey), TW_ERR_STALE);
+  ASSERT_EQ(registry.release(memory), TW_OK);
+  Target target;
+  EXPECT_EQ(look_up(registry, a.rkey, 0, 1, TW_MEMORY_READ, &target), TW_ERR_STALE);
+  EXPECT_EQ(look_up(registry, b.rkey, 0, 1, TW_MEMORY_READ, &target), TW_ERR_STALE);
+  EXPECT_EQ(registry.release(memory), TW_ERR_HANDLE);
+}
+
+TEST(Registry, RefusesNonsense) {
+  Registry registry(kIncarnation);
+  tw_memory* memory = nullptr;
+  char byte = 0;
+  EXPECT_EQ(registry.register_memory(&byte, 0, 0, &memory), TW_ERR_INVALID);
+  EXPECT_EQ(registry.register_memory(nullptr, 1, 0, &memory), TW_ERR_INVALID);
+  EXPECT_EQ(registry.register_memory(&byte, SIZE_MAX, 0, &memory), TW_ERR_INVALID);
+  EXPECT_EQ(registry.register_memory(&byte, 1, 64, &memory), TW_ERR_INVALID);
+  EXPECT_EQ(registry.allocate(0, 0, false, &memory), TW_ERR_INVALID);
+  EXPECT_EQ(registry.release_address(&byte), TW_ERR_HANDLE);
+}
+
+struct Listener final : SegmentListener {
+  std::vector<uint64_t> released;
+  void on_segment_released(uint64_t segment) override { released.push_back(segment); }
+};
+
+TEST(Registry, AllocatedMemoryIsASegmentThatPeersCanMap) {
+  Registry registry(kIncarnation);
+  Listener listener;
+  registry.add_listener(&listener);
+  uint64_t segment = 0, offset = 0;
+  char local = 0;
+  EXPECT_FALSE(registry.find_segment(&local, 1, &segment, &offset));
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(registry.allocate(10000, 0, false, &memory), TW_OK);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->address) % 4096, 0u);
+  ASSERT_TRUE(registry.find_segment(memory->address + 77, 100, &segment, &offset));
+  EXPECT_EQ(segment, memory->segment_id);
+  EXPECT_EQ(offset, 77u);
+  EXPECT_FALSE(registry.find_segment(memory->address + 9990, 11, &segment, &offset));
+  EXPECT_FALSE(registry.find_segment(memory->address - 1, 1, &segment, &offset));
+  EXPECT_FALSE(registry.find_segment(&local, 1, &segment, &offset));
+  KeyBody key;
+  ASSERT_EQ(registry.export_range(memory, 100, 50, 0, &key), TW_OK);
+  EXPECT_EQ(key.segment, memory->segment_id);
+  EXPECT_EQ(key.segment_offset, 100u);
+
+  int fd = -1;
+  size_t length = 0;
+  ASSERT_EQ(registry.segment_fd(key.segment, &fd, &length), TW_OK);
+  void* view = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(view, MAP_FAILED);
+  std::random_device random;
+  const std::byte value = static_cast<std::byte>(random());
+  static_cast<std::byte*>(view)[key.segment_offset + 3] = value;
+  EXPECT_EQ(memory->address[103], value);
+  munmap(view, length);
+  close(fd);
+
+  const uint64_t identifier = memory->segment_id;
+  ASSERT_EQ(registry.release_address(memory->address), TW_OK);
+  EXPECT_EQ(listener.released, std::vector<uint64_t>{identifier});
+  EXPECT_EQ(registry.segment_fd(identifier, &fd, &length), TW_ERR_STALE);
+  registry.remove_listener(&listener);
+}
+
+TEST(Registry, ReleaseWaitsForAReaderOnAnotherThread) {
+  Registry registry(kIncarnation);
+  for (int round = 0; round < 50; ++round) {
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(registry.allocate(4096, 0, false, &memory), TW_OK);
+    KeyBody key;
+    ASSERT_EQ(registry.export_range(memory, 0, 0, 0, &key), TW_OK);
+    std::atomic<bool> started{false};
+    std::thread reader([&] {
+      for (;;) {
+        const Registry::Reading reading(registry);
+        Target target;
+        if (registry.resolve(reading, key.rkey, 0, 4096, TW_MEMORY_WRITE, &target) != TW_OK) return;
+        std::fill_n(target.address, 4096, std::byte{1});  // would fault if released under our hands
+        started = true;
+      }
+    });
+    while (!started) std::this_thread::yield();
+    EXPECT_EQ(registry.release(memory), TW_OK);
+    reader.join();
+  }
+}
+
+TEST(Key, RoundTripsAndRefusesDamage) {
+  Registry registry(kIncarnation);
+  std::vector<std::byte> buffer(64);
+  tw_memory* memory = nullptr;
+  MemoryOrigin origin;
+  origin.kind = MemoryKind::emulated;
+  origin.device = 7;
+  for (uint8_t& b : origin.device_uuid) b = 0xa5;
+  ASSERT_EQ(registry.register_memory(buffer.data(), buffer.size(), 0, &memory, origin), TW_OK);
+  KeyBody key, back;
+  ASSERT_EQ(registry.export_range(memory, 16, 8, TW_MEMORY_READ, &key), TW_OK);
+  key.worker = 99;
+  std::byte wire[TW_KEY_MAX];
+  size_t length = 4;
+  EXPECT_EQ(write_key(key, wire, &length), TW_ERR_TRUNCATED);
+  ASSERT_LE(length, sizeof wire);
+  ASSERT_EQ(write_key(key, wire, &length), TW_OK);
+  ASSERT_EQ(parse_key(wire, length, &back), TW_OK);
+  EXPECT_EQ(std::memcmp(&key, &back, sizeof key), 0);
+  EXPECT_NE(parse_key(wire, length - 1, &back), TW_OK);
+  wire[3] = std::byte{9};
+  EXPECT_EQ(parse_key(wire, length, &back), TW_ERR_VERSION);
+  wire[0] = std::byte{0};
+  EXPECT_EQ(parse_key(wire, length, &back), TW_ERR_INVALID);
+}
+
+TEST(Signal, WordsArePrivateLinesAndOnlySignalsMayTouchThem) {
+  Registry registry(kIncarnation);
+  SignalPool pool(registry);
+  std::vector<tw_signal*> signals;
+  for (int i = 0; i < 1500; ++i) {  // more than one block
+    tw_signal* signal = nullptr;
+    ASSERT_EQ(pool.create(i % 2 ? TW_SIGNAL_ADD : TW_SIGNAL_SET, static_cast<uint64_t>(i), &signal), TW_OK);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(signal->word) % 64, 0u);
+    signals.push_back(signal);
+  }
+  for (int i = 0; i < 1500; ++i) ASSERT_EQ(signal_read(*signals[i]), static_cast<uint64_t>(i));
+  KeyBody key;
+  ASSERT_EQ(pool.export_signal(signals[7], &key), TW_OK);
+  EXPECT_EQ(key.device, uint32_t{TW_SIGNAL_ADD});
+  EXPECT_NE(key.segment, 0u);
+  Target target;
+  EXPECT_EQ(look_up(registry, key.rkey, 0, 8, kAccessSignal, &target), TW_OK);
+  EXPECT_EQ(target.address, reinterpret_cast<std::byte*>(signals[7]->word));
+  EXPECT_EQ(look_up(registry, key.rkey, 0, 8, TW_MEMORY_WRITE, &target), TW_ERR_PERMISSION);
+  EXPECT_EQ(look_up(registry, key.rkey, 0, 16, kAccessSignal, &target), TW_ERR_OUT_OF_BOUNDS);
+  for (tw_signal* signal : signals) pool.destroy(signal);
+  EXPECT_EQ(look_up(registry, key.rkey, 0, 8, kAccessSignal, &target), TW_ERR_STALE);
+  tw_signal* bad = nullptr;
+  EXPECT_EQ(pool.create(2, 0, &bad), TW_ERR_INVALID);
+}
+
+TEST(Signal, ComparisonIsCyclic) {
+  Registry registry(kIncarnation);
+  SignalPool pool(registry);
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(pool.create(TW_SIGNAL_SET, UINT64_MAX, &signal), TW_OK);
+  EXPECT_EQ(signal_test(*signal, TW_COMPARE_GE, 2), TW_IN_PROGRESS);
+  EXPECT_EQ(signal_test(*signal, TW_COMPARE_GE, UINT64_MAX - 5), TW_OK);
+  signal_reset(*signal, 3);  // wrapped around
+  EXPECT_EQ(signal_test(*signal, TW_COMPARE_GE, UINT64_MAX), TW_OK);
+  EXPECT_EQ(signal_test(*signal, TW_COMPARE_EQ, 3), TW_OK);
+  EXPECT_EQ(signal_test(*signal, TW_COMPARE_NE, 3), TW_IN_PROGRESS);
+  EXPECT_EQ(signal_test(*signal, 9, 3), TW_ERR_INVALID);
+  pool.destroy(signal);
+}
+
+}  // namespace
+}  // namespace thalweg::impl
