@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conformance table: operation x layouts x size class x transport x {one process, two processes} x {blocking,
+// asynchronous} x {plain, library memory}, generated. One GoogleTest per (transport, processes, operation); its rows share a
+// connection, as an application's operations do. THALWEG_CONFORMANCE_TABLE=FILE appends one line per group.
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "side.hpp"
+
+namespace conformance {
+namespace {
+
+struct Way {
+  const char* transport;
+  bool tls;
+  int processes;
+  std::string name() const { return std::string(transport) + (tls ? "_tls" : "") + (processes == 2 ? "_two_processes" : "_one_process"); }
+};
+constexpr Way kWays[] = {{"self", false, 1}, {"shm", false, 1}, {"shm", false, 2},
+                         {"tcp", false, 1},  {"tcp", false, 2}, {"tcp", true, 2}};
+
+/// Rank 1: runs rows as they come and reports how they ended.
+void answer(Side& side) {
+  for (;;) {
+    Row row{};
+    side.receive_control(&row, sizeof row);
+    if (row.end) return;
+    char verdict[512] = {};
+    try {
+      run_row(side, row);
+    } catch (const Failure& f) {
+      std::snprintf(verdict, sizeof verdict, "rank 1: %s", f.text.c_str());
+      std::fprintf(stderr, "%s %llu: %s\n", row.operation, (unsigned long long)row.size, verdict);
+      _exit(9);  // the two sides are out of step: rank 0 sees the loss
+    }
+    side.send_control(verdict, sizeof verdict);
+  }
+}
+
+void connect_and_answer(int socket, const char* transport, bool tls) {
+  tw_context_options co = TW_CONTEXT_OPTIONS_INIT;
+  tw_context* context = nullptr;
+  must(tw_context_create(&co, &context), "tw_context_create");
+  {
+    Side side(context, 1);
+    side.connect(socket, transport, tls);
+    answer(side);
+  }
+  tw_context_destroy(context);
+}
+
+/// Rank 0 with its counterpart in a thread or a process, kept for all operations of a way.
+class Counterpart {
+ public:
+  explicit Counterpart(const Way& way) : way_(way) {
+    int sockets[2];
+    check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0, "socketpair");
+    if (way.processes == 2) start_process(sockets[1]);
+    else thread_ = std::thread([way, fd = sockets[1]] { connect_and_answer(fd, way.transport, way.tls); });
+    must(tw_context_create(nullptr, &context_), "tw_context_create");
+    side_ = std::make_unique<Side>(context_, 0);
+    side_->connect(sockets[0], way.transport, way.tls);
+    ::close(sockets[0]);
+  }
+  ~Counterpart() {
+    Row end{};
+    end.end = 1;
+    try { side_->send_control(&end, sizeof end); } catch (const Failure&) {}
+    side_.reset();
+    if (thread_.joinable()) thread_.join();
+    if (child_ > 0) { int status = 0; ::waitpid(child_, &status, 0); }
+    tw_context_destroy(context_);
+  }
+  void run(const Row& row) {
+    side_->send_control(&row, sizeof row);
+    run_row(*side_, row);
+    char verdict[512] = {};
+    side_->receive_control(verdict, sizeof verdict);
+    if (verdict[0]) failed("%s", verdict);
+  }
+
+ private:
+  void start_process(int fd) {
+    child_ = ::fork();
+    check(child_ >= 0, "fork");
+    if (child_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      int kept = ::dup(fd);  // without close-on-exec
+      std::string text = std::to_string(kept);
+      ::execl("/proc/self/exe", "conformance", "--answer", text.c_str(), way_.transport, way_.tls ? "tls" : "", nullptr);
+      _exit(127);
+    }
+    ::close(fd);
+  }
+  Way way_;
+  tw_context* context_ = nullptr;
+  std::unique_ptr<Side> side_;
+  std::thread thread_;
+  pid_t child_ = -1;
+};
+
+/// Sizes around every switch: inline, one frame, fragments, eager limits, staging wraps.
+std::vector<uint64_t> sizes_of(const Operation& o, bool layouts) {
+  if (o.size_limit <= 8) return {8};
+  if (layouts) return {48, 3120, 9360, 65520, 262080, 1048320};
+  return {0, 1, 7, 8, 39, 40, 41, 63, 64, 65, 255, 1023, 2047, 2048, 2049, 8191, 8192, 8193, 16383, 16384, 16385,
+          32769, 65535, 65536, 65537, 131073, 262143, 262145, 1048575, 1048577, 4194305};
+}
+
+std::vector<std::pair<Shape, Shape>> shapes_of(const Operation& o) {
+  using S = Shape;
+  std::vector<std::pair<Shape, Shape>> pairs = {{S::contiguous, S::contiguous}};
+  if (!o.layouts) return pairs;
+  for (S s : {S::strided1, S::strided2, S::strided3, S::subarray, S::list}) {
+    pairs.push_back({s, S::contiguous});
+    if (!o.remote_layout) continue;
+    pairs.push_back({S::contiguous, s});
+    pairs.push_back({s, s});
+  }
+  if (o.remote_layout) {
+    pairs.push_back({S::strided1, S::list});
+    pairs.push_back({S::subarray, S::strided3});
+  }
+  return pairs;
+}
+
+/// Rows of one operation. Large or layout rows are not all crossed with everything, to stay within minutes.
+std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
+  std::vector<Row> rows;
+  std::mt19937_64 random(seed);
+  for (auto [local, remote] : shapes_of(o)) {
+    bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
+    for (uint64_t size : sizes_of(o, layouts)) {
+      for (int memory = 0; memory < 2; ++memory) {
+        for (int async = 0; async < 2; ++async) {
+          if (async && size > 300000) continue;
+          Row row{};
+          std::snprintf(row.operation, sizeof row.operation, "%s", o.name);
+          row.size = size;
+          row.seed = random();
+          row.local = local;
+          row.remote = remote;
+          row.library_memory = static_cast<uint8_t>(memory);
+          row.asynchronous = static_cast<uint8_t>(async);
+          rows.push_back(row);
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+std::string describe(const Row& r) {
+  return std::string(r.operation) + " size " + std::to_string(r.size) + " " + shape_name(r.local) + "->" + shape_name(r.remote) +
+         (r.library_memory ? " library memory" : " plain memory") + (r.asynchronous ? " asynchronous" : " blocking") + " seed " +
+         std::to_string(r.seed);
+}
+
+void tell_table(const Way& way, const Operation& o, size_t rows) {
+  const char* path = std::getenv("THALWEG_CONFORMANCE_TABLE");
+  FILE* file = path ? std::fopen(path, "a") : nullptr;
+  if (!file) return;
+  std::fprintf(file, "%s,%s,%zu\n", way.name().c_str(), o.name, rows);
+  std::fclose(file);
+}
+
+/// self: both ranks are one worker, so a row's two halves cannot run as two scripts; it is covered by rank 0 and rank 1
+/// being two endpoints of one process in the shm rows and by its own tests in tests/unit. Here: plain self messages.
+void run_self(const Operation& o, uint64_t seed) {
+  if (std::strcmp(o.name, "send") != 0) GTEST_SKIP() << "one worker cannot run both sides' scripts; see unit_protocols";
+  tw_context* context = nullptr;
+  must(tw_context_create(nullptr, &context), "tw_context_create");
+  {
+    Side side(context, 0);
+    side.connect(-1, "self", false);
+    for (const Row& row : rows_of(o, seed)) {
+      Payload out(side, row.local, row.size, row.library_memory, row.seed), in(side, row.remote, out.bytes(), row.library_memory, row.seed);
+      out.fill(row.seed);
+      tw_op_options so = TW_OP_OPTIONS_INIT, ro = TW_OP_OPTIONS_INIT;
+      so.layout = out.layout();
+      ro.layout = in.layout();
+      tw_request requests[2] = {};
+      must(tw_recv(side.worker, in.address(), in.bytes(), 5, ~0ull, &ro, &requests[0]), "tw_recv");
+      must(tw_send(side.endpoint, out.address(), out.bytes(), 5, &so, &requests[1]), "tw_send");
+      tw_status st = side.wait_status(requests[0]);
+      side.wait(requests[1]);
+      if (in.bytes() < out.bytes()) check(st == TW_ERR_TRUNCATED, "not reported as truncated");
+      in.verify(row.seed, std::min(in.bytes(), out.bytes()));
+    }
+  }
+  tw_context_destroy(context);
+}
+
+class Group : public testing::Test {
+ public:
+  Group(Way way, const Operation* operation) : way_(way), operation_(operation) {}
+  void TestBody() override {
+    uint64_t seed = std::random_device{}();
+    std::string at = "connecting";
+    try {
+      if (std::strcmp(way_.transport, "self") == 0) return run_self(*operation_, seed);
+      Counterpart counterpart(way_);
+      std::vector<Row> rows = rows_of(*operation_, seed);
+      for (const Row& row : rows) {
+        at = describe(row);
+        counterpart.run(row);
+      }
+      tell_table(way_, *operation_, rows.size());
+    } catch (const Failure& f) {
+      FAIL() << at << ": " << f.text;
+    }
+  }
+
+ private:
+  Way way_;
+  const Operation* operation_;
+};
+
+}  // namespace
+}  // namespace conformance
+
+int main(int argc, char** argv) {
+  using namespace conformance;
+  if (argc >= 4 && std::strcmp(argv[1], "--answer") == 0) {
+    try {
+      connect_and_answer(std::atoi(argv[2]), argv[3], argc > 4 && std::strcmp(argv[4], "tls") == 0);
+    } catch (const Failure& f) {
+      std::fprintf(stderr, "rank 1: %s\n", f.text.c_str());
+      return 9;
+    }
+    return 0;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  for (const Way& way : kWays) {
+    for (const Operation& o : operations()) {
+      testing::RegisterTest(way.name().c_str(), o.name, nullptr, nullptr, __FILE__, __LINE__,
+                            [way, &o]() -> testing::Test* { return new Group(way, &o); });
+    }
+  }
+  return RUN_ALL_TESTS();
+}

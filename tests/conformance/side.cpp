@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "side.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+namespace conformance {
+namespace {
+
+constexpr size_t kGuard = 128;
+constexpr unsigned char kPoison = 0xC3;
+constexpr uint64_t kControlTag = 0xfffe000000000000ull;
+
+unsigned char pattern(uint64_t seed, size_t position) {
+  uint64_t x = seed + position * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  return static_cast<unsigned char>(x >> 40);
+}
+
+void socket_all(int fd, void* data, size_t n, bool out) {
+  auto* p = static_cast<char*>(data);
+  while (n > 0) {
+    ssize_t k = out ? ::write(fd, p, n) : ::read(fd, p, n);
+    if (k <= 0) failed("the other side is gone");
+    p += k;
+    n -= static_cast<size_t>(k);
+  }
+}
+
+}  // namespace
+
+const char* shape_name(Shape s) {
+  static const char* names[] = {"contiguous", "strided1", "strided2", "strided3", "subarray", "list"};
+  return names[static_cast<int>(s)];
+}
+
+void failed(const char* format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  throw Failure{text};
+}
+
+void check(bool ok, const char* what) { if (!ok) failed("%s", what); }
+void must(tw_status s, const char* what) { if (s < 0) failed("%s: %s: %s", what, tw_status_name(s), tw_last_error()); }
+
+Side::Side(tw_context* c, int r) : context(c), rank(r) { must(tw_worker_create(context, nullptr, &worker), "tw_worker_create"); }
+
+Side::~Side() {
+  if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  if (worker) tw_worker_destroy(worker);
+}
+
+void Side::connect(int socket, const char* transport, bool tls) {
+  struct { uint64_t length; unsigned char bytes[TW_ADDRESS_MAX]; } mine{}, theirs{};
+  size_t length = TW_ADDRESS_MAX;
+  must(tw_worker_address(worker, mine.bytes, &length), "tw_worker_address");
+  mine.length = length;
+  if (socket >= 0) {
+    socket_all(socket, &mine, sizeof mine, true);
+    socket_all(socket, &theirs, sizeof theirs, false);
+  } else {
+    theirs = mine;  // to oneself
+  }
+  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
+  o.transport = transport;
+  o.tls = tls;
+  must(tw_connect(worker, theirs.bytes, theirs.length, &o, &endpoint), "tw_connect");
+  must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting");
+  if (transport && std::strcmp(tw_endpoint_transport(endpoint), transport) != 0)
+    failed("asked for %s, got %s", transport, tw_endpoint_transport(endpoint));
+}
+
+tw_status Side::wait_status(tw_request request, tw_recv_info* info) {
+  if (request == TW_REQUEST_NONE) return TW_OK;
+  tw_status st = tw_request_wait(request, 60000000000ull);
+  if (st == TW_ERR_TIMED_OUT) failed("an operation did not complete within a minute");
+  if (info) must(tw_request_info(request, info), "tw_request_info");
+  must(tw_request_release(request), "tw_request_release");
+  if (tw_request_test(request) != TW_ERR_HANDLE) failed("a released request can still be tested");
+  return st;
+}
+
+void Side::wait(tw_request request) { must(wait_status(request), "request"); }
+
+void Side::wait_all(std::vector<tw_request>& requests) {
+  for (uint64_t spins = 0;; ++spins) {
+    size_t index = 0;
+    tw_status st = tw_request_test_any(requests.data(), requests.size(), &index);
+    bool any = std::any_of(requests.begin(), requests.end(), [](tw_request r) { return r != TW_REQUEST_NONE; });
+    if (!any) return;
+    if (st == TW_IN_PROGRESS) {
+      if (tw_progress(worker) == 0 && spins % 64 == 0) tw_worker_wait(worker, 1000000);
+      continue;
+    }
+    wait(requests[index]);
+    requests[index] = TW_REQUEST_NONE;
+  }
+}
+
+void Side::send_control(const void* data, size_t length) {
+  must(tw_send_blocking(endpoint, data, length, kControlTag + static_cast<uint64_t>(rank)), "control send");
+}
+
+void Side::receive_control(void* data, size_t length) {
+  must(tw_recv_blocking(worker, data, length, kControlTag + static_cast<uint64_t>(!rank), ~0ull, nullptr), "control receive");
+}
+
+void Side::barrier() {
+  char byte = 0;
+  send_control(&byte, 1);
+  receive_control(&byte, 1);
+}
+
+Payload::Payload(Side& side, Shape s, uint64_t size, bool library_memory, uint64_t seed) {
+  start_ = kGuard + seed % 61;  // odd alignments
+  shape(s, size);
+  total_ = start_ + span_ + kGuard;
+  if (library_memory) {
+    must(tw_memory_allocate(side.context, total_, nullptr, &memory_), "tw_memory_allocate");
+    data_ = static_cast<unsigned char*>(tw_memory_address(memory_));
+  } else {
+    plain_.resize(total_);
+    data_ = plain_.data();
+    must(tw_memory_register(side.context, data_, total_, nullptr, &memory_), "tw_memory_register");
+  }
+  poison();
+}
+
+Payload::~Payload() {
+  tw_memory_release(memory_);
+  if (layout_) tw_layout_destroy(layout_);
+}
+
+/// Makes the layout and, independently of it, the list of offsets that it must move.
+void Payload::shape(Shape s, uint64_t size) {
+  auto blocks = [&](uint64_t each) { return std::max<uint64_t>(1, size / each); };
+  if (s == Shape::contiguous) {
+    for (uint64_t i = 0; i < size; ++i) order_.push_back(static_cast<uint32_t>(i));
+  } else if (s == Shape::strided1) {
+    uint64_t block = 13, count = blocks(block);
+    int64_t stride = 29;
+    must(tw_layout_strided(1, block, &count, &stride, &layout_), "tw_layout_strided");
+    for (uint64_t c = 0; c < count; ++c)
+      for (uint64_t b = 0; b < block; ++b) order_.push_back(static_cast<uint32_t>(c * 29 + b));
+  } else if (s == Shape::strided2 || s == Shape::strided3) {
+    uint64_t block = 8, n1 = 3, n2 = s == Shape::strided3 ? 2 : 1, count[3] = {n1, blocks(block * n1 * n2), n2};
+    int64_t stride[3] = {16, 64, static_cast<int64_t>(count[1] * 64 + 7)};
+    must(tw_layout_strided(s == Shape::strided3 ? 3 : 2, block, count, stride, &layout_), "tw_layout_strided");
+    for (uint64_t k = 0; k < n2; ++k)
+      for (uint64_t j = 0; j < count[1]; ++j)
+        for (uint64_t i = 0; i < n1; ++i)
+          for (uint64_t b = 0; b < block; ++b)
+            order_.push_back(static_cast<uint32_t>(k * static_cast<uint64_t>(stride[2]) + j * 64 + i * 16 + b));
+  } else if (s == Shape::subarray) {
+    uint64_t rows = blocks(4 * 5), array[3] = {2, rows + 2, 9}, extent[3] = {1, rows, 5}, from[3] = {1, 1, 2};
+    must(tw_layout_subarray(3, array, extent, from, 4, TW_ORDER_C, &layout_), "tw_layout_subarray");
+    for (uint64_t r = 0; r < rows; ++r)
+      for (uint64_t b = 0; b < 20; ++b) order_.push_back(static_cast<uint32_t>(((array[1] + 1 + r) * 9 + 2) * 4 + b));
+  } else {
+    std::vector<tw_piece> pieces;
+    uint64_t at = 5;
+    for (uint64_t left = std::max<uint64_t>(size, 1), k = 0; left > 0; ++k) {
+      uint64_t n = std::min(left, std::max<uint64_t>(1 + k * 7 % 50, size / 512));
+      pieces.push_back({at, n});
+      at += n + 3;
+      left -= n;
+    }
+    std::reverse(pieces.begin(), pieces.end());  // not in order of address
+    must(tw_layout_list(pieces.data(), pieces.size(), &layout_), "tw_layout_list");
+    for (const tw_piece& p : pieces)
+      for (uint64_t b = 0; b < p.length; ++b) order_.push_back(static_cast<uint32_t>(p.offset + b));
+  }
+  bytes_ = order_.size();
+  span_ = order_.empty() ? 0 : *std::max_element(order_.begin(), order_.end()) + 1u;
+  if (layout_) check(tw_layout_bytes(layout_) == bytes_, "tw_layout_bytes disagrees with the reference");
+}
+
+void Payload::poison() { std::memset(data_, kPoison, total_); }
+
+void Payload::fill(uint64_t seed) {
+  for (size_t i = 0; i < bytes_; ++i) address()[order_[i]] = pattern(seed, i);
+}
+
+void Payload::verify(uint64_t seed, size_t length) const {
+  std::vector<unsigned char> wanted(total_, kPoison);
+  for (size_t i = 0; i < std::min(length, bytes_); ++i) wanted[start_ + order_[i]] = pattern(seed, i);
+  if (std::memcmp(wanted.data(), data_, total_) == 0) return;
+  size_t at = static_cast<size_t>(std::mismatch(wanted.begin(), wanted.end(), data_).first - wanted.begin());
+  failed("byte %zd of %zu (span %zu) is %02x, wanted %02x%s", static_cast<ssize_t>(at) - static_cast<ssize_t>(start_), bytes_, span_,
+         data_[at], wanted[at], wanted[at] == kPoison ? " (untouched)" : "");
+}
+
+void Payload::verify_outside() const {
+  std::vector<bool> payload(total_, false);
+  for (uint32_t at : order_) payload[start_ + at] = true;
+  for (size_t i = 0; i < total_; ++i) {
+    if (!payload[i] && data_[i] != kPoison) failed("byte %zd outside the buffer was written", static_cast<ssize_t>(i - start_));
+  }
+}
+
+}  // namespace conformance

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of the two sides of a conformance pair: both sides run the same script of a row with their rank.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace conformance {
+
+enum class Shape : uint8_t { contiguous, strided1, strided2, strided3, subarray, list, count };
+const char* shape_name(Shape shape);
+
+/// A row: what is run. Plain data, sent to the other side.
+struct Row {
+  char operation[24];
+  uint64_t size;          // wanted payload bytes; a layout may round it
+  uint64_t seed;
+  Shape local, remote;    // of the sender or initiator / of the receiver or target
+  uint8_t library_memory; // buffers from tw_memory_allocate
+  uint8_t asynchronous;   // requests polled together instead of waited for one by one
+  uint8_t end;            // no more rows
+  uint8_t unused[3];
+};
+
+/// Thrown by a side whose check failed; the text names what.
+struct Failure { std::string text; };
+[[noreturn]] void failed(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void check(bool ok, const char* what);
+void must(tw_status status, const char* what);
+
+class Side {
+ public:
+  Side(tw_context* context, int rank);
+  ~Side();
+  /// Exchanges worker addresses over a socket and connects by the transport.
+  void connect(int socket, const char* transport, bool tls);
+  void wait(tw_request request);
+  void wait_all(std::vector<tw_request>& requests);
+  tw_status wait_status(tw_request request, tw_recv_info* info = nullptr);
+  void send_control(const void* data, size_t length);
+  void receive_control(void* data, size_t length);
+  void barrier();
+
+  tw_context* context;
+  tw_worker* worker = nullptr;
+  tw_endpoint* endpoint = nullptr;
+  int rank;
+};
+
+/// A buffer with a layout: random payload, poison everywhere else, guards around, an odd start.
+class Payload {
+ public:
+  Payload(Side& side, Shape shape, uint64_t size, bool library_memory, uint64_t seed);
+  ~Payload();
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  unsigned char* address() const { return data_ + start_; }
+  size_t bytes() const { return bytes_; }              // moved
+  const tw_layout* layout() const { return layout_; }  // null: contiguous
+  tw_memory* memory() const { return memory_; }
+  uint64_t offset() const { return start_; }           // of address() in memory()
+  size_t span() const { return span_; }
+  void fill(uint64_t seed);
+  void poison();
+  /// The first `length` payload bytes are those of fill(seed); everything else is poison.
+  void verify(uint64_t seed, size_t length) const;
+  /// Everything that is not payload is poison.
+  void verify_outside() const;
+
+ private:
+  void shape(Shape shape, uint64_t size);
+  tw_memory* memory_ = nullptr;
+  tw_layout* layout_ = nullptr;
+  std::vector<uint32_t> order_;      // packed position -> offset from address()
+  std::vector<unsigned char> plain_;
+  unsigned char* data_ = nullptr;
+  size_t total_ = 0, start_ = 0, span_ = 0, bytes_ = 0;
+};
+
+/// Runs one row on this side. Throws Failure.
+void run_row(Side& side, const Row& row);
+/// Names of the operations and whether the target side may have a layout.
+struct Operation { const char* name; bool layouts; bool remote_layout; size_t size_limit; void (*run)(Side&, const Row&); };
+const std::vector<Operation>& operations();
+
+}  // namespace conformance
