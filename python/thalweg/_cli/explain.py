@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thalweg explain``: which way an operation takes between two processes here, and why."""
+
+from __future__ import annotations
+
+import enum
+import json as json_module
+import multiprocessing
+from typing import Annotated
+
+import typer
+
+from . import native
+from .sizes import parse_size
+
+HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
+predicted cost, and why the losers lost. Starts the second process itself.
+
+Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold]."""
+
+
+class Verb(str, enum.Enum):
+    """Operations tw_endpoint_explain knows."""
+
+    send, put, get, am, bytes, atomic = "send", "put", "get", "am", "bytes", "atomic"
+
+
+class Transport(str, enum.Enum):
+    """Transports that can be asked for."""
+
+    auto, self, shm, tcp = "auto", "self", "shm", "tcp"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("explain", help=HELP)(explain)
+
+
+def explain(
+    verb: Annotated[Verb, typer.Argument(help="The operation.")],
+    size: Annotated[str, typer.Argument(help="Bytes; K, M and G are understood.")],
+    transport: Annotated[Transport, typer.Option(help="Only this transport; auto: the cheapest reachable.")] = Transport.auto,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object with the text in it.")] = False,
+) -> None:
+    """Prints tw_endpoint_explain."""
+    try:
+        length = parse_size(size)
+        used, text = ask(verb.value, length, None if transport is Transport.auto else transport.value)
+    except (native.NativeError, ValueError) as error:
+        typer.secho(f"thalweg explain: {error}", err=True, fg="red")
+        raise typer.Exit(1) from None
+    if json:
+        typer.echo(json_module.dumps({"verb": verb.value, "size": length, "transport": used, "explanation": text}))
+    else:
+        typer.echo(text.rstrip("\n"))
+
+
+def ask(verb: str, size: int, transport: str | None) -> tuple[str, str]:
+    """(transport in use, the table) for an endpoint to a process started here."""
+    if transport == "self":
+        with native.Context() as context:
+            return answer(context, context.address(), verb, size, None)
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    other = spawn.Process(target=counterpart, args=(there,), daemon=True)
+    other.start()
+    there.close()
+    try:
+        with native.Context() as context:
+            if not here.poll(20):
+                raise native.NativeError("the second process did not start within 20 s")
+            address = here.recv()
+            if isinstance(address, str):
+                raise native.NativeError(f"in the second process: {address}")
+            return answer(context, address, verb, size, transport)
+    except EOFError:
+        raise native.NativeError("the second process ended early") from None
+    finally:
+        here.close()
+        other.join(5)
+        if other.is_alive():
+            other.kill()
+
+
+def answer(context: native.Context, address: bytes, verb: str, size: int, transport: str | None) -> tuple[str, str]:
+    """Connects and asks."""
+    endpoint = context.connect(address, transport)
+    used = native.library().tw_endpoint_transport(endpoint).decode()
+    return used, native.explain(endpoint, verb, size)
+
+
+def counterpart(pipe) -> None:
+    """The second process: tells its address, then progresses until the first one closes the pipe."""
+    try:
+        with native.Context() as context:
+            pipe.send(context.address())
+            while not pipe.poll(0.001):
+                while context.progress():
+                    pass
+    except native.NativeError as error:
+        pipe.send(str(error))
+    except (EOFError, OSError):
+        pass

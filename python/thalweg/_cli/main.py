@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entry point of the command ``thalweg``: joins the subcommands into one application."""
+
+from __future__ import annotations
+
+import typer
+
+from . import demo, explain, info, perf, run
+
+app = typer.Typer(
+    name="thalweg",
+    help="Moves data between any two memories: in this process, the next one, or on another machine.",
+    epilog="Start with [bold]thalweg info[/bold] (what this machine offers), then [bold]thalweg demo[/bold] (how fast it is).",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+info.register(app)
+perf.register(app)
+explain.register(app)
+run.register(app)
+demo.register(app)
+
+
+if __name__ == "__main__":
+    app()

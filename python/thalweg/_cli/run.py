@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thalweg run``: the ranks of a program on this machine."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import pathlib
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from . import native
+from .launcher import Job
+
+HELP = """Starts N processes of a program on this machine and looks after them.
+
+Each process finds THALWEG_RANK, THALWEG_SIZE, THALWEG_STORE and THALWEG_JOB_KEY in its environment, so that
+thalweg.Store() and a context need no arguments. Output lines are tagged with their rank. When one process fails the others are
+ended (SIGTERM, SIGKILL after 5 s) and its exit code, or 128 + signal, is returned. Rank 0 reads standard input unless that is
+a terminal.
+
+Examples: [bold]thalweg run -n 2 ./ping[/bold], [bold]thalweg run -n 4 --pin train.py --epochs 3[/bold].
+It starts no other machines: use srun, mpirun or torchrun for that."""
+
+COLOURS = (36, 33, 35, 32, 34, 31)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        "run",
+        help=HELP,
+        context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False, "allow_extra_args": True},
+    )(run)
+
+
+def run(
+    context: typer.Context,
+    program: Annotated[str, typer.Argument(help="A program, or a Python script (*.py).")],
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="How many processes.")] = 1,
+    pin: Annotated[bool, typer.Option("--pin", help="Give every rank a core of its own (round-robin when too few).")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON summary; the ranks' output goes to standard error.")
+    ] = False,
+) -> None:
+    """Runs a job and exits with its code."""
+    output = Output(json)
+    try:
+        command = command_for(program, context.args)
+        store, address, close = open_store(key := secrets.token_bytes(32))
+    except (native.NativeError, OSError) as error:
+        output.say(str(error))
+        raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 1) from None
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+        "THALWEG_SIZE": str(count),
+        "THALWEG_STORE": address,
+        "THALWEG_JOB_KEY": key.hex(),
+    }
+    try:
+        job = Job(command, count, environment, output.line, output.say, pin)
+        code = job.run()
+    except OSError as error:
+        output.say(f"cannot start {command[0]}: {error.strerror}")
+        raise typer.Exit(126) from None
+    finally:
+        close()
+    if json:
+        ranks = [
+            {"rank": r.rank, "pid": r.process.pid, "cores": r.cores, "exit_code": r.exit_code, "seconds": round(r.seconds or 0, 6)}
+            for r in job.ranks
+        ]
+        summary = {"command": command, "size": count, "store": store, "exit_code": code, "failed_rank": job.failed_rank}
+        typer.echo(json_module.dumps({**summary, "ranks": ranks}))
+    raise typer.Exit(code)
+
+
+def command_for(program: str, arguments: list[str]) -> list[str]:
+    """The command line of a rank: scripts run under this Python."""
+    if program.endswith(".py") and pathlib.Path(program).is_file():
+        return [sys.executable, program, *arguments]
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(f"{program}: no such program (give a path, such as ./{program}, or a *.py file)")
+    return [found, *arguments]
+
+
+def open_store(key: bytes) -> tuple[str, str, Callable[[], None]]:
+    """(kind, address, close): served by this process, or a file in a private folder where the library cannot serve."""
+    try:
+        store = native.Store("serve:127.0.0.1:0", key)
+        return "tcp", store.address, store.close
+    except native.NativeError:
+        folder = tempfile.TemporaryDirectory(prefix="thalweg-")  # mode 0700
+        return "file", f"file:{folder.name}/store", folder.cleanup
+
+
+class Output:
+    """Writes whole tagged lines. One process writes, so lines never mix."""
+
+    def __init__(self, only_errors: bool) -> None:
+        self._out = sys.stderr if only_errors else sys.stdout
+        self._broken = False
+
+    def line(self, rank: int, text: bytes, error: bool) -> None:
+        """One line of a rank."""
+        stream = sys.stderr if error else self._out
+        tag = f"[{rank}]"
+        if stream.isatty() and "NO_COLOR" not in os.environ:
+            tag = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{tag}\x1b[0m"
+        self._write(stream, tag.encode() + b" " + text + b"\n")
+
+    def say(self, text: str) -> None:
+        """A word of the launcher's own."""
+        self._write(sys.stderr, f"thalweg run: {text}\n".encode())
+
+    def _write(self, stream, data: bytes) -> None:
+        if self._broken:
+            return
+        try:
+            stream.buffer.write(data)
+            stream.buffer.flush()
+        except BrokenPipeError:  # the reader left (| head): the job goes on, unseen
+            self._broken = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

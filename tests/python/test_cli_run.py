@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thalweg run``: environment, tags, exit codes, endings. The ranks are small scripts that need no library."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "thalweg._cli.main", "run"]
+
+
+@pytest.fixture
+def script(tmp_path: pathlib.Path):
+    """Writes a script and gives its path."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "rank.py"
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    return write
+
+
+def launch(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    """thalweg run with a bound on its time."""
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_environment_and_tags(script):
+    path = script("""
+        import os
+        for name in ("RANK", "SIZE", "STORE", "JOB_KEY"):
+            print(name, os.environ["THALWEG_" + name])
+    """)
+    done = launch("-n", "3", path)
+    assert done.returncode == 0, done.stderr
+    said = {rank: {} for rank in range(3)}
+    for line in done.stdout.splitlines():
+        tag, name, value = line.split(" ", 2)
+        said[int(tag[1:-1])][name] = value
+    assert [said[rank]["RANK"] for rank in range(3)] == ["0", "1", "2"]
+    assert {said[rank]["SIZE"] for rank in range(3)} == {"3"}
+    keys = {said[rank]["JOB_KEY"] for rank in range(3)}
+    assert len(keys) == 1 and len(bytes.fromhex(keys.pop())) == 32
+    stores = {said[rank]["STORE"] for rank in range(3)}
+    assert len(stores) == 1 and stores.pop().startswith(("tcp:127.0.0.1:", "file:/"))
+
+
+def test_the_key_is_fresh_each_time(script):
+    path = script("import os; print(os.environ['THALWEG_JOB_KEY'])")
+    assert launch("-n", "1", path).stdout != launch("-n", "1", path).stdout
+
+
+def test_lines_of_many_ranks_do_not_mix(script):
+    path = script("""
+        import os
+        rank = os.environ["THALWEG_RANK"]
+        for i in range(300):
+            os.write(1, (rank * 50).encode())
+            os.write(1, (rank * 50 + "\\n").encode())
+        os.write(1, ("last" + rank).encode())
+    """)
+    done = launch("-n", "4", path)
+    lines = done.stdout.splitlines()
+    for rank in range(4):
+        assert lines.count(f"[{rank}] " + str(rank) * 100) == 300
+        assert lines.count(f"[{rank}] last{rank}") == 1
+    assert len(lines) == 4 * 301
+
+
+def test_arguments_reach_the_program():
+    done = launch("-n", "2", sys.executable, "-c", "import sys; print(sys.argv[1:])", "-n", "7", "--json", "--pin")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [f"[{r}] ['-n', '7', '--json', '--pin']" for r in range(2)]
+
+
+def test_first_failure_decides_and_others_are_ended(script):
+    path = script("""
+        import os, signal, sys
+        if os.environ["THALWEG_RANK"] == "1":
+            sys.exit(7)
+        signal.pause()
+    """)
+    done = launch("-n", "3", "--json", path)
+    assert done.returncode == 7
+    assert "rank 1 ended with exit code 7" in done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["failed_rank"] == 1 and summary["exit_code"] == 7
+    assert [r["exit_code"] for r in summary["ranks"]] == [143, 7, 143]
+    assert not any(alive(r["pid"]) for r in summary["ranks"])
+
+
+def test_a_signal_gives_128_and_its_number():
+    done = launch("-n", "1", sys.executable, "-c", "import os; os.kill(os.getpid(), 11)")
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "SIGSEGV" in done.stderr
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(script):
+    path = script("""
+        import os, signal, sys
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        go = os.environ["GO"]
+        if os.environ["THALWEG_RANK"] == "0":
+            open(go).read()  # until the other ignores SIGTERM
+            sys.exit(3)
+        with open(go, "w"):
+            pass
+        while True:
+            signal.pause()
+    """)
+    go = pathlib.Path(path).parent / "go"
+    os.mkfifo(go)
+    done = launch("-n", "2", "--json", path, env={**os.environ, "GO": str(go)})
+    assert done.returncode == 3
+    summary = json.loads(done.stdout)
+    assert [r["exit_code"] for r in summary["ranks"]] == [3, 137]
+    assert 4.5 < summary["ranks"][1]["seconds"] < 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_forwarded(script, number):
+    path = script("""
+        import os, signal, sys
+        for n in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(n, lambda n, _: (print("got", n), sys.exit(5)))
+        print("ready")
+        signal.pause()
+    """)
+    job = subprocess.Popen([*COMMAND, "-n", "2", path], stdout=subprocess.PIPE, text=True)
+    assert sorted(job.stdout.readline().strip() for _ in range(2)) == ["[0] ready", "[1] ready"]
+    job.send_signal(number)
+    rest, _ = job.communicate(timeout=30)
+    assert sorted(rest.splitlines()) == [f"[{r}] got {int(number)}" for r in range(2)]
+    assert job.returncode == 5
+
+
+def test_ranks_die_with_the_launcher(script):
+    path = script("""
+        import os, signal
+        print(os.getpid())
+        signal.pause()
+    """)
+    job = subprocess.Popen([*COMMAND, "-n", "2", path], stdout=subprocess.PIPE, text=True)
+    ranks = [os.pidfd_open(int(job.stdout.readline().split()[1])) for _ in range(2)]
+    job.kill()
+    job.communicate(timeout=30)
+    import select
+
+    for rank in ranks:
+        assert select.select([rank], [], [], 10)[0], "the rank outlived its launcher"
+        os.close(rank)
+
+
+def test_an_heir_that_keeps_the_pipe_does_not_hold_the_job(script):
+    path = script("""
+        import subprocess, sys
+        heir = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        print(heir.pid)
+    """)
+    done = launch("-n", "1", path)
+    os.kill(int(done.stdout.split()[1]), signal.SIGKILL)
+    assert done.returncode == 0
+
+
+def test_pin_gives_each_rank_one_core():
+    done = launch("-n", "2", "--pin", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
+    cores = [eval(line.split(" ", 1)[1]) for line in done.stdout.splitlines()]
+    assert all(len(c) == 1 for c in cores)
+    if len(os.sched_getaffinity(0)) > 1:
+        assert cores[0] != cores[1]
+
+
+def test_rank_0_reads_standard_input():
+    done = launch("-n", "2", sys.executable, "-c", "import sys; print(len(sys.stdin.read()))", input="hello")
+    assert sorted(done.stdout.splitlines()) == ["[0] 5", "[1] 0"]
+
+
+def test_no_such_program():
+    done = launch("-n", "2", "no-such-program-here")
+    assert done.returncode == 127 and "no such program" in done.stderr
+
+
+def test_a_reader_that_leaves_does_not_end_the_job(script, tmp_path):
+    path = script(f"""
+        import os
+        for i in range(20000):
+            print(i)
+        open({str(tmp_path / "done")!r} + os.environ["THALWEG_RANK"], "w")
+    """)
+    job = subprocess.run(f"{' '.join(COMMAND)} -n 2 {path} | head -1", shell=True, capture_output=True, timeout=60)
+    assert job.stdout.count(b"\n") == 1
+    assert (tmp_path / "done0").exists() and (tmp_path / "done1").exists()
