@@ -125,8 +125,10 @@ void probe(Side& side, const Row& r) {
     tw_recv_info info{};
     tw_message* message = nullptr;
     tw_status st;
-    while ((st = tw_probe(side.worker, kTag, ~0xffull, nullptr, &info, n % 2 ? &message : nullptr)) == TW_ERR_NO_MATCH)
+    while ((st = tw_probe(side.worker, kTag, ~0xffull, nullptr, &info, n % 2 ? &message : nullptr)) == TW_ERR_NO_MATCH) {
+      side.alive();
       tw_worker_wait(side.worker, 1000000);
+    }
     must(st, "tw_probe");
     unsigned i = static_cast<unsigned>(info.tag - kTag);
     check(i == n, "probe did not find the earliest message");
@@ -195,7 +197,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   Arrived a{&side, &r, &in, keep, {}, {}, {}, 0};
   must(tw_am_register(side.worker, id, on_message, &a), "tw_am_register");
   side.barrier();
-  while (a.count < many(r)) tw_worker_wait(side.worker, 1000000);
+  for (; a.count < many(r); side.alive()) tw_worker_wait(side.worker, 1000000);
   for (size_t i = 0; i < a.kept.size(); ++i) {
     tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = in[i].layout();
@@ -279,6 +281,15 @@ struct Exposed {
   }
 };
 
+void await(Exposed& x, uint32_t compare, uint64_t value) {
+  for (int step = 0; step < 600; ++step) {
+    tw_status st = tw_signal_wait(x.signal, compare, value, 100000000ull);
+    if (st != TW_ERR_TIMED_OUT) return must(st, "tw_signal_wait");
+    x.side.alive();
+  }
+  failed("the signal did not come within a minute");
+}
+
 enum class Notice { flush, remote, signal, after_all };
 
 void put(Side& side, const Row& r, Notice notice) {
@@ -288,8 +299,8 @@ void put(Side& side, const Row& r, Notice notice) {
   Payload shape(side, r.remote, size, false, r.seed);  // the initiator's idea of the target's layout
   if (shape.bytes() != size) { side.barrier(); return; }
   if (side.rank == 1) {
-    if (notice == Notice::signal) must(tw_signal_wait(x.signal, TW_COMPARE_GE, many(r), 60000000000ull), "tw_signal_wait");
-    if (notice == Notice::after_all) must(tw_signal_wait(x.signal, TW_COMPARE_EQ, 4711, 60000000000ull), "tw_signal_wait");
+    if (notice == Notice::signal) await(x, TW_COMPARE_GE, many(r));
+    if (notice == Notice::after_all) await(x, TW_COMPARE_EQ, 4711);
     if (notice == Notice::flush || notice == Notice::remote) side.barrier();
     for (unsigned i = 0; i < many(r); ++i) targets[i].verify(r.seed + i, size);
     return side.barrier();

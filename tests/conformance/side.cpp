@@ -80,7 +80,12 @@ void Side::connect(int socket, const char* transport, bool tls) {
 
 tw_status Side::wait_status(tw_request request, tw_recv_info* info) {
   if (request == TW_REQUEST_NONE) return TW_OK;
-  tw_status st = tw_request_wait(request, 60000000000ull);
+  tw_status st = TW_ERR_TIMED_OUT;
+  for (int step = 0; step < 600 && st == TW_ERR_TIMED_OUT; ++step) {
+    st = tw_request_wait(request, 100000000ull);
+    // A receive from anyone outlives its sender: give it up when the only sender is gone.
+    if (st == TW_ERR_TIMED_OUT && tw_endpoint_state(endpoint) < 0) tw_cancel(request);
+  }
   if (st == TW_ERR_TIMED_OUT) failed("an operation did not complete within a minute");
   if (info) must(tw_request_info(request, info), "tw_request_info");
   must(tw_request_release(request), "tw_request_release");
@@ -110,8 +115,12 @@ void Side::send_control(const void* data, size_t length) {
 }
 
 void Side::receive_control(void* data, size_t length) {
-  must(tw_recv_blocking(worker, data, length, kControlTag + static_cast<uint64_t>(!rank), ~0ull, nullptr), "control receive");
+  tw_request request = TW_REQUEST_NONE;
+  must(tw_recv(worker, data, length, kControlTag + static_cast<uint64_t>(!rank), ~0ull, nullptr, &request), "control receive");
+  must(wait_status(request), "control receive");
 }
+
+void Side::alive() const { must(tw_endpoint_state(endpoint), "the endpoint"); }
 
 void Side::barrier() {
   char byte = 0;

@@ -42,6 +42,7 @@ class Side {
   void send_control(const void* data, size_t length);
   void receive_control(void* data, size_t length);
   void barrier();
+  void alive() const;  // fails when the other side is gone
 
   tw_context* context;
   tw_worker* worker = nullptr;
