@@ -4,7 +4,7 @@
 //   client -> hello      magic, version range, feature bits, nonce_c
 //   server -> challenge  version, feature bits, nonce_s
 //   client -> proof      HMAC-SHA256(key, "client" | transcript)
-//   server -> proof      HMAC-SHA256(key, "server" | transcript | client proof)
+//   server -> verdict    accepted or refused, HMAC-SHA256(key, "server" | transcript | client proof)
 //
 // All messages have fixed sizes. A server verifies the client first. With TLS, TLS 1.3 with an external PSK derived from the
 // job key comes first and the same exchange runs inside it. Non-blocking: call advance() whenever the socket is ready.
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.hpp"
@@ -24,6 +25,7 @@ typedef struct ssl_st SSL;
 namespace thalweg::impl {
 
 enum class Role { client, server };
+/// Why a stranger was turned away. `timeout` and `overload` are the caller's to find; see RefusalCounters.
 enum class Refusal { none, authentication, version, malformed, timeout, replay, overload, closed, count_ };
 
 class Handshake {
@@ -34,6 +36,7 @@ class Handshake {
   /// Moves as far as the socket allows.
   Want advance(int fd);
   Status status() const;       // why it failed
+  const std::string& text() const;  // the error's text with remedy; fail() has also stored it for the advancing thread
   Refusal refusal() const;
   uint16_t version() const;    // agreed
   uint64_t features() const;   // common bits

@@ -13,14 +13,21 @@ namespace thalweg::impl {
 
 class JobKey {
  public:
-  /// explicit bytes (>= 16), else THALWEG_JOB_KEY (hex), else the key file (made with mode 0600 on first use; refused when
-  /// others may read it). `source` says which, for error texts.
+  JobKey() = default;
+  JobKey(const JobKey&) = default;
+  JobKey& operator=(const JobKey&) = default;
+  ~JobKey();  // wipes the secret
+  /// The first that is given: explicit bytes (>= 16), key_file, THALWEG_JOB_KEY (hex), the user's key file
+  /// ($XDG_CONFIG_HOME/thalweg/job.key or ~/.config/thalweg/job.key). A file is hex text; made with mode 0600 on first use,
+  /// refused when others may read it. `source` says which, for error texts.
   static Status load(const void* bytes, size_t length, const char* key_file, JobKey* out);
   const std::string& source() const { return source_; }
   /// HMAC-SHA256 with a key derived for `purpose`.
   std::array<std::byte, 32> mac(const char* purpose, const void* data, size_t length) const;
   /// 32 derived bytes for `purpose` (TLS PSK and the like).
   std::array<std::byte, 32> derive(const char* purpose) const;
+  /// As hex text, for the environment of a child process.
+  std::string hex() const;
 
  private:
   std::vector<std::byte> secret_;

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the socket.
+#include <fcntl.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "security/handshake.hpp"
+#include "security/handshake_wire.hpp"
+#include "security/stream.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+using handshake_wire::SetupHeader;
+
+constexpr size_t kQueueMax = 1u << 20;  // bytes waiting for a peer that does not read
+
+struct Outgoing {
+  std::vector<std::byte> bytes;  // header and body
+  std::vector<UniqueFd> fds;     // travel with the first byte
+  size_t done = 0;
+};
+
+// A control buffer of the right alignment for kMaxFds descriptors.
+union Control {
+  cmsghdr align;
+  char bytes[CMSG_SPACE(SetupChannel::kMaxFds * sizeof(int))];
+};
+
+IoResult send_with_fds(int socket, const Outgoing& message) {
+  iovec piece{const_cast<std::byte*>(message.bytes.data()), message.bytes.size()};
+  Control control{};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes;
+  header.msg_controllen = CMSG_SPACE(message.fds.size() * sizeof(int));
+  cmsghdr* ancillary = CMSG_FIRSTHDR(&header);
+  ancillary->cmsg_level = SOL_SOCKET;
+  ancillary->cmsg_type = SCM_RIGHTS;
+  ancillary->cmsg_len = CMSG_LEN(message.fds.size() * sizeof(int));
+  for (size_t i = 0; i < message.fds.size(); ++i) {
+    const int fd = message.fds[i].get();
+    std::memcpy(CMSG_DATA(ancillary) + i * sizeof(int), &fd, sizeof fd);
+  }
+  ssize_t sent;
+  do sent = sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  if (sent > 0) return {IoState::moved, size_t(sent), 0};
+  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {IoState::want_write};
+  return {IoState::error, 0, sent < 0 ? errno : EPIPE};
+}
+
+// Every descriptor that comes is owned at once, wanted or not.
+IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>* fds, bool* too_many) {
+  iovec piece{buffer, n};
+  Control control{};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes;
+  header.msg_controllen = sizeof control.bytes;
+  ssize_t got;
+  do got = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? IoResult{IoState::want_read} : IoResult{IoState::error, 0, errno};
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      fds->emplace_back(fd);
+    }
+  }
+  *too_many = (header.msg_flags & MSG_CTRUNC) || fds->size() > SetupChannel::kMaxFds;
+  return got > 0 ? IoResult{IoState::moved, size_t(got), 0} : IoResult{IoState::end};
+}
+
+bool is_unix(int socket) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+}  // namespace
+
+struct SetupChannel::State {
+  UniqueFd socket;
+  SSL* tls = nullptr;
+  bool passes_fds = false;
+  Status broken = TW_OK;  // a protocol error is for ever
+
+  std::deque<Outgoing> out;
+  size_t queued = 0;
+
+  SetupHeader header{};
+  size_t header_done = 0;
+  std::vector<std::byte> body;
+  size_t body_done = 0;
+  std::vector<UniqueFd> fds;
+
+  Status read_some(void* buffer, size_t n, size_t* done);
+  Status ended(const IoResult& result);
+  Status check_header();
+};
+
+Status SetupChannel::State::ended(const IoResult& result) {
+  if (result.state == IoState::end && header_done == 0) return fail(TW_ERR_CLOSED, "the peer closed the set-up connection");
+  if (result.state == IoState::end) return fail(TW_ERR_PEER_LOST, "the peer ended in the middle of a set-up message");
+  if (result.error == 0) return broken = fail(TW_ERR_PROTOCOL, "the TLS stream of the set-up connection is damaged");
+  return fail_errno(result.error, "set-up connection");
+}
+
+Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
+  bool too_many = false;
+  auto* at = static_cast<std::byte*>(buffer) + *done;
+  const IoResult result = passes_fds ? read_with_fds(socket.get(), at, n - *done, &fds, &too_many)
+                                     : stream_read(socket.get(), tls, at, n - *done);
+  if (too_many) {
+    fds.clear();
+    return broken = fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
+  }
+  // want_write: TLS itself has something to send first; the same readiness callback comes again.
+  if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
+  if (result.state != IoState::moved) return ended(result);
+  *done += result.bytes;
+  return TW_OK;
+}
+
+Status SetupChannel::State::check_header() {
+  if (header.length > kMax) {
+    return broken = fail(TW_ERR_PROTOCOL, "the peer announced a set-up message of %u bytes; at most %zu are allowed", header.length,
+                         kMax);
+  }
+  if (header.fds > kMaxFds || (header.fds != 0 && !passes_fds)) {
+    return broken = fail(TW_ERR_PROTOCOL, "the peer announced %u descriptors where they cannot travel", unsigned(header.fds));
+  }
+  return TW_OK;
+}
+
+SetupChannel::SetupChannel(UniqueFd socket, SSL* tls) : state_(std::make_unique<State>()) {
+  state_->passes_fds = !tls && is_unix(socket.get());
+  state_->socket = std::move(socket);
+  state_->tls = tls;
+}
+
+SetupChannel::~SetupChannel() { SSL_free(state_->tls); }
+
+Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, const int* fds, size_t fd_count) {
+  State& s = *state_;
+  if (length > kMax) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", length, kMax);
+  if (fd_count > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fd_count, kMaxFds);
+  if (fd_count != 0 && !s.passes_fds) {
+    return fail(TW_ERR_UNSUPPORTED, "descriptors travel over unix sockets without TLS only");
+  }
+  if (s.queued + length > kQueueMax) return fail(TW_ERR_LIMIT, "the peer has not read %zu bytes of set-up messages", s.queued);
+  Outgoing message;
+  for (size_t i = 0; i < fd_count; ++i) {
+    message.fds.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 0));
+    if (!message.fds.back()) return fail_errno(errno, "duplicating a descriptor for the peer");
+  }
+  const SetupHeader header{uint32_t(length), type, uint16_t(fd_count)};
+  message.bytes.resize(sizeof header + length);
+  std::memcpy(message.bytes.data(), &header, sizeof header);
+  if (length) std::memcpy(message.bytes.data() + sizeof header, bytes, length);
+  s.queued += message.bytes.size();
+  s.out.push_back(std::move(message));
+  return TW_OK;
+}
+
+Status SetupChannel::flush() {
+  State& s = *state_;
+  if (is_error(s.broken)) return s.broken;
+  while (!s.out.empty()) {
+    Outgoing& message = s.out.front();
+    while (message.done < message.bytes.size()) {
+      const bool with_fds = message.done == 0 && !message.fds.empty();
+      const IoResult result = with_fds ? send_with_fds(s.socket.get(), message)
+                                       : stream_write(s.socket.get(), s.tls, message.bytes.data() + message.done,
+                                                      message.bytes.size() - message.done);
+      if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
+      if (result.state == IoState::error && result.error == ETOOMANYREFS) {
+        return fail(TW_ERR_NO_DESCRIPTORS, "too many descriptors are on their way between processes; raise ulimit -n");
+      }
+      if (result.state != IoState::moved) return fail_errno(result.error ? result.error : EPIPE, "set-up connection");
+      message.done += result.bytes;
+    }
+    s.queued -= message.bytes.size();
+    s.out.pop_front();
+  }
+  return TW_OK;
+}
+
+Status SetupChannel::receive(Message* out) {
+  State& s = *state_;
+  if (is_error(s.broken)) return s.broken;
+  while (s.header_done < sizeof s.header) {
+    if (const Status status = s.read_some(&s.header, sizeof s.header, &s.header_done); status != TW_OK) return status;
+    if (s.header_done < sizeof s.header) continue;
+    if (const Status status = s.check_header(); status != TW_OK) return status;
+    s.body.resize(s.header.length);
+    s.body_done = 0;
+  }
+  while (s.body_done < s.body.size()) {
+    if (const Status status = s.read_some(s.body.data(), s.body.size(), &s.body_done); status != TW_OK) return status;
+  }
+  s.header_done = 0;
+  if (s.fds.size() != s.header.fds) {
+    s.fds.clear();
+    return s.broken = fail(TW_ERR_PROTOCOL, "a set-up message came without its descriptors, or with others'; the peer's or this "
+                           "process's descriptor limit (ulimit -n) may be reached");
+  }
+  out->type = s.header.type;
+  out->bytes = std::move(s.body);
+  out->fds = std::move(s.fds);
+  s.body.clear();
+  s.fds.clear();
+  return TW_OK;
+}
+
+int SetupChannel::fd() const { return state_->socket.get(); }
+
+UniqueFd SetupChannel::take_socket() { return std::move(state_->socket); }
+
+SSL* SetupChannel::take_tls() {
+  SSL* tls = state_->tls;
+  state_->tls = nullptr;
+  return tls;
+}
+
+}  // namespace thalweg::impl

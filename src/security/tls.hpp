@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS 1.3 with a pre-shared key derived from the job key (and ephemeral keys, so that a key lost later opens no recording).
+// No certificates. Non-blocking.
+#pragma once
+#include <array>
+#include <cstddef>
+
+#include "base/status.hpp"
+#include "security/handshake.hpp"
+
+namespace thalweg::impl {
+
+/// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see last_error().
+/// It writes with MSG_NOSIGNAL and sends nothing of its own after the handshake. One thread at a time.
+SSL* make_tls(Role role, const JobKey& key, int fd);
+
+enum class TlsStep { done, want_read, want_write, closed, wrong_key, malformed };
+/// Moves the TLS handshake on. A failing step leaves OpenSSL's reason in *reason (static text).
+TlsStep step_tls(SSL* tls, const char** reason);
+
+/// 32 bytes that only the two ends of this TLS connection know.
+Status tls_binding(SSL* tls, std::array<std::byte, 32>* out);
+
+}  // namespace thalweg::impl
