@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kv_blocks: rank 1 owns a pool of key-value cache blocks. Rank 0 writes finished blocks straight into it, one put with
+ * signal for each layer; rank 1 sleeps on no message: it sees the signal and reads its own memory. */
+#include "pair.h"
+
+enum { BLOCK = 16 * 1024, POOL = 64, LAYERS = 12, BLOCKS_PER_LAYER = 5 };
+
+static unsigned char byte_of(int layer, int block, int i) { return (unsigned char)(layer * 37 + block * 11 + i * 7 + (i >> 8)); }
+static int slot_of(int layer, int block) { return (layer * BLOCKS_PER_LAYER + block) * 29 % POOL; }
+
+/* Scattered blocks of the pool, as the table of the receiving cache names them. */
+static tw_layout *blocks_of(int layer) {
+  tw_piece pieces[BLOCKS_PER_LAYER];
+  tw_layout *layout;
+  for (int b = 0; b < BLOCKS_PER_LAYER; b++) pieces[b] = (tw_piece){(uint64_t)slot_of(layer, b) * BLOCK, BLOCK};
+  must(tw_layout_list(pieces, BLOCKS_PER_LAYER, &layout), "tw_layout_list");
+  return layout;
+}
+
+static void write_blocks(pair *p, const char *keys, const size_t *lengths) {
+  static unsigned char fresh[LAYERS][BLOCKS_PER_LAYER][BLOCK];
+  tw_request requests[LAYERS];
+  tw_layout *where[LAYERS];
+  tw_remote_memory *pool;
+  tw_remote_signal *ready;
+  must(tw_memory_import(p->endpoint, keys, lengths[0], &pool), "tw_memory_import");
+  must(tw_signal_import(p->endpoint, keys + TW_KEY_MAX, lengths[1], &ready), "tw_signal_import");
+  for (int layer = 0; layer < LAYERS; layer++) {
+    for (int b = 0; b < BLOCKS_PER_LAYER; b++)
+      for (int i = 0; i < BLOCK; i++) fresh[layer][b][i] = byte_of(layer, b, i);
+    tw_op_options put = TW_OP_OPTIONS_INIT;
+    put.remote_layout = where[layer] = blocks_of(layer);
+    put.signal = ready;
+    put.signal_op = TW_SIGNAL_ADD;
+    put.signal_value = 1;
+    must(tw_put(p->endpoint, fresh[layer], sizeof fresh[layer], pool, 0, &put, &requests[layer]), "tw_put");
+  }
+  must(tw_wait_all(requests, LAYERS), "tw_wait_all");
+  for (int layer = 0; layer < LAYERS; layer++) tw_layout_destroy(where[layer]);
+  tw_request done;
+  must(tw_endpoint_flush(p->endpoint, &done), "tw_endpoint_flush");
+  if (done != TW_REQUEST_NONE) must(tw_wait(done), "tw_wait");
+  tw_remote_signal_release(ready);
+  tw_remote_memory_release(pool);
+}
+
+static void check_blocks(const unsigned char *pool) {
+  for (int layer = 0; layer < LAYERS; layer++)
+    for (int b = 0; b < BLOCKS_PER_LAYER; b++)
+      for (int i = 0; i < BLOCK; i++)
+        if (pool[(size_t)slot_of(layer, b) * BLOCK + (size_t)i] != byte_of(layer, b, i)) fail("kv_blocks", "a wrong byte arrived");
+}
+
+int main(int argc, char **argv) {
+  pair p;
+  char keys[2 * TW_KEY_MAX] = {0}, theirs[2 * TW_KEY_MAX], byte;
+  size_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2];
+  (void)argc;
+  pair_open(&p, argv);
+  tw_memory *pool = NULL;
+  tw_signal *ready = NULL;
+  if (p.rank == 1) {
+    tw_signal_options kind = TW_SIGNAL_OPTIONS_INIT;
+    kind.kind = TW_SIGNAL_ADD;
+    must(tw_memory_allocate(p.context, (size_t)POOL * BLOCK, NULL, &pool), "tw_memory_allocate");
+    must(tw_signal_create(p.worker, &kind, &ready), "tw_signal_create");
+    must(tw_memory_export(pool, keys, &lengths[0]), "tw_memory_export");
+    must(tw_signal_export(ready, keys + TW_KEY_MAX, &lengths[1]), "tw_signal_export");
+  }
+  pair_exchange(&p, keys, sizeof keys, theirs, sizeof theirs);
+  pair_exchange(&p, lengths, sizeof lengths, their_lengths, sizeof their_lengths);
+  if (p.rank == 0) {
+    write_blocks(&p, theirs, their_lengths);
+  } else {
+    must(tw_signal_wait(ready, TW_COMPARE_GE, LAYERS, 30000000000ull), "tw_signal_wait");
+    check_blocks(tw_memory_address(pool));
+    printf("kv_blocks: %d layers of %d blocks, %d KiB, put over %s, every byte right\n", LAYERS, BLOCKS_PER_LAYER,
+           LAYERS * BLOCKS_PER_LAYER * BLOCK / 1024, tw_endpoint_transport(p.endpoint));
+  }
+  pair_exchange(&p, "", 0, &byte, sizeof byte); /* rank 0 has let go of the pool */
+  if (ready) must(tw_signal_destroy(ready), "tw_signal_destroy");
+  if (pool) must(tw_memory_release(pool), "tw_memory_release");
+  return pair_close(&p);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The part that every example shares: this process starts a second one (itself, with a socket to talk over), both make a
+ * worker, exchange addresses over the socket and connect. Real programs exchange addresses by any means; see tw_store_open. */
+#ifndef EXAMPLES_PAIR_H
+#define EXAMPLES_PAIR_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thalweg/thalweg.h>
+#include <unistd.h>
+
+typedef struct pair {
+  int rank; /* 0: started by the user, 1: started by rank 0 */
+  int socket;
+  pid_t child;
+  tw_context *context;
+  tw_worker *worker;
+  tw_endpoint *endpoint;
+} pair;
+
+static inline void fail(const char *what, const char *why) {
+  fprintf(stderr, "%s: %s\n", what, why);
+  exit(1);
+}
+
+static inline void must(tw_status status, const char *what) {
+  if (status < 0) fail(what, *tw_last_error() ? tw_last_error() : tw_status_name(status));
+}
+
+/* Small things before there is a connection: addresses and keys, length first. Returns the length received. */
+static inline size_t pair_exchange(pair *p, const void *mine, size_t length, void *theirs, size_t capacity) {
+  size_t received = 0;
+  if (write(p->socket, &length, sizeof length) != (ssize_t)sizeof length) fail("exchange", "the other process ended");
+  if (write(p->socket, mine, length) != (ssize_t)length) fail("exchange", "the other process ended");
+  if (recv(p->socket, &received, sizeof received, MSG_WAITALL) != (ssize_t)sizeof received || received > capacity)
+    fail("exchange", "the other process ended");
+  if (recv(p->socket, theirs, received, MSG_WAITALL) != (ssize_t)received) fail("exchange", "the other process ended");
+  return received;
+}
+
+static inline void pair_open(pair *p, char **argv) {
+  char number[16], mine[TW_ADDRESS_MAX], theirs[TW_ADDRESS_MAX];
+  size_t length = sizeof mine;
+  memset(p, 0, sizeof *p);
+  if (getenv("PAIR_SOCKET")) {
+    p->rank = 1;
+    p->socket = atoi(getenv("PAIR_SOCKET"));
+  } else {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail("socketpair", "failed");
+    p->child = fork(); /* before there is a context: a fork later would be refused its use */
+    if (p->child == 0) {
+      close(ends[0]);
+      snprintf(number, sizeof number, "%d", ends[1]);
+      setenv("PAIR_SOCKET", number, 1);
+      execv("/proc/self/exe", argv);
+      fail("execv", "failed");
+    }
+    close(ends[1]);
+    p->socket = ends[0];
+  }
+  must(tw_context_create(NULL, &p->context), "tw_context_create");
+  must(tw_worker_create(p->context, NULL, &p->worker), "tw_worker_create");
+  must(tw_worker_address(p->worker, mine, &length), "tw_worker_address");
+  length = pair_exchange(p, mine, length, theirs, sizeof theirs);
+  must(tw_connect(p->worker, theirs, length, NULL, &p->endpoint), "tw_connect");
+  must(tw_endpoint_wait(p->endpoint, 10000000000ull), "tw_endpoint_wait");
+}
+
+/* Both have done their part: end. Returns the exit code of the program. */
+static inline int pair_close(pair *p) {
+  int status = 0;
+  char byte;
+  must(tw_endpoint_close(p->endpoint, TW_CLOSE_GRACEFUL, NULL), "tw_endpoint_close");
+  pair_exchange(p, "", 0, &byte, sizeof byte); /* neither tears its worker down while the other still closes */
+  tw_worker_destroy(p->worker);
+  tw_context_destroy(p->context);
+  if (p->rank == 0) waitpid(p->child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+#endif
