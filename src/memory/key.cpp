@@ -17,10 +17,10 @@ struct Wire {
   uint8_t kind, access;
   uint16_t reserved;
   uint32_t device, reserved2;
-  uint64_t worker, incarnation, rkey, base, length, segment, segment_offset;
+  uint64_t worker, incarnation, rkey, base, length, segment, segment_offset, check;
   uint8_t device_uuid[16];
 };
-static_assert(sizeof(Wire) == 88 && sizeof(Wire) <= TW_KEY_MAX);
+static_assert(sizeof(Wire) == TW_KEY_MAX);
 
 bool sane(const Wire& wire) {
   constexpr uint64_t kMaxLength = uint64_t{1} << 62;
@@ -54,6 +54,7 @@ Status parse_key(const void* bytes, size_t length, KeyBody* out) {
   key.length = wire.length;
   key.segment = wire.segment;
   key.segment_offset = wire.segment_offset;
+  key.check = wire.check;
   std::memcpy(key.device_uuid, wire.device_uuid, sizeof key.device_uuid);
   *out = key;
   return TW_OK;
@@ -77,6 +78,7 @@ Status write_key(const KeyBody& key, void* bytes, size_t* length) {
   wire.length = key.length;
   wire.segment = key.segment;
   wire.segment_offset = key.segment_offset;
+  wire.check = key.check;
   std::memcpy(wire.device_uuid, key.device_uuid, sizeof wire.device_uuid);
   std::memcpy(bytes, &wire, sizeof wire);
   return TW_OK;

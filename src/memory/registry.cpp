@@ -30,6 +30,32 @@ struct Export {
   uint32_t access;
   MemoryKind kind;
   tw_memory* memory;
+  uint64_t* check;
+};
+
+/// Words that hold an rkey while it is alive, for peers that reach memory by the kernel and bypass resolve(). They never
+/// move and are given back only with the registry, so that looking at a dead key's word is always allowed.
+class CheckWords {
+ public:
+  uint64_t* take(uint64_t rkey) {
+    if (free_.empty()) {
+      blocks_.push_back(std::make_unique<uint64_t[]>(kBlock));
+      for (size_t i = 0; i < kBlock; ++i) free_.push_back(&blocks_.back()[i]);
+    }
+    uint64_t* word = free_.back();
+    free_.pop_back();
+    __atomic_store_n(word, rkey, __ATOMIC_RELEASE);
+    return word;
+  }
+  void give_back(uint64_t* word) {
+    __atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
+    free_.push_back(word);
+  }
+
+ private:
+  static constexpr size_t kBlock = 512;
+  std::vector<std::unique_ptr<uint64_t[]>> blocks_;
+  std::vector<uint64_t*> free_;
 };
 
 struct SameBits {  // rkeys are random already
@@ -52,6 +78,7 @@ struct Registry::State {
   mutable std::atomic<uint32_t> readers{0};
   std::mutex writers;
   std::unordered_map<uint64_t, Export, SameBits> exports;
+  CheckWords checks;
   std::unordered_set<tw_memory*> memories;
   std::map<uintptr_t, tw_memory*> allocated;             // by start address
   std::unordered_map<uint64_t, tw_memory*> segments;     // by identifier
@@ -132,7 +159,11 @@ Status Registry::release(tw_memory* memory) {
     if (state_->memories.erase(memory) == 0) {
       return fail(TW_ERR_HANDLE, "this memory is not registered (any more); release each registration once");
     }
-    for (uint64_t rkey : memory->rkeys) state_->exports.erase(rkey);
+    for (uint64_t rkey : memory->rkeys) {
+      const auto found = state_->exports.find(rkey);
+      state_->checks.give_back(found->second.check);
+      state_->exports.erase(found);
+    }
     if (memory->segment_id != 0) {
       state_->allocated.erase(reinterpret_cast<uintptr_t>(memory->address));
       state_->segments.erase(memory->segment_id);
@@ -170,12 +201,14 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   const uint32_t granted = access == 0 ? memory->access : access & memory->access;
   if (granted == 0) return fail(TW_ERR_PERMISSION, "the memory was registered without any of the access asked for");
   std::byte* address = memory->address + offset;
+  uint64_t* check = nullptr;
   {
     const Writing writing(*state_);
     if (!state_->memories.contains(memory)) return fail(TW_ERR_HANDLE, "this memory is not registered (any more)");
     while (state_->exports.contains(rkey)) ++rkey;
     memory->rkeys.push_back(rkey);
-    state_->exports.emplace(rkey, Export{address, length, granted, memory->origin.kind, memory});
+    check = state_->checks.take(rkey);
+    state_->exports.emplace(rkey, Export{address, length, granted, memory->origin.kind, memory, check});
   }
   *out = KeyBody{};
   out->version = 1;
@@ -186,6 +219,7 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   out->rkey = rkey;
   out->base = reinterpret_cast<uintptr_t>(address);
   out->length = length;
+  out->check = reinterpret_cast<uintptr_t>(check);
   out->segment = memory->segment_id;
   out->segment_offset = memory->segment_id ? offset : 0;
   std::memcpy(out->device_uuid, memory->origin.device_uuid, sizeof out->device_uuid);
@@ -197,6 +231,7 @@ Status Registry::revoke(uint64_t rkey) {
   const auto found = state_->exports.find(rkey);
   if (found == state_->exports.end()) return fail(TW_ERR_STALE, "this key is not alive (any more)");
   std::erase(found->second.memory->rkeys, rkey);
+  state_->checks.give_back(found->second.check);
   state_->exports.erase(found);
   return TW_OK;
 }

@@ -26,6 +26,7 @@ struct KeyBody {
   uint64_t length;
   uint64_t segment;      // library-allocated memory that holds it, 0: none
   uint64_t segment_offset;
+  uint64_t check;        // owner's virtual address of a word that holds rkey while the key is alive (single copy)
   uint8_t device_uuid[16];
 };
 
@@ -38,6 +39,7 @@ struct RemoteRegion {
   void* device_import = nullptr;   // devices: address that this process's device may use
   std::atomic<uint32_t> references{1};
   bool revoked = false;
+  bool unmappable = false;         // import() said no: not asked again
 };
 
 }  // namespace thalweg::impl

@@ -53,7 +53,8 @@ class ControlQueue {
 
 /// Thresholds of this peer's link, from costs (select.cpp). The hot path compares with these and nothing else.
 struct Limits {
-  uint32_t single = 0;         // largest payload of one `tagged` or `am` frame
+  uint32_t copy = 0;           // largest body sent by copy
+  uint32_t single = 0;         // largest payload of one `tagged` or `am` frame, by copy or by reference
   uint32_t reference = 0;      // pieces from here on go by send_reference; UINT32_MAX: never
   uint32_t fragment = 0;       // payload of one data frame
   uint32_t reference_fragment = 0;  // the same, by reference
@@ -73,6 +74,17 @@ struct Assembly {
   OpRun* run = nullptr;           // receive
   tw_message* message = nullptr;  // not matched yet
   tw_am_data* active = nullptr;
+};
+
+/// One-sided operations of an endpoint that travel as frames. The lane is in order, so a signal, an atomic or a flush
+/// behind a put in it needs no more than its place. `issued` and `confirmed` count operations put into the lane and those
+/// the target has applied for sure (answers of flushes and acknowledged operations).
+struct OneSided {
+  RunList lane;
+  uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
+  // As target, of what came from this peer.
+  Status put_failed = TW_OK;   // of the put whose frames are being applied
+  Status failed = TW_OK;       // first failure since the last flush that nobody was told of
 };
 
 struct Peer {
@@ -102,11 +114,8 @@ struct Peer {
   Assembly assembly;
   OpRun* landing = nullptr;          // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
-  RunList importing;                 // receives that wait for on_import
 
-  // One-sided: frames sent that the target has not confirmed; a flush waits for them.
-  uint64_t unconfirmed = 0;
-  RunList flushes;
+  OneSided one_sided;                // one_sided.hpp
   PeerRunList waiting;               // every run that a loss of this peer must end
 
   Peer();
