@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/platform/fork.hpp"
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 
@@ -24,12 +25,15 @@ class Segment {
   size_t size() const { return size_; }
   int fd() const { return fd_.get(); }
   bool huge() const { return huge_; }
+  /// The mapping stays; the descriptor is not needed once it has been passed on.
+  void close_fd() { fd_.reset(); }
 
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   bool huge_ = false;
   UniqueFd fd_;
+  BornHere born_;  // a forked child must not unmap: what it finds at that address is its own
 };
 
 }  // namespace thalweg::impl

@@ -69,7 +69,8 @@ struct Link {
 struct Mapping {
   std::byte* address = nullptr;
   size_t length = 0;
-  bool revoked = false;
+  bool revoked = false;   // the owner released it or is lost: use it no more, give it back
+  uint32_t users = 0;     // holders beyond the next progress() count themselves here (progress owner)
 };
 
 class Sink {

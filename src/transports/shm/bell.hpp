@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a port learns of frames in rings that it does not poll, and how it is woken from sleep. One per port, mapped by all its
+// peers: a bit per ring with a summary word, and an eventfd for a sleeper.
+#pragma once
+#include <atomic>
+#include <memory>
+
+#include "base/unique_fd.hpp"
+#include "memory/segment.hpp"
+#include "transports/shm/layout.hpp"
+
+namespace thalweg::impl::shm {
+
+/// The owner's end. collect() and sleep are for the progress owner; wake() for any thread.
+class OwnBell {
+ public:
+  Status open();
+  const Segment &segment() const { return segment_; }
+  int event_fd() const { return event_.get(); }
+
+  bool rung() const { return __atomic_load_n(&memory().summary, __ATOMIC_RELAXED) != 0; }
+  /// Takes all bits and calls visit(bit) for each.
+  template <typename Visit>
+  void collect(Visit visit) {
+    uint64_t summary = __atomic_exchange_n(&memory().summary, 0, __ATOMIC_SEQ_CST);
+    while (summary != 0) {
+      const unsigned word = unsigned(__builtin_ctzll(summary));
+      summary &= summary - 1;
+      uint64_t bits = __atomic_exchange_n(&memory().words[word], 0, __ATOMIC_SEQ_CST);
+      while (bits != 0) {
+        visit(word * 64 + unsigned(__builtin_ctzll(bits)));
+        bits &= bits - 1;
+      }
+    }
+  }
+  void set_sleeping(bool sleeping) { __atomic_store_n(&memory().sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST); }
+  void wake() const;         // async-signal-safe
+  void drain_event() const;  // takes back earlier wake-ups
+
+ private:
+  BellMemory &memory() const { return *reinterpret_cast<BellMemory *>(segment_.data()); }
+  Segment segment_;
+  UniqueFd event_;
+};
+
+/// The end of a peer, one per link.
+class PeerBell {
+ public:
+  Status open(UniqueFd memory, UniqueFd event);
+  /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
+  [[gnu::cold]] void ring(uint32_t bit) const;
+
+ private:
+  Segment segment_;
+  UniqueFd event_;
+};
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reading end of one direction of a connection. Progress owner only. Everything it reads is untrusted.
+#pragma once
+#include <cstring>
+
+#include "transports/shm/layout.hpp"
+
+namespace thalweg::impl::shm {
+
+class Consumer {
+ public:
+  void open(Direction &shared, bool fence_needed) {
+    shared_ = &shared;
+    fence_needed_ = fence_needed;
+  }
+
+  /// The word to poll, and the parity bit it has once the next frame is there.
+  const uint64_t *next_word() const { return &shared_->slots[head_ & (kSlots - 1)].word; }
+  uint64_t next_parity() const { return (head_ & kSlots) != 0 ? 0 : kParity; }
+  bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
+
+  enum class Take { nothing, frame, violation };
+  /// The next frame, if any. *body stays where it is until consumed() is called.
+  Take take(FrameHeader *header, const std::byte **body) {
+    const Slot &slot = shared_->slots[head_ & (kSlots - 1)];
+    const uint64_t word = load_acquire(slot.word);  // the only load of it
+    if (((word ^ next_parity()) & kParity) != 0) return Take::nothing;
+    const uint64_t plain = word & ~kParity;
+    std::memcpy(header, &plain, sizeof plain);
+    header->a = load_relaxed(slot.a);
+    header->b = load_relaxed(slot.b);
+    ++head_;
+    if (header->length <= kInlineMax) [[likely]] {
+      *body = slot.body;
+      return Take::frame;
+    }
+    if (header->length > kCopyMax) [[unlikely]] return Take::violation;
+    uint32_t taken;
+    const uint32_t size = bulk_size(header->length);
+    const uint32_t at = place(bulk_position_, size, &taken);
+    *body = shared_->bulk + at;
+    bulk_position_ = at + size;
+    bulk_consumed_ += taken;
+    return Take::frame;
+  }
+
+  /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its bell.
+  bool consumed() {
+    if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]] return false;
+    return give();
+  }
+
+  void set_mode(uint32_t mode) { store_relaxed(shared_->control.consumer_mode, mode); }
+
+ private:
+  /// Release: the producer may overwrite what was read before it.
+  bool give() {
+    store_release(shared_->control.consumed_slots, head_);
+    store_release(shared_->control.consumed_bulk, bulk_consumed_);
+    slots_given_ = head_;
+    bulk_given_ = bulk_consumed_;
+    // As in Producer::must_ring: the producer that goes to sleep has the barrier run here.
+    if (fence_needed_) [[unlikely]]
+      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    else
+      __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return load_relaxed(shared_->control.producer_waiting) != 0;
+  }
+
+  Direction *shared_ = nullptr;
+  uint64_t head_ = 0;
+  uint64_t slots_given_ = 0;
+  uint32_t bulk_position_ = 0;
+  bool fence_needed_ = false;
+  uint64_t bulk_consumed_ = 0;
+  uint64_t bulk_given_ = 0;
+};
+
+}  // namespace thalweg::impl::shm

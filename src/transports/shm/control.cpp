@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control channels on the service thread.
+//
+// The callbacks hold the Control alive while its descriptors are in the loop; detach() takes both out and ends that.
+#include "transports/shm/control.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace thalweg::impl::shm {
+namespace {
+
+enum MessageType : uint16_t { kImport = 1, kImported = 2, kReleased = 3 };
+
+struct ImportedBody {
+  uint64_t segment;
+  int64_t status;
+  uint64_t length;
+};
+
+/// Segments one peer may hold of us: what it asked for and we have not released.
+constexpr size_t kMaxHandedOut = 65536;
+
+}  // namespace
+
+void Mailbox::post(Event &&event) {
+  {
+    std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    full.store(true, std::memory_order_release);
+  }
+  bell.wake();
+}
+
+std::vector<Event> Mailbox::take() {
+  std::lock_guard lock(mutex_);
+  full.store(false, std::memory_order_relaxed);
+  return std::exchange(events_, {});
+}
+
+void Mailbox::add(std::shared_ptr<Control> control) {
+  std::lock_guard lock(mutex_);
+  controls_.push_back(std::move(control));
+}
+
+void Mailbox::remove(const std::shared_ptr<Control> &control) {
+  std::lock_guard lock(mutex_);
+  std::erase(controls_, control);
+}
+
+void Mailbox::announce_release(uint64_t segment) {
+  std::lock_guard lock(mutex_);
+  for (const auto &control : controls_) control->announce_release(segment);
+}
+
+Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop *loop, Registry *registry, uint64_t link)
+    : mailbox_(std::move(mailbox)), loop_(loop), registry_(registry), link_(link) {}
+
+Control::~Control() = default;
+
+void Control::start(UniqueFd socket, void *tls, UniqueFd pidfd) {
+  channel_ = std::make_unique<SetupChannel>(std::move(socket), static_cast<SSL *>(tls));
+  pidfd_ = std::move(pidfd);
+  loop_->post([self = shared_from_this()] { self->begin(); });
+}
+
+void Control::begin() {
+  if (stopped_.load()) return detach();
+  if (is_error(loop_->add(channel_->fd(), EPOLLIN | EPOLLRDHUP, [self = shared_from_this()](uint32_t events) {
+        if (events & EPOLLOUT) self->flush();
+        if (events & ~uint32_t(EPOLLOUT)) self->readable();
+      })))
+    return end(TW_ERR_IO, "the control channel cannot be watched");
+  attached_ = true;
+  if (pidfd_) {
+    watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
+      self->end(TW_ERR_PEER_LOST, "the peer's process has ended");
+    }));
+  }
+  readable();  // TLS may hold bytes that the socket no longer announces
+}
+
+void Control::readable() {
+  while (attached_) {
+    SetupChannel::Message message;
+    const Status s = channel_->receive(&message);
+    if (s == TW_IN_PROGRESS) return;
+    if (s == TW_OK) {
+      handle(message);
+    } else if (s == TW_ERR_PROTOCOL) {
+      end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
+    } else {
+      end(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+    }
+  }
+}
+
+void Control::handle(SetupChannel::Message &message) {
+  uint64_t segment = 0;
+  if (message.bytes.size() < sizeof segment) return end(TW_ERR_PROTOCOL, "the peer sent a short control message");
+  std::memcpy(&segment, message.bytes.data(), sizeof segment);
+  switch (message.type) {
+    case kImport: return hand_out(segment);
+    case kImported: return take_in(message);
+    case kReleased: {
+      Event event;
+      event.kind = Event::Kind::released;
+      event.link = link_;
+      event.segment = segment;
+      return mailbox_->post(std::move(event));
+    }
+    default: return end(TW_ERR_PROTOCOL, "the peer sent an unknown control message");
+  }
+}
+
+void Control::hand_out(uint64_t segment) {
+  int fd = -1;
+  size_t length = 0;
+  Status s = TW_ERR_STALE;
+  if (handed_out_.size() >= kMaxHandedOut)
+    s = TW_ERR_LIMIT;
+  else if (registry_ != nullptr)
+    s = registry_->segment_fd(segment, &fd, &length);
+  UniqueFd owned(s == TW_OK ? fd : -1);
+  const ImportedBody body{segment, s, length};
+  if (s == TW_OK && std::find(handed_out_.begin(), handed_out_.end(), segment) == handed_out_.end())
+    handed_out_.push_back(segment);
+  queue(kImported, &body, sizeof body, s == TW_OK ? &fd : nullptr);
+}
+
+void Control::take_in(SetupChannel::Message &message) {
+  ImportedBody body;
+  if (message.bytes.size() != sizeof body) return end(TW_ERR_PROTOCOL, "the peer sent a malformed import answer");
+  std::memcpy(&body, message.bytes.data(), sizeof body);
+  // Only what was asked for: otherwise a peer could fill this process's address space.
+  const auto asked = std::find(asked_.begin(), asked_.end(), body.segment);
+  if (asked == asked_.end()) return end(TW_ERR_PROTOCOL, "the peer answered an import that was not asked for");
+  asked_.erase(asked);
+  Event event;
+  event.kind = Event::Kind::imported;
+  event.link = link_;
+  event.segment = body.segment;
+  if (body.status == TW_OK && message.fds.size() == 1) {
+    event.status = Segment::open(std::move(message.fds[0]), body.length, &event.memory);
+    if (is_error(event.status)) event.why = last_error();
+  } else {
+    event.status = TW_ERR_STALE;
+    event.why = "the peer's memory was released, or it cannot hand it out";
+  }
+  mailbox_->post(std::move(event));
+}
+
+void Control::request(uint64_t segment) {
+  loop_->post([self = shared_from_this(), segment] {
+    if (!self->attached_) return;  // the loss is on its way
+    self->asked_.push_back(segment);
+    self->queue(kImport, &segment, sizeof segment, nullptr);
+  });
+}
+
+void Control::announce_release(uint64_t segment) {
+  loop_->post([self = shared_from_this(), segment] {
+    if (!self->attached_ || std::erase(self->handed_out_, segment) == 0) return;
+    self->queue(kReleased, &segment, sizeof segment, nullptr);
+  });
+}
+
+void Control::queue(uint16_t type, const void *bytes, size_t length, const int *fd) {
+  if (is_error(channel_->queue(type, bytes, length, fd, fd != nullptr ? 1 : 0)))
+    return end(TW_ERR_PROTOCOL, "the peer does not read its control channel");
+  flush();
+}
+
+void Control::flush() {
+  if (!attached_) return;
+  const Status s = channel_->flush();
+  if (is_error(s)) return end(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+  loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
+}
+
+void Control::end(Status status, const char *why) {
+  detach();
+  if (ended_.exchange(true)) return;
+  Event event;
+  event.link = link_;
+  event.status = status;
+  event.why = why;
+  mailbox_->post(std::move(event));
+}
+
+void Control::stop() {
+  stopped_.store(true);
+  loop_->post([self = shared_from_this()] { self->detach(); });
+}
+
+/// May be called from a callback of the descriptors it removes: the loop keeps a running callback alive, and so does `self`.
+void Control::detach() {
+  const std::shared_ptr<Control> self = shared_from_this();
+  if (std::exchange(attached_, false)) loop_->remove(channel_->fd());
+  if (std::exchange(watching_pidfd_, false)) loop_->remove(pidfd_.get());
+  pidfd_.reset();
+  channel_.reset();
+}
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service thread's part of a link: the set-up socket after set-up. It learns of the peer's death, asks for segments and
+// hands out ours. It tells the port by events; the port's progress owner does the rest.
+//
+// Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
+// kReleased {u64 segment}: the owner has released it.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.hpp"
+#include "memory/registry.hpp"
+#include "security/handshake.hpp"
+#include "transports/shm/bell.hpp"
+
+namespace thalweg::impl::shm {
+
+struct Event {
+  enum class Kind { lost, imported, released };
+  Kind kind = Kind::lost;
+  uint64_t link = 0;
+  uint64_t segment = 0;
+  Status status = TW_OK;
+  std::string why;
+  Segment memory;
+};
+
+class Control;
+
+/// From the service thread to a port. Outlives the port while callbacks hold it.
+struct Mailbox {
+  OwnBell bell;
+  std::atomic<bool> full{false};
+  void post(Event &&event);   // any thread
+  std::vector<Event> take();  // progress owner
+  void add(std::shared_ptr<Control> control);
+  void remove(const std::shared_ptr<Control> &control);
+  void announce_release(uint64_t segment);  // any thread: to all peers
+
+ private:
+  std::mutex mutex_;
+  std::vector<Event> events_;
+  std::vector<std::shared_ptr<Control>> controls_;
+};
+
+/// One link's control channel. Public functions: any thread; the rest runs on the service thread.
+class Control : public std::enable_shared_from_this<Control> {
+ public:
+  Control(std::shared_ptr<Mailbox> mailbox, EventLoop *loop, Registry *registry, uint64_t link);
+  ~Control();
+  /// pidfd may be empty: then the socket alone tells of the peer's end.
+  void start(UniqueFd socket, void *tls, UniqueFd pidfd);
+  void request(uint64_t segment);
+  void announce_release(uint64_t segment);
+  void stop();
+  bool peer_ended() const { return ended_.load(std::memory_order_relaxed); }
+
+ private:
+  void begin();
+  void readable();
+  void handle(SetupChannel::Message &message);
+  void hand_out(uint64_t segment);
+  void take_in(SetupChannel::Message &message);
+  void queue(uint16_t type, const void *bytes, size_t length, const int *fd);
+  void flush();
+  void end(Status status, const char *why);
+  void detach();
+
+  std::shared_ptr<Mailbox> mailbox_;
+  EventLoop *loop_;
+  Registry *registry_;
+  uint64_t link_;
+  std::unique_ptr<SetupChannel> channel_;
+  UniqueFd pidfd_;
+  bool attached_ = false;
+  bool watching_pidfd_ = false;
+  std::vector<uint64_t> asked_;       // imports without an answer
+  std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
+  std::atomic<bool> ended_{false};
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments of peers mapped here, by the peer's incarnation and the segment's id. Bounded by count and bytes: least recently
+// used first out, among those that nobody counts as used (Mapping.users). Progress owner only.
+//
+// A Mapping that import() returned with users == 0 stays valid until the next call of progress().
+#pragma once
+#include <cstdint>
+#include <list>
+#include <map>
+#include <utility>
+
+#include "memory/segment.hpp"
+#include "transports/transport.hpp"
+
+namespace thalweg::impl::shm {
+
+class ImportCache {
+ public:
+  static constexpr size_t kMaxCount = 1024;
+  static constexpr uint64_t kMaxBytes = uint64_t(64) << 30;  // of address space; the memory is the owner's
+
+  ~ImportCache();
+  Mapping *find(uint64_t incarnation, uint64_t segment);
+  Mapping *insert(uint64_t incarnation, uint64_t segment, Segment &&memory);
+  /// The owner released it: no longer found, unmapped when unused.
+  void revoke(uint64_t incarnation, uint64_t segment);
+  void revoke_all(uint64_t incarnation);
+  /// Unmaps what is over the limits or revoked, and unused.
+  void trim();
+  size_t count() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    uint64_t incarnation = 0, segment = 0;
+    Segment memory;
+    Mapping mapping;
+  };
+  using Entries = std::list<Entry>;  // most recently used first
+  Entries entries_;
+  std::map<std::pair<uint64_t, uint64_t>, Entries::iterator> index_;
+  Entries revoked_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two processes share: the memory of one connection, the bell of one port, the set-up message.
+//
+// A connection has two direction blocks, each with one producer and one consumer. A direction is
+//   - a command ring of 64-byte slots. A slot is the frame's header and up to 40 body bytes. The header's first 8 bytes are
+//     stored last, with one release store; bit 7 of `type` (kParity) flips each lap, so that the consumer sees a new frame in
+//     the slot itself and the two sides share nothing else per frame;
+//   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
+//     from the body lengths alone, so no position is ever read from the peer;
+//   - control words on cache lines of their own. The consumer gives room back lazily; the producer looks only when it
+//     believes that it has none.
+//
+// Nothing here is trusted by its reader: header words are loaded once, lengths checked against what the ring can hold,
+// positions are private. A body may still be rewritten by a hostile peer while it is read: whoever reads it copies it once
+// and never relies on two reads giving the same value.
+//
+// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them: measured (docs/performance.md); larger rings
+// gain a few per cent at most, fewer than three bodies lose 10 to 50.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "transports/transport.hpp"
+
+namespace thalweg::impl::shm {
+
+inline constexpr uint32_t kSlots = 64;
+inline constexpr uint32_t kSlotBytes = 64;
+inline constexpr uint32_t kInlineMax = kSlotBytes - sizeof(FrameHeader);  // 40
+inline constexpr uint32_t kFragment = 16 * 1024;
+inline constexpr uint32_t kCopyMax = kFragment + 512;  // a fragment and the headers of any frame type
+inline constexpr uint32_t kBulkBytes = 50 * 1024;      // three fragments and 2 KiB of small bodies between them
+inline constexpr uint32_t kBulkUnit = 64;
+inline constexpr uint32_t kCreditSlots = kSlots / 4;
+inline constexpr uint32_t kCreditBulk = 8 * 1024;
+// A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet given back.
+static_assert(2 * kCopyMax + kCreditBulk <= kBulkBytes, "a body of kCopyMax must fit whatever the position is");
+static_assert(kBulkBytes % kBulkUnit == 0 && (kSlots & (kSlots - 1)) == 0);
+
+/// Bit 7 of FrameHeader.type inside the first 8 header bytes (little endian).
+inline constexpr uint64_t kParity = uint64_t(1) << 39;
+
+struct alignas(kSlotBytes) Slot {
+  uint64_t word;  // length, type | parity, flags, id
+  uint64_t a, b;
+  std::byte body[kInlineMax];
+};
+static_assert(sizeof(Slot) == kSlotBytes);
+
+/// How the consumer of a ring wants to learn of frames.
+inline constexpr uint32_t kPolled = 0;  // it polls
+inline constexpr uint32_t kBelled = 1;  // ring its bell after publishing
+
+struct RingControl {
+  alignas(128) uint32_t producer_waiting;  // written by the producer: ring my bell when you give room back
+  alignas(128) uint64_t consumed_slots;    // written by the consumer, monotonic
+  uint64_t consumed_bulk;                  // bytes with padding, monotonic
+  alignas(128) uint32_t consumer_mode;     // written by the consumer
+};
+static_assert(sizeof(RingControl) == 384);
+
+struct Direction {
+  RingControl control;
+  alignas(512) Slot slots[kSlots];
+  std::byte bulk[kBulkBytes];
+};
+
+/// Direction 0: from the initiator. All zero at first: lap 0 publishes parity 1.
+struct Connection {
+  Direction direction[2];
+};
+static_assert(sizeof(Connection) <= 112 * 1024, "the memory budget of an idle endpoint is 128 KiB");
+
+inline uint32_t bulk_size(uint32_t length) { return (length + kBulkUnit - 1) & ~(kBulkUnit - 1); }
+
+/// The one rule for where a body goes: behind the previous one, or at the start when it does not fit before the end.
+/// position < kBulkBytes. *taken: bytes used with padding.
+inline uint32_t place(uint32_t position, uint32_t size, uint32_t *taken) {
+  if (position + size <= kBulkBytes) {
+    *taken = size;
+    return position;
+  }
+  *taken = size + (kBulkBytes - position);
+  return 0;
+}
+
+// Shared words are plain integers accessed by these: std::atomic in shared memory would claim a lifetime it does not have.
+inline uint64_t load_acquire(const uint64_t &w) { return __atomic_load_n(&w, __ATOMIC_ACQUIRE); }
+inline uint64_t load_relaxed(const uint64_t &w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
+inline uint32_t load_relaxed(const uint32_t &w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
+inline void store_release(uint64_t &w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELEASE); }
+inline void store_relaxed(uint64_t &w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
+inline void store_relaxed(uint32_t &w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
+
+/// The memory of a port's bell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
+/// but nothing else: bits only say where to look.
+inline constexpr uint32_t kBellWords = 64;
+inline constexpr uint32_t kBellBits = kBellWords * 64;
+struct BellMemory {
+  alignas(128) uint64_t summary;   // bit w: words[w] has something
+  alignas(128) uint32_t sleeping;  // 1: also write the eventfd; the first that takes it to 0 does
+  alignas(128) uint64_t words[kBellWords];
+};
+inline constexpr size_t kBellBytes = 4096;
+static_assert(sizeof(BellMemory) <= kBellBytes);
+
+/// SetupMessage.bytes of both sides. Descriptors: bell memory, bell eventfd; the initiator adds the connection's segment.
+struct SetupBody {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t membarrier;    // 1: this process takes part in global expedited barriers
+  uint32_t segment_size;  // sizeof(Connection)
+  uint32_t bell_bit;      // rings at the sender of this message for frames of this connection
+  int64_t pid;            // in pid_namespace
+  uint64_t pid_namespace;
+  uint64_t probe_address;  // process_vm_readv finds probe_value there
+  uint64_t probe_value;
+};
+inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
+inline constexpr uint16_t kSetupVersion = 1;
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// How links end, and what the service thread's events do to them.
+#include <algorithm>
+#include <utility>
+
+#include "transports/shm/port.hpp"
+
+namespace thalweg::impl::shm {
+
+/// Outside progress no callback may be made: sends are refused from now on, the next progress reports it.
+void ShmPort::doom(ShmLink &link, Status status, const char *why) {
+  link.state = status;
+  link.out.stop();
+  Event event;
+  event.kind = Event::Kind::lost;
+  event.link = link.id;
+  event.status = status;
+  event.why = why;
+  mailbox_->post(std::move(event));
+}
+
+/// In progress only. The link stays an object until close().
+void ShmPort::finish_lost(ShmLink &link, Status status, const char *why) {
+  if (link.ended) return;
+  retire(link);
+  link.state = status;
+  unmapping_.push_back(link.id);
+  sink_->on_lost(link, status, why);
+}
+
+/// Takes a link out of everything that polls or sends. Its memory may still be in use by a caller up the stack.
+void ShmPort::retire(ShmLink &link) {
+  cool(link);
+  link.ended = true;
+  link.out.stop();
+  if (link.state == TW_OK) link.state = TW_ERR_CLOSED;
+  ShmLink **at = &by_bit_[link.my_bit];
+  while (*at != nullptr && *at != &link) at = &(*at)->next_same_bit;
+  if (*at != nullptr) *at = link.next_same_bit;
+  if (link.control) {
+    link.control->stop();
+    mailbox_->remove(link.control);
+    link.control.reset();
+  }
+  const bool last = std::none_of(links_.begin(), links_.end(), [&link](const auto &other) {
+    return !other.second->ended && other.second->peer.incarnation == link.peer.incarnation;
+  });
+  if (last) imports_.revoke_all(link.peer.incarnation);
+}
+
+/// At the end of progress: nobody up the stack uses the memory any more.
+void ShmPort::bury() {
+  graveyard_.clear();
+  for (uint64_t id : unmapping_) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) continue;
+    found->second->segment = Segment();
+    found->second->bell = PeerBell();
+  }
+  unmapping_.clear();
+}
+
+void ShmPort::close(Link &base, bool) {
+  // What was accepted is in the ring already: the peer drains it when it sees the socket's end.
+  auto &link = static_cast<ShmLink &>(base);
+  if (!link.ended) retire(link);
+  const auto found = links_.find(link.id);
+  if (found == links_.end()) return;
+  std::unique_ptr<ShmLink> owned = std::move(found->second);
+  links_.erase(found);
+  if (progressing_) graveyard_.push_back(std::move(owned));
+}
+
+ShmPort::~ShmPort() {
+  if (options_.registry != nullptr) options_.registry->remove_listener(this);
+  for (auto &[id, link] : links_)
+    if (!link->ended) retire(*link);
+}
+
+unsigned ShmPort::handle_events() {
+  unsigned done = 0;
+  for (Event &event : mailbox_->take()) {
+    const auto found = links_.find(event.link);
+    if (found == links_.end() || found->second->ended) continue;
+    ShmLink &link = *found->second;
+    ++done;
+    switch (event.kind) {
+      case Event::Kind::lost:
+        // What the peer published before it ended still counts; a live one may go on writing, so at most a ringful.
+        if (link.state == TW_OK) done += drain(link, kSlots);
+        finish_lost(link, event.status, event.why.c_str());
+        break;
+      case Event::Kind::imported: handle_import(link, event); break;
+      case Event::Kind::released: imports_.revoke(link.peer.incarnation, event.segment); break;
+    }
+  }
+  imports_.trim();
+  return done;
+}
+
+void ShmPort::handle_import(ShmLink &link, Event &event) {
+  std::erase_if(link.wanted, [&event](const Wanted &w) { return w.segment == event.segment && w.status == TW_IN_PROGRESS; });
+  if (event.status == TW_OK)
+    imports_.insert(link.peer.incarnation, event.segment, std::move(event.memory));
+  else
+    link.wanted.push_back({event.segment, event.status, std::move(event.why)});
+  sink_->on_import(link, event.segment);
+}
+
+Status ShmPort::import(Link &base, uint64_t segment, Mapping **mapping) {
+  auto &link = static_cast<ShmLink &>(base);
+  if (link.state != TW_OK) [[unlikely]] return link.state;
+  *mapping = imports_.find(link.peer.incarnation, segment);
+  if (*mapping != nullptr) [[likely]] return TW_OK;
+  return start_import(link, segment);
+}
+
+[[gnu::cold]] Status ShmPort::start_import(ShmLink &link, uint64_t segment) {
+  const auto found =
+      std::find_if(link.wanted.begin(), link.wanted.end(), [segment](const Wanted &w) { return w.segment == segment; });
+  if (found != link.wanted.end()) {
+    if (found->status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
+    const Wanted failed = std::move(*found);  // told once; the next call asks the peer again
+    link.wanted.erase(found);
+    return fail(failed.status, "%s", failed.why.c_str());
+  }
+  if (!link.control) return fail(TW_ERR_UNSUPPORTED, "this link has no control channel: its peer's memory cannot be mapped");
+  if (link.wanted.size() >= kMaxWanted) return TW_IN_PROGRESS;
+  link.wanted.push_back({segment, TW_IN_PROGRESS, {}});
+  link.control->request(segment);
+  return TW_IN_PROGRESS;
+}
+
+void ShmPort::on_segment_released(uint64_t segment) { mailbox_->announce_release(segment); }
+
+}  // namespace thalweg::impl::shm

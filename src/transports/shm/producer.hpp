@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writing end of one direction of a connection. Progress owner only.
+//
+// Order of a publication, and what each step orders:
+//   body, a, b      plain stores
+//   word            release store: whoever sees the parity sees the body
+//   consumer_mode   plain load. A store followed by a load may be seen in the other order; the consumer that goes to sleep
+//                   makes up for it: it stores its mode, has the kernel run a full barrier on this core (membarrier), and
+//                   looks at the ring once more. Only where that is not available (fence_needed) the producer has a fence.
+#pragma once
+#include <cstring>
+
+#include "transports/shm/copy.hpp"
+#include "transports/shm/layout.hpp"
+
+namespace thalweg::impl::shm {
+
+class Producer {
+ public:
+  void open(Direction &shared, bool fence_needed) {
+    shared_ = &shared;
+    fence_needed_ = fence_needed;
+    slot_limit_ = kSlots;
+  }
+
+  /// No further slot will be found free: every send takes the cold path, which knows why. The memory may go away.
+  [[gnu::cold]] void stop() {
+    slot_limit_ = head_;
+    shared_ = nullptr;
+  }
+  bool stopped() const { return shared_ == nullptr; }
+
+  bool has_slot() const { return head_ != slot_limit_; }
+
+  bool has_room(uint32_t n) { return has_slot() && (n <= kInlineMax || bulk_place(n) != nullptr); }
+
+  /// Needs has_slot(). header.length <= kInlineMax.
+  void put_inline(const FrameHeader &header, const void *body) {
+    Slot &slot = shared_->slots[head_ & (kSlots - 1)];
+    copy_short(slot.body, static_cast<const std::byte *>(body), header.length);
+    publish(slot, header);
+  }
+
+  /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
+  std::byte *bulk_place(uint32_t n) {
+    uint32_t taken;
+    const uint32_t at = place(bulk_position_, bulk_size(n), &taken);
+    if (taken > bulk_limit_ - bulk_head_) [[unlikely]] return nullptr;
+    return shared_->bulk + at;
+  }
+  /// Takes the place that bulk_place(header.length) gave, now filled. Needs has_slot().
+  void put_bulk(const FrameHeader &header) {
+    uint32_t taken;
+    const uint32_t size = bulk_size(header.length);
+    bulk_position_ = place(bulk_position_, size, &taken) + size;
+    bulk_head_ += taken;
+    publish(shared_->slots[head_ & (kSlots - 1)], header);
+  }
+  /// The body is at inline_place() already.
+  void put_filled(const FrameHeader &header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
+  std::byte *inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
+
+  /// Reads what the consumer has given back. False: it claims what it cannot have consumed.
+  [[gnu::cold]] bool refresh() {
+    const uint64_t slots = load_acquire(shared_->control.consumed_slots);
+    const uint64_t bulk = load_acquire(shared_->control.consumed_bulk);
+    if (head_ - slots > kSlots || bulk_head_ - bulk > kBulkBytes) return false;
+    slot_limit_ = slots + kSlots;
+    bulk_limit_ = bulk + kBulkBytes;
+    return true;
+  }
+
+  /// Before sleeping for room, and after. The caller orders it against refresh() with a full barrier on both sides.
+  void set_waiting(bool waiting) { store_relaxed(shared_->control.producer_waiting, waiting ? 1 : 0); }
+
+  /// After a publication: does the consumer want its bell rung?
+  bool must_ring() const {
+    if (fence_needed_) [[unlikely]]
+      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    else
+      __atomic_signal_fence(__ATOMIC_SEQ_CST);  // the compiler keeps the order; the consumer's membarrier does the rest
+    return load_relaxed(shared_->control.consumer_mode) != kPolled;
+  }
+
+ private:
+  void publish(Slot &slot, const FrameHeader &header) {
+    uint64_t word;
+    std::memcpy(&word, &header, sizeof word);
+    slot.a = header.a;
+    slot.b = header.b;
+    // Lap 0 publishes parity 1, lap 1 parity 0, and so on.
+    const uint64_t parity = (head_ & kSlots) != 0 ? 0 : kParity;
+    store_release(slot.word, (word & ~kParity) | parity);
+    ++head_;
+  }
+
+  Direction *shared_ = nullptr;
+  uint64_t head_ = 0;
+  uint64_t slot_limit_ = 0;
+  uint32_t bulk_position_ = 0;
+  bool fence_needed_ = false;
+  uint64_t bulk_head_ = 0;
+  uint64_t bulk_limit_ = kBulkBytes;
+};
+
+}  // namespace thalweg::impl::shm

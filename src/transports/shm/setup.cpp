@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making links: the two set-up messages and what follows from them.
+//
+// offer() and answer() run on the service thread and keep nothing in the port: the descriptors travel in the messages, and
+// establish() maps them from there. So a set-up that is given up leaves nothing behind.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/platform/membarrier.hpp"
+#include "base/platform/process.hpp"
+#include "transports/shm/port.hpp"
+#include "transports/shm/single_copy.hpp"
+
+namespace thalweg::impl::shm {
+namespace {
+
+constexpr size_t kBellFd = 0, kEventFd = 1, kSegmentFd = 2;
+
+uint64_t pid_namespace() {
+  struct stat status;
+  return stat("/proc/self/ns/pid", &status) == 0 ? uint64_t(status.st_ino) : 0;
+}
+
+Status pass_copy(int fd, SetupMessage &message) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return fail_errno(errno, "duplicating a descriptor for the peer");
+  message.fds.emplace_back(copy);
+  return TW_OK;
+}
+
+}  // namespace
+
+Status ShmPort::open(const PortOptions &options, std::unique_ptr<Port> *port) {
+  auto mailbox = std::make_shared<Mailbox>();
+  if (Status s = mailbox->bell.open(); is_error(s)) return s;
+  membarrier::available();  // registers this process
+  port->reset(new ShmPort(options, std::move(mailbox)));
+  return TW_OK;
+}
+
+ShmPort::ShmPort(const PortOptions &options, std::shared_ptr<Mailbox> mailbox)
+    : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)), by_bit_(kBellBits), probe_(random_id()) {
+  if (options_.registry != nullptr) options_.registry->add_listener(this);
+}
+
+Status ShmPort::start_setup(SetupMessage &mine) {
+  SetupBody body{};
+  body.magic = kSetupMagic;
+  body.version = kSetupVersion;
+  body.membarrier = membarrier::available() ? 1 : 0;
+  body.segment_size = sizeof(Connection);
+  // Bits are given out in turn and may come around: two rings with one bit only cost a look too many.
+  body.bell_bit = next_bit_.fetch_add(1, std::memory_order_relaxed) % kBellBits;
+  body.pid = getpid();
+  body.pid_namespace = pid_namespace();
+  body.probe_address = reinterpret_cast<uintptr_t>(&probe_);
+  body.probe_value = probe_;
+  mine.bytes.resize(sizeof body);
+  std::memcpy(mine.bytes.data(), &body, sizeof body);
+  mine.fds.clear();
+  if (Status s = pass_copy(mailbox_->bell.segment().fd(), mine); is_error(s)) return s;
+  return pass_copy(mailbox_->bell.event_fd(), mine);
+}
+
+Status ShmPort::offer(const PeerIdentity &, SetupMessage &mine) {
+  if (Status s = start_setup(mine); is_error(s)) return s;
+  Segment segment;
+  if (Status s = Segment::create("thalweg-ring", sizeof(Connection), true, false, &segment); is_error(s)) return s;
+  return pass_copy(segment.fd(), mine);
+}
+
+Status ShmPort::answer(const PeerIdentity &, const SetupMessage &theirs, SetupMessage &mine) {
+  SetupBody body;
+  if (Status s = check_setup(theirs, 3, &body); is_error(s)) return s;
+  return start_setup(mine);
+}
+
+/// Untrusted. `fds`: how many descriptors must be there.
+Status ShmPort::check_setup(const SetupMessage &theirs, size_t fds, SetupBody *out) const {
+  if (theirs.bytes.size() != sizeof *out) return fail(TW_ERR_PROTOCOL, "a shm set-up message of %zu bytes", theirs.bytes.size());
+  std::memcpy(out, theirs.bytes.data(), sizeof *out);
+  if (out->magic != kSetupMagic) return fail(TW_ERR_PROTOCOL, "not a shm set-up message");
+  if (out->version != kSetupVersion || out->segment_size != sizeof(Connection))
+    return fail(TW_ERR_VERSION, "the peer's shm rings are of version %u (%u bytes), these of %u (%zu bytes)", out->version,
+                out->segment_size, kSetupVersion, sizeof(Connection));
+  if (out->bell_bit >= kBellBits || theirs.fds.size() != fds)
+    return fail(TW_ERR_PROTOCOL, "a shm set-up message with %zu descriptors and bell bit %u", theirs.fds.size(), out->bell_bit);
+  return TW_OK;
+}
+
+Status ShmPort::establish(LinkInit &&init, Link **out) {
+  auto link = std::make_unique<ShmLink>();
+  if (Status s = open_link(*link, init); is_error(s)) return s;
+  *out = link.get();
+  links_.emplace(link->id, std::move(link));
+  return TW_OK;
+}
+
+Status ShmPort::open_link(ShmLink &link, LinkInit &init) {
+  SetupBody mine, theirs;
+  if (Status s = check_setup(init.theirs, init.initiator ? 2 : 3, &theirs); is_error(s)) return s;
+  if (Status s = check_setup(init.mine, init.initiator ? 3 : 2, &mine); is_error(s)) return s;
+  SetupMessage &maker = init.initiator ? init.mine : init.theirs;
+  if (Status s = Segment::open(std::move(maker.fds[kSegmentFd]), sizeof(Connection), &link.segment); is_error(s)) return s;
+  link.segment.close_fd();
+  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kEventFd])); is_error(s)) return s;
+
+  link.port = this;
+  link.peer = init.peer;
+  link.id = next_id_++;
+  link.inline_max = kInlineMax;
+  link.copy_max = kCopyMax;
+  link.fragment = kFragment;
+  link.my_bit = mine.bell_bit;
+  link.peer_bit = theirs.bell_bit;
+  auto &connection = *reinterpret_cast<Connection *>(link.segment.data());
+  const bool fence_needed = mine.membarrier == 0 || theirs.membarrier == 0;
+  link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
+  link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
+  find_features(link, theirs, init.socket.get());
+  watch(link, init, theirs);
+  link.next_same_bit = by_bit_[link.my_bit];
+  by_bit_[link.my_bit] = &link;
+  heat(link);
+  if (armed_) wake();  // frames may be there already
+  return TW_OK;
+}
+
+void ShmPort::find_features(ShmLink &link, const SetupBody &theirs, int socket) {
+  if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) link.features |= kLinkSameProcess;
+  // The pid as the kernel sees the socket's other end, or as the peer says; the probe tells whether it is the right one.
+  const pid_t candidates[] = {pid_t(link.peer.pid), socket >= 0 ? peer_pid(socket) : 0, pid_t(theirs.pid)};
+  int error = 0;
+  for (pid_t pid : candidates) {
+    if (pid <= 0) continue;
+    if (probe_peer(pid, theirs.probe_address, theirs.probe_value)) {
+      link.pid = pid;
+      link.features |= kLinkSingleCopy;
+      return;
+    }
+    if (errno == EPERM || errno == ENOSYS) error = errno;
+  }
+  if (error != 0)
+    warn_once("shm.single_copy",
+              "shm: this process may not read its peer's memory (process_vm_readv is forbidden), so large messages are copied "
+              "twice. Remedy: sysctl kernel.yama.ptrace_scope=0, or the container capability SYS_PTRACE");
+}
+
+/// Hands the socket to the service thread.
+void ShmPort::watch(ShmLink &link, LinkInit &init, const SetupBody &theirs) {
+  if (options_.service == nullptr || !init.socket) return;
+  link.features |= kLinkMaps;
+  link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id);
+  mailbox_->add(link.control);
+  // The socket may have been made by a third process (a launcher): its end would not be the peer's. So a process in our PID
+  // namespace must be the one that the peer says it is.
+  UniqueFd pidfd;
+  const pid_t seen = peer_pid(init.socket.get());
+  if (seen > 0 && (theirs.pid_namespace != pid_namespace() || theirs.pid == seen))
+    (void)open_peer_pidfd(init.socket.get(), &pidfd);
+  else if (link.pid > 0)
+    (void)open_pidfd(link.pid, &pidfd);
+  link.control->start(std::move(init.socket), std::exchange(init.tls, nullptr), std::move(pidfd));
+}
+
+int64_t ShmPort::read_peer(Link &base, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
+  auto &link = static_cast<ShmLink &>(base);
+  if (link.state != TW_OK) return link.state;
+  if (link.pid == 0) return TW_ERR_UNSUPPORTED;
+  return copy_between(CopyDirection::from_peer, link.pid, local, locals, remote, remotes);
+}
+
+int64_t ShmPort::write_peer(Link &base, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
+  auto &link = static_cast<ShmLink &>(base);
+  if (link.state != TW_OK) return link.state;
+  if (link.pid == 0) return TW_ERR_UNSUPPORTED;
+  // A number may be given again to another process: never write to one whose end is known.
+  if (link.control && link.control->peer_ended()) return TW_ERR_PEER_LOST;
+  return copy_between(CopyDirection::to_peer, link.pid, local, locals, remote, remotes);
+}
+
+}  // namespace thalweg::impl::shm

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hot and cold rings, sleep and wake.
+//
+// Going cold or to sleep is always: say so in shared memory; full barrier here and, by the kernel, on the producers' cores;
+// look once more. A producer stores its frame and then loads what we said. Either its load sees it and it rings, or its
+// frame was stored before our barrier and our second look sees it.
+#include <algorithm>
+
+#include "base/platform/membarrier.hpp"
+#include "transports/shm/port.hpp"
+
+namespace thalweg::impl::shm {
+
+void ShmPort::heat(ShmLink &link) {
+  if (link.hot_index != ShmLink::kCold) return;
+  link.in.set_mode(armed_ ? kBelled : kPolled);  // a producer that still sees the old mode rings once too often
+  link.hot_index = uint32_t(hot_.size());
+  link.last_active = sweep_;
+  hot_.push_back({nullptr, 0, &link});
+  hot_.back().word = link.in.next_word();
+  hot_.back().parity = link.in.next_parity();
+}
+
+/// Takes a ring out of the hot list; its mode is the caller's business.
+void ShmPort::cool(ShmLink &link) {
+  if (link.hot_index == ShmLink::kCold) return;
+  hot_[link.hot_index] = hot_.back();
+  hot_[link.hot_index].link->hot_index = link.hot_index;
+  hot_.pop_back();
+  link.hot_index = ShmLink::kCold;
+}
+
+void ShmPort::barrier() const {
+  membarrier::global();
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/// One barrier for all that go cold together.
+[[gnu::cold]] void ShmPort::demote_idle() {
+  // The more rings are polled, the sooner an idle one is in the way of the others.
+  const uint64_t patience = std::max<uint64_t>(kSweepMask + 1, 32768 / hot_.size());
+  std::vector<ShmLink *> batch;
+  for (const Hot &hot : hot_)
+    if (sweep_ - hot.link->last_active >= patience) batch.push_back(hot.link);
+  if (batch.empty()) return;
+  for (ShmLink *link : batch) {
+    cool(*link);
+    link->in.set_mode(kBelled);
+  }
+  barrier();
+  for (ShmLink *link : batch)
+    if (link->in.ready()) heat(*link);
+}
+
+[[gnu::cold]] void ShmPort::answer_bell() {
+  mailbox_->bell.collect([this](unsigned bit) {
+    for (ShmLink *link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
+      if (link->state == TW_OK) heat(*link);
+  });
+}
+
+bool ShmPort::anything_there() const {
+  if (mailbox_->bell.rung() || mailbox_->full.load(std::memory_order_acquire)) return true;
+  for (const Hot &hot : hot_)
+    if (((load_acquire(*hot.word) ^ hot.parity) & kParity) == 0) return true;
+  return false;
+}
+
+Status ShmPort::arm() {
+  armed_ = true;
+  bool waiting = false;
+  for (const Hot &hot : hot_) hot.link->in.set_mode(kBelled);
+  // Ids, not pointers: a starved link may have been closed since.
+  std::erase_if(starved_, [this](uint64_t id) {
+    const auto found = links_.find(id);
+    return found == links_.end() || !found->second->starved || found->second->out.stopped();
+  });
+  for (uint64_t id : starved_) links_[id]->out.set_waiting(true);
+  mailbox_->bell.set_sleeping(true);
+  barrier();
+  for (uint64_t id : starved_) {
+    ShmLink &link = *links_[id];
+    waiting |= link.out.refresh() && link.out.has_room(link.starved_length);
+  }
+  if (!waiting && !anything_there()) return TW_OK;
+  disarm();
+  return TW_ERR_BUSY;
+}
+
+[[gnu::cold]] void ShmPort::disarm() {
+  armed_ = false;
+  mailbox_->bell.set_sleeping(false);
+  mailbox_->bell.drain_event();
+  for (const Hot &hot : hot_) hot.link->in.set_mode(kPolled);
+  for (uint64_t id : starved_)
+    if (const auto found = links_.find(id); found != links_.end() && !found->second->out.stopped())
+      found->second->out.set_waiting(false);
+}
+
+}  // namespace thalweg::impl::shm
