@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all stores share: checks, and the collectives built on put and wait.
+//
+// Exchange number s of an epoch is one key per rank. A rank that has finished s + 1 knows that everybody has finished s (they
+// would not have put s + 1 otherwise), so it erases its own key of s: the store does not grow. The epoch counts how often a rank
+// has opened the store, so that a second opening never reads what the first one left.
+#include "bootstrap/store.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "bootstrap/file_store.hpp"
+#include "bootstrap/tcp_store.hpp"
+
+namespace thalweg::impl {
+
+Status Store::open(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out) {
+  if (options.count == 0 || options.rank >= options.count) {
+    return fail(TW_ERR_INVALID, "store: rank %u of %u makes no sense", options.rank, options.count);
+  }
+  if (address.rfind("file:", 0) == 0) return FileStore::open(address.substr(5), options, out);
+  if (address.rfind("tcp:", 0) == 0) return TcpStore::open(address.substr(4), options, out);
+  if (address.rfind("serve:", 0) == 0) return TcpStore::serve(address.substr(6), options, out);
+  return fail(TW_ERR_INVALID, "\"%s\" is not a store's address: use file:/path, tcp:host:port or serve:host:port", address.c_str());
+}
+
+Status Store::check(const std::string& key) const {
+  if (const Status status = born_.check("store"); is_error(status)) return status;
+  if (key.empty() || key.size() > kMaxKey) return fail(TW_ERR_INVALID, "a store's key has 1 to %zu bytes, not %zu", kMaxKey, key.size());
+  return TW_OK;
+}
+
+Status Store::put(const std::string& key, const void* value, size_t length) {
+  if (const Status status = check(key); is_error(status)) return status;
+  if (length > kMaxValue) return fail(TW_ERR_LIMIT, "a store's value has at most %zu bytes, not %zu", kMaxValue, length);
+  return do_put(key, value, length);
+}
+
+Status Store::get(const std::string& key, Bytes* out) {
+  if (const Status status = check(key); is_error(status)) return status;
+  const Status status = do_get(key, out);
+  return status == TW_ERR_NO_MATCH ? fail(status, "the store %s has no key \"%s\"", address_.c_str(), key.c_str()) : status;
+}
+
+Status Store::wait(const std::string& key, Bytes* out) {
+  if (const Status status = check(key); is_error(status)) return status;
+  const Status status = do_wait(key, Deadline(options_.timeout_ns), out);
+  if (status != TW_ERR_TIMED_OUT) return status;
+  return fail(status, "nobody put \"%s\" into the store %s within %.1f s; did the process that should have ended?", key.c_str(),
+              address_.c_str(), double(options_.timeout_ns) * 1e-9);
+}
+
+std::string Store::step_key(uint64_t step, uint32_t rank) const {
+  return "thalweg/exchange/" + std::to_string(epoch_) + "/" + std::to_string(step) + "/" + std::to_string(rank);
+}
+
+Status Store::enter_epoch() {
+  if (epoch_ != 0) return TW_OK;
+  const std::string key = "thalweg/epoch/" + std::to_string(options_.rank);
+  Bytes before;
+  const Status status = do_get(key, &before);
+  if (is_error(status) && status != TW_ERR_NO_MATCH) return status;
+  uint64_t epoch = 0;
+  if (status == TW_OK && before.size() == sizeof epoch) std::memcpy(&epoch, before.data(), sizeof epoch);
+  ++epoch;
+  if (const Status stored = do_put(key, &epoch, sizeof epoch); is_error(stored)) return stored;
+  epoch_ = epoch;
+  return TW_OK;
+}
+
+Status Store::missing(uint64_t step) {
+  std::string ranks;
+  Bytes ignored;
+  for (uint32_t rank = 0; rank < options_.count; ++rank) {
+    if (do_get(step_key(step, rank), &ignored) != TW_ERR_NO_MATCH) continue;
+    if (ranks.size() > 200) {
+      ranks += ", ...";
+      break;
+    }
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return fail(TW_ERR_TIMED_OUT, "exchange or barrier %llu over the store %s: of %u ranks, %s did not come within %.1f s",
+              static_cast<unsigned long long>(step), address_.c_str(), options_.count, ranks.c_str(),
+              double(options_.timeout_ns) * 1e-9);
+}
+
+Status Store::exchange(const void* mine, size_t length, void* values) {
+  if (const Status status = born_.check("store"); is_error(status)) return status;
+  if (length > kMaxValue) return fail(TW_ERR_LIMIT, "an exchange carries at most %zu bytes per rank, not %zu", kMaxValue, length);
+  const std::lock_guard lock(exchange_mutex_);
+  if (const Status status = enter_epoch(); is_error(status)) return status;
+  const Deadline deadline(options_.timeout_ns);
+  const uint64_t step = ++step_;
+  if (const Status status = do_put(step_key(step, options_.rank), mine, length); is_error(status)) return status;
+  Bytes theirs;
+  for (uint32_t rank = 0; rank < options_.count; ++rank) {
+    const Status status = do_wait(step_key(step, rank), deadline, &theirs);
+    if (status == TW_ERR_TIMED_OUT) return missing(step);
+    if (is_error(status)) return status;
+    if (theirs.size() != length) {
+      return fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank, theirs.size(),
+                  options_.rank, length);
+    }
+    if (length) std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
+  }
+  return step > 1 ? do_erase(step_key(step - 1, options_.rank)) : TW_OK;
+}
+
+Status Store::barrier() { return exchange(nullptr, 0, nullptr); }
+
+}  // namespace thalweg::impl
