@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sockets: connecting without blocking, listening, accepting.
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "transports/tcp/address.hpp"
+
+namespace thalweg::impl::tcp {
+
+namespace {
+
+Status make_socket(int family, UniqueFd *out) {
+  *out = UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (*out) return TW_OK;
+  if (errno == EAFNOSUPPORT) return fail(TW_ERR_UNREACHABLE, "this machine has no sockets of address family %d", family);
+  return fail_errno(errno, "socket");
+}
+
+Status connect_failed(int error, const SocketAddress &to) {
+  const std::string text = to.text();
+  switch (error) {
+    case ECONNREFUSED:
+    case ENOENT:
+      return fail(TW_ERR_UNREACHABLE, "nobody listens at %s: start the listener first, or check the port", text.c_str());
+    case ETIMEDOUT:
+      return fail(TW_ERR_TIMED_OUT, "%s does not answer: check the address and firewalls on the way", text.c_str());
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EADDRNOTAVAIL:
+    case ECONNRESET:
+    case EACCES:
+    case EPERM:
+      return fail(TW_ERR_UNREACHABLE, "%s cannot be reached: %s; check the address and the interfaces allowed", text.c_str(),
+                  std::strerror(error));
+    default:
+      return fail_errno(error, ("connect to " + text).c_str());
+  }
+}
+
+/// A socket file that nobody listens at any more is in the way; a live one is not ours to remove.
+bool stale_socket_file(const SocketAddress &at) {
+  const char *path = reinterpret_cast<const sockaddr_un &>(at.storage).sun_path;
+  struct stat info;
+  if (::lstat(path, &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) return false;
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
+}
+
+}  // namespace
+
+Status start_connect(const SocketAddress &to, const SocketAddress *from, UniqueFd *out) {
+  UniqueFd fd;
+  if (Status s = make_socket(to.family(), &fd); s != TW_OK) return s;
+  if (to.internet()) {
+    const int one = 1;
+    (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (from != nullptr && from->family() == to.family()) {
+      // The port is chosen when connecting, so that many connections may share one source address.
+      (void)::setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
+      SocketAddress source = *from;
+      source.set_port(0);
+      if (::bind(fd.get(), source.get(), source.length) != 0) return connect_failed(errno, to);
+    }
+  }
+  int result;
+  do result = ::connect(fd.get(), to.get(), to.length);
+  while (result != 0 && errno == EINTR);
+  const int error = result == 0 ? 0 : errno;
+  // A unix listener with a full backlog answers EAGAIN: there is nothing to wait for, the caller tries again.
+  if (error == EAGAIN) return fail(TW_ERR_UNREACHABLE, "%s has too many waiting connections: try again", to.text().c_str());
+  if (error != 0 && error != EINPROGRESS) return connect_failed(error, to);
+  *out = std::move(fd);
+  return error == 0 ? TW_OK : TW_IN_PROGRESS;
+}
+
+Status finish_connect(int fd, const SocketAddress &to) {
+  int error = 0;
+  socklen_t n = sizeof(error);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0) return fail_errno(errno, "getsockopt");
+  if (error != 0) return connect_failed(error, to);
+  sockaddr_storage peer;
+  n = sizeof(peer);
+  if (::getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &n) == 0) return TW_OK;
+  return errno == ENOTCONN ? TW_IN_PROGRESS : connect_failed(errno, to);
+}
+
+Status listen_at(const SocketAddress &at, int backlog, UniqueFd *out) {
+  UniqueFd fd;
+  if (Status s = make_socket(at.family(), &fd); s != TW_OK) return s;
+  const int one = 1, zero = 0;
+  if (at.internet()) {
+    (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (at.family() == AF_INET6 && at.any()) (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+  } else {
+    // The mode of the file is that of the socket when it is bound.
+    (void)::fchmod(fd.get(), 0600);
+  }
+  int result = ::bind(fd.get(), at.get(), at.length);
+  if (result != 0 && errno == EADDRINUSE && !at.internet() && stale_socket_file(at)) {
+    ::unlink(reinterpret_cast<const sockaddr_un &>(at.storage).sun_path);
+    result = ::bind(fd.get(), at.get(), at.length);
+  }
+  if (result != 0) {
+    if (errno == EADDRINUSE)
+      return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any", at.text().c_str());
+    if (errno == EADDRNOTAVAIL)
+      return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
+    return fail_errno(errno, ("bind to " + at.text()).c_str());
+  }
+  if (::listen(fd.get(), backlog) != 0) return fail_errno(errno, "listen");
+  *out = std::move(fd);
+  return TW_OK;
+}
+
+Status accept_from(int listener, UniqueFd *out, SocketAddress *peer) {
+  SocketAddress from;
+  from.length = sizeof(from.storage);
+  while (true) {
+    const int fd = ::accept4(listener, from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      *out = UniqueFd(fd);
+      if (peer != nullptr) *peer = from;
+      return TW_OK;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return TW_AGAIN;
+    // The connection went away while it waited: look for the next one.
+    if (errno != EINTR && errno != ECONNABORTED) return fail_errno(errno, "accept4");
+    from.length = sizeof(from.storage);
+  }
+}
+
+Status local_address(int fd, SocketAddress *out) {
+  out->length = sizeof(out->storage);
+  return ::getsockname(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getsockname");
+}
+
+Status peer_address(int fd, SocketAddress *out) {
+  out->length = sizeof(out->storage);
+  return ::getpeername(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getpeername");
+}
+
+}  // namespace thalweg::impl::tcp

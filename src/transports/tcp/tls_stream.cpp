@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS over a stream: SSL_read and SSL_write without blocking. OpenSSL's own socket BIO writes with write(), which raises
+// SIGPIPE in the user's program; ours uses send() and recv() with flags.
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "transports/tcp/stream.hpp"
+
+namespace thalweg::impl::tcp {
+
+namespace {
+
+constexpr size_t kRecord = 16384;
+
+int socket_of(BIO *bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
+int bio_write(BIO *bio, const char *bytes, int length) {
+  BIO_clear_retry_flags(bio);
+  ssize_t n;
+  do n = ::send(socket_of(bio), bytes, static_cast<size_t>(length), MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_write(bio);
+  return static_cast<int>(n);
+}
+
+int bio_read(BIO *bio, char *bytes, int length) {
+  BIO_clear_retry_flags(bio);
+  ssize_t n;
+  do n = ::recv(socket_of(bio), bytes, static_cast<size_t>(length), MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_read(bio);
+  if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  return static_cast<int>(n);
+}
+
+long bio_control(BIO *bio, int command, long, void *) {
+  if (command == BIO_CTRL_FLUSH) return 1;
+  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+  return 0;
+}
+
+int bio_create(BIO *bio) {
+  BIO_set_init(bio, 1);
+  return 1;
+}
+
+BIO_METHOD *socket_method() {
+  static BIO_METHOD *const method = [] {
+    BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "thalweg socket");
+    if (m == nullptr) return m;
+    BIO_meth_set_write(m, bio_write);
+    BIO_meth_set_read(m, bio_read);
+    BIO_meth_set_ctrl(m, bio_control);
+    BIO_meth_set_create(m, bio_create);
+    return m;
+  }();
+  return method;
+}
+
+}  // namespace
+
+Stream::Stream(UniqueFd socket, SSL *tls) : socket_(std::move(socket)), tls_(tls) {
+  if (tls_ == nullptr) return;
+  SSL_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  BIO_METHOD *method = socket_method();
+  BIO *bio = method == nullptr ? nullptr : BIO_new(method);
+  if (bio == nullptr) return;  // out of memory: the socket BIO of the handshake stays and works, short of SIGPIPE
+  BIO_set_data(bio, reinterpret_cast<void *>(static_cast<intptr_t>(socket_.get())));
+  SSL_set_bio(tls_, bio, bio);
+}
+
+Stream::~Stream() {
+  if (tls_ != nullptr) SSL_free(tls_);
+}
+
+void Stream::finish() {
+  if (tls_ != nullptr) {
+    ERR_clear_error();
+    SSL_shutdown(tls_);
+  }
+  ::shutdown(fd(), SHUT_WR);
+}
+
+/// EAGAIN, an errno, EPROTO for a broken TLS stream, or 0 for its end.
+int Stream::tls_error(int result) {
+  const int error = errno;
+  switch (SSL_get_error(tls_, result)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      return EAGAIN;
+    case SSL_ERROR_ZERO_RETURN:
+      return 0;
+    case SSL_ERROR_SYSCALL:
+      return error == 0 || error == EAGAIN ? ECONNRESET : error;
+    default:
+      // A peer that died says no close_notify: that is an end of the stream, not a broken one.
+      return ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ? ECONNRESET : EPROTO;
+  }
+}
+
+IoResult Stream::receive_tls(const iovec *places, size_t count) {
+  IoResult result;
+  for (size_t i = 0; i < count; ++i) {
+    size_t filled = 0;
+    while (filled < places[i].iov_len) {
+      const size_t room = std::min<size_t>(places[i].iov_len - filled, 1u << 30);
+      ERR_clear_error();
+      errno = 0;
+      const int n = SSL_read(tls_, static_cast<std::byte *>(places[i].iov_base) + filled, static_cast<int>(room));
+      read_wants_write_ = n <= 0 && SSL_want_write(tls_) != 0;
+      if (n > 0) {
+        filled += static_cast<size_t>(n);
+        result.moved += static_cast<size_t>(n);
+        continue;
+      }
+      result.error = tls_error(n);
+      result.end = result.error == 0;
+      return result;
+    }
+  }
+  return result;
+}
+
+// OpenSSL insists that an interrupted write is repeated with at least as many bytes and the same contents. The caller
+// repeats from the first byte not taken and never takes bytes back, so the repetition is the same stream; gathering up to
+// one record makes it at least as long.
+IoResult Stream::send_tls(const iovec *pieces, size_t count) {
+  IoResult result;
+  size_t i = 0, skip = 0;
+  std::byte record[kRecord];
+  while (true) {
+    while (i < count && skip == pieces[i].iov_len) ++i, skip = 0;
+    if (i == count) return result;
+    const std::byte *from = static_cast<const std::byte *>(pieces[i].iov_base) + skip;
+    size_t length = std::min(pieces[i].iov_len - skip, kRecord);
+    if (length < kRecord && i + 1 < count) {
+      size_t used = 0;
+      for (size_t j = i, from_skip = skip; j < count && used < kRecord; ++j, from_skip = 0) {
+        const size_t n = std::min(pieces[j].iov_len - from_skip, kRecord - used);
+        std::memcpy(record + used, static_cast<const std::byte *>(pieces[j].iov_base) + from_skip, n);
+        used += n;
+      }
+      from = record;
+      length = used;
+    }
+    ERR_clear_error();
+    errno = 0;
+    const int n = SSL_write(tls_, from, static_cast<int>(length));
+    if (n <= 0) {
+      result.error = tls_error(n);
+      if (result.error == 0) result.error = EPIPE;
+      return result;
+    }
+    result.moved += static_cast<size_t>(n);
+    for (size_t rest = static_cast<size_t>(n); rest > 0;) {
+      const size_t step = std::min(rest, pieces[i].iov_len - skip);
+      skip += step;
+      rest -= step;
+      if (skip == pieces[i].iov_len) ++i, skip = 0;
+    }
+  }
+}
+
+}  // namespace thalweg::impl::tcp
