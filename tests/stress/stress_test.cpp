@@ -286,7 +286,7 @@ TEST_P(Outrun, AnIdleReceiverStaysSmallAndEverythingArrives) {
     std::memcpy(&number, in.data(), 8);
     ASSERT_EQ(number, n);
     ASSERT_EQ(info.length, size);
-    if (size > 8) ASSERT_EQ(in[size - 1], pattern(n, size));
+    if (size > 8) { ASSERT_EQ(in[size - 1], pattern(n, size)); }
     if (n % 65536 == 0) look();
   }
   look();
