@@ -50,15 +50,14 @@ double pss_kib(pid_t pid) {
   return value;
 }
 
-constexpr uint64_t kPing = 1, kPong = 2, kAll = 3, kGo = 4, kDone = 5, kReady = 6;
+constexpr uint64_t kPing = 1, kPong = 2, kAll = 3, kDone = 4, kReady = 5, kPlayer = 6;
 
 void wait(tw_worker* w, tw_request r) {
   if (r == TW_REQUEST_NONE) return;
   while (tw_request_test(r) == TW_IN_PROGRESS) tw_progress(w);
   tw_request_release(r);
 }
-void send(tw_endpoint* ep, uint64_t tag) {
-  uint64_t value = tag;
+void send(tw_endpoint* ep, uint64_t tag, uint64_t value = 0) {
   tw_request r = 0;
   must(tw_send(ep, &value, sizeof value, tag, nullptr, &r), "tw_send");
   wait(tw_endpoint_worker(ep), r);
@@ -90,7 +89,7 @@ void satellite(int socket, const char* transport, unsigned count, bool player) {
     must(tw_connect(workers[i], home, length, &o, &endpoints[i]), "tw_connect");
     must(tw_endpoint_wait(endpoints[i], 120000000000ull), "connecting");
   }
-  for (unsigned i = 0; i < count; ++i) send(endpoints[i], kReady);
+  for (unsigned i = 0; i < count; ++i) send(endpoints[i], kReady, player && i == 0 ? kPlayer : kReady);
   for (char command = 0; ::read(socket, &command, 1) == 1 && command != 'q';) {
     if (command == 'a') for (unsigned i = 0; i < count; ++i) send(endpoints[i], kAll);
     if (command == 'p' && player) {
@@ -169,32 +168,16 @@ double run(const char* transport, unsigned endpoints, unsigned processes, bool r
   double before = memory();
   for (Child& c : children) if (::write(c.socket, "g", 1) != 1) std::exit(1);
   tw_endpoint* player = nullptr;
-  std::vector<tw_endpoint*> seen;
   for (unsigned i = 0; i < endpoints; ++i) {
     uint64_t value = 0;
     tw_recv_info info{};
     must(tw_recv_blocking(worker, &value, 8, kReady, ~0ull, &info), "tw_recv_blocking");
-    seen.push_back(info.endpoint);
+    if (value == kPlayer) player = info.endpoint;
   }
   double after = memory();
   if (report_memory) std::printf("%s_idle_endpoint,%.1f,KiB\n", transport, (after - before) / endpoints);
   char p = 'p';
   if (::write(children[0].socket, &p, 1) != 1) std::exit(1);
-  // Which endpoint is the player's: ask all; only its worker listens for pings. The first ready of process 0 is found by trial.
-  player = seen[0];
-  for (tw_endpoint* ep : seen) {
-    uint64_t value = kPing;
-    tw_request r = 0, s = 0;
-    must(tw_recv(worker, &value, 8, kPong, ~0ull, nullptr, &r), "tw_recv");
-    must(tw_send(ep, &value, 8, kPing, nullptr, &s), "tw_send");
-    wait(worker, s);
-    double until = now() + 0.2;
-    while (tw_request_test(r) == TW_IN_PROGRESS && now() < until) tw_progress(worker);
-    bool found = tw_request_test(r) != TW_IN_PROGRESS;
-    if (!found) tw_cancel(r);
-    tw_request_release(r);
-    if (found) { player = ep; break; }
-  }
   double latency = ping_pong(worker, player);
   char answer = 0;
   if (::read(children[0].socket, &answer, 1) != 1) std::exit(1);
