@@ -15,7 +15,7 @@ def parse_size(text: str) -> int:
         value = float(number) * factor
     except ValueError:
         value = -1
-    if value < 0 or value != int(value):
+    if not 0 <= value < 1 << 63 or value != int(value):
         raise ValueError(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 64K")
     return int(value)
 

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command thalweg: help, info, perf, explain, demo. ``run`` has its own file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+typer_testing = pytest.importorskip("typer.testing")
+
+from thalweg._cli import info as info_module  # noqa: E402
+from thalweg._cli import launcher, native, placement, sizes  # noqa: E402
+from thalweg._cli.main import app  # noqa: E402
+
+COMMAND = [sys.executable, "-m", "thalweg._cli.main"]
+runner = typer_testing.CliRunner()
+
+
+@pytest.fixture
+def library():
+    """The real library; absent only in a source tree that was not built."""
+    try:
+        return native.library()
+    except native.NativeError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def fake_perf(tmp_path, monkeypatch):
+    """A thalweg-perf that says what it was asked and answers with rows."""
+    program = tmp_path / "thalweg-perf"
+    program.write_text(
+        textwrap.dedent(f"""\
+        #!{sys.executable}
+        import json, sys
+        arguments = sys.argv[1:]
+        if "--json" not in arguments:
+            print("asked", arguments)
+            sys.exit(3)
+        tests = ["cache_line", "memcpy", "memcpy_other", "readv", "raw_tcp"] if arguments[0] == "floor" else arguments[:1]
+        for test in tests:
+            for size in (8, 4096, 1 << 20):
+                us = size / 1e4 + 1
+                print(json.dumps({{"test": test, "transport": "shm", "size": size, "iterations": 10, "verified": True,
+                    "route": "r", "latency_us": {{"p50": us}}, "bandwidth_GBps": size / us / 1e3, "rate_Mps": 1 / us}}))
+        """)
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(native, "program", lambda name: str(program))
+    return program
+
+
+@pytest.mark.parametrize("command", ["info", "explain", "run", "demo"])
+def test_help_teaches(command):
+    result = runner.invoke(app, [command, "--help"])
+    assert result.exit_code == 0 and "Usage" in result.output
+    assert command in runner.invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8", 8), ("64K", 65536), ("1M", 1 << 20), ("1.5k", 1536), ("2GiB", 2 << 30), ("0", 0), ("7B", 7)]
+)
+def test_sizes(text, size):
+    assert sizes.parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.3", "K", "1T", "nan", "inf", "9e99"])
+def test_what_is_no_size(text):
+    with pytest.raises(ValueError, match="not a size"):
+        sizes.parse_size(text)
+
+
+def test_human_sizes():
+    assert [sizes.human_size(n) for n in (8, 1000, 65536, 3 << 20, 1 << 30)] == ["8 B", "1000 B", "64 KiB", "3 MiB", "1 GiB"]
+
+
+def test_placement_shares_only_when_it_must(monkeypatch):
+    siblings = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
+    monkeypatch.setattr(placement, "_siblings", siblings.get)
+    assert placement.assign(5, {0, 1, 2, 3}) == [[0], [1], [2], [3], [0]]
+    assert placement.assign(2, {0, 2, 3}) == [[0], [3]]
+
+
+def test_lines_are_cut_when_they_never_end(monkeypatch):
+    monkeypatch.setattr(launcher, "LINE_LIMIT", 10)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb", 0) as source:
+        stream = launcher.Stream(0, source, False)
+        os.write(write, b"a" * 11 + b"")
+        assert stream.read() == [b"a" * 11]
+        os.write(write, b"b\n\nc")
+        assert stream.read() == [b"b", b""]
+        os.close(write)
+        assert stream.read() is None and bytes(stream.pending) == b"c"
+
+
+def test_info_shows_every_fact(capsys):
+    from rich.console import Console
+
+    facts = {
+        "version": "9.8.7",
+        "transports": [{"name": "shm", "available": True}, {"name": "tcp", "available": False, "reason": "no interface"}],
+        "limits": {"ptrace": {"value": "restricted", "remedy": "allow it"}, "memlock": {"value": 65536}},
+        "build": {"type": "Release"},
+    }
+    console = Console(width=120, no_color=True)
+    with console.capture() as capture:
+        info_module.show(facts, console)
+    for word in ("9.8.7", "shm", "no interface", "ptrace", "restricted", "allow it", "65536", "Release", "yes", "no"):
+        assert word in capture.get()
+
+
+def test_info_of_the_library(library):
+    result = runner.invoke(app, ["info", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["version"] == library.tw_version_string().decode()
+    assert "shm" in result.output and "tcp" in result.output
+    assert runner.invoke(app, ["info"]).exit_code == 0
+
+
+def test_info_without_a_library(monkeypatch):
+    def missing():
+        raise native.NativeError("libthalweg.so was not found")
+
+    monkeypatch.setattr(native, "library", missing)
+    result = runner.invoke(app, ["info", "--json"])
+    assert result.exit_code == 1 and "not found" in json.loads(result.output)["error"]
+
+
+def test_perf_passes_arguments_and_exit_code(fake_perf):
+    script = f"from thalweg._cli import native, main; native.program = lambda name: {str(fake_perf)!r}; main.app()"
+    words = ["perf", "tag_lat", "--size", "1:64", "--help", "-x"]
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stdout.strip() == f"asked {words[1:]}"
+
+
+@pytest.mark.parametrize("transport", ["auto", "shm", "tcp", "self"])
+def test_explain(library, transport):
+    done = subprocess.run(
+        [*COMMAND, "explain", "send", "64K", "--transport", transport, "--json"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["size"] == 65536 and answer["explanation"].strip()
+    assert answer["transport"] == ("shm" if transport == "auto" else transport)
+
+
+def test_explain_refuses_what_is_no_size():
+    result = runner.invoke(app, ["explain", "put", "many"])
+    assert result.exit_code == 1 and "not a size" in result.output
+
+
+def test_demo_draws_and_tells(fake_perf, tmp_path):
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "pictures"
+    result = runner.invoke(app, ["demo", "--json", "--output", str(folder), "--seconds", "0.01"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["verified"] and len(summary["rows"]) == 3 * (5 + 6)
+    png, svg = (pathlib.Path(name) for name in summary["pictures"])
+    assert png.read_bytes().startswith(b"\x89PNG") and "<svg" in svg.read_text()
+
+
+def test_demo_fails_on_wrong_data(fake_perf, tmp_path):
+    fake_perf.write_text(fake_perf.read_text().replace('"verified": True', '"verified": False'))
+    result = runner.invoke(app, ["demo", "--json", "--output", str(tmp_path)])
+    assert result.exit_code == 1 and not json.loads(result.stdout)["verified"]
