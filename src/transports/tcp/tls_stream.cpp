@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS over a stream: SSL_read and SSL_write without blocking. OpenSSL's own socket BIO writes with write(), which raises
-// SIGPIPE in the user's program; ours uses send() and recv() with flags.
-#include <openssl/bio.h>
+// TLS over a stream: SSL_read and SSL_write without blocking. The SSL object comes from the handshake (security/tls.hpp) and
+// already writes without raising SIGPIPE.
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 
 #include "transports/tcp/stream.hpp"
@@ -19,61 +17,11 @@ namespace {
 
 constexpr size_t kRecord = 16384;
 
-int socket_of(BIO *bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
-
-int bio_write(BIO *bio, const char *bytes, int length) {
-  BIO_clear_retry_flags(bio);
-  ssize_t n;
-  do n = ::send(socket_of(bio), bytes, static_cast<size_t>(length), MSG_DONTWAIT | MSG_NOSIGNAL);
-  while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_write(bio);
-  return static_cast<int>(n);
-}
-
-int bio_read(BIO *bio, char *bytes, int length) {
-  BIO_clear_retry_flags(bio);
-  ssize_t n;
-  do n = ::recv(socket_of(bio), bytes, static_cast<size_t>(length), MSG_DONTWAIT);
-  while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_read(bio);
-  if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-  return static_cast<int>(n);
-}
-
-long bio_control(BIO *bio, int command, long, void *) {
-  if (command == BIO_CTRL_FLUSH) return 1;
-  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
-  return 0;
-}
-
-int bio_create(BIO *bio) {
-  BIO_set_init(bio, 1);
-  return 1;
-}
-
-BIO_METHOD *socket_method() {
-  static BIO_METHOD *const method = [] {
-    BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "thalweg socket");
-    if (m == nullptr) return m;
-    BIO_meth_set_write(m, bio_write);
-    BIO_meth_set_read(m, bio_read);
-    BIO_meth_set_ctrl(m, bio_control);
-    BIO_meth_set_create(m, bio_create);
-    return m;
-  }();
-  return method;
-}
-
 }  // namespace
 
 Stream::Stream(UniqueFd socket, SSL *tls) : socket_(std::move(socket)), tls_(tls) {
   if (tls_ == nullptr) return;
   SSL_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  BIO_METHOD *method = socket_method();
-  BIO *bio = method == nullptr ? nullptr : BIO_new(method);
-  if (bio == nullptr) return;  // out of memory: the socket BIO of the handshake stays and works, short of SIGPIPE
-  BIO_set_data(bio, reinterpret_cast<void *>(static_cast<intptr_t>(socket_.get())));
-  SSL_set_bio(tls_, bio, bio);
 }
 
 Stream::~Stream() {
