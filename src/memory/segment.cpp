@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <utility>
 
 namespace thalweg::impl {
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr size_t kHugePage = 2u << 20;
+constexpr size_t kAskFirst = 1u << 20;
 
 /// The length is rounded up to whole pages: the kernel maps nothing smaller.
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -27,6 +31,35 @@ size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
                 "(shared memory counts against it)",
                 length);
   return fail_errno(error, "fallocate on a memfd");
+}
+
+/// One number from a one-line file; `missing` when there is none ("max" is none).
+uint64_t read_number(const char *path, uint64_t missing) {
+  unsigned long long value = missing;
+  if (FILE *file = fopen(path, "re")) {
+    if (fscanf(file, "%llu", &value) != 1) value = missing;
+    fclose(file);
+  }
+  return value;
+}
+
+/// What one memory controller still gives, as far as its files are visible here.
+uint64_t left_of(const char *limit_file, const char *usage_file) {
+  const uint64_t limit = read_number(limit_file, UINT64_MAX), usage = read_number(usage_file, 0);
+  return limit == UINT64_MAX ? limit : limit > usage ? limit - usage : 0;
+}
+
+/// Bytes that may be taken without calling the out-of-memory killer: allocating shared memory does not fail before that.
+uint64_t memory_left() {
+  unsigned long long available_kb = UINT64_MAX / 1024;
+  if (FILE *file = fopen("/proc/meminfo", "re")) {
+    char line[128];
+    while (fgets(line, sizeof line, file) != nullptr)
+      if (sscanf(line, "MemAvailable: %llu", &available_kb) == 1) break;
+    fclose(file);
+  }
+  return std::min({uint64_t(available_kb) * 1024, left_of("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+                   left_of("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes")});
 }
 
 /// A memfd of huge pages when the machine has reserved some, else an ordinary one. Preallocated either way.
@@ -89,6 +122,8 @@ Segment::~Segment() {
 
 Status Segment::create(const char *name, size_t length, bool private_to_process, bool huge, Segment *out) {
   if (length == 0 || length > (size_t(1) << 46)) return fail(TW_ERR_INVALID, "a shared segment of %zu bytes", length);
+  // Reading those files costs more than a small segment does, and a small one is no danger.
+  if (length >= kAskFirst && length > memory_left()) return no_shared_memory(ENOSPC, length);
   Segment segment;
   segment.size_ = length;
   segment.huge_ = huge;

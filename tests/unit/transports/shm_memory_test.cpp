@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reaching a peer's memory over shm: imported segments, single copy by the kernel.
+#include "tests/unit/transports/shm_pair.hpp"
+#include "transports/shm/imports.hpp"
+#include "transports/shm/shm.hpp"
+
+namespace thalweg::impl::test {
+namespace {
+
+struct Pair {
+  Side a, b;
+  Link *la = nullptr, *lb = nullptr;
+  Pair() { connect_sides(a, b, &la, &lb); }
+  Status import(uint64_t segment, Mapping **mapping) {
+    Status s = TW_IN_PROGRESS;
+    EXPECT_TRUE(progress_until({a.port.get(), b.port.get()}, [&] {
+      s = a.port->import(*la, segment, mapping);
+      return s != TW_IN_PROGRESS;
+    }, 5 * kSecond));
+    return s;
+  }
+};
+
+TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
+  Pair p;
+  ASSERT_TRUE(p.la->features & kLinkMaps);
+  tw_memory *memory = nullptr;
+  ASSERT_EQ(p.b.registry.allocate(100'000, TW_MEMORY_ALL, false, &memory), TW_OK) << last_error();
+  Mapping *mapping = nullptr;
+  ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK) << last_error();
+  ASSERT_GE(mapping->length, 100'000u);
+  EXPECT_NE(mapping->address, memory->address);
+  fill(mapping->address, 100'000, 11);
+  EXPECT_TRUE(filled(memory->address, 100'000, 11));
+  fill(memory->address, 100'000, 12);
+  EXPECT_TRUE(filled(mapping->address, 100'000, 12));
+  EXPECT_EQ(p.a.sink.imports, 1);
+  Mapping *again = nullptr;
+  EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &again), TW_OK);
+  EXPECT_EQ(again, mapping);
+  // The owner's release drops the import; a user keeps the bytes mapped until it lets go.
+  const uint64_t segment = memory->segment_id;
+  mapping->users = 1;
+  ASSERT_EQ(p.b.registry.release(memory), TW_OK);
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
+  EXPECT_TRUE(filled(mapping->address, 100'000, 12));
+  mapping->users = 0;
+  EXPECT_EQ(p.import(segment, &again), TW_ERR_STALE);
+  EXPECT_EQ(p.import(segment ^ 1, &again), TW_ERR_STALE);
+}
+
+TEST(ShmMemory, AnImportEndsWithItsLink) {
+  Pair p;
+  tw_memory *memory = nullptr;
+  ASSERT_EQ(p.b.registry.allocate(4096, TW_MEMORY_ALL, false, &memory), TW_OK);
+  Mapping *mapping = nullptr;
+  ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK);
+  mapping->users = 1;
+  p.b.port->close(*p.lb, true);
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
+  EXPECT_TRUE(mapping->revoked);
+  mapping->users = 0;
+  EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &mapping), TW_ERR_PEER_LOST);
+  EXPECT_EQ(p.b.registry.release(memory), TW_OK);
+}
+
+TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
+  shm::ImportCache cache;
+  std::vector<Mapping *> used;
+  for (uint64_t i = 1; i <= shm::ImportCache::kMaxCount + 100; ++i) {
+    Segment segment;
+    ASSERT_EQ(Segment::create("import", 4096, true, false, &segment), TW_OK);
+    Mapping *mapping = cache.insert(7, i, std::move(segment));
+    if (i <= 10) {
+      mapping->users = 1;
+      used.push_back(mapping);
+    }
+    cache.trim();
+    ASSERT_LE(cache.count(), shm::ImportCache::kMaxCount);
+  }
+  for (uint64_t i = 1; i <= 10; ++i) EXPECT_EQ(cache.find(7, i), used[i - 1]);
+  EXPECT_EQ(cache.find(7, 11), nullptr);
+  EXPECT_EQ(cache.find(8, 1), nullptr);
+  cache.revoke_all(7);
+  EXPECT_EQ(cache.find(7, 1), nullptr);
+  EXPECT_TRUE(used[0]->revoked);
+  EXPECT_EQ(cache.count(), 0u);
+}
+
+TEST(ShmMemory, SingleCopyBetweenProcesses) {
+  constexpr size_t kBytes = 1'000'003;
+  const uint64_t seed = random_id();
+  Child child([&](int socket) {
+    Side side;
+    Link *link = connect_over(side, socket, true);
+    std::vector<std::byte> buffer(kBytes + 2, std::byte(0x77));
+    fill(buffer.data() + 1, kBytes, seed);
+    const uint64_t address = reinterpret_cast<uintptr_t>(buffer.data());
+    if (side.port->send(*link, FrameHeader{0, 1, 0, 0, address, 0}, nullptr) != TW_OK) return 1;
+    EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.frames == 1; }));
+    EXPECT_TRUE(filled(buffer.data() + 1, kBytes, seed + 1));
+    EXPECT_EQ(buffer[0], std::byte(0x77));
+    EXPECT_EQ(buffer[kBytes + 1], std::byte(0x77));
+    side.port->close(*link, true);
+    return 0;
+  });
+  Side side;
+  Link *link = connect_over(side, child.socket(), false);
+  if (!(link->features & kLinkSingleCopy)) GTEST_SKIP() << "process_vm_readv is forbidden here";
+  uint64_t address = 0;
+  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *) { address = h.a; };
+  ASSERT_TRUE(progress_until({side.port.get()}, [&] { return address != 0; }));
+  auto *theirs = reinterpret_cast<std::byte *>(address) + 1;
+  std::vector<std::byte> local(kBytes);
+  // 200 odd pieces here, 3 there.
+  std::vector<iovec> pieces;
+  size_t at = 0;
+  for (int i = 0; i < 199; ++i, at += 4001) pieces.push_back({local.data() + at, 4001});
+  pieces.push_back({local.data() + at, kBytes - at});
+  const iovec remote[] = {{theirs, 10}, {theirs + 10, 500'000}, {theirs + 500'010, kBytes - 500'010}};
+  EXPECT_EQ(side.port->read_peer(*link, pieces.data(), pieces.size(), remote, 3), int64_t(kBytes)) << last_error();
+  EXPECT_TRUE(filled(local.data(), kBytes, seed));
+  fill(local.data(), kBytes, seed + 1);
+  EXPECT_EQ(side.port->write_peer(*link, pieces.data(), pieces.size(), remote, 3), int64_t(kBytes)) << last_error();
+  const iovec nowhere{reinterpret_cast<void *>(64), 8};
+  const iovec eight{local.data(), 8};
+  EXPECT_EQ(side.port->read_peer(*link, &eight, 1, &nowhere, 1), TW_ERR_INVALID);
+  ASSERT_EQ(side.port->send(*link, FrameHeader{0, 1, 0, 0, 0, 0}, nullptr), TW_OK);
+  EXPECT_EQ(child.wait(), 0);
+  const Status s = Status(side.port->read_peer(*link, &eight, 1, remote, 1));
+  EXPECT_EQ(s, TW_ERR_PEER_LOST);
+}
+
+TEST(ShmMemory, TransportIsUsableHere) {
+  auto transport = make_shm_transport();
+  EXPECT_STREQ(transport->name(), "shm");
+  EXPECT_EQ(transport->unavailable(), "");
+  for (const std::string &remark : transport->remarks()) EXPECT_NE(remark.find("Remedy"), std::string::npos) << remark;
+}
+
+}  // namespace
+}  // namespace thalweg::impl::test
