@@ -82,13 +82,17 @@ struct Said {
 // A forked child gets fresh state: a lock of the parent may be held for ever there, and a handler's interpreter may be too.
 template <typename T>
 T& state_of_process() {
-  static std::atomic<T*> current{new T};
-  static std::atomic<uint32_t> generation{fork_generation()};
-  uint32_t seen = generation.load(std::memory_order_acquire);
-  if (seen != fork_generation() && generation.compare_exchange_strong(seen, fork_generation())) {
-    current.store(new T, std::memory_order_release);
-  }
-  return *current.load(std::memory_order_acquire);
+  struct Slot {
+    uint32_t generation = fork_generation();
+    T value;
+  };
+  static std::atomic<Slot*> current{new Slot};
+  Slot* slot = current.load(std::memory_order_acquire);
+  if (slot->generation == fork_generation()) [[likely]] return slot->value;
+  auto* fresh = new Slot;
+  if (current.compare_exchange_strong(slot, fresh, std::memory_order_acq_rel)) return fresh->value;
+  delete fresh;  // another thread of the child was first
+  return slot->value;
 }
 
 }  // namespace

@@ -70,24 +70,16 @@ uint64_t random_id() {
 
 uint64_t process_incarnation() {
   struct Drawn {
-    std::atomic<uint64_t> id{0};
-    std::atomic<uint32_t> generation{0};
+    uint32_t generation = fork_generation();
+    uint64_t id = random_id();
   };
-  static Drawn drawn;
-  if (drawn.generation.load(std::memory_order_acquire) == fork_generation()) return drawn.id.load(std::memory_order_relaxed);
-  // The first thread to come draws; the generation is published after the id. A loser of the race waits for the winner.
-  static std::atomic<uint32_t> drawing{0};
-  uint32_t before = drawn.generation.load(std::memory_order_relaxed);
-  const uint32_t now = fork_generation();
-  uint32_t claimed = drawing.load(std::memory_order_relaxed);
-  if (claimed != now && drawing.compare_exchange_strong(claimed, now, std::memory_order_relaxed)) {
-    drawn.id.store(random_id(), std::memory_order_relaxed);
-    drawn.generation.store(now, std::memory_order_release);
-  } else {
-    while ((before = drawn.generation.load(std::memory_order_acquire)) != now) {
-    }
-  }
-  return drawn.id.load(std::memory_order_relaxed);
+  static std::atomic<Drawn*> current{new Drawn};  // leaked, like its predecessor in a forked child
+  Drawn* drawn = current.load(std::memory_order_acquire);
+  if (drawn->generation == fork_generation()) [[likely]] return drawn->id;
+  auto* fresh = new Drawn;
+  if (current.compare_exchange_strong(drawn, fresh, std::memory_order_acq_rel)) return fresh->id;
+  delete fresh;  // another thread of the child was first
+  return drawn->id;
 }
 
 Status open_pidfd(pid_t pid, UniqueFd* out) {
