@@ -12,7 +12,9 @@ import sys
 TRANSPORTS = ("self", "shm")
 
 
-def count(source: pathlib.Path, library: pathlib.Path, root: pathlib.Path, work: pathlib.Path) -> dict[str, dict[str, float | None]]:
+def count(
+    source: pathlib.Path, library: pathlib.Path, root: pathlib.Path, work: pathlib.Path
+) -> dict[str, dict[str, float | None]]:
     """{transport: {"send": instructions, "receive": instructions}}; empty without valgrind."""
     if not shutil.which("valgrind"):
         print("valgrind is not installed: no instruction counts", file=sys.stderr)

@@ -51,7 +51,10 @@ def main() -> int:
 def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
     """One run: its machine and targets; of the newest also every series."""
     samples = compare.from_records(result.get("series", []))
-    parts = [f"## {result.get('date', path.stem)[:10]}: {result['device'].get('cpu', 'unknown processor')}\n", facts(path, result)]
+    parts = [
+        f"## {result.get('date', path.stem)[:10]}: {result['device'].get('cpu', 'unknown processor')}\n",
+        facts(path, result),
+    ]
     if samples and result.get("kind", "cpu") == "cpu":
         parts.append(targets_table(compare.compare(samples, compare.load_targets())))
     if result.get("instructions"):
@@ -89,11 +92,12 @@ def targets_table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
+        where = row["placement"] if row["thalweg"] else ""
         goals = "; ".join(goal_text(goal) for goal in row["reach"]) or "(reported only)"
         verdict = {True: "yes", False: "**no**", None: ""}[row["reached"]]
         lines.append(
-            f"| {row['what']} | {value(row['thalweg'])} | {named(row['best'])} | {value(row['default'])} | {value(row['floor'])} "
-            f"| {ratio(row, 'best')} | {ratio(row, 'default')} | {goals} | {verdict} | {row['placement'] if row['thalweg'] else ''} |"
+            f"| {row['what']} | {value(row['thalweg'])} | {named(row['best'])} | {value(row['default'])} "
+            f"| {value(row['floor'])} | {ratio(row, 'best')} | {ratio(row, 'default')} | {goals} | {verdict} | {where} |"
         )
     return "\n".join(lines) + "\n"
 

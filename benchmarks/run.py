@@ -78,7 +78,9 @@ def main() -> int:
     result["series"] = compare.to_records(samples)
     result["placement"] = placements(samples)
     result["targets"] = compare.compare(samples, compare.load_targets())
-    result["instructions"] = {} if options.no_callgrind else callgrind.count(HERE / "cpu" / "instructions.c", library, ROOT, work)
+    result["instructions"] = (
+        {} if options.no_callgrind else callgrind.count(HERE / "cpu" / "instructions.c", library, ROOT, work)
+    )
     if not options.peers:
         result["notes"] = "Measured by thalweg-perf without the peers' folder (THALWEG_PEERS): placement unknown, peers empty."
     path = options.output or free_name(result["date"][:10])
@@ -92,7 +94,9 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     peers = os.environ.get("THALWEG_PEERS")
-    parser.add_argument("--peers", type=pathlib.Path, default=pathlib.Path(peers) if peers else None, help="folder of run_peers.sh")
+    parser.add_argument(
+        "--peers", type=pathlib.Path, default=pathlib.Path(peers) if peers else None, help="folder of run_peers.sh"
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="build folder of the library")
     parser.add_argument("--python", default=sys.executable, help="a Python with the package thalweg and numpy")
     parser.add_argument("--rounds", type=int, default=3)
@@ -123,14 +127,22 @@ def find_library(build: pathlib.Path) -> pathlib.Path:
     """libthalweg.so of a build."""
     for path in sorted(build.rglob("libthalweg.so")) if build.is_dir() else []:
         return path
-    sys.exit(f"no libthalweg.so under {build}: build it first (cmake --preset release && cmake --build --preset release), or name --build")
+    sys.exit(
+        f"no libthalweg.so under {build}: build it (cmake --preset release && cmake --build --preset release), or name --build"
+    )
 
 
 def run_with_peers(options: argparse.Namespace, library: pathlib.Path, work: pathlib.Path) -> compare.Samples:
     """Everything in run_peers.sh's shuffled rounds."""
     jobs = work / "jobs.txt"
     jobs.write_text("".join(f"{name}|{command}\n" for name, command in thalweg_jobs(options, library, work).items()))
-    environment = {**os.environ, "EXTRA": str(jobs), "OUT": str(work), "ROUNDS": str(options.rounds), "TOPUP_S": str(options.topup)}
+    environment = {
+        **os.environ,
+        "EXTRA": str(jobs),
+        "OUT": str(work),
+        "ROUNDS": str(options.rounds),
+        "TOPUP_S": str(options.topup),
+    }
     for name, value in (("ONLY", options.only), ("SKIP", options.skip), ("BENCH_SCALE", options.scale)):
         if value is not None:
             environment[name] = str(value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """thalweg.Pipe beside multiprocessing.Pipe: the same loop over either, two processes on cores 0 and 1.
 
-usage: pipes.py thalweg|multiprocessing. Prints test,size,value,unit: pipe_lat (an int there and back, one way), pipe_bw (a NumPy
-array one way, answered by an int). BENCH_SCALE=0.1: a tenth of the iterations.
+usage: pipes.py thalweg|multiprocessing. Prints test,size,value,unit: pipe_lat (an int there and back, one way), pipe_bw (a
+NumPy array one way, answered by an int). BENCH_SCALE=0.1: a tenth of the iterations.
 """
 
 import multiprocessing

@@ -97,27 +97,18 @@ def measure(console: Console, seconds: float) -> Iterator[dict[str, Any]]:
         done = 0
         for step in STEPS:
             bar.update(task, description=f"{step.test} {step.transport}".strip())
-            process = perf.rows(step.arguments(seconds))
-            try:
-                for line in process.stdout:
-                    yield {"step": step.test, "over": step.transport, **json_module.loads(line)}
-                    bar.advance(task)
-                errors = process.stderr.read()
-                code = process.wait()
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-            if code:
-                command = " ".join(["thalweg perf", *step.arguments(seconds)])
-                raise native.NativeError(f"{command} ended with {code}: {errors.strip()}")
+            for row in perf.rows(step.arguments(seconds)):
+                yield {"step": step.test, "over": step.transport, **row}
+                bar.advance(task)
             done += step.rows()
             bar.update(task, completed=done)
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
     """Everything measured, with units."""
-    result = Table(title="Two processes on this machine, medians", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    result = Table(
+        title="Two processes on this machine, medians", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
     for name in ("what", "over", "size"):
         result.add_column(name, justify="right" if name == "size" else "left")
     for name in ("latency [µs]", "bandwidth [GB/s]", "rate [M/s]"):
@@ -147,7 +138,7 @@ def draw(rows: list[dict[str, Any]], folder: pathlib.Path, console: Console) -> 
     try:
         from . import plot
     except ImportError as error:
-        console.print(f"No picture: {error}. pip install 'thalweg[cli]' or matplotlib brings it.", style="yellow")
+        console.print(f"No picture: {error}. pip install 'thalweg[plots]' or matplotlib brings it.", style="yellow")
         return []
     folder.mkdir(parents=True, exist_ok=True)
     return plot.draw(rows, folder / "thalweg-demo")

@@ -8,6 +8,7 @@ exit code; the others get SIGTERM, and SIGKILL after a grace time. Signals the l
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -39,10 +40,8 @@ class Rank:
 
     def signal_group(self, number: int) -> None:
         """Signals the rank and what it started."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 @dataclasses.dataclass
@@ -143,6 +142,7 @@ class Job:
             self.ranks.append(entry)
             pidfd = os.pidfd_open(process.pid)
             self._selector.register(pidfd, selectors.EVENT_READ, ("end", entry, pidfd))
+            assert process.stdout and process.stderr
             for source, error in ((process.stdout, False), (process.stderr, True)):
                 os.set_blocking(source.fileno(), False)
                 self._selector.register(source, selectors.EVENT_READ, ("output", Stream(rank, source, error)))

@@ -103,7 +103,9 @@ def program(name: str) -> str:
     packaged = PACKAGE / "bin" / name
     found = str(packaged) if os.access(packaged, os.X_OK) else shutil.which(name)
     if not found:
-        raise NativeError(f"{name} is neither in {packaged.parent} nor on PATH: install the package, or add a build's tools folder.")
+        raise NativeError(
+            f"{name} is neither in {packaged.parent} nor on PATH: install the package, or add a build's tools folder."
+        )
     return found
 
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 
@@ -44,9 +48,21 @@ def environment() -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(f for f in folders if f)}
 
 
-def rows(arguments: list[str]) -> subprocess.Popen[str]:
-    """Starts thalweg-perf with --json; its stdout gives one JSON object a line."""
-    program = native.program("thalweg-perf")
-    return subprocess.Popen(
-        [program, *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    )
+def rows(arguments: list[str]) -> Iterator[dict[str, Any]]:
+    """What thalweg-perf measures, row by row. NativeError with its own words when it fails."""
+    command = [native.program("thalweg-perf"), *arguments, "--json"]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment())
+        assert process.stdout
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            process.stdout.close()
+            code = process.wait()
+        if code:
+            errors.seek(0)
+            raise native.NativeError(f"thalweg perf {' '.join(arguments)} ended with {code}: {errors.read().strip()}")

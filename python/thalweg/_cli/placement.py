@@ -15,7 +15,9 @@ def assign(count: int, allowed: set[int] | None = None) -> list[list[int]]:
 
 def order(cores: list[int]) -> list[int]:
     """The cores, first hardware threads before their siblings."""
-    first, later, seen = [], [], set()
+    first: list[int] = []
+    later: list[int] = []
+    seen = set()
     for core in cores:
         siblings = _siblings(core)
         (later if siblings in seen else first).append(core)

@@ -9,10 +9,10 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
+from matplotlib import pyplot
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from .sizes import human_size  # noqa: E402
+from .sizes import human_size
 
 # (test, transport): label, colour, marker. Colours that colour-blind readers tell apart; markers for print.
 SERIES = {

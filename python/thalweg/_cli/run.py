@@ -74,7 +74,13 @@ def run(
         close()
     if json:
         ranks = [
-            {"rank": r.rank, "pid": r.process.pid, "cores": r.cores, "exit_code": r.exit_code, "seconds": round(r.seconds or 0, 6)}
+            {
+                "rank": r.rank,
+                "pid": r.process.pid,
+                "cores": r.cores,
+                "exit_code": r.exit_code,
+                "seconds": round(r.seconds or 0, 6),
+            }
             for r in job.ranks
         ]
         summary = {"command": command, "size": count, "store": store, "exit_code": code, "failed_rank": job.failed_rank}
