@@ -7,10 +7,11 @@ namespace thalweg::impl {
 
 /// Handlers validate every length before use: frames are bytes from outside. `body` holds header.length bytes.
 using FrameHandler = void (*)(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-extern const FrameHandler kFrameHandlers[64];  // by Frame; null: unknown
+/// By FrameHeader.type; null: unknown.
+FrameHandler frame_handler(uint8_t type);
 
 using Starter = Status (*)(Engine& engine, const OpDesc& op, const Completion& completion);
-extern const Starter kStarters[static_cast<size_t>(Verb::count_)];
+extern const Starter kStarters[static_cast<size_t>(Verb::count_)];  // null: not started this way
 
 /// Copies a fixed body out of a frame; false when the frame is too short for it.
 template <typename Body>

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "protocols/engine_lock.hpp"
@@ -159,10 +160,11 @@ class Engine final : public Sink {
   uint64_t granted = 0;  // of unexpected_budget, to all peers
 
  private:
-  void push(Peer& peer);
-  void push_streams(Peer& peer, RunList& list);
-  void push_all();
-  unsigned close_doomed();
+  unsigned push(Peer& peer);
+  unsigned push_queue(Peer& peer, RunList& queue);
+  unsigned push_streams(Peer& peer);
+  unsigned push_all();
+  void close_doomed();
   unsigned run_callbacks();
   void end_runs(Peer& peer, Status status, const std::string& why);
   void release_run(OpRun& run);
@@ -175,7 +177,8 @@ class Engine final : public Sink {
   std::unique_ptr<Matcher> matcher_;
   std::unique_ptr<ActiveTable> active_;
   Peer* busy_ = nullptr;
-  std::vector<Peer*> doomed_;
+  std::vector<std::pair<Peer*, Status>> doomed_;
+  bool progressing_ = false;
   RunList callbacks_;
 };
 

@@ -69,6 +69,14 @@ using PeerRunList = BasicRunList<true>;
 /// What a protocol asks to be called with when a phase it started (a stream in or out, a pull) has ended.
 using Then = void (*)(Engine& engine, OpRun& run, Status status);
 
+/// Contiguous memory of the other side: where its packed offset 0 is, and how to reach it.
+struct Elsewhere {
+  uint64_t address = 0;         // here (mapped, same process), or the peer's when by_kernel
+  uint64_t segment = 0;         // not 0: library-allocated memory of the peer; looked up again for every piece
+  uint64_t segment_offset = 0;
+  bool by_kernel = false;       // read_peer / write_peer
+};
+
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
 struct Stream {
   enum Kind : uint8_t { none, out, in, pull, push };
@@ -79,9 +87,7 @@ struct Stream {
   uint64_t dest_op = 0;      // out: whom the data frames are for
   uint64_t begin = 0, position = 0, end = 0;  // packed offsets
   uint64_t arrived = 0;      // in: bytes
-  const std::byte* from = nullptr;  // pull: mapped or peer address of packed offset 0. push: the same of the destination
-  bool by_kernel = false;    // pull, push: read_peer / write_peer instead of a copy
-  Status failed = TW_OK;     // reported when nothing is in flight any more
+  Elsewhere other;           // pull, push: the other side
 };
 
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
@@ -101,6 +107,7 @@ struct OpRun {
   const OpDesc* op = nullptr;          // &own, or a plan's
   const Protocol* protocol = nullptr;
   Then then = nullptr;                 // what the current phase ends with
+  Then fin = nullptr;                  // called when a fin frame names this run; null: ignored
   uint64_t sequence = 0;               // order of posting, of receives
   uint64_t moved = 0;                  // bytes done
   uint64_t peer_op = 0;                // the other side's op number
@@ -155,8 +162,6 @@ inline OpRun* BasicRunList<kByPeer>::pop_front() {
   return run;
 }
 
-struct Path;  // protocols/cost.hpp: link features and measured costs between two memories
-
 /// Predicted time: fixed + bytes * per_byte (ns). Said aloud by explain.
 struct Cost { double fixed_ns = 0; double ns_per_byte = 0; const char* why_not = nullptr; };
 
@@ -164,8 +169,8 @@ struct Cost { double fixed_ns = 0; double ns_per_byte = 0; const char* why_not =
 struct Protocol {
   const char* name;
   Verb verb;
-  /// Can it carry this operation over this path, and at what cost? why_not names the reason otherwise.
-  bool (*probe)(const OpDesc& op, const Path& path, Cost* cost);
+  /// Can it carry this operation to op.peer, and at what predicted cost? why_not names the reason otherwise.
+  bool (*probe)(const OpDesc& op, Cost& cost);
   /// Host trigger: moves forward. TW_OK: complete (the caller completes the run), TW_IN_PROGRESS: frames will complete it,
   /// TW_AGAIN: call again when there is room, or an error.
   Status (*step)(OpRun& run);

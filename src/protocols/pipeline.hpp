@@ -14,25 +14,34 @@ namespace thalweg::impl {
 void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
                 uint8_t flags = 0);
 
-/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to number(run), in any
-/// order. `then` when all of them have arrived. length 0 calls `then` at once.
+/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to number(run), which come
+/// in order (anything else breaks the protocol). `then` when all of them have arrived. length 0 calls `then` at once.
 void stream_in(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, Then then);
 
-/// Copies packed bytes [offset, offset + length) of run.op's local side from (pull) or to (push) contiguous memory whose
-/// packed offset 0 is at `other`: an address here (mapped or same process), or with by_kernel an address of the peer's.
-/// A kernel copy that fails ends the phase with its error: fall back to frames.
-void stream_pull(Engine& engine, Peer& peer, OpRun& run, const std::byte* other, bool by_kernel, uint64_t offset,
-                 uint64_t length, Then then);
-void stream_push(Engine& engine, Peer& peer, OpRun& run, std::byte* other, bool by_kernel, uint64_t offset, uint64_t length,
-                 Then then);
+/// Copies packed bytes [offset, offset + length) of run.op's local side from (pull) or to (push) the other side's contiguous
+/// memory, a piece per turn. A kernel copy or a mapping that fails ends the phase with its error: fall back to frames.
+void stream_pull(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& other, uint64_t offset, uint64_t length, Then then);
+void stream_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& other, uint64_t offset, uint64_t length, Then then);
 
 /// Moves one piece of a run queued in peer.streams. TW_OK: the phase has nothing more to queue (taken out of the list),
 /// TW_IN_PROGRESS: one piece moved, TW_AGAIN: no room.
 Status stream_turn(Engine& engine, Peer& peer, OpRun& run);
 
-/// Sends one frame whose body is the next `length` bytes at run.cursor, by the cheapest way of the link; advances.
-/// `prefix` (<= 64 bytes) goes before them. TW_OK, TW_AGAIN (nothing happened), or an error.
-Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const void* prefix, size_t prefix_length, size_t length);
+/// A piece of the local side to be sent as one frame: `prefix`, then `length` bytes at packed offset `position`, then `suffix`.
+/// With a layout run.cursor must be at `position`; it advances. The prefix must live as long as the run when large pieces
+/// may go by reference (contiguous, no suffix).
+struct Piece {
+  const void* prefix = nullptr;
+  size_t prefix_length = 0;
+  uint64_t position = 0;
+  size_t length = 0;
+  const void* suffix = nullptr;
+  size_t suffix_length = 0;
+  bool by_reference = true;  // allowed
+};
+/// By the cheapest way of the link. header.length is filled in. TW_OK (run.stream.in_flight tells whether the source may be
+/// reused), TW_AGAIN (nothing happened), or an error.
+Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece);
 
 // Frames.
 void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);

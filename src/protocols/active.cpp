@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages; see active.hpp. A descriptor is taken before its handler runs and given back when the handler neither
+// kept nor fetched the payload, when it was fetched, or when it is released.
+#include "protocols/active.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/log.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/eager.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+
+using Kind = tw_am_data::Kind;
+
+// ------------------------------------------------------------------------------------------------ the table
+
+ActiveTable::~ActiveTable() {
+  for (tw_am_data* list : {kept_, spare_}) {
+    while (list != nullptr) {
+      tw_am_data* next = list->next;
+      std::free(list->memory);
+      delete list;
+      list = next;
+    }
+  }
+}
+
+Status ActiveTable::set(uint16_t id, tw_am_handler handler, void* arg) {
+  if (id >= kHandlers) return fail(TW_ERR_LIMIT, "active message ids go up to %u", kHandlers - 1);
+  if (id >= table_.size()) table_.resize(std::max<size_t>(id + 1u, 64));
+  table_[id] = {handler, arg};
+  return TW_OK;
+}
+
+tw_am_data* ActiveTable::take() {
+  tw_am_data* data = spare_;
+  if (data != nullptr) {
+    spare_ = data->next;
+  } else {
+    data = new (std::nothrow) tw_am_data();
+    if (data == nullptr) return nullptr;
+  }
+  data->next = kept_;
+  data->previous = nullptr;
+  if (kept_ != nullptr) kept_->previous = data;
+  kept_ = data;
+  return data;
+}
+
+void ActiveTable::give_back(tw_am_data* data) {
+  (data->previous != nullptr ? data->previous->next : kept_) = data->next;
+  if (data->next != nullptr) data->next->previous = data->previous;
+  std::free(data->memory);
+  *data = tw_am_data{};
+  data->next = spare_;
+  spare_ = data;
+}
+
+void ActiveTable::lose(const Peer& peer) {
+  for (tw_am_data* data = kept_; data != nullptr;) {
+    tw_am_data* next = data->next;
+    if (data->peer == &peer) {
+      if (data->kind == Kind::arriving) {
+        give_back(data);  // no handler has seen it
+      } else if (data->kind == Kind::announced) {
+        data->kind = Kind::lost;
+      }
+    }
+    data = next;
+  }
+}
+
+void ActiveTable::orphan(const Peer& peer) {
+  for (tw_am_data* data = kept_; data != nullptr; data = data->next) {
+    if (data->peer == &peer) data->peer = nullptr;
+  }
+}
+
+Status Engine::set_handler(uint16_t id, tw_am_handler handler, void* arg) {
+  Guard guard(*this);
+  return active_->set(id, handler, arg);
+}
+
+// ------------------------------------------------------------------------------------------------ sending
+
+namespace {
+
+FrameHeader am_header(Frame frame, const OpDesc& op) {
+  return make_header(frame, 0, op.header_length, 0, 0, static_cast<uint16_t>(op.tag));
+}
+
+bool affordable(const Peer& peer, const OpDesc& op) { return peer.eager_credit >= eager_cost(op.length + op.header_length); }
+
+Status step_am_single(OpRun& run) {
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+  run.stream.position = run.stream.end = op.length;
+  run.then = complete_then;
+  Status status = send_piece(peer, run, am_header(Frame::am, op), Piece{op.header, op.header_length, 0, op.length});
+  if (status != TW_OK) return status;
+  peer.eager_credit -= eager_cost(op.length + op.header_length);
+  run.cancelable = false;
+  run.stage = 1;
+  return sent_all(run);
+}
+
+Status step_am_segmented(OpRun& run) {
+  return send_segments(*run.op->peer->engine, *run.op->peer, run, am_header(Frame::am_first, *run.op), run.op->header,
+                       run.op->header_length);
+}
+
+Status step_am_rendezvous(OpRun& run) {
+  const OpDesc& op = *run.op;
+  return announce(*op.peer->engine, *op.peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
+}
+
+const Protocol kAmSingle = {"eager", Verb::am, nullptr, step_am_single, nullptr, nullptr, nullptr};
+const Protocol kAmSegmented = {"segmented", Verb::am, nullptr, step_am_segmented, nullptr, nullptr, nullptr};
+const Protocol kAmRendezvous = {"rendezvous", Verb::am, nullptr, step_am_rendezvous, nullptr, nullptr, nullptr};
+
+/// Chooses when the link is up and again at every try, because credit comes and goes.
+Status step_am(OpRun& run) {
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  const Limits& limits = peer.limits;
+  bool must_eager = (op.flags & TW_OP_EAGER) != 0;
+  uint64_t body = op.length + op.header_length;
+  const Protocol* choice = &kAmRendezvous;
+  if ((op.flags & TW_OP_RENDEZVOUS) == 0 || op.length == 0) {
+    if (body <= limits.copy || (op.layout == nullptr && body <= limits.single)) {
+      choice = &kAmSingle;
+    } else if (op.length <= limits.eager || must_eager) {
+      choice = &kAmSegmented;
+    }
+    if (choice != &kAmRendezvous && !affordable(peer, op)) {
+      if (must_eager || op.length == 0) return TW_AGAIN;
+      choice = &kAmRendezvous;
+    }
+  }
+  Status status = choice->step(run);
+  if (status != TW_AGAIN || run.stage != 0) run.protocol = choice;
+  return status;
+}
+const Protocol kAmRoute = {"route", Verb::am, nullptr, step_am, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (op.header_length > TW_AM_HEADER_MAX) {
+    return fail(TW_ERR_INVALID, "an active message header has at most %d bytes", TW_AM_HEADER_MAX);
+  }
+  uint64_t body = op.length + op.header_length;
+  if ((op.flags & TW_OP_EAGER) != 0 && static_cast<uint64_t>(eager_cost(body)) > kFirstEager) {
+    return fail(TW_ERR_LIMIT, "an eager active message has at most %llu bytes with its header: send it without TW_OP_EAGER",
+                static_cast<unsigned long long>(kFirstEager - kMessageOverhead));
+  }
+  return engine.launch(op, completion, kAmRoute);
+}
+
+// ------------------------------------------------------------------------------------------------ receiving
+
+namespace {
+
+/// The payload is not needed any more: credit goes back, a sender that waits completes.
+void settle(Engine& engine, tw_am_data& data) {
+  Peer* peer = data.peer;
+  bool alive = peer != nullptr && peer->link != nullptr;
+  if (alive && data.kind == Kind::announced) {
+    consumed_announcement(engine, *peer);
+    rendezvous_drop(engine, *peer, data.rts);
+  } else if (alive && data.cost != 0) {
+    consumed(engine, *peer, data.cost);
+  }
+  if (peer != nullptr && data.kind == Kind::announced) --peer->held_messages;
+  if (peer != nullptr && data.cost != 0) peer->held_bytes -= data.cost;
+  data.kind = Kind::ended;
+}
+
+/// A borrowed payload becomes ours. False: no memory.
+bool keep(tw_am_data& data) {
+  data.memory = static_cast<std::byte*>(std::malloc(data.length != 0 ? data.length : 1));
+  if (data.memory == nullptr) return false;
+  if (data.length != 0) std::memcpy(data.memory, data.data, data.length);
+  data.data = data.memory;
+  data.kind = Kind::here;
+  return true;
+}
+
+void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* header) {
+  const ActiveTable::Entry* entry = engine.active().find(data.id);
+  if (entry == nullptr) {
+    ++engine.active().dropped;
+    warn_once("am_without_handler", "an active message for id " + std::to_string(data.id) +
+                                        " was dropped: register a handler with tw_am_register before peers send to it");
+    settle(engine, data);
+    return engine.active().give_back(&data);
+  }
+  tw_am_message message{peer.endpoint, data.id, header, data.header_length,
+                        data.kind == Kind::announced ? nullptr : static_cast<const void*>(data.data), data.length, &data};
+  data.in_handler = true;
+  Status status = entry->handler(entry->arg, &message);
+  data.in_handler = false;
+  if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
+    if (data.kind != Kind::borrowed || keep(data)) return;
+    engine.doom(peer, TW_ERR_NO_MEMORY, "no memory to keep an active message");
+    data.kind = Kind::lost;  // the handler has the descriptor: receiving it tells
+    return;
+  }
+  if (data.kind != Kind::ended) settle(engine, data);
+  engine.active().give_back(&data);
+}
+
+tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kind, uint64_t length) {
+  tw_am_data* data = engine.active().take();
+  if (data == nullptr) {
+    engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+    return nullptr;
+  }
+  data->kind = kind;
+  data->id = header.id;
+  data->engine = &engine;
+  data->peer = &peer;
+  data->header_length = header.a;
+  data->length = length;
+  return data;
+}
+
+}  // namespace
+
+void on_am(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if (header.a > TW_AM_HEADER_MAX || header.a > header.length) return engine.violation(peer, "a bad active message header");
+  uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
+  if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
+  tw_am_data* data = open(engine, peer, header, Kind::borrowed, header.length - header.a);
+  if (data == nullptr) return;
+  data->cost = cost;
+  data->data = body + header.a;
+  run_handler(engine, peer, *data, body);
+}
+
+void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  FirstBody first;
+  if (!read_body(header, body, &first) || header.a > TW_AM_HEADER_MAX || header.a > header.length - sizeof first ||
+      first.length == 0 || first.length < header.length - sizeof first - header.a || first.length > peer.granted_bytes ||
+      peer.assembly.kind != Assembly::Kind::none) {
+    return engine.violation(peer, "a bad first part of an active message");
+  }
+  uint64_t cost = static_cast<uint64_t>(eager_cost(first.length + header.a));
+  if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
+  tw_am_data* data = open(engine, peer, header, Kind::arriving, first.length);
+  if (data == nullptr) return;
+  data->cost = cost;
+  data->memory = static_cast<std::byte*>(std::malloc(header.a + first.length));
+  if (data->memory == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+  uint64_t here = header.length - sizeof first;
+  std::memcpy(data->memory, body + sizeof first, here);
+  data->data = data->memory + header.a;
+  peer.assembly = Assembly{Assembly::Kind::active, first.op, first.length, here - header.a, nullptr, nullptr, data};
+  if (peer.assembly.arrived == first.length) {
+    peer.assembly = Assembly{};
+    am_arrived(engine, peer, *data);
+  }
+}
+
+void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
+  data.kind = Kind::here;
+  run_handler(engine, peer, data, data.memory);
+}
+
+void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  RtsBody rts;
+  if (!read_body(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != header.length - sizeof rts) {
+    return engine.violation(peer, "a bad active message announcement");
+  }
+  if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
+  tw_am_data* data = open(engine, peer, header, Kind::announced, rts.length);
+  if (data == nullptr) return;
+  data->rts = rts;
+  run_handler(engine, peer, *data, body + sizeof rts);
+}
+
+Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion) {
+  Guard guard(*this);
+  if (data->kind == Kind::ended) return impl::fail(TW_ERR_HANDLE, "this payload was received or released already");
+  OpRun* run = acquire(op, completion);
+  if (run == nullptr) return TW_ERR_LIMIT;
+  hand_out(*run, completion);
+  Peer* peer = data->peer;
+  run->info = {peer != nullptr ? peer->endpoint : nullptr, data->id, 0, data->length};
+  if (data->kind == Kind::lost || (data->kind == Kind::announced && (peer == nullptr || peer->link == nullptr))) {
+    complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
+    data->kind = Kind::ended;
+  } else if (data->kind == Kind::announced) {
+    RtsBody rts = data->rts;
+    --peer->held_messages;
+    consumed_announcement(*this, *peer);
+    data->kind = Kind::ended;
+    bind(*run, *peer);
+    rendezvous_receive(*this, *peer, *run, rts);
+  } else {
+    uint64_t n = std::min(data->length, op.length);
+    run->cursor.reset(run->op->address, run->op->layout, run->op->length);
+    if (n != 0) unpack(run->cursor, data->data, n);
+    complete(*run, data->length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+    settle(*this, *data);
+  }
+  if (!data->in_handler) active_->give_back(data);
+  return TW_IN_PROGRESS;
+}
+
+Status Engine::active_release(tw_am_data* data) {
+  Guard guard(*this);
+  if (data->kind == Kind::ended) return impl::fail(TW_ERR_HANDLE, "this payload was received or released already");
+  settle(*this, *data);
+  if (!data->in_handler) active_->give_back(data);
+  return TW_OK;
+}
+
+Engine* Engine::engine_of(tw_am_data* data) { return data->engine; }
+
+}  // namespace thalweg::impl

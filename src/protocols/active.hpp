@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
+// it was here, otherwise still at the sender) and fetch it later.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "protocols/engine.hpp"
+
+/// A payload on its way to a handler, or kept by it. C handle.
+struct tw_am_data {
+  enum class Kind : uint8_t { borrowed, here, arriving, announced, lost, ended };
+  Kind kind = Kind::ended;
+  bool in_handler = false;
+  uint16_t id = 0;
+  thalweg::impl::Engine* engine = nullptr;
+  thalweg::impl::Peer* peer = nullptr;
+  const std::byte* data = nullptr;    // borrowed: the frame's body. here, arriving: in `memory` behind the header
+  std::byte* memory = nullptr;        // malloc: header, payload
+  size_t header_length = 0;
+  uint64_t length = 0, cost = 0;
+  thalweg::impl::RtsBody rts{};
+  tw_am_data *next = nullptr, *previous = nullptr;
+};
+
+namespace thalweg::impl {
+
+class ActiveTable {
+ public:
+  static constexpr uint16_t kHandlers = 4096;
+  ActiveTable() = default;
+  ~ActiveTable();  // frees what was kept
+  ActiveTable(const ActiveTable&) = delete;
+  ActiveTable& operator=(const ActiveTable&) = delete;
+
+  struct Entry {
+    tw_am_handler handler = nullptr;
+    void* arg = nullptr;
+  };
+  Status set(uint16_t id, tw_am_handler handler, void* arg);
+  const Entry* find(uint16_t id) const { return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr; }
+
+  tw_am_data* take();              // a fresh descriptor; listed
+  void give_back(tw_am_data* data);
+  void lose(const Peer& peer);     // what has not arrived never will
+  void orphan(const Peer& peer);
+  uint64_t dropped = 0;            // messages without a handler
+
+ private:
+  std::vector<Entry> table_;
+  tw_am_data* kept_ = nullptr;     // in a handler or kept by one
+  tw_am_data* spare_ = nullptr;
+};
+
+Status start_am(Engine& engine, const OpDesc& op, const Completion& completion);
+void on_am(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+/// All of an am_first message is here.
+void am_arrived(Engine& engine, Peer& peer, tw_am_data& data);
+
+}  // namespace thalweg::impl

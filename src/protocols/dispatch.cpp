@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two tables.
+#include "protocols/dispatch.hpp"
+
+#include "protocols/active.hpp"
+#include "protocols/bytes.hpp"
+#include "protocols/eager.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, const std::byte*) {
+  engine.doom(peer, TW_ERR_PEER_LOST, "the peer closed the endpoint");
+}
+
+void on_error(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  // The text is the peer's: bounded, and printable characters only.
+  std::string text = "the peer closed the link: ";
+  for (uint32_t i = 0; i < header.length && i < 200; ++i) {
+    char c = static_cast<char>(body[i]);
+    text += c >= ' ' && c <= '~' ? c : '?';
+  }
+  engine.doom(peer, TW_ERR_PROTOCOL, text);
+}
+
+struct FrameTable {
+  FrameHandler handlers[64] = {};
+  constexpr FrameHandler& operator[](Frame frame) { return handlers[static_cast<size_t>(frame)]; }
+};
+
+constexpr FrameTable make_table() {
+  FrameTable table;
+  table[Frame::tagged] = on_tagged;
+  table[Frame::tagged_first] = on_tagged_first;
+  table[Frame::tagged_rts] = on_tagged_rts;
+  table[Frame::am] = on_am;
+  table[Frame::am_first] = on_am_first;
+  table[Frame::am_rts] = on_am_rts;
+  table[Frame::bytes] = on_bytes;
+  table[Frame::matched] = on_matched;
+  table[Frame::cts] = on_cts;
+  table[Frame::data] = on_data;
+  table[Frame::fin] = on_fin;
+  table[Frame::credit] = on_credit;
+  table[Frame::put] = on_put;
+  table[Frame::put_layout] = on_put_layout;
+  table[Frame::get] = on_get;
+  table[Frame::atomic] = on_atomic;
+  table[Frame::atomic_reply] = on_atomic_reply;
+  table[Frame::signal] = on_signal;
+  table[Frame::flush] = on_flush;
+  table[Frame::goodbye] = on_goodbye;
+  table[Frame::error] = on_error;
+  return table;
+}
+constinit const FrameTable kFrameTable = make_table();
+
+}  // namespace
+
+FrameHandler frame_handler(uint8_t type) { return kFrameTable.handlers[type & kFrameTypeMask]; }
+
+constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
+    start_send, nullptr /* recv: Engine::post_receive */, start_am, nullptr /* am_recv: Engine::active_receive */,
+    start_bytes_send, start_bytes_receive, start_put, start_get, start_atomic, start_signal, start_flush};
+
+}  // namespace thalweg::impl

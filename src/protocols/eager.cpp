@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eager messages: the sender's steps, the receiver's frames. See eager.hpp.
+#include "protocols/eager.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "protocols/active.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+
+// ------------------------------------------------------------------------------------------------ sending
+
+Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate) {
+  Guard guard(*this);
+  int64_t cost = eager_cost(length);
+  if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
+  Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate), buffer);
+  if (status == TW_OK) peer.eager_credit -= cost;
+  return status;
+}
+
+namespace {
+
+/// The first step of a send: the link is up, the protocol can be chosen.
+Status step_route(OpRun& run) {
+  run.protocol = &select_send(*run.op);
+  return run.protocol->step(run);
+}
+const Protocol kRoute = {"route", Verb::send, nullptr, step_route, nullptr, nullptr, nullptr};
+
+Status announce_instead(OpRun& run) {
+  run.protocol = &kRendezvousSend;
+  return run.protocol->step(run);
+}
+
+Status step_single(OpRun& run) {
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  int64_t cost = eager_cost(op.length);
+  if (peer.eager_credit < cost) return announce_instead(run);
+  bool sync = (op.flags & TW_OP_SYNC) != 0;
+  uint64_t name = peer.engine->number(run);
+  if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+  run.stream.position = run.stream.end = op.length;  // one piece, nothing left to queue
+  run.then = complete_then;
+  Status status = send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
+                             Piece{.length = op.length, .suffix = &name, .suffix_length = sync ? sizeof name : 0});
+  if (status != TW_OK) return status;
+  peer.eager_credit -= cost;
+  run.cancelable = false;
+  run.stage = 1;
+  return sync ? TW_IN_PROGRESS : sent_all(run);
+}
+
+Status step_segmented(OpRun& run) {
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  if (run.stage == 0 && peer.eager_credit < eager_cost(op.length)) return announce_instead(run);
+  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate), nullptr, 0);
+}
+
+bool probe_single(const OpDesc& op, Cost& cost) {
+  Path path = path_of(op);
+  cost = {path.costs.frame, path.costs.serial_copy, nullptr};
+  if (op.length > path.limits.single) cost.why_not = "larger than one frame";
+  return cost.why_not == nullptr;
+}
+
+bool probe_segmented(const OpDesc& op, Cost& cost) {
+  Path path = path_of(op);
+  cost = {2 * path.costs.frame, path.costs.copy, nullptr};
+  if (op.length <= path.limits.single) {
+    cost.why_not = "fits one frame";
+  } else if (op.length > path.limits.eager) {
+    cost.why_not = "too large to be sent without asking";
+  } else if ((op.flags & TW_OP_SYNC) != 0) {
+    cost.why_not = "synchronous sends of this size are announced";
+  }
+  return cost.why_not == nullptr;
+}
+
+}  // namespace
+
+const Protocol kEagerSingle = {"eager", Verb::send, probe_single, step_single, nullptr, nullptr, nullptr};
+const Protocol kEagerSegmented = {"segmented", Verb::send, probe_segmented, step_segmented, nullptr, nullptr, nullptr};
+
+Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (op.layout == nullptr && (op.flags & TW_OP_SYNC) == 0 && op.length <= op.peer->limits.copy) {
+    Status status = engine.try_send(*op.peer, op.address, op.length, op.tag, op.immediate);
+    if (status != TW_AGAIN) {
+      if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+      return status;
+    }
+  }
+  return engine.launch(op, completion, kRoute);
+}
+
+void complete_then(Engine& engine, OpRun& run, Status status) { engine.complete(run, status); }
+
+Status sent_all(OpRun& run) {
+  if (run.stream.in_flight == 0) return TW_OK;
+  run.stream.kind = Stream::out;
+  return TW_IN_PROGRESS;
+}
+
+Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
+  const OpDesc& op = *run.op;
+  Stream& stream = run.stream;
+  bool reference = op.layout == nullptr && op.length >= peer.limits.reference;
+  if (run.stage == 0) {
+    std::byte prefix[sizeof(FirstBody) + TW_AM_HEADER_MAX];
+    FirstBody body{peer.next_first, op.length};
+    std::memcpy(prefix, &body, sizeof body);
+    if (header_length != 0) std::memcpy(prefix + sizeof body, header, header_length);
+    size_t prefix_length = sizeof body + header_length;
+    // By reference the first frame carries no payload, so that all of it can be read straight into the receive.
+    size_t n = reference ? 0 : std::min<uint64_t>(op.length, peer.limits.fragment - prefix_length);
+    if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+    Status status = send_piece(peer, run, first, Piece{prefix, prefix_length, 0, n, nullptr, 0, false});
+    if (status != TW_OK) return status;
+    run.stage = 1;
+    run.cancelable = false;
+    run.then = complete_then;
+    stream.dest_op = peer.next_first++;
+    stream.position = n;
+    stream.end = op.length;
+    peer.eager_credit -= eager_cost(op.length + header_length);
+  }
+  while (stream.position < stream.end) {
+    uint32_t most = reference ? peer.limits.reference_fragment : peer.limits.fragment;
+    size_t n = static_cast<size_t>(std::min<uint64_t>(stream.end - stream.position, most));
+    Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, stream.position, kFrameMore),
+                               Piece{.position = stream.position, .length = n});
+    if (status != TW_OK) return status;
+    stream.position += n;
+  }
+  return sent_all(run);
+}
+
+// ------------------------------------------------------------------------------------------------ receiving
+
+namespace {
+
+void answer_sync(Engine& engine, Peer& peer, uint64_t op) {
+  if (op != 0) engine.send_control(peer, make_header(Frame::matched, 0, op, 0), nullptr);
+}
+
+/// The whole payload is at `body`.
+inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
+  const OpDesc& op = *run.op;
+  uint64_t n = std::min(length, op.length);
+  if (op.layout == nullptr) [[likely]] {
+    if (n != 0) std::memcpy(op.address, body, n);
+  } else {
+    run.cursor.reset(op.address, op.layout, op.length);
+    unpack(run.cursor, body, n);
+  }
+  engine.complete(run, length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+}
+
+void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, uint64_t length, uint64_t sync) {
+  uint64_t cost = static_cast<uint64_t>(eager_cost(length));
+  if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
+  tw_message* message = Matcher::make(length);
+  if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
+  message->engine = &engine;
+  message->peer = &peer;
+  message->info = {peer.endpoint, header.a, header.b, length};
+  message->cost = cost;
+  message->sync_op = sync;
+  message->arrived = length;
+  if (length != 0) std::memcpy(message->payload(), body, length);
+  engine.matcher().keep(*message);
+}
+
+}  // namespace
+
+void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  uint64_t length = header.length, sync = 0;
+  if ((header.flags & kFrameSync) != 0) [[unlikely]] {
+    if (length < sizeof sync) return engine.violation(peer, "a synchronous message without its op");
+    length -= sizeof sync;
+    std::memcpy(&sync, body + length, sizeof sync);
+  }
+  OpRun* run = engine.matcher().match(header.a, &peer);
+  if (run == nullptr) return keep_single(engine, peer, header, body, length, sync);
+  run->info = {peer.endpoint, header.a, header.b, length};
+  consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
+  if (sync != 0) [[unlikely]] answer_sync(engine, peer, sync);
+  deliver(engine, *run, body, length);
+}
+
+void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+  OpRun* run = engine.find(header.a, peer);
+  if (run != nullptr && run->protocol == &kEagerSingle && run->stage == 1) engine.complete(*run, TW_OK);
+}
+
+std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if ((header.flags & kFrameSync) != 0 || peer.landing != nullptr) return nullptr;
+  OpRun* run = engine.matcher().peek(header.a, &peer);
+  if (run == nullptr || run->op->layout != nullptr || run->op->length < header.length) return nullptr;  // on_frame does it
+  engine.matcher().withdraw(*run);
+  run->cancelable = false;
+  run->info = {peer.endpoint, header.a, header.b, header.length};
+  engine.bind(*run, peer);
+  peer.landing = run;
+  return run->op->address;
+}
+
+void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
+  OpRun* run = peer.landing;
+  if (run == nullptr) return;
+  peer.landing = nullptr;
+  consumed(engine, peer, static_cast<uint64_t>(eager_cost(header.length)));
+  engine.complete(*run, TW_OK);
+}
+
+// --- several frames
+
+namespace {
+
+/// n more bytes of the assembly are at `body`, or (null) where more_landing said.
+void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
+  Assembly& assembly = peer.assembly;
+  if (n != 0 && body != nullptr) {
+    if (assembly.kind == Assembly::Kind::receive) {
+      size_t wanted = static_cast<size_t>(std::min<uint64_t>(n, assembly.run->cursor.remaining()));
+      if (wanted != 0) unpack(assembly.run->cursor, body, wanted);
+    } else if (assembly.kind == Assembly::Kind::message) {
+      std::memcpy(assembly.message->payload() + assembly.arrived, body, n);
+    } else if (assembly.kind == Assembly::Kind::active) {
+      std::memcpy(const_cast<std::byte*>(assembly.active->data) + assembly.arrived, body, n);
+    }
+  }
+  assembly.arrived += n;
+  if (body == nullptr) assembly.run->cursor.seek(assembly.arrived);  // landed
+  if (assembly.kind == Assembly::Kind::message) assembly.message->arrived = assembly.arrived;
+  if (assembly.arrived != assembly.length) return;
+  Assembly done = assembly;
+  assembly = Assembly{};
+  if (done.kind == Assembly::Kind::receive) {
+    consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
+    engine.complete(*done.run, done.length <= done.run->op->length ? TW_OK : TW_ERR_TRUNCATED);
+  } else if (done.kind == Assembly::Kind::message) {
+    done.message->kind = tw_message::Kind::here;
+  } else if (done.kind == Assembly::Kind::active) {
+    am_arrived(engine, peer, *done.active);
+  }
+}
+
+void receive_assembly(Engine& engine, Peer& peer, OpRun& run) {
+  run.cancelable = false;
+  engine.bind(run, peer);
+  run.cursor.reset(run.op->address, run.op->layout, run.op->length);
+  peer.assembly.kind = Assembly::Kind::receive;
+  peer.assembly.run = &run;
+}
+
+/// The next piece belongs to the assembly and fits it.
+bool continues(const Peer& peer, const FrameHeader& header) {
+  const Assembly& assembly = peer.assembly;
+  return assembly.kind != Assembly::Kind::none && header.a == assembly.op && header.b == assembly.arrived &&
+         header.length <= assembly.length - assembly.arrived && header.length != 0;
+}
+
+}  // namespace
+
+void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  FirstBody first;
+  if (!read_body(header, body, &first) || first.length == 0 || first.length < header.length - sizeof first ||
+      first.length > peer.granted_bytes || peer.assembly.kind != Assembly::Kind::none) {
+    return engine.violation(peer, "a bad first part of a message");
+  }
+  size_t n = header.length - sizeof first;
+  peer.assembly.op = first.op;
+  peer.assembly.length = first.length;
+  peer.assembly.arrived = 0;
+  OpRun* run = engine.matcher().match(header.a, &peer);
+  if (run != nullptr) {
+    run->info = {peer.endpoint, header.a, header.b, first.length};
+    receive_assembly(engine, peer, *run);
+    return feed(engine, peer, body + sizeof first, n);
+  }
+  uint64_t cost = static_cast<uint64_t>(eager_cost(first.length));
+  if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
+  tw_message* message = Matcher::make(first.length);
+  if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
+  message->kind = tw_message::Kind::arriving;
+  message->engine = &engine;
+  message->peer = &peer;
+  message->info = {peer.endpoint, header.a, header.b, first.length};
+  message->cost = cost;
+  peer.assembly.kind = Assembly::Kind::message;
+  peer.assembly.message = message;
+  engine.matcher().keep(*message);
+  feed(engine, peer, body + sizeof first, n);
+}
+
+void on_more(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if (!continues(peer, header)) return engine.violation(peer, "a part that continues no message");
+  feed(engine, peer, body, header.length);
+}
+
+std::byte* more_landing(Peer& peer, const FrameHeader& header) {
+  if (!continues(peer, header)) return nullptr;  // on_frame names the violation
+  const Assembly& assembly = peer.assembly;
+  if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr ||
+      assembly.arrived + header.length > assembly.run->op->length) {
+    return nullptr;
+  }
+  return assembly.run->op->address + assembly.arrived;
+}
+
+void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if (continues(peer, header) && peer.assembly.kind == Assembly::Kind::receive) feed(engine, peer, nullptr, header.length);
+}
+
+// ------------------------------------------------------------------------------------------------ receives
+
+Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
+  Guard guard(*this);
+  if (op.peer != nullptr && is_error(op.peer->state) && matcher_->find(op.tag, op.mask, op.peer) == nullptr) {
+    return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
+  }
+  OpRun* run = acquire(op, completion);
+  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  run->info = {};
+  hand_out(*run, completion);
+  if (tw_message* message = matcher_->find(op.tag, op.mask, op.peer)) [[unlikely]] {
+    matcher_->take_out(*message);
+    receive_kept(*this, *run, *message);
+    return TW_IN_PROGRESS;
+  }
+  run->cancelable = true;
+  if (op.peer != nullptr) bind(*run, *op.peer);
+  matcher_->post(*run);
+  return TW_IN_PROGRESS;
+}
+
+void receive_kept(Engine& engine, OpRun& run, tw_message& message) {
+  Peer* peer = message.peer;
+  run.info = message.info;
+  if (peer != nullptr && message.kind != tw_message::Kind::announced) peer->held_bytes -= message.cost;
+  switch (message.kind) {
+    case tw_message::Kind::here:
+      if (peer != nullptr && peer->link != nullptr) {
+        consumed(engine, *peer, message.cost);
+        answer_sync(engine, *peer, message.sync_op);
+      }
+      deliver(engine, run, message.payload(), message.info.length);
+      break;
+    case tw_message::Kind::arriving:
+      receive_assembly(engine, *peer, run);
+      unpack(run.cursor, message.payload(), std::min<uint64_t>(message.arrived, run.op->length));
+      break;
+    case tw_message::Kind::announced:
+      --peer->held_messages;
+      engine.bind(run, *peer);
+      consumed_announcement(engine, *peer);
+      rendezvous_receive(engine, *peer, run, message.rts);
+      break;
+    case tw_message::Kind::lost:
+      engine.complete(run, TW_ERR_PEER_LOST, "the sender was lost before its message was received");
+      break;
+  }
+  Matcher::destroy(&message);
+}
+
+Status Engine::probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message) {
+  Guard guard(*this);
+  tw_message* found = matcher_->find(tag, mask, source);
+  if (found == nullptr) return TW_ERR_NO_MATCH;
+  if (info != nullptr) *info = found->info;
+  if (message == nullptr) return TW_OK;
+  matcher_->take_out(*found);
+  matcher_->hold(*found);
+  *message = found;
+  return TW_OK;
+}
+
+Status Engine::receive_message(tw_message* message, const OpDesc& op, const Completion& completion) {
+  Guard guard(*this);
+  OpRun* run = acquire(op, completion);
+  if (run == nullptr) return TW_ERR_LIMIT;
+  hand_out(*run, completion);
+  matcher_->unhold(*message);
+  receive_kept(*this, *run, *message);
+  return TW_IN_PROGRESS;
+}
+
+Engine* Engine::engine_of(tw_message* message) { return message->engine; }
+
+}  // namespace thalweg::impl

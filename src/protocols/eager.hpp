@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tagged messages that are sent without asking: in one frame, or in several (segmented: the receiver copies out piece k
+// while the sender copies in piece k+1). Out of credit they become announcements (rendezvous.hpp).
+#pragma once
+#include "protocols/engine.hpp"
+#include "protocols/match.hpp"
+
+namespace thalweg::impl {
+
+extern const Protocol kEagerSingle, kEagerSegmented;
+Status start_send(Engine& engine, const OpDesc& op, const Completion& completion);
+
+/// Sends a message in several frames: `first` (tagged_first or am_first) with FirstBody, `header` and the first payload
+/// bytes, then data frames. For step functions: TW_OK, TW_IN_PROGRESS (pieces by reference), TW_AGAIN, or an error.
+/// run.stage 0: nothing was sent. Credit must have been checked.
+Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length);
+/// `then` of sends whose last phase is local: completes the run.
+void complete_then(Engine& engine, OpRun& run, Status status);
+/// A send that is all handed to the link: TW_OK, or TW_IN_PROGRESS until pieces sent by reference are free.
+Status sent_all(OpRun& run);
+
+void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+/// data frames with kFrameMore: the next bytes of peer.assembly.
+void on_more(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+std::byte* more_landing(Peer& peer, const FrameHeader& header);
+void more_landed(Engine& engine, Peer& peer, const FrameHeader& header);
+std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header);
+void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header);
+
+/// Gives an unmatched message that was taken out of matching to a receive, and ends the message. The run may complete now.
+void receive_kept(Engine& engine, OpRun& run, tw_message& message);
+
+}  // namespace thalweg::impl

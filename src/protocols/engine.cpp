@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's life cycle of runs, posting and progress. Peers' lives are in engine_peers.cpp, what ports call in
+// engine_sink.cpp.
+//
+// A run is in at most one queue (run.list) and in at most one peer's `waiting` list (run.peer). Whatever ends it calls
+// complete(), which takes it out of both: nobody else needs to know where it was. Callbacks are queued there and called at
+// the end of progress(), outside the lock, so that frame handlers are never entered again from user code half-way.
+#include "protocols/engine.hpp"
+
+#include "protocols/active.hpp"
+#include "protocols/bytes.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/match.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/pipeline.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+constexpr unsigned kBudget = 64;  // frames per port and progress
+}  // namespace
+
+Peer::Peer() = default;
+Peer::~Peer() = default;
+
+Engine::Engine(const EngineOptions& options)
+    : options_(options), runs_(RunPool::take(this)), matcher_(new Matcher()), active_(new ActiveTable()) {}
+
+Engine::~Engine() {
+  while (!peers_.empty()) remove(*peers_.back());
+  while (OpRun* run = matcher_->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  run_callbacks();
+  ports_.clear();
+  if (runs_ != nullptr) runs_->give_back();
+}
+
+OpRun* Engine::acquire(const OpDesc& op) {
+  OpRun* run = runs_->acquire();
+  if (run == nullptr) [[unlikely]] return nullptr;
+  run->own = op;
+  if (op.layout != nullptr) {
+    if (op.layout->contiguous()) {
+      run->own.address += op.layout->start;
+      run->own.layout = nullptr;
+    } else {
+      retain(op.layout);
+    }
+  }
+  if (op.remote_layout != nullptr) retain(op.remote_layout);
+  run->op = &run->own;
+  run->detached = run->cancelable = run->posted = false;
+  run->stage = 0;
+  run->list = nullptr;
+  run->peer = nullptr;
+  run->protocol = nullptr;
+  run->then = run->fin = nullptr;
+  run->moved = run->peer_op = 0;
+  run->stream.kind = Stream::none;
+  run->stream.in_flight = 0;
+  run->callback = nullptr;
+  return run;
+}
+
+OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
+  OpRun* run = acquire(op);
+  if (run == nullptr) [[unlikely]] return nullptr;
+  run->callback = completion.callback;
+  run->arg = completion.arg;
+  run->detached = completion.callback == nullptr && completion.request == nullptr;
+  return run;
+}
+
+void Engine::bind(OpRun& run, Peer& peer) {
+  if (run.peer == &peer) return;
+  if (run.peer != nullptr) run.peer->waiting.remove(&run);
+  run.peer = &peer;
+  peer.waiting.push_back(&run);
+}
+
+void Engine::release_run(OpRun& run) {
+  if (run.own.layout != nullptr) impl::release(run.own.layout);
+  if (run.own.remote_layout != nullptr) impl::release(run.own.remote_layout);
+  runs_->free(run);
+}
+
+void Engine::complete(OpRun& run, Status status) {
+  if (run.posted) [[unlikely]] {
+    matcher_->withdraw(run);
+  } else if (run.list != nullptr) {
+    run.list->remove(&run);
+  }
+  if (run.peer != nullptr) {
+    run.peer->waiting.remove(&run);
+    run.peer = nullptr;
+  }
+  run.stream.kind = Stream::none;
+  run.cancelable = false;
+  // release: who tests with acquire sees the received bytes and run.info
+  run.status.store(status, std::memory_order_release);
+  if (run.callback != nullptr) {
+    callbacks_.push_back(&run);
+  } else if (run.detached) {
+    release_run(run);
+  }
+}
+
+void Engine::complete(OpRun& run, Status status, const std::string& text) {
+  if (run.text == nullptr && !run.detached) run.text = new std::string(text);
+  complete(run, status);
+}
+
+void Engine::discard(OpRun& run) {
+  if (run.list != nullptr) run.list->remove(&run);
+  if (run.peer != nullptr) run.peer->waiting.remove(&run);
+  release_run(run);
+}
+
+Status Engine::hand_out(OpRun& run, const Completion& completion) {
+  if (completion.request != nullptr) *completion.request = number(run);
+  return TW_IN_PROGRESS;
+}
+
+Status Engine::launch(const OpDesc& op, const Completion& completion, const Protocol& protocol) {
+  Peer& peer = *op.peer;
+  if (is_error(peer.state)) return impl::fail(peer.state, "%s", peer.why.c_str());
+  RunList& queue = op.verb == Verb::bytes_send ? peer.bytes : peer.ordered;
+  bool may_step = peer.link != nullptr && queue.empty() && peer.control.empty();
+  bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (!may_step && no_wait) return TW_AGAIN;
+  OpRun* run = acquire(op, completion);
+  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  run->protocol = &protocol;
+  run->cancelable = true;
+  bind(*run, peer);
+  uint64_t name = number(*run);
+  Status status = may_step ? run->protocol->step(*run) : TW_AGAIN;
+  if (status == TW_AGAIN && (!no_wait || run->stage != 0)) {
+    queue.push_back(run);
+    wants_push(peer);
+    status = TW_IN_PROGRESS;
+  } else if (status != TW_IN_PROGRESS) {
+    discard(*run);
+    return status;
+  }
+  if (completion.request != nullptr) *completion.request = name;
+  return status;
+}
+
+Status Engine::start(const OpDesc& op, const Completion& completion) {
+  Guard guard(*this);
+  return kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
+}
+
+// ------------------------------------------------------------------------------------------------ progress
+
+unsigned Engine::progress() {
+  unsigned events = 0;
+  {
+    Guard guard(*this);
+    if (progressing_) return 0;  // from a handler of active messages
+    progressing_ = true;
+    for (auto& port : ports_) events += port->progress(kBudget);
+    if (busy_ != nullptr) events += push_all();
+    if (!doomed_.empty()) [[unlikely]] close_doomed();
+    progressing_ = false;
+    if (callbacks_.empty()) return events;
+  }
+  return events + run_callbacks();
+}
+
+unsigned Engine::push_all() {
+  unsigned events = 0;
+  Peer* peer = busy_;
+  busy_ = nullptr;
+  while (peer != nullptr) {
+    Peer* next = peer->next_busy;
+    peer->busy = false;
+    peer->next_busy = nullptr;
+    events += push(*peer);
+    peer = next;
+  }
+  return events;
+}
+
+unsigned Engine::push(Peer& peer) {
+  if (peer.link == nullptr || peer.doomed) return 0;
+  unsigned events = 0;
+  bool room = true;
+  while (room && peer.link != nullptr && !peer.control.empty()) {
+    const ControlFrame& frame = peer.control.front();
+    Status status = peer.link->port->send(*peer.link, frame.header, frame.body);
+    room = status == TW_OK;
+    if (room) {
+      peer.control.pop();
+      ++events;
+    }
+  }
+  if (room) {
+    events += push_queue(peer, peer.ordered);
+    events += push_one_sided(*this, peer);
+    events += push_queue(peer, peer.bytes);
+    events += push_one_sided(*this, peer);
+    events += push_streams(peer);
+  }
+  if (peer.link == nullptr) return events;
+  if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
+      !peer.one_sided.lane.empty()) {
+    wants_push(peer);
+  }
+  return events;
+}
+
+unsigned Engine::push_queue(Peer& peer, RunList& queue) {
+  unsigned events = 0;
+  while (OpRun* run = queue.front()) {
+    if (peer.link == nullptr || peer.doomed) break;
+    Status status = run->protocol->step(*run);
+    if (status == TW_AGAIN) break;
+    ++events;
+    if (status == TW_IN_PROGRESS) {
+      if (run->list == &queue) queue.remove(run);
+    } else {
+      complete(*run, status);
+    }
+  }
+  return events;
+}
+
+unsigned Engine::push_streams(Peer& peer) {
+  unsigned events = 0;
+  OpRun* first = nullptr;  // one turn each: stop when the first one of those that stay comes again
+  while (OpRun* run = peer.streams.front()) {
+    if (run == first || peer.link == nullptr || peer.doomed) break;
+    Status status = stream_turn(*this, peer, *run);
+    if (status == TW_AGAIN) break;
+    ++events;
+    if (status == TW_IN_PROGRESS) {
+      peer.streams.remove(run);
+      peer.streams.push_back(run);
+      if (first == nullptr) first = run;
+    }
+  }
+  return events;
+}
+
+unsigned Engine::run_callbacks() {
+  unsigned events = 0;
+  RunList ready;
+  {
+    Guard guard(*this);
+    std::swap(ready, callbacks_);
+  }
+  while (OpRun* run = ready.pop_front()) {
+    run->callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
+    Guard guard(*this);
+    release_run(*run);
+    ++events;
+  }
+  return events;
+}
+
+Status Engine::arm() {
+  Guard guard(*this);
+  if (!callbacks_.empty() || !doomed_.empty()) return TW_ERR_BUSY;
+  if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
+  for (auto& port : ports_) {
+    Status status = port->arm();
+    if (status != TW_OK) return status;
+  }
+  return TW_OK;
+}
+
+void Engine::send_control(Peer& peer, FrameHeader header, const void* body) {
+  if (peer.link == nullptr || peer.doomed) return;
+  if (peer.control.empty() && peer.link->port->send(*peer.link, header, body) == TW_OK) return;
+  if (peer.control.full()) return doom(peer, TW_ERR_PEER_LOST, "the peer sends requests but does not read the answers");
+  ControlFrame frame;
+  frame.header = header;
+  if (header.length > 0) __builtin_memcpy(frame.body, body, header.length);
+  peer.control.push(frame);
+  wants_push(peer);
+}
+
+// ------------------------------------------------------------------------------------------------ requests
+
+Status Engine::cancel(tw_request request) {
+  Guard guard(*this);
+  OpRun* run = find(request);
+  if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
+  if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS || !run->cancelable) {
+    return impl::fail(TW_ERR_BUSY, "too late to cancel: matched, announced or complete already");
+  }
+  if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, TW_ERR_CANCELED);
+  complete(*run, TW_ERR_CANCELED);
+  return TW_OK;
+}
+
+Engine* Engine::engine_of(tw_request request) {
+  RunPool* pool = nullptr;
+  return RunPool::find_any(request, &pool) == nullptr ? nullptr : pool->engine();
+}
+
+Status Engine::info(tw_request request, tw_recv_info* out) {
+  RunPool* pool = nullptr;
+  OpRun* run = RunPool::find_any(request, &pool);
+  if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
+  // acquire: pairs with complete(), which wrote info before the status
+  if (run->status.load(std::memory_order_acquire) == TW_IN_PROGRESS) return TW_IN_PROGRESS;
+  *out = run->info;
+  return TW_OK;
+}
+
+const char* Engine::message(tw_request request) {
+  RunPool* pool = nullptr;
+  OpRun* run = RunPool::find_any(request, &pool);
+  if (run == nullptr) return status_text(TW_ERR_HANDLE);
+  Status status = run->status.load(std::memory_order_acquire);
+  return status != TW_IN_PROGRESS && run->text != nullptr ? run->text->c_str() : status_text(status);
+}
+
+Status Engine::release(tw_request request) {
+  RunPool* pool = nullptr;
+  OpRun* run = RunPool::find_any(request, &pool);
+  Engine* engine = run == nullptr ? nullptr : pool->engine();
+  if (engine == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released already");
+  Guard guard(*engine);
+  run = pool->find(request);  // again: another thread may have released it meanwhile
+  if (run == nullptr || run->callback != nullptr || run->detached) {
+    return impl::fail(TW_ERR_HANDLE, "this request was released already, or is released after its callback");
+  }
+  if (run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS) {
+    run->detached = true;
+  } else {
+    engine->release_run(*run);
+  }
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

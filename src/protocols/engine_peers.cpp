@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of peers: known, attached to a link, lost or closed, gone.
+#include <algorithm>
+#include <cstdio>
+
+#include "protocols/active.hpp"
+#include "protocols/bytes.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/engine.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/match.hpp"
+
+namespace thalweg::impl {
+
+void Engine::add_port(std::unique_ptr<Port> port) {
+  Guard guard(*this);
+  ports_.push_back(std::move(port));
+}
+
+void Engine::add(Peer& peer) {
+  Guard guard(*this);
+  if (std::find(peers_.begin(), peers_.end(), &peer) == peers_.end()) peers_.push_back(&peer);
+  peer.engine = this;
+}
+
+void Engine::attach(Peer& peer, Link& link) {
+  Guard guard(*this);
+  add(peer);
+  peer.link = &link;
+  link.user = &peer;
+  peer.identity = link.peer;
+  peer.state = TW_OK;
+  peer.limits = limits_of(link);
+  open_credit(*this, peer);
+  wants_push(peer);
+}
+
+bool Engine::idle(const Peer& peer) const {
+  return peer.control.empty() && peer.ordered.empty() && peer.streams.empty() && peer.bytes.empty() && peer.waiting.empty() &&
+         peer.one_sided.lane.empty() && peer.one_sided.issued == peer.one_sided.confirmed && (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
+}
+
+/// The link must be gone (or its port must not touch anybody's memory any more) before runs end: their buffers go back.
+void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
+  bool first = !is_error(peer.state);
+  if (peer.link != nullptr) close_credit(*this, peer);
+  peer.link = nullptr;
+  peer.state = status;
+  peer.why = why;
+  peer.limits = Limits{};
+  peer.control.clear();
+  peer.assembly = Assembly{};
+  peer.landing = nullptr;
+  if (peer.stream) peer.stream->landing = nullptr;
+  peer.one_sided.issued = peer.one_sided.confirmed = peer.one_sided.fence = 0;
+  while (OpRun* run = peer.waiting.front()) {
+    if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, status);
+    complete(*run, status, why);
+  }
+  matcher_->lose(peer);
+  active_->lose(peer);
+  if (first && options_.lost != nullptr) options_.lost(options_.owner, peer, status);
+}
+
+void Engine::fail(Peer& peer, Status status, const std::string& why) {
+  Guard guard(*this);
+  if (Link* link = peer.link) {
+    close_credit(*this, peer);
+    peer.link = nullptr;  // before the port is told: nothing of this peer may be sent or handled from here on
+    link->port->close(*link, false);
+  }
+  end_runs(peer, status, why);
+}
+
+void Engine::close(Peer& peer, bool graceful) {
+  Guard guard(*this);
+  if (Link* link = peer.link; link != nullptr && graceful) {
+    link->port->send(*link, make_header(Frame::goodbye, 0, 0, 0), nullptr);
+    close_credit(*this, peer);
+    peer.link = nullptr;
+    link->port->close(*link, true);
+  }
+  fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
+}
+
+void Engine::remove(Peer& peer) {
+  Guard guard(*this);
+  if (!is_error(peer.state)) fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
+  matcher_->orphan(peer);
+  active_->orphan(peer);
+  if (peer.busy) {
+    Peer** at = &busy_;
+    while (*at != nullptr && *at != &peer) at = &(*at)->next_busy;
+    if (*at != nullptr) *at = peer.next_busy;
+    peer.busy = false;
+  }
+  std::erase_if(doomed_, [&peer](const auto& doomed) { return doomed.first == &peer; });
+  peer.doomed = false;
+  std::erase(peers_, &peer);
+}
+
+void Engine::doom(Peer& peer, Status status, const std::string& why) {
+  if (peer.doomed || peer.link == nullptr) return;
+  peer.doomed = true;
+  peer.why = why;
+  doomed_.emplace_back(&peer, status);
+}
+
+void Engine::violation(Peer& peer, const char* what) {
+  if (peer.doomed || peer.link == nullptr) return;
+  char text[160];
+  int length = std::snprintf(text, sizeof text, "protocol error: %s", what);
+  size_t bytes = std::min(static_cast<size_t>(length), std::min(sizeof text - 1, size_t{peer.link->copy_max}));
+  uint64_t code = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_PROTOCOL));
+  // Best effort: the peer may not be reading.
+  peer.link->port->send(*peer.link, make_header(Frame::error, bytes, code, 0), text);
+  doom(peer, TW_ERR_PROTOCOL, std::string("the peer sent what no peer may send: ") + what);
+}
+
+void Engine::close_doomed() {
+  std::vector<std::pair<Peer*, Status>> doomed;
+  doomed.swap(doomed_);
+  for (auto& [peer, status] : doomed) {
+    peer->doomed = false;
+    fail(*peer, status, std::string(peer->why));
+  }
+}
+
+}  // namespace thalweg::impl

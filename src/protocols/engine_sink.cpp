@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ports call: frames, landings, losses. A lost link ends its peer's runs at the end of this progress, because a port
+// may notice the loss inside a call of ours.
+#include "protocols/bytes.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/eager.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/pipeline.hpp"
+
+namespace thalweg::impl {
+
+void Engine::on_frame(Link& link, const FrameHeader& header, const std::byte* body) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer == nullptr || peer->doomed || peer->link != &link) [[unlikely]] return;
+  FrameHandler handler = frame_handler(header.type);
+  if (handler != nullptr) [[likely]] {
+    handler(*this, *peer, header, body);
+  } else if ((header.type & kMustUnderstand) != 0) {
+    violation(*peer, "a frame of an unknown type that must be understood");
+  }
+}
+
+std::byte* Engine::landing(Link& link, const FrameHeader& header, const std::byte*, size_t) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer == nullptr || peer->doomed || peer->link != &link) return nullptr;
+  switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
+    case Frame::tagged: return tagged_landing(*this, *peer, header);
+    case Frame::data: return data_landing(*this, *peer, header);
+    case Frame::bytes: return bytes_landing(*this, *peer, header);
+    default: return nullptr;
+  }
+}
+
+void Engine::on_landed(Link& link, const FrameHeader& header) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer == nullptr || peer->doomed || peer->link != &link) return;
+  switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
+    case Frame::tagged: return tagged_landed(*this, *peer, header);
+    case Frame::data: return data_landed(*this, *peer, header);
+    case Frame::bytes: return bytes_landed(*this, *peer, header);
+    default: return;
+  }
+}
+
+void Engine::on_sent(Link& link, void* token, Status status) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer == nullptr || peer->link != &link) return;  // closed by us: its runs were ended with it
+  piece_sent(*this, *static_cast<OpRun*>(token), status);
+}
+
+void Engine::on_lost(Link& link, Status status, const char* why) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer == nullptr || peer->link != &link) return;
+  close_credit(*this, *peer);
+  peer->link = nullptr;
+  if (peer->doomed) return;
+  peer->doomed = true;
+  peer->why = why;
+  doomed_.emplace_back(peer, status);
+}
+
+/// Nobody waits for imports: a message that would use one goes by frames until the mapping is there.
+void Engine::on_import(Link&, uint64_t) {}
+
+}  // namespace thalweg::impl

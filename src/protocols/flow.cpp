@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grants and returns of credit.
+#include "protocols/flow.hpp"
+
+#include <algorithm>
+
+#include "protocols/dispatch.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+/// What of `wanted` the worker's budget still allows: never more than an eighth of what is left, so that late peers get some.
+uint64_t from_budget(Engine& engine, uint64_t wanted) {
+  uint64_t budget = engine.options().unexpected_budget;
+  uint64_t left = budget > engine.granted ? budget - engine.granted : 0;
+  uint64_t share = std::min(wanted, left / 8);
+  engine.granted += share;
+  return share;
+}
+
+void send_credit(Engine& engine, Peer& peer, uint64_t bytes, uint64_t messages, uint16_t space) {
+  engine.send_control(peer, make_header(Frame::credit, 0, bytes, messages, 0, space), nullptr);
+}
+
+}  // namespace
+
+void open_credit(Engine& engine, Peer& peer) {
+  peer.eager_credit = kFirstEager;
+  peer.announce_credit = kFirstAnnouncements;
+  peer.bytes_credit = kFirstStream;
+  peer.granted_bytes = kFirstEager;
+  peer.granted_stream = kFirstStream;
+  engine.granted += kFirstEager + kFirstStream;
+  bool reference = (peer.link->features & kLinkByReference) != 0;
+  uint64_t more = from_budget(engine, (reference ? kFullEagerReference : kFullEager) - kFirstEager);
+  if (more == 0) return;
+  peer.granted_bytes += more;
+  send_credit(engine, peer, more, 0, kCreditMessages);
+}
+
+void close_credit(Engine& engine, Peer& peer) {
+  engine.granted -= peer.granted_bytes + peer.granted_stream;
+  peer.granted_bytes = peer.granted_stream = 0;
+  peer.eager_credit = peer.announce_credit = peer.bytes_credit = 0;
+}
+
+void widen_stream(Engine& engine, Peer& peer) {
+  if (peer.granted_stream != kFirstStream) return;
+  uint64_t more = from_budget(engine, kFullStream - kFirstStream);
+  if (more == 0) return;
+  peer.granted_stream += more;
+  send_credit(engine, peer, more, 0, kCreditStream);
+}
+
+void give_back_messages(Engine& engine, Peer& peer) {
+  send_credit(engine, peer, peer.consumed_bytes, peer.consumed_messages, kCreditMessages);
+  peer.consumed_bytes = peer.consumed_messages = 0;
+}
+
+void give_back_stream(Engine& engine, Peer& peer) {
+  send_credit(engine, peer, peer.consumed_stream, 0, kCreditStream);
+  peer.consumed_stream = 0;
+}
+
+void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+  constexpr uint64_t kSane = 1u << 30;
+  int64_t& credit = header.id == kCreditStream ? peer.bytes_credit : peer.eager_credit;
+  if (header.a > kSane || header.b > kSane || header.id > kCreditStream || credit > static_cast<int64_t>(kSane) ||
+      peer.announce_credit > static_cast<int64_t>(kSane)) {
+    return engine.violation(peer, "an impossible amount of credit");
+  }
+  credit += static_cast<int64_t>(header.a);
+  peer.announce_credit += static_cast<int64_t>(header.b);
+  if (!peer.ordered.empty() || !peer.bytes.empty()) engine.wants_push(peer);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flow control of what may arrive unasked: eager messages, announcements, byte streams.
+//
+// Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
+// byte stream) the receiver grants more, out of the worker's budget. What was matched or consumed is given back in quarters.
+// A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a peer does.
+#pragma once
+#include "protocols/engine.hpp"
+
+namespace thalweg::impl {
+
+inline constexpr uint64_t kMessageOverhead = 256;        // what keeping an unmatched message costs besides its payload
+inline constexpr uint64_t kFirstEager = 64u << 10;       // bytes; also the smallest window of a worker with many endpoints
+inline constexpr uint64_t kFirstAnnouncements = 512;
+inline constexpr uint64_t kFirstStream = 64u << 10;
+inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;
+inline constexpr uint64_t kFullStream = 1u << 20;
+enum CreditSpace : uint16_t { kCreditMessages = 0, kCreditStream = 1 };
+
+constexpr int64_t eager_cost(uint64_t payload) { return static_cast<int64_t>(payload + kMessageOverhead); }
+
+/// Sets the first credits and grants this side's share to the peer.
+void open_credit(Engine& engine, Peer& peer);
+void close_credit(Engine& engine, Peer& peer);
+/// More room for a byte stream that somebody reads.
+void widen_stream(Engine& engine, Peer& peer);
+void give_back_messages(Engine& engine, Peer& peer);
+void give_back_stream(Engine& engine, Peer& peer);
+void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+
+/// An eager message of this cost was matched or dropped.
+inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {
+  peer.consumed_bytes += cost;
+  if (peer.consumed_bytes * 4 >= peer.granted_bytes) give_back_messages(engine, peer);
+}
+inline void consumed_announcement(Engine& engine, Peer& peer) {
+  if (++peer.consumed_messages * 4 >= kFirstAnnouncements) give_back_messages(engine, peer);
+}
+/// An eager message of this cost is kept. False: past the grant.
+inline bool hold(Peer& peer, uint64_t cost) {
+  peer.held_bytes += cost;
+  return peer.held_bytes <= peer.granted_bytes;
+}
+inline bool hold_announcement(Peer& peer) { return ++peer.held_messages <= kFirstAnnouncements; }
+
+}  // namespace thalweg::impl

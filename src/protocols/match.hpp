@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matching of tagged messages: posted receives on one side, unmatched messages on the other.
+//
+// Posted receives with a full mask are in a hash by tag, the others in one list; sequence numbers decide who was first.
+// Unmatched messages are in one list in order of arrival and in a hash by tag.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "protocols/operation.hpp"
+#include "protocols/wire.hpp"
+
+/// A message nobody has asked for yet, or one that a matched probe took out. C handle. The payload follows the struct.
+struct tw_message {
+  enum class Kind : uint8_t { here, arriving, announced, lost };
+  Kind kind = Kind::here;
+  bool taken = false;                      // by a matched probe
+  thalweg::impl::Engine* engine = nullptr;
+  thalweg::impl::Peer* peer = nullptr;     // null: its endpoint is gone
+  tw_recv_info info{};
+  uint64_t cost = 0;                       // flow control: given back when consumed
+  uint64_t sync_op = 0;                    // answered by `matched` when not 0
+  uint64_t arrived = 0;
+  thalweg::impl::RtsBody rts{};            // announced
+  tw_message *next = nullptr, *previous = nullptr;                // arrival
+  tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash
+  std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+namespace thalweg::impl {
+
+class Matcher {
+ public:
+  Matcher();
+  ~Matcher();  // frees what nobody asked for
+
+  // --- posted receives
+  void post(OpRun& run);
+  void withdraw(OpRun& run);
+  /// Any posted receive, or null (to end them all).
+  OpRun* any_posted() const;
+  /// The earliest posted receive that takes this message, out of matching; or null.
+  OpRun* match(uint64_t tag, const Peer* peer) {
+    OpRun* best = peek(tag, peer);
+    if (best != nullptr) withdraw(*best);
+    return best;
+  }
+  /// The same, left in matching.
+  OpRun* peek(uint64_t tag, const Peer* peer) const {
+    if (posted_ == 0) return nullptr;
+    OpRun* exact = exact_[bucket(tag, exact_shift_)].front();
+    while (exact != nullptr && !takes_exactly(*exact, tag, peer)) exact = exact->link.next;
+    return wild_.empty() ? exact : earlier(exact, tag, peer);
+  }
+
+  // --- unmatched messages
+  /// A message with room for `payload` bytes, not yet findable; null when there is no memory.
+  static tw_message* make(uint64_t payload);
+  static void destroy(tw_message* message);
+  void keep(tw_message& message);
+  /// The earliest unmatched message that fits; null: none. It stays.
+  tw_message* find(uint64_t tag, uint64_t mask, const Peer* source) const {
+    return first_ == nullptr ? nullptr : search(tag, mask, source);
+  }
+  /// Out of matching: about to be received.
+  void take_out(tw_message& message);
+  /// Taken by a probe: remembered until received, so that a loss reaches it.
+  void hold(tw_message& message);
+  void unhold(tw_message& message);
+  /// The peer is lost: announcements and half-arrived messages of it are dropped (taken ones become `lost`).
+  void lose(const Peer& peer);
+  /// The peer is going away: messages that are here stay receivable, without an endpoint.
+  void orphan(const Peer& peer);
+
+ private:
+  static size_t bucket(uint64_t tag, unsigned shift) { return (tag * 0x9E3779B97F4A7C15u) >> shift; }
+  static bool takes_exactly(const OpRun& run, uint64_t tag, const Peer* peer) {
+    return run.op->tag == tag && (run.op->peer == nullptr || run.op->peer == peer);
+  }
+  OpRun* earlier(OpRun* exact, uint64_t tag, const Peer* peer) const;
+  tw_message* search(uint64_t tag, uint64_t mask, const Peer* source) const;
+  void grow_exact();
+  void grow_unmatched();
+  void link_bucket(tw_message& message);
+  void unlink_list(tw_message& message, tw_message*& first, tw_message*& last);
+
+  struct Chain { tw_message *first = nullptr, *last = nullptr; };
+  std::vector<RunList> exact_;
+  RunList wild_;
+  uint64_t sequence_ = 0;
+  size_t posted_ = 0, unmatched_ = 0;
+  unsigned exact_shift_, chain_shift_;
+  std::vector<Chain> chains_;
+  tw_message *first_ = nullptr, *last_ = nullptr;
+  tw_message *first_taken_ = nullptr, *last_taken_ = nullptr;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of pieces; see pipeline.hpp.
+//
+// A phase begins with one of the stream_* functions and ends in finish(): stream.kind goes back to none first, because
+// `then` may begin the next phase or complete the run. Between the two the run is in peer.streams while it has pieces to
+// push; pieces sent by reference may outlive that, the last piece_sent ends the phase then.
+#include "protocols/pipeline.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "protocols/dispatch.hpp"
+#include "protocols/eager.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+constexpr size_t kCopyPiece = 256u << 10;    // of a mapped copy: some ten microseconds
+constexpr size_t kKernelPiece = 1u << 20;    // of a kernel copy
+constexpr uint32_t kInFlight = 8;            // pieces by reference and run
+constexpr size_t kRuns = 16;
+
+void finish(Engine& engine, OpRun& run, Status status) {
+  if (run.list != nullptr) run.list->remove(&run);
+  run.stream.kind = Stream::none;
+  run.then(engine, run, status);
+}
+
+void begin(OpRun& run, Stream::Kind kind, uint64_t offset, uint64_t length, Then then) {
+  Stream& stream = run.stream;
+  stream.kind = kind;
+  stream.flags = 0;
+  stream.contiguous = run.op->layout == nullptr;
+  stream.in_flight = 0;
+  stream.begin = stream.position = offset;
+  stream.end = offset + length;
+  stream.arrived = 0;
+  run.then = then;
+  if (!stream.contiguous) {
+    run.cursor.reset(run.op->address, run.op->layout, run.op->length);
+    if (offset != 0) run.cursor.seek(offset);
+  }
+}
+
+void queue_turns(Engine& engine, Peer& peer, OpRun& run) {
+  if (run.list != nullptr) run.list->remove(&run);
+  peer.streams.push_back(&run);
+  engine.wants_push(peer);
+}
+
+Status send_reference(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece) {
+  iovec pieces[2];
+  size_t count = 0;
+  if (piece.prefix_length != 0) pieces[count++] = {const_cast<void*>(piece.prefix), piece.prefix_length};
+  pieces[count++] = {run.op->address + piece.position, piece.length};
+  Status status = peer.link->port->send_reference(*peer.link, header, pieces, count, &run);
+  if (status != TW_IN_PROGRESS) return status;
+  ++run.stream.in_flight;
+  return TW_OK;
+}
+
+Status out_turn(Engine& engine, Peer& peer, OpRun& run) {
+  Stream& stream = run.stream;
+  uint64_t left = stream.end - stream.position;
+  bool reference = stream.contiguous && left >= peer.limits.reference;
+  size_t n = static_cast<size_t>(std::min<uint64_t>(left, reference ? peer.limits.reference_fragment : peer.limits.fragment));
+  Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, stream.position, stream.flags),
+                             Piece{.position = stream.position, .length = n});
+  if (status != TW_OK) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);
+  stream.position += n;
+  if (stream.position != stream.end && stream.in_flight < kInFlight) return TW_IN_PROGRESS;
+  if (stream.in_flight == 0) {
+    finish(engine, run, TW_OK);
+  } else {
+    peer.streams.remove(&run);  // piece_sent queues it again, or ends it
+  }
+  return TW_OK;
+}
+
+/// One kernel copy of up to n bytes. Bytes moved or an error.
+int64_t kernel_copy(Peer& peer, OpRun& run, size_t n) {
+  Stream& stream = run.stream;
+  iovec local[kRuns];
+  size_t count = 1;
+  size_t covered = n;
+  if (stream.contiguous) {
+    local[0] = {run.op->address + stream.position, n};
+  } else {
+    LayoutCursor::Run runs[kRuns];
+    LayoutCursor ahead = run.cursor;
+    count = gather_runs(ahead, n, runs, kRuns);
+    covered = 0;
+    for (size_t i = 0; i < count; ++i) {
+      local[i] = {runs[i].address, runs[i].length};
+      covered += runs[i].length;
+    }
+  }
+  iovec remote{reinterpret_cast<void*>(stream.other.address + stream.position), covered};
+  Port& port = *peer.link->port;
+  int64_t moved = stream.kind == Stream::pull ? port.read_peer(*peer.link, local, count, &remote, 1)
+                                              : port.write_peer(*peer.link, local, count, &remote, 1);
+  if (moved > static_cast<int64_t>(covered)) moved = static_cast<int64_t>(covered);
+  if (moved > 0 && !stream.contiguous) run.cursor.seek(stream.position + static_cast<uint64_t>(moved));
+  return moved == 0 ? int64_t{TW_ERR_IO} : moved;
+}
+
+/// Where the other side's packed offset 0 is mapped now; null with *status when it is not (any more).
+std::byte* reach(Peer& peer, const Stream& stream, Status* status) {
+  if (stream.other.segment == 0) return reinterpret_cast<std::byte*>(stream.other.address);
+  Mapping* mapping = nullptr;
+  *status = peer.link->port->import(*peer.link, stream.other.segment, &mapping);
+  if (*status == TW_IN_PROGRESS) *status = TW_ERR_STALE;
+  if (*status != TW_OK) return nullptr;
+  uint64_t offset = stream.other.segment_offset;
+  if (mapping->revoked || offset > mapping->length || stream.end > mapping->length - offset) {
+    *status = TW_ERR_OUT_OF_BOUNDS;
+    return nullptr;
+  }
+  return mapping->address + offset;
+}
+
+Status copy_turn(Engine& engine, Peer& peer, OpRun& run) {
+  Stream& stream = run.stream;
+  uint64_t left = stream.end - stream.position;
+  if (stream.other.by_kernel) {
+    int64_t moved = kernel_copy(peer, run, static_cast<size_t>(std::min<uint64_t>(left, kKernelPiece)));
+    if (moved < 0) return finish(engine, run, static_cast<Status>(moved)), TW_OK;
+    stream.position += static_cast<uint64_t>(moved);
+  } else {
+    Status status = TW_OK;
+    std::byte* other = reach(peer, stream, &status);
+    if (other == nullptr) return finish(engine, run, status), TW_OK;
+    size_t n = static_cast<size_t>(std::min<uint64_t>(left, kCopyPiece));
+    std::byte* there = other + stream.position;
+    std::byte* here = run.op->address + stream.position;
+    bool pull = stream.kind == Stream::pull;
+    if (stream.contiguous) {
+      pull ? std::memmove(here, there, n) : std::memmove(there, here, n);
+    } else {
+      pull ? unpack(run.cursor, there, n) : pack(run.cursor, there, n);
+    }
+    stream.position += n;
+  }
+  if (stream.position != stream.end) return TW_IN_PROGRESS;
+  finish(engine, run, TW_OK);
+  return TW_OK;
+}
+
+void copy_begin(Engine& engine, Peer& peer, OpRun& run, Stream::Kind kind, const Elsewhere& other, uint64_t offset,
+                uint64_t length, Then then) {
+  begin(run, kind, offset, length, then);
+  run.stream.other = other;
+  if (length == 0) return finish(engine, run, TW_OK);
+  // The first piece goes at once: most transfers have one, and turns are for what is left.
+  if (copy_turn(engine, peer, run) == TW_IN_PROGRESS) queue_turns(engine, peer, run);
+}
+
+/// The run a data frame is for, with its range checked; null: skip it (or the peer broke the rules).
+OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header) {
+  OpRun* run = engine.find(header.a, peer);
+  if (run == nullptr || run->stream.kind != Stream::in) return nullptr;  // ended meanwhile: not an error
+  const Stream& stream = run->stream;
+  if (header.b != stream.begin + stream.arrived || header.length > stream.end - header.b || header.length == 0) {
+    engine.violation(peer, "data outside of what was asked for, or out of order");
+    return nullptr;
+  }
+  return run;
+}
+
+void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
+  Stream& stream = run.stream;
+  stream.arrived += n;
+  if (stream.arrived >= stream.end - stream.begin) finish(engine, run, TW_OK);
+}
+
+}  // namespace
+
+Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece) {
+  Link& link = *peer.link;
+  size_t body = piece.prefix_length + piece.length + piece.suffix_length;
+  header.length = static_cast<uint32_t>(body);
+  bool contiguous = run.op->layout == nullptr;
+  if (piece.by_reference && contiguous && piece.suffix_length == 0 && piece.length >= peer.limits.reference) {
+    return send_reference(peer, run, header, piece);
+  }
+  if (contiguous && body == piece.length) return link.port->send(link, header, run.op->address + piece.position);
+  std::byte* room = link.port->reserve(link, body);
+  if (room == nullptr) return TW_AGAIN;
+  if (piece.prefix_length != 0) std::memcpy(room, piece.prefix, piece.prefix_length);
+  std::byte* payload = room + piece.prefix_length;
+  if (piece.length != 0) {
+    if (contiguous) {
+      std::memcpy(payload, run.op->address + piece.position, piece.length);
+    } else {
+      pack(run.cursor, payload, piece.length);
+    }
+  }
+  if (piece.suffix_length != 0) std::memcpy(payload + piece.length, piece.suffix, piece.suffix_length);
+  link.port->commit(link, header);
+  return TW_OK;
+}
+
+void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
+                uint8_t flags) {
+  begin(run, Stream::out, offset, length, then);
+  run.stream.dest_op = dest_op;
+  run.stream.flags = flags;
+  if (length == 0) return finish(engine, run, TW_OK);
+  queue_turns(engine, peer, run);
+}
+
+void stream_in(Engine& engine, Peer&, OpRun& run, uint64_t offset, uint64_t length, Then then) {
+  begin(run, Stream::in, offset, length, then);
+  if (length == 0) finish(engine, run, TW_OK);
+}
+
+void stream_pull(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& other, uint64_t offset, uint64_t length, Then then) {
+  copy_begin(engine, peer, run, Stream::pull, other, offset, length, then);
+}
+
+void stream_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& other, uint64_t offset, uint64_t length, Then then) {
+  copy_begin(engine, peer, run, Stream::push, other, offset, length, then);
+}
+
+Status stream_turn(Engine& engine, Peer& peer, OpRun& run) {
+  return run.stream.kind == Stream::out ? out_turn(engine, peer, run) : copy_turn(engine, peer, run);
+}
+
+void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if ((header.flags & kFrameMore) != 0) return on_more(engine, peer, header, body);
+  OpRun* run = data_target(engine, peer, header);
+  if (run == nullptr) return;
+  Stream& stream = run->stream;
+  if (stream.contiguous) {
+    std::memcpy(run->op->address + header.b, body, header.length);
+  } else {
+    unpack(run->cursor, body, header.length);
+  }
+  data_arrived(engine, *run, header.length);
+}
+
+std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if ((header.flags & kFrameMore) != 0) return more_landing(peer, header);
+  OpRun* run = data_target(engine, peer, header);
+  return run != nullptr && run->stream.contiguous ? run->op->address + header.b : nullptr;
+}
+
+void data_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if ((header.flags & kFrameMore) != 0) return more_landed(engine, peer, header);
+  if (OpRun* run = data_target(engine, peer, header)) data_arrived(engine, *run, header.length);
+}
+
+void piece_sent(Engine& engine, OpRun& run, Status status) {
+  if (run.stream.in_flight == 0) return;
+  --run.stream.in_flight;
+  if (is_error(status)) return;  // the loss of the link follows and ends the run
+  if (run.peer == nullptr) return;
+  if (run.list != nullptr) return engine.wants_push(*run.peer);
+  if (run.stream.position != run.stream.end) return queue_turns(engine, *run.peer, run);
+  if (run.stream.in_flight == 0) finish(engine, run, TW_OK);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous protocol; see rendezvous.hpp for the frames.
+//
+// The receiver's run goes through phases (run.then): pulling its part of the payload, or taking data frames. When it asked
+// the sender to push the second half, two parts are open at once: Receiving.open counts them. A part that fails (the kernel
+// forbids it, a mapping is gone) is asked for again as data frames, which always work.
+// The sender's run waits announced, serves one cts at a time, and completes with the cts that carried kFrameLast or with fin.
+#include "protocols/rendezvous.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "memory/registry.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/match.hpp"
+#include "protocols/pipeline.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+constexpr uint8_t kAnnounced = 1;
+
+/// OpRun::state of a receive.
+struct Receiving {
+  RtsBody rts;
+  uint32_t split;       // in units of kSplit: this end copies [0, split), the sender [split, wanted)
+  uint8_t open;         // parts under way
+  bool pull_failed, push_failed, frames;
+};
+constexpr uint64_t kSplit = 4096;
+static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
+
+Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
+uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
+uint64_t split_at(OpRun& run) { return std::min(receiving(run).split * kSplit, wanted(run)); }
+
+bool find_segment(Engine& engine, const OpDesc& op, uint64_t* segment, uint64_t* offset) {
+  return engine.options().registry != nullptr && op.layout == nullptr &&
+         engine.registry().find_segment(op.address, op.length, segment, offset);
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ the sender
+
+Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
+  const OpDesc& op = *run.op;
+  if (peer.announce_credit <= 0) return TW_AGAIN;
+  std::byte body[sizeof(RtsBody) + TW_AM_HEADER_MAX];
+  RtsBody rts{engine.number(run), op.length, 0, 0, 0};
+  if (op.layout == nullptr && (peer.link->features & (kLinkSingleCopy | kLinkSameProcess)) != 0) {
+    rts.address = reinterpret_cast<uint64_t>(op.address);
+  }
+  if ((peer.link->features & kLinkMaps) != 0) find_segment(engine, op, &rts.segment, &rts.segment_offset);
+  std::memcpy(body, &rts, sizeof rts);
+  if (header_length != 0) std::memcpy(body + sizeof rts, header, header_length);
+  frame.length = static_cast<uint32_t>(sizeof rts + header_length);
+  Status status = peer.link->port->send(*peer.link, frame, body);
+  if (status != TW_OK) return status;
+  --peer.announce_credit;
+  run.stage = kAnnounced;
+  run.cancelable = false;
+  run.fin = [](Engine& e, OpRun& r, Status) {
+    // A receiver that ends early (truncated, dropped) does not concern the sender, unless its memory is still read.
+    if (r.stream.kind != Stream::none) return e.violation(*r.peer, "an end in the middle of a transfer");
+    e.complete(r, TW_OK);
+  };
+  return TW_IN_PROGRESS;
+}
+
+namespace {
+
+Status step_send(OpRun& run) {
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  return announce(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate), nullptr, 0);
+}
+
+bool probe_send(const OpDesc& op, Cost& cost) {
+  Path path = path_of(op);
+  // What the receiver will probably choose.
+  const LinkCosts& costs = path.costs;
+  cost = {3 * costs.frame, costs.copy, nullptr};
+  if (path.limits.reference != UINT32_MAX && path.contiguous) cost.ns_per_byte = costs.reference;
+  if (path.segment && path.limits.mapped_pull) {
+    cost.ns_per_byte = costs.mapped;
+  } else if (path.limits.kernel_pull && path.contiguous) {
+    cost = {3 * costs.frame + costs.kernel_fixed, costs.kernel, nullptr};
+  }
+  if (op.length <= path.limits.copy) cost.why_not = "asking costs more than the bytes";
+  return cost.why_not == nullptr;
+}
+
+void push_done(Engine& engine, OpRun& run, Status status) { send_fin(engine, *run.peer, run.peer_op, status); }
+void part_done(Engine&, OpRun&, Status) {}
+
+void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
+  Elsewhere other;
+  run.peer_op = cts.op;
+  if (cts.segment != 0) {
+    // Packed offset 0 would be `offset` before the part's first byte.
+    other.segment = cts.segment;
+    other.segment_offset = cts.segment_offset - cts.offset;
+    Mapping* mapping = nullptr;
+    bool there = cts.segment_offset >= cts.offset && (peer.link->features & kLinkMaps) != 0 &&
+                 peer.link->port->import(*peer.link, cts.segment, &mapping) == TW_OK;
+    if (!there) return send_fin(engine, peer, cts.op, TW_ERR_UNSUPPORTED);
+  } else {
+    other.address = cts.address - cts.offset;
+    other.by_kernel = !peer.identity.same_process;
+    if (other.by_kernel && (peer.link->features & kLinkSingleCopy) == 0) {
+      return send_fin(engine, peer, cts.op, TW_ERR_UNSUPPORTED);
+    }
+  }
+  stream_push(engine, peer, run, other, cts.offset, cts.length, push_done);
+}
+
+}  // namespace
+
+const Protocol kRendezvousSend = {"rendezvous", Verb::send, probe_send, step_send, nullptr, nullptr, nullptr};
+
+void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  CtsBody cts;
+  if (!read_body(header, body, &cts)) return engine.violation(peer, "a short cts frame");
+  OpRun* run = engine.find(header.a, peer);
+  if (run == nullptr) return;
+  bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kAnnounced && run->fin != nullptr;
+  if (!sends || run->stream.kind != Stream::none || cts.length == 0 || cts.offset > run->op->length ||
+      cts.length > run->op->length - cts.offset) {
+    return engine.violation(peer, "a cts for what was not announced");
+  }
+  if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
+  Then then = (header.flags & kFrameLast) != 0 ? static_cast<Then>([](Engine& e, OpRun& r, Status s) { e.complete(r, s); })
+                                               : part_done;
+  stream_out(engine, peer, *run, cts.op, cts.offset, cts.length, then);
+}
+
+// ------------------------------------------------------------------------------------------------ the receiver
+
+void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status) {
+  engine.send_control(peer, make_header(Frame::fin, 0, op, static_cast<uint64_t>(int64_t{status})), nullptr);
+}
+
+void rendezvous_drop(Engine& engine, Peer& peer, const RtsBody& rts) { send_fin(engine, peer, rts.op, TW_OK); }
+
+namespace {
+
+Status outcome(const OpRun& run) { return run.info.length > run.op->length ? TW_ERR_TRUNCATED : TW_OK; }
+
+void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, const CtsBody& where, uint8_t flags) {
+  CtsBody cts = where;
+  cts.op = engine.number(run);
+  cts.offset = offset;
+  cts.length = length;
+  engine.send_control(peer, make_header(Frame::cts, sizeof cts, receiving(run).rts.op, 0, flags), &cts);
+}
+
+/// The sender completes by itself: the cts carried kFrameLast.
+void frames_done(Engine& engine, OpRun& run, Status status) {
+  engine.complete(run, is_error(status) ? status : outcome(run));
+}
+
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t from, uint64_t to) {
+  receiving(run).frames = true;
+  stream_in(engine, peer, run, from, to - from, frames_done);
+  send_cts(engine, peer, run, from, to - from, CtsBody{}, kFrameLast);
+}
+
+void part_over(Engine& engine, OpRun& run) {
+  Receiving& state = receiving(run);
+  if (--state.open != 0) return;
+  Peer& peer = *run.peer;
+  if (state.pull_failed || state.push_failed) {
+    ask_for_frames(engine, peer, run, state.pull_failed ? 0 : split_at(run), state.push_failed ? wanted(run) : split_at(run));
+    return;
+  }
+  send_fin(engine, peer, state.rts.op, TW_OK);
+  engine.complete(run, outcome(run));
+}
+
+void pull_done(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) receiving(run).pull_failed = true;
+  part_over(engine, run);
+}
+
+/// fin from the sender: its half is pushed.
+void push_reported(Engine& engine, OpRun& run, Status status) {
+  Receiving& state = receiving(run);
+  run.fin = nullptr;
+  if (is_error(status)) state.push_failed = true;
+  part_over(engine, run);
+}
+
+/// Where the payload can be copied from without the sender's help; false: frames are the way.
+bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
+  Link& link = *peer.link;
+  if ((link.features & kLinkSameProcess) != 0 && peer.identity.same_process && rts.address != 0) {
+    other->address = rts.address;
+    return true;
+  }
+  if (rts.segment != 0 && peer.limits.mapped_pull) {
+    Mapping* mapping = nullptr;
+    // A mapping in the making is not waited for: frames are quicker this once.
+    if (link.port->import(link, rts.segment, &mapping) == TW_OK) {
+      other->segment = rts.segment;
+      other->segment_offset = rts.segment_offset;
+      return true;
+    }
+  }
+  if (rts.address != 0 && peer.limits.kernel_pull && (link.features & kLinkSingleCopy) != 0) {
+    other->address = rts.address;
+    other->by_kernel = true;
+    return true;
+  }
+  return false;
+}
+
+/// Where the sender can push the second half; false: it is not asked.
+bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, uint64_t split, CtsBody* where) {
+  if (run.op->layout != nullptr || peer.identity.same_process) return false;
+  if (pull.by_kernel) {
+    where->address = reinterpret_cast<uint64_t>(run.op->address) + split;
+    return true;
+  }
+  if (!find_segment(engine, *run.op, &where->segment, &where->segment_offset)) return false;
+  where->segment_offset += split;
+  return true;
+}
+
+}  // namespace
+
+void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const RtsBody& rts) {
+  run.cancelable = false;
+  Receiving& state = receiving(run);
+  state = Receiving{rts, 0, 1, false, false, false};
+  uint64_t length = wanted(run);
+  if (length == 0) {
+    send_fin(engine, peer, rts.op, TW_OK);
+    return engine.complete(run, outcome(run));
+  }
+  Elsewhere other;
+  if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, 0, length);
+  uint64_t split = length;
+  CtsBody where{};
+  uint64_t half = length / 2 / kSplit * kSplit;
+  if (length >= peer.limits.halves && half != 0 && half / kSplit < UINT32_MAX &&
+      choose_push(engine, peer, run, other, half, &where)) {
+    split = half;
+  }
+  state.split = split == length ? UINT32_MAX : static_cast<uint32_t>(split / kSplit);
+  if (split != length) {
+    state.open = 2;
+    run.fin = push_reported;
+    send_cts(engine, peer, run, split, length - split, where, 0);
+  }
+  stream_pull(engine, peer, run, other, 0, split, pull_done);
+}
+
+void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  RtsBody rts;
+  if (!read_body(header, body, &rts)) return engine.violation(peer, "a short announcement");
+  OpRun* run = engine.matcher().match(header.a, &peer);
+  if (run != nullptr) {
+    run->info = {peer.endpoint, header.a, header.b, rts.length};
+    engine.bind(*run, peer);
+    consumed_announcement(engine, peer);
+    return rendezvous_receive(engine, peer, *run, rts);
+  }
+  if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
+  tw_message* message = Matcher::make(0);
+  if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
+  message->kind = tw_message::Kind::announced;
+  message->engine = &engine;
+  message->peer = &peer;
+  message->info = {peer.endpoint, header.a, header.b, rts.length};
+  message->rts = rts;
+  engine.matcher().keep(*message);
+}
+
+void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+  OpRun* run = engine.find(header.a, peer);
+  if (run == nullptr || run->fin == nullptr) return;
+  Status status = static_cast<Status>(static_cast<int64_t>(header.b));
+  run->fin(engine, *run, status > TW_OK ? TW_ERR_PROTOCOL : status);
+}
+
+}  // namespace thalweg::impl

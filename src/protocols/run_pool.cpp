@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools of runs, the table of all pools, and look-ups by request number from any thread.
+#include "protocols/run_pool.hpp"
+
+#include <mutex>
+#include <new>
+
+namespace thalweg::impl {
+
+namespace {
+constexpr unsigned kPools = 1u << RunPool::kPoolBits;
+// Pools are never freed: a number of a worker that is gone must be found dead, not crash.
+std::atomic<RunPool*> pools[kPools];
+std::mutex pools_mutex;
+}  // namespace
+
+RunPool* RunPool::take(Engine* engine) {
+  std::lock_guard lock(pools_mutex);
+  for (unsigned i = 0; i < kPools; ++i) {
+    RunPool* pool = pools[i].load(std::memory_order_relaxed);
+    if (pool == nullptr) {
+      pool = new (std::nothrow) RunPool();
+      if (pool == nullptr) {
+        fail(TW_ERR_NO_MEMORY, "no memory for a worker's requests");
+        return nullptr;
+      }
+      pool->base_ = uint64_t{i} << (kSlotBits + kGenerationBits);
+      pool->engine_.store(engine, std::memory_order_release);
+      pools[i].store(pool, std::memory_order_release);  // release: its fields are visible to find_any
+      return pool;
+    }
+    if (pool->engine() == nullptr) {
+      pool->engine_.store(engine, std::memory_order_release);
+      return pool;
+    }
+  }
+  fail(TW_ERR_LIMIT, "more than %u workers are alive in this process: destroy some", kPools);
+  return nullptr;
+}
+
+void RunPool::give_back() {
+  for (uint32_t i = 0; i < chunk_count_ * kChunk; ++i) {
+    OpRun* run = slot(i);
+    if ((run->generation.load(std::memory_order_relaxed) & 1) != 0) free(*run);
+  }
+  std::lock_guard lock(pools_mutex);
+  engine_.store(nullptr, std::memory_order_release);
+}
+
+OpRun* RunPool::grow() {
+  if (chunk_count_ == kChunks) {
+    fail(TW_ERR_LIMIT, "%u requests are alive on one worker: release completed ones", kChunk * kChunks);
+    return nullptr;
+  }
+  OpRun* chunk = new (std::nothrow) OpRun[kChunk];
+  if (chunk == nullptr) {
+    fail(TW_ERR_NO_MEMORY, "no memory for more requests");
+    return nullptr;
+  }
+  for (uint32_t i = 0; i < kChunk; ++i) {
+    chunk[i].slot = chunk_count_ * kChunk + i;
+    chunk[i].link.next = i + 1 < kChunk ? &chunk[i + 1] : nullptr;
+  }
+  chunks_[chunk_count_++].store(chunk, std::memory_order_release);  // release: slots are initialised before they are found
+  return chunk;
+}
+
+void RunPool::free(OpRun& run) {
+  delete run.text;
+  run.text = nullptr;
+  // release: a reader that still sees the old generation also saw the old status
+  run.generation.store(run.generation.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  run.link = {free_, nullptr};
+  free_ = &run;
+  --alive_;
+}
+
+OpRun* RunPool::find_any(uint64_t number, RunPool** pool) {
+  RunPool* found = pools[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
+  if (found == nullptr || found->engine() == nullptr) return nullptr;
+  *pool = found;
+  return found->find(number);
+}
+
+Status RunPool::test(uint64_t number) {
+  RunPool* pool = pools[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
+  OpRun* run = pool == nullptr ? nullptr : pool->find(number);
+  if (run != nullptr) {
+    Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
+    if (same_life(*run, number)) return status;
+  }
+  return fail(TW_ERR_HANDLE, "this request is not alive: it was released, or its worker is gone");
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs of links, thresholds of peers, the choice of a send's protocol, and the table that says so aloud.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "memory/registry.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/eager.hpp"
+#include "protocols/engine.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+// Defaults, measured on one machine (two cores of a Zen 5, 2026-11): until a machine's own are measured.
+//                         name    frame copy   serial reference mapped kernel-fixed kernel
+constexpr LinkCosts kSelf{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
+constexpr LinkCosts kShm{"shm", 45, 0.022, 0.035, 0.022, 0.012, 1500, 0.07};
+constexpr LinkCosts kTcp{"tcp", 4000, 0.13, 0.15, 0.10, 0, 0, 0};
+
+constexpr uint64_t kEagerShm = 128u << 10;     // above, one more round trip is less than a few per cent
+constexpr uint64_t kEagerStream = 256u << 10;  // a round trip is as long as 40 KB
+constexpr uint64_t kHalves = 64u << 10;        // both ends copy: pays from here on even when the lines are dirty
+constexpr uint32_t kReferenceFrom = 8u << 10;  // below, one copy is cheaper than a second piece for a system call
+constexpr uint32_t kSmallest = 512;            // of a fragment: prefixes must fit
+
+}  // namespace
+
+LinkCosts costs_of(const Link& link) {
+  if ((link.features & kLinkByReference) != 0) return kTcp;
+  if ((link.features & kLinkSameProcess) != 0) return kSelf;
+  return kShm;
+}
+
+Limits limits_of(const Link& link) {
+  LinkCosts costs = costs_of(link);
+  Limits limits;
+  limits.copy = link.copy_max;
+  limits.fragment = std::clamp(link.fragment, std::min(kSmallest, link.copy_max), link.copy_max);
+  limits.single = link.copy_max;
+  limits.reference = UINT32_MAX;
+  limits.reference_fragment = limits.fragment;
+  bool reference = (link.features & kLinkByReference) != 0 && link.reference_max >= kReferenceFrom;
+  if (reference) {
+    limits.reference = kReferenceFrom;
+    limits.reference_fragment = std::clamp(link.fragment, kReferenceFrom, link.reference_max);
+    limits.single = std::max(limits.single, limits.reference_fragment);
+  }
+  limits.eager = std::max<uint64_t>(reference ? kEagerStream : kEagerShm, limits.single);
+  limits.halves = kHalves;
+  bool same = (link.features & kLinkSameProcess) != 0;
+  limits.mapped_pull = (link.features & kLinkMaps) != 0 && costs.mapped < costs.copy;
+  limits.kernel_pull = !same && (link.features & kLinkSingleCopy) != 0 && costs.kernel < costs.copy;
+  // The same process: one direct copy beats two through the link as soon as the handshake is paid.
+  if (same && !reference) limits.eager = limits.single;
+  return limits;
+}
+
+bool in_segment(const OpDesc& op) {
+  uint64_t segment = 0, offset = 0;
+  const Registry* registry = op.peer->engine->options().registry;
+  return op.layout == nullptr && op.address != nullptr && registry != nullptr &&
+         registry->find_segment(op.address, op.length, &segment, &offset);
+}
+
+Path path_of(const OpDesc& op) {
+  Path path;
+  const Peer& peer = *op.peer;
+  path.limits = peer.limits;
+  path.contiguous = op.layout == nullptr;
+  if (peer.link == nullptr) return path;
+  path.features = peer.link->features;
+  path.costs = costs_of(*peer.link);
+  path.segment = in_segment(op);
+  return path;
+}
+
+const Protocol& select_send(const OpDesc& op) {
+  const Limits& limits = op.peer->limits;
+  bool sync = (op.flags & TW_OP_SYNC) != 0;
+  if (op.length + (sync ? sizeof(uint64_t) : 0) <= limits.copy) return kEagerSingle;
+  if (sync || op.length > limits.eager) return kRendezvousSend;
+  if (limits.mapped_pull && in_segment(op)) return kRendezvousSend;  // one copy instead of two
+  return op.layout == nullptr && op.length <= limits.single ? kEagerSingle : kEagerSegmented;
+}
+
+// ------------------------------------------------------------------------------------------------ said aloud
+
+bool verb_named(const char* name, Verb* verb) {
+  static constexpr struct {
+    const char* name;
+    Verb verb;
+  } kNames[] = {{"send", Verb::send}, {"am", Verb::am},         {"bytes", Verb::bytes_send}, {"put", Verb::put},
+                {"get", Verb::get},   {"atomic", Verb::atomic}, {"signal", Verb::signal}};
+  for (const auto& entry : kNames) {
+    if (std::strcmp(entry.name, name) != 0) continue;
+    *verb = entry.verb;
+    return true;
+  }
+  return false;
+}
+
+namespace {
+
+void line(std::string& text, bool chosen, const char* name, const Cost& cost, uint64_t length, const char* note) {
+  char buffer[256];
+  double predicted = cost.fixed_ns + cost.ns_per_byte * static_cast<double>(length);
+  std::snprintf(buffer, sizeof buffer, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, predicted, note);
+  text += buffer;
+}
+
+/// How a rendezvous would move the bytes: one line per way, with the receiver's choice marked.
+void rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
+  Path path = path_of(op);
+  const LinkCosts& costs = path.costs;
+  double handshake = 3 * costs.frame;
+  bool same = (path.features & kLinkSameProcess) != 0 && path.contiguous;
+  bool direct = same || (path.segment && path.limits.mapped_pull);
+  bool kernel = !direct && path.contiguous && path.limits.kernel_pull;
+  bool reference = path.limits.reference != UINT32_MAX && path.contiguous;
+  const char* direct_note = "copied by the receiver; large ones by both ends when both buffers are from tw_alloc";
+  if ((path.features & (kLinkMaps | kLinkSameProcess)) == 0) {
+    direct_note = "not possible: this link maps no memory";
+  } else if (!direct) {
+    direct_note = "not possible: the buffer is not from tw_alloc, or is not one piece";
+  }
+  const char* kernel_note = "process_vm_readv";
+  if ((path.features & kLinkSingleCopy) == 0) {
+    kernel_note = "not possible: another machine, or ptrace is forbidden";
+  } else if (!kernel) {
+    kernel_note = "costs more per byte on this machine";
+  }
+  line(text, chosen && direct, "rendezvous, direct copy", {handshake, costs.mapped, nullptr}, op.length, direct_note);
+  line(text, chosen && kernel, "rendezvous, kernel copy", {handshake + costs.kernel_fixed, costs.kernel, nullptr}, op.length,
+       kernel_note);
+  line(text, chosen && !direct && !kernel, "rendezvous, data frames",
+       {handshake, reference ? costs.reference : costs.copy, nullptr}, op.length,
+       reference ? "sent from the caller's memory" : "copied in and out at the same time");
+}
+
+void explain_messages(std::string& text, const OpDesc& op) {
+  const Protocol* chosen = &select_send(op);
+  for (const Protocol* protocol : {&kEagerSingle, &kEagerSegmented}) {
+    Cost cost;
+    bool can = protocol->probe(op, cost);
+    const char* note = !can ? cost.why_not : protocol == chosen ? "" : "the bytes would be copied twice";
+    line(text, protocol == chosen, protocol->name, cost, op.length, note);
+  }
+  rendezvous_ways(text, op, chosen == &kRendezvousSend);
+}
+
+void explain_one_sided(std::string& text, const OpDesc& op) {
+  const Protocol* chosen = choose_one_sided(op);
+  for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
+    Cost cost;
+    bool can = (*at)->probe(op, cost);
+    line(text, *at == chosen, (*at)->name, cost, op.length, !can ? cost.why_not : *at == chosen ? "" : "slower");
+  }
+}
+
+}  // namespace
+
+std::string explain(const OpDesc& op) {
+  const Peer& peer = *op.peer;
+  if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\n";
+  LinkCosts costs = costs_of(*peer.link);
+  char head[160];
+  std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from default costs)\n",
+                static_cast<unsigned long long>(op.length), peer.link->port->name());
+  std::string text = head;
+  if (op.verb == Verb::send || op.verb == Verb::am) {
+    explain_messages(text, op);
+  } else if (op.verb == Verb::bytes_send) {
+    bool reference = op.length >= peer.limits.reference;
+    line(text, true, "stream", {costs.frame, reference ? costs.reference : costs.copy, nullptr}, op.length,
+         reference ? "sent from the caller's memory" : "in frames");
+  } else if (op.remote != nullptr) {
+    explain_one_sided(text, op);
+  } else {
+    text += "  one-sided operations depend on the target's memory: name a remote memory\n";
+  }
+  return text;
+}
+
+}  // namespace thalweg::impl
