@@ -13,7 +13,6 @@
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
 
 namespace thalweg::impl {
@@ -200,7 +199,6 @@ unsigned Engine::push(Peer& peer) {
   }
   if (room) {
     events += push_queue(peer, peer.ordered);
-    events += push_one_sided(*this, peer);
     events += push_queue(peer, peer.bytes);
     events += push_one_sided(*this, peer);
     events += push_streams(peer);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
+// instruction, so that both ways may be mixed on one word.
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+template <class Word>
+uint64_t apply(std::byte* at, unsigned op, uint64_t operand64, uint64_t compare64) {
+  Word* word = reinterpret_cast<Word*>(at);
+  const Word operand = static_cast<Word>(operand64);
+  switch (op) {
+    case TW_ATOMIC_ADD: return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_AND: return __atomic_fetch_and(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_OR: return __atomic_fetch_or(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_XOR: return __atomic_fetch_xor(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_SWAP: return __atomic_exchange_n(word, operand, __ATOMIC_SEQ_CST);
+    default: {
+      Word expected = static_cast<Word>(compare64);  // becomes what was there
+      __atomic_compare_exchange_n(word, &expected, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      return expected;
+    }
+  }
+}
+
+bool probe_mapped(const OpDesc& op, Cost& cost) {
+  cost = {30, 0, nullptr};
+  const bool reachable =
+      op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  if (!reachable) {
+    cost.why_not = "the word is not in memory of tw_memory_allocate that is mapped here";
+  } else if (op.peer != nullptr && fenced(*op.peer)) {
+    cost.why_not = "operations before a fence still travel as frames";
+  }
+  return cost.why_not == nullptr;
+}
+
+bool probe_frames(const OpDesc& op, Cost& cost) {
+  cost = {2000 + 2 * link_costs(op).frame, 0, nullptr};
+  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
+    cost.why_not = "the word's atomic domain is a device";
+  }
+  return cost.why_not == nullptr;
+}
+
+void deliver(const OpDesc& op, uint64_t old) {
+  if (op.result == nullptr) return;
+  if (op.word == 8) {
+    std::memcpy(op.result, &old, 8);
+  } else {
+    const uint32_t narrow = static_cast<uint32_t>(old);
+    std::memcpy(op.result, &narrow, 4);
+  }
+}
+
+Status on_word(const OpDesc& op, const Registry::Reading* reading) {
+  Status status = TW_OK;
+  std::byte* word = reach(*op.remote, op.remote_offset, 0, op.word, TW_MEMORY_ATOMIC, reading, &status);
+  if (word == nullptr) return status == TW_OK ? TW_AGAIN : status;
+  deliver(op, apply_atomic(word, op.word, op.atomic_op, op.operand, op.compare));
+  return TW_OK;
+}
+
+Status step_mapped(OpRun& run) { return atomic_mapped(*run.op); }
+
+void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the acknowledgement that was asked for
+  if (status == TW_OK && run.op->result != nullptr) status = TW_ERR_PROTOCOL;
+  on_confirmed(engine, run, status);
+}
+
+Status step_frames(OpRun& run) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+  const bool fetch = op.result != nullptr;
+  const bool acknowledge = !fetch && (op.flags & TW_OP_REMOTE) != 0;
+  AtomicBody body{peer.engine->number(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
+  const FrameHeader header = make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset,
+                                         acknowledge ? kFrameAck : 0);
+  run.fin = replied;
+  if (Status s = peer.link->port->send(*peer.link, header, &body); s != TW_OK) return s;
+  return fetch || acknowledge ? TW_IN_PROGRESS : TW_OK;
+}
+
+}  // namespace
+
+uint64_t apply_atomic(std::byte* word, unsigned size, unsigned op, uint64_t operand, uint64_t compare) {
+  return size == 8 ? apply<uint64_t>(word, op, operand, compare) : apply<uint32_t>(word, op, operand, compare);
+}
+
+Status atomic_mapped(const OpDesc& op) {
+  if (op.remote->mapped != nullptr) return on_word(op, nullptr);
+  const Registry::Reading reading(op.peer->engine->registry());
+  return on_word(op, &reading);
+}
+
+const Protocol kAtomicMapped = {"atomic_mapped", Verb::atomic, probe_mapped, step_mapped, nullptr, nullptr, nullptr};
+const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, step_frames, nullptr, nullptr, nullptr};
+
+void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  AtomicBody fields;
+  if (!read_body(header, body, &fields)) return engine.violation(peer, "an atomic too short for its own fields");
+  if ((fields.size != 4 && fields.size != 8) || fields.code > TW_ATOMIC_CSWAP) {
+    return engine.violation(peer, "an atomic of unknown size or kind");
+  }
+  Status status;
+  uint64_t old = 0;
+  {
+    const Registry::Reading reading(engine.registry());
+    Target target;
+    status = engine.registry().resolve(reading, header.a, header.b, fields.size, TW_MEMORY_ATOMIC, &target);
+    if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
+    if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % fields.size != 0) status = TW_ERR_MISALIGNED;
+    if (status == TW_OK) old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
+  }
+  if (fields.fetch == 0) return conclude(engine, peer, header, body, status);
+  if (status == TW_OK) return engine.send_control(peer, make_header(Frame::atomic_reply, 0, fields.op, old), nullptr);
+  const uint64_t code = static_cast<uint64_t>(static_cast<int64_t>(status));
+  engine.send_control(peer, make_header(Frame::fin, 0, fields.op, code), nullptr);
+}
+
+void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+  OpRun* run = engine.find(header.a, peer);
+  if (run == nullptr || run->protocol != &kAtomicFrames || run->op->result == nullptr) return;  // ended meanwhile
+  deliver(*run->op, header.b);
+  confirm(peer, *run);
+  engine.complete(*run, TW_OK);
+}
+
+Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if ((op.word != 4 && op.word != 8) || op.atomic_op > TW_ATOMIC_CSWAP) {
+    return fail(TW_ERR_INVALID, "an atomic is on 4 or 8 bytes and one of TW_ATOMIC_*");
+  }
+  OpDesc checked = op;
+  checked.length = op.word;
+  checked.layout = checked.remote_layout = nullptr;
+  if (Status s = check_target(checked, TW_MEMORY_ATOMIC); is_error(s)) return s;
+  if ((op.remote->key.base + op.remote_offset) % op.word != 0) {
+    return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not aligned to its %u bytes",
+                static_cast<unsigned long long>(op.remote_offset), op.word);
+  }
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (!fenced(*op.peer) && (op.remote->mapped != nullptr || in_process(*op.remote))) {
+    const Status s = atomic_mapped(checked);
+    if (s != TW_AGAIN && s != TW_ERR_STALE) return s;
+  }
+  return launch_one_sided(engine, checked, completion, kAtomicFrames);
+}
+
+}  // namespace thalweg::impl

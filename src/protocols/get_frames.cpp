@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Get by frames: the requester asks for one fragment after the other, a few at a time, the target answers each with one data
+// frame. So the target keeps nothing but answers for which there was no room, and reads only memory whose key is alive.
+#include <algorithm>
+
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/pipeline.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+
+bool probe(const OpDesc& op, Cost& cost) {
+  cost = {2000 + 2 * link_costs(op).frame, link_costs(op).copy, nullptr};
+  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
+    cost.why_not = "the source is device memory: trigger the get from a queue or kernel";
+  }
+  return cost.why_not == nullptr;
+}
+
+void arrived(Engine& engine, OpRun& run, Status status) {
+  confirm(*run.peer, run);
+  engine.complete(run, status);
+}
+
+/// Fin means that a fragment could not be read.
+void refused(Engine& engine, OpRun& run, Status status) {
+  confirm(*run.peer, run);
+  engine.complete(run, is_error(status) ? status : TW_ERR_PROTOCOL);
+}
+
+Status ask(Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  uint64_t length = std::min<uint64_t>(op.length - run.moved, lane_fragment(peer)), skip = 0;
+  std::byte body[sizeof(GetBody) + kWireLayout];
+  size_t wire = 0;
+  uint64_t offset = op.remote_offset + run.moved;
+  if (op.remote_layout != nullptr) {
+    wire = encode_part(*op.remote_layout, run.moved, &length, &skip, body + sizeof(GetBody));
+    offset = op.remote_offset;
+  }
+  const GetBody fields{peer.engine->number(run), length, run.moved, skip};
+  std::memcpy(body, &fields, sizeof fields);
+  const size_t size = sizeof fields + wire;
+  const Status s = peer.link->port->send(*peer.link, make_header(Frame::get, size, op.remote->key.rkey, offset), body);
+  if (s == TW_OK) run.moved += length;
+  return s;
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (run.stage == 0) {
+    if (run.op->length == 0) return TW_OK;
+    if (run.op->remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+    run.stage = 1;
+    run.fin = refused;
+    stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
+  }
+  if (run.moved - run.stream.arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
+  if (Status s = ask(peer, run); s != TW_OK) return s;
+  return run.moved < run.op->length ? TW_AGAIN : TW_IN_PROGRESS;
+}
+
+// ------------------------------------------------------------------------------------------------ target
+
+/// An answer that waits for room. Kept in OpRun::state, the layout in own.remote_layout.
+struct Answer { uint64_t rkey, offset, op, length, at, skip; };
+static_assert(sizeof(Answer) <= sizeof(OpRun::state));
+
+/// TW_OK: answered with data or with fin. TW_AGAIN: no room.
+Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout* layout) {
+  Link& link = *peer.link;
+  Status status;
+  {
+    const Registry::Reading reading(engine.registry());
+    Target target;
+    if (layout == nullptr) {
+      status = engine.registry().resolve(reading, answer.rkey, answer.offset, answer.length, TW_MEMORY_READ, &target);
+      if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
+    } else {
+      status = resolve_layout(engine.registry(), reading, answer.rkey, answer.offset, *layout, TW_MEMORY_READ, &target.address);
+    }
+    if (status == TW_OK) {
+      std::byte* room = link.port->reserve(link, answer.length);
+      if (room == nullptr) return TW_AGAIN;
+      LayoutCursor from(target.address, layout, layout != nullptr ? layout->bytes : answer.length);
+      from.seek(answer.skip);
+      pack(from, room, answer.length);
+      link.port->commit(link, make_header(Frame::data, answer.length, answer.op, answer.at));
+      return TW_OK;
+    }
+  }
+  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))), nullptr);
+  return TW_OK;
+}
+
+Status step_answer(OpRun& run) {
+  Peer& peer = *run.peer;
+  if (peer.link == nullptr) return TW_AGAIN;
+  Answer answer;
+  std::memcpy(&answer, run.state, sizeof answer);
+  const Status s = answer_get(*peer.engine, peer, answer, run.op->remote_layout);
+  if (s == TW_OK) ++run.moved;
+  return s;
+}
+
+const Protocol kAnswer = {"get_answer", Verb::get, nullptr, step_answer, nullptr, nullptr, nullptr};
+
+void queue_answer(Engine& engine, Peer& peer, const Answer& answer, Layout* layout) {
+  OpDesc op;
+  op.verb = Verb::get;
+  op.peer = &peer;
+  op.remote_layout = layout;  // retained by the run
+  OpRun* run = engine.acquire(op, Completion{});
+  if (run == nullptr) {
+    const uint64_t limit = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_LIMIT));
+    return engine.send_control(peer, make_header(Frame::fin, 0, answer.op, limit), nullptr);
+  }
+  std::memcpy(run->state, &answer, sizeof answer);
+  run->protocol = &kAnswer;
+  engine.bind(*run, peer);
+  peer.one_sided.lane.push_back(run);
+  engine.wants_push(peer);
+}
+
+}  // namespace
+
+const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr, nullptr, nullptr};
+
+void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  GetBody fields;
+  if (!read_body(header, body, &fields)) return engine.violation(peer, "a get too short for its own fields");
+  if (fields.length > peer.link->copy_max) return engine.violation(peer, "a get of more than a frame");
+  Layout* layout = nullptr;
+  if (header.length > sizeof fields) {
+    size_t used = 0;
+    const size_t left = header.length - sizeof fields;
+    if (is_error(decode(body + sizeof fields, left, &layout, &used))) return engine.violation(peer, "a layout that does not parse");
+    if (used != left || fields.skip > layout->bytes || fields.length > layout->bytes - fields.skip) {
+      release(layout);
+      return engine.violation(peer, "a get beyond its layout");
+    }
+  }
+  const Answer answer{header.a, header.b, fields.op, fields.length, fields.at, layout != nullptr ? fields.skip : 0};
+  if (!peer.one_sided.lane.empty() || answer_get(engine, peer, answer, layout) == TW_AGAIN) {
+    queue_answer(engine, peer, answer, layout);
+  }
+  release(layout);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the one-sided protocols share: regions, checks, choice, the lane.
+#include "protocols/one_sided.hpp"
+
+#include <algorithm>
+#include <memory>
+
+
+namespace thalweg::impl {
+namespace {
+
+constexpr const Protocol* kPuts[] = {&kPutMapped, &kPutSingleCopy, &kPutFrames, nullptr};
+constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetFrames, nullptr};
+constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicFrames, nullptr};
+constexpr const Protocol* kSignals[] = {&kSignalMapped, &kSignalFrames, nullptr};
+constexpr const Protocol* kFlushes[] = {&kFlushFrames, nullptr};
+constexpr const Protocol* kNone[] = {nullptr};
+
+constexpr unsigned kPiecesPerTurn = 4;
+
+Status refuse_bounds(const OpDesc& op) {
+  return fail(TW_ERR_OUT_OF_BOUNDS, "%llu bytes at offset %llu reach outside the imported range of %llu bytes",
+              static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.remote_offset),
+              static_cast<unsigned long long>(op.remote->key.length));
+}
+
+void unmap_region(RemoteRegion& region) {
+  if (region.mapping != nullptr) --region.mapping->users;
+  region.mapping = nullptr;
+  region.mapped = nullptr;
+}
+
+}  // namespace
+
+const Protocol* const* one_sided_protocols(Verb verb) {
+  switch (verb) {
+    case Verb::put: return kPuts;
+    case Verb::get: return kGets;
+    case Verb::atomic: return kAtomics;
+    case Verb::signal: return kSignals;
+    case Verb::flush: return kFlushes;
+    default: return kNone;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ regions
+
+Status import_region(Peer& peer, const KeyBody& key, RemoteRegion** out) {
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  if (peer.state == TW_OK && key.incarnation != peer.identity.incarnation) {
+    return fail(TW_ERR_STALE, "the key was exported by another process or an earlier incarnation of this peer; export it again");
+  }
+  auto region = std::make_unique<RemoteRegion>();
+  region->peer = &peer;
+  region->key = key;
+  peer.one_sided.regions.push_back(region.get());
+  if (peer.state == TW_OK) map_region(*region);
+  *out = region.release();
+  return TW_OK;
+}
+
+void release_region(RemoteRegion* region) {
+  if (region == nullptr || region->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (region->peer != nullptr) {
+    const Engine::Guard guard(*region->peer->engine);
+    unmap_region(*region);
+    std::erase(region->peer->one_sided.regions, region);
+  }
+  delete region;
+}
+
+void lose_regions(Peer& peer) {
+  for (RemoteRegion* region : peer.one_sided.regions) {
+    unmap_region(*region);
+    region->revoked = true;
+    region->peer = nullptr;
+  }
+  peer.one_sided.regions.clear();
+}
+
+Status map_region(RemoteRegion& region) {
+  if (region.mapped != nullptr) {
+    if (!region.mapping->revoked) return TW_OK;
+    unmap_region(region);
+    region.revoked = true;
+  }
+  if (region.revoked) return fail(TW_ERR_STALE, "the peer has released this memory; import a new key");
+  if (region.peer == nullptr) return fail(TW_ERR_PEER_LOST, "the endpoint of this memory has ended");
+  Peer& peer = *region.peer;
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  if (peer.link == nullptr) return TW_IN_PROGRESS;
+  if (region.key.incarnation != peer.identity.incarnation) {
+    region.revoked = true;
+    return fail(TW_ERR_STALE, "the key was exported by another process or an earlier incarnation of this peer; export it again");
+  }
+  if (region.unmappable || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+    return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
+  }
+  Mapping* mapping = nullptr;
+  const Status s = peer.link->port->import(*peer.link, region.key.segment, &mapping);
+  if (s != TW_OK) {
+    region.unmappable = is_error(s);
+    return s;
+  }
+  if (region.key.segment_offset > mapping->length || region.key.length > mapping->length - region.key.segment_offset) {
+    region.unmappable = true;
+    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
+  }
+  ++mapping->users;
+  region.mapping = mapping;
+  region.mapped = mapping->address + region.key.segment_offset;
+  return TW_OK;
+}
+
+std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int64_t last, uint32_t access,
+                 const Registry::Reading* reading, Status* status) {
+  *status = TW_OK;
+  if (region.mapped != nullptr) return region.mapped + offset;
+  if (reading == nullptr || !in_process(region)) return nullptr;
+  Target target;
+  const Registry& registry = region.peer->engine->registry();
+  *status = registry.resolve(*reading, region.key.rkey, offset + static_cast<uint64_t>(first),
+                             static_cast<uint64_t>(last - first), access, &target);
+  // Unknown here may still be alive in another context of this process: its own progress will say.
+  if (*status != TW_OK || target.kind != MemoryKind::host) return nullptr;
+  return target.address - first;
+}
+
+// ------------------------------------------------------------------------------------------------ checks
+
+Status check_target(const OpDesc& op, uint32_t access) {
+  Peer& peer = *op.peer;
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  RemoteRegion& region = *op.remote;
+  if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
+  if ((region.key.access & access) != access) {
+    return fail(TW_ERR_PERMISSION, "the key does not allow this access; export it with the TW_MEMORY_* bits needed");
+  }
+  __int128 first = 0, last = static_cast<__int128>(op.length);
+  if (op.remote_layout != nullptr) {
+    if (op.remote_layout->bytes != op.length) {
+      return fail(TW_ERR_INVALID, "the remote layout has %llu bytes, the local side %llu",
+                  static_cast<unsigned long long>(op.remote_layout->bytes), static_cast<unsigned long long>(op.length));
+    }
+    first = op.remote_layout->first;
+    last = op.remote_layout->last;
+  }
+  first += op.remote_offset;
+  last += op.remote_offset;
+  if (first < 0 || last > static_cast<__int128>(region.key.length)) return refuse_bounds(op);
+  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
+    if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
+    if (region.key.segment != 0) map_region(region);  // not yet mapped: asks, or frames meanwhile
+  }
+  return TW_OK;
+}
+
+const Protocol* choose_one_sided(const OpDesc& op) {
+  const Protocol* best = nullptr;
+  Cost least{};
+  const char* why = "no protocol";
+  for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
+    Cost cost{};
+    if (!(*at)->probe(op, cost)) {
+      why = cost.why_not;
+      continue;
+    }
+    const double bytes = static_cast<double>(op.length);
+    if (best == nullptr || cost.fixed_ns + cost.ns_per_byte * bytes < least.fixed_ns + least.ns_per_byte * bytes) {
+      best = *at;
+      least = cost;
+    }
+  }
+  if (best == nullptr) fail(TW_ERR_UNSUPPORTED, "no way to the target: %s", why);
+  return best;
+}
+
+// ------------------------------------------------------------------------------------------------ starting
+
+namespace {
+
+/// Can this still go as frames when the immediate way said no?
+bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
+
+Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& mapped,
+                  const Protocol& frames, Status (*now)(const OpDesc&)) {
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (op.peer->link == nullptr) return launch_one_sided(engine, op, completion, frames);  // starts when connected
+  const Protocol* protocol = op.remote->mapped != nullptr && !fenced(*op.peer) ? &mapped : choose_one_sided(op);
+  if (protocol == nullptr) return TW_ERR_UNSUPPORTED;
+  if (protocol == &frames) return launch_one_sided(engine, op, completion, frames);
+  Status status;
+  if (protocol == &mapped) {
+    status = now(op);
+  } else {
+    OpRun* run = engine.acquire(op);
+    if (run == nullptr) return TW_ERR_LIMIT;
+    status = protocol->step(*run);
+    engine.discard(*run);
+  }
+  if (!frames_decide(status) || op.remote->revoked) return status;
+  return launch_one_sided(engine, op, completion, frames);
+}
+
+}  // namespace
+
+Status start_put(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (Status s = check_target(op, TW_MEMORY_WRITE); is_error(s)) return s;
+  if (op.remote_layout != nullptr) {
+    if (Status s = check_receive(op.remote_layout); is_error(s)) return s;
+  }
+  if (op.signal != nullptr) {
+    if (Status s = check_signal(op); is_error(s)) return s;
+  }
+  return start_data(engine, op, completion, kPutMapped, kPutFrames, put_mapped);
+}
+
+Status start_get(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (Status s = check_target(op, TW_MEMORY_READ); is_error(s)) return s;
+  if (Status s = check_receive(op.layout); is_error(s)) return s;
+  return start_data(engine, op, completion, kGetMapped, kGetFrames, get_mapped);
+}
+
+// ------------------------------------------------------------------------------------------------ the lane
+
+Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol) {
+  Peer& peer = *op.peer;
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  const bool may_step = peer.link != nullptr && peer.one_sided.lane.empty() && peer.control.empty();
+  const bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
+  if (!may_step && no_wait) return TW_AGAIN;
+  OpRun* run = engine.acquire(op, completion);
+  if (run == nullptr) return TW_ERR_LIMIT;
+  run->protocol = &protocol;
+  run->sequence = ++peer.one_sided.issued;
+  engine.bind(*run, peer);
+  const uint64_t name = engine.number(*run);
+  const Status status = may_step ? protocol.step(*run) : TW_AGAIN;
+  if (status == TW_AGAIN) {
+    if (no_wait && run->stage == 0 && run->moved == 0) {
+      --peer.one_sided.issued;
+      engine.discard(*run);
+      return TW_AGAIN;
+    }
+    peer.one_sided.lane.push_back(run);
+    engine.wants_push(peer);
+  } else if (status != TW_IN_PROGRESS) {
+    engine.discard(*run);
+    return status;
+  }
+  if (completion.request != nullptr) *completion.request = name;
+  return TW_IN_PROGRESS;
+}
+
+unsigned push_one_sided(Engine& engine, Peer& peer) {
+  unsigned events = 0;
+  while (events < kPiecesPerTurn) {
+    OpRun* run = peer.one_sided.lane.front();
+    if (run == nullptr || peer.link == nullptr || peer.doomed) break;
+    const uint64_t moved = run->moved;
+    const uint8_t stage = run->stage;
+    const Status status = run->protocol->step(*run);
+    if (status == TW_AGAIN) {
+      if (run->moved == moved && run->stage == stage) break;
+    } else if (status == TW_IN_PROGRESS) {
+      if (run->list == &peer.one_sided.lane) peer.one_sided.lane.remove(run);
+    } else {
+      engine.complete(*run, status);
+    }
+    ++events;
+  }
+  return events;
+}
+
+void on_confirmed(Engine& engine, OpRun& run, Status status) {
+  if (run.peer != nullptr) confirm(*run.peer, run);
+  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+}
+
+size_t lane_fragment(const Peer& peer) {
+  constexpr size_t kOverhead = 64 + kWireLayout;  // prefixes of put_layout and get
+  const size_t room = peer.link->copy_max > 2 * kOverhead ? peer.link->copy_max - kOverhead : kOverhead;
+  return std::min<size_t>(room, std::max<uint32_t>(peer.limits.fragment, 1));
+}
+
+size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, uint64_t* skip, std::byte* wire) {
+  if (layout.pieces.empty()) {
+    *skip = position;
+    return encode(layout, wire, kWireLayout);
+  }
+  // The pieces that the part touches: its first byte is `skip` bytes into the first of them.
+  constexpr size_t kPieces = (kWireLayout - 4) / sizeof(tw_piece);
+  const auto after = std::upper_bound(layout.before.begin(), layout.before.end(), position);
+  const size_t first = static_cast<size_t>(after - layout.before.begin()) - 1;
+  *skip = position - layout.before[first];
+  size_t count = 0;
+  uint64_t covered = 0;
+  while (count < kPieces && first + count < layout.pieces.size() && covered < *skip + *length) {
+    covered += layout.pieces[first + count++].length;
+  }
+  *length = std::min(*length, covered - *skip);
+  return encode_pieces(layout, first, count, wire, kWireLayout);
+}
+
+Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
+                      const Layout& layout, uint32_t access, std::byte** base) {
+  const __int128 first = static_cast<__int128>(offset) + layout.first;
+  if (first < 0 || first > static_cast<__int128>(UINT64_MAX)) return TW_ERR_OUT_OF_BOUNDS;
+  Target target;
+  const Status s = registry.resolve(reading, rkey, static_cast<uint64_t>(first),
+                                    static_cast<uint64_t>(layout.last - layout.first), access, &target);
+  if (s != TW_OK) return s;
+  if (target.kind != MemoryKind::host) return TW_ERR_UNSUPPORTED;
+  *base = target.address - layout.first;
+  return TW_OK;
+}
+
+void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status) {
+  if ((header.flags & kFrameAck) != 0) {
+    uint64_t op;
+    std::memcpy(&op, body, sizeof op);
+    engine.send_control(peer, make_header(Frame::fin, 0, op, static_cast<uint64_t>(static_cast<int64_t>(status))), nullptr);
+  } else if (is_error(status) && peer.one_sided.failed == TW_OK) {
+    peer.one_sided.failed = status;
+  }
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put, get, atomics, signals and flush. Each protocol is one file; this is what they share and what the dispatch tables and
+// core name.
+//
+// Three ways, chosen by cost (choose_one_sided):
+//   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
+//                when it returns, no target CPU.
+//   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
+//   frames       travel in the endpoint's lane (OneSided) in order; the target's progress applies them.
+//
+// Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
+// applied in order. What remains is a mapped operation overtaking frames: after tw_fence everything goes as frames until the
+// target has confirmed what was before the fence, and a signal that covers all earlier puts goes as a frame behind them.
+#pragma once
+#include <cstring>
+
+#include "memory/registry.hpp"
+#include "memory/signal.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/engine.hpp"
+
+namespace thalweg::impl {
+
+// --- what core calls
+/// Makes a key usable through the peer. Refuses keys of another incarnation (TW_ERR_STALE) once the peer is connected.
+Status import_region(Peer& peer, const KeyBody& key, RemoteRegion** out);
+/// Takes a region back (references reach 0).
+void release_region(RemoteRegion* region);
+/// Maps the region when that is possible: TW_OK (mapped), TW_IN_PROGRESS (progress, then ask again), TW_ERR_UNSUPPORTED,
+/// TW_ERR_STALE or the peer's error. Progress owner.
+Status map_region(RemoteRegion& region);
+/// The peer is lost or closed (Engine::end_runs): its regions are unmapped; releasing them stays the holders' business.
+void lose_regions(Peer& peer);
+/// tw_fence.
+Status fence_one_sided(Engine& engine, Peer& peer);
+
+// --- dispatch tables
+Status start_put(Engine& engine, const OpDesc& op, const Completion& completion);
+Status start_get(Engine& engine, const OpDesc& op, const Completion& completion);
+Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completion);
+Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion);
+Status start_flush(Engine& engine, const OpDesc& op, const Completion& completion);  // op.peer null: the whole worker
+void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+/// Sends what the lane has, a few pieces a turn. Returns the pieces sent.
+unsigned push_one_sided(Engine& engine, Peer& peer);
+
+extern const Protocol kPutMapped, kPutSingleCopy, kPutFrames;
+extern const Protocol kGetMapped, kGetSingleCopy, kGetFrames;
+extern const Protocol kAtomicMapped, kAtomicFrames;
+extern const Protocol kSignalMapped, kSignalFrames;
+extern const Protocol kFlushFrames;
+/// The candidates of a verb in the order of preference at equal cost; null-terminated. For explain and the support table.
+const Protocol* const* one_sided_protocols(Verb verb);
+/// The cheapest that can; null with the reason in the error text.
+const Protocol* choose_one_sided(const OpDesc& op);
+
+// --- the immediate forms of the protocols that are complete when they return. TW_AGAIN: not this way, use frames.
+Status put_mapped(const OpDesc& op);
+Status get_mapped(const OpDesc& op);
+Status atomic_mapped(const OpDesc& op);
+Status signal_mapped(const OpDesc& op);
+
+// --- shared by the protocols
+inline LinkCosts link_costs(const OpDesc& op) {
+  return op.peer == nullptr || op.peer->link == nullptr ? LinkCosts{} : costs_of(*op.peer->link);
+}
+inline uint32_t link_features(const OpDesc& op) {
+  return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
+}
+inline bool unconfirmed(const Peer& peer) { return peer.one_sided.issued != peer.one_sided.confirmed; }
+/// Something before a fence is not applied for sure: only frames keep the order.
+inline bool fenced(const Peer& peer) { return peer.one_sided.confirmed < peer.one_sided.fence; }
+/// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
+Status check_target(const OpDesc& op, uint32_t access);
+/// The signal of op: its key is one of a signal, alive, and of the kind that signal_op says.
+Status check_signal(const OpDesc& op);
+/// The load/store address of [offset, offset + length) of the region, or null. For memory of this process `reading` must be
+/// held while it is used; it is checked against the registry.
+std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int64_t last, uint32_t access,
+                 const Registry::Reading* reading, Status* status);
+/// Is this memory of a context of this process (no mapping needed)?
+inline bool in_process(const RemoteRegion& region) {
+  return region.peer != nullptr && region.peer->link != nullptr && (region.peer->link->features & kLinkSameProcess) != 0;
+}
+/// Where the signal's word may be touched now; null: by a frame. With TW_OP_AFTER_ALL it may not overtake frames.
+uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading);
+/// The data of op is at the target: signals when asked, by a store or by a frame. What step() returns.
+Status signal_after_data(const OpDesc& op, const Registry::Reading* reading);
+/// Puts a frame operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
+Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
+/// Sends the signal frame of op (put or signal), with `ack` asking for a fin; TW_OK, TW_AGAIN or an error.
+Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack);
+/// Largest payload of a frame of the lane.
+size_t lane_fragment(const Peer& peer);
+/// The part of a remote layout that a frame describes: encodes it to `wire` (kWireLayout bytes) for the packed range that
+/// starts at `position`. *length is how many of the wanted bytes it covers, *skip where they start in what is encoded.
+inline constexpr size_t kWireLayout = 4 + 16 * 64;
+size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, uint64_t* skip, std::byte* wire);
+/// Target: a decoded layout at `offset` of an exported range, checked; *base is the address of the layout's zero.
+Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
+                      const Layout& layout, uint32_t access, std::byte** base);
+/// Target: answers or remembers how an operation went.
+void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status);
+/// Fin handler of acknowledged operations and flushes: confirms what was issued up to the run.
+void on_confirmed(Engine& engine, OpRun& run, Status status);
+/// Sequence number of a lane run, kept in OpRun::sequence.
+inline void confirm(Peer& peer, const OpRun& run) {
+  if (run.sequence > peer.one_sided.confirmed) peer.one_sided.confirmed = run.sequence;
+}
+/// The CPU's atomic on a mapped, aligned word; returns the old value. op is checked by the caller.
+uint64_t apply_atomic(std::byte* word, unsigned size, unsigned op, uint64_t operand, uint64_t compare);
+
+/// The short form of a contiguous put without options into memory mapped here: true when it is done. A word-sized, aligned
+/// put is one store. False: use Engine::start, which also explains refusals. Multi-threaded engines: under the lock.
+inline bool try_put_mapped(const void* buffer, size_t length, const RemoteRegion& region, uint64_t offset) {
+  if (region.mapped == nullptr || region.mapping->revoked || length == 0 || offset > region.key.length || length > region.key.length - offset ||
+      (region.key.access & TW_MEMORY_WRITE) == 0 || fenced(*region.peer)) {
+    return false;
+  }
+  std::byte* to = region.mapped + offset;
+  if (length == 8) {
+    std::memcpy(to, buffer, 8);
+  } else if (length == 4) {
+    std::memcpy(to, buffer, 4);
+  } else {
+    std::memcpy(to, buffer, length);
+  }
+  return true;
+}
+
+}  // namespace thalweg::impl

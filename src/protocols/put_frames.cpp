@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put by frames: fragments in the endpoint's lane, applied by the target's progress. Every frame stands alone (rkey, offset,
+// and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
+#include <algorithm>
+
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/pipeline.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+enum Stage : uint8_t { kData, kSignal, kSent, kAcknowledged };
+constexpr uint32_t kInFlight = 8;  // pieces by reference
+
+bool probe(const OpDesc& op, Cost& cost) {
+  // The target has to look; how long that takes is not ours to know. Two microseconds stand for a target that polls.
+  cost = {2000 + link_costs(op).frame, link_costs(op).copy, nullptr};
+  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
+    cost.why_not = "the target is device memory: trigger the put from a queue or kernel";
+  }
+  return cost.why_not == nullptr;
+}
+
+void sent(Engine& engine, OpRun& run, Status status) {
+  const bool wants_ack = (run.op->flags & TW_OP_REMOTE) != 0;
+  if (run.stage == kSent && wants_ack) return;  // the acknowledgement completes it
+  engine.complete(run, status);
+}
+
+void acknowledged(Engine& engine, OpRun& run, Status status) {
+  confirm(*run.peer, run);
+  if (!is_error(status) && run.stream.in_flight > 0) {
+    run.stage = kAcknowledged;
+    return;
+  }
+  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+}
+
+/// One fragment. TW_OK (sent), TW_AGAIN, or an error.
+Status send_fragment(Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const uint64_t number = peer.engine->number(run);
+  const uint64_t left = op.length - run.moved;
+  uint8_t flags = run.moved == 0 ? kFrameFirst : 0;
+  Piece piece;
+  piece.position = run.moved;
+  if (op.remote_layout == nullptr) {
+    const bool large = op.layout == nullptr && left >= peer.limits.reference;
+    piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : lane_fragment(peer));
+    const bool last = piece.length == left;
+    if (last && (op.flags & TW_OP_REMOTE) != 0) {
+      flags |= kFrameAck;
+      std::memcpy(run.state, &number, sizeof number);  // outlives a send by reference
+      piece.prefix = run.state;
+      piece.prefix_length = sizeof number;
+    }
+    const Status s = send_piece(peer, run, make_header(Frame::put, 0, op.remote->key.rkey, op.remote_offset + run.moved, flags), piece);
+    if (s == TW_OK) run.moved += piece.length;
+    return s;
+  }
+  std::byte prefix[8 + sizeof(PutLayoutBody) + kWireLayout];
+  uint64_t length = std::min<uint64_t>(left, lane_fragment(peer)), skip = 0;
+  const size_t wire = encode_part(*op.remote_layout, run.moved, &length, &skip, prefix + 16);
+  const PutLayoutBody body{skip};
+  std::memcpy(prefix + 8, &body, sizeof body);
+  if (length == left && (op.flags & TW_OP_REMOTE) != 0) {
+    flags |= kFrameAck;
+    std::memcpy(prefix, &number, sizeof number);
+  }
+  const size_t unused = (flags & kFrameAck) != 0 ? 0 : 8;
+  piece.prefix = prefix + unused;
+  piece.prefix_length = 16 + wire - unused;
+  piece.length = length;
+  piece.by_reference = false;  // the prefix lives on this stack
+  const Status s = send_piece(peer, run, make_header(Frame::put_layout, 0, op.remote->key.rkey, op.remote_offset, flags), piece);
+  if (s == TW_OK) run.moved += length;
+  return s;
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (run.stage == kData) {
+    if (run.stream.in_flight >= kInFlight) return TW_AGAIN;
+    if (run.moved == 0) {
+      if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+      run.stream.begin = run.stream.position = 0;
+      run.stream.end = 1;  // until the last piece: piece_sent must not end the run
+      run.then = sent;
+      run.fin = acknowledged;
+      if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+    }
+    // Length 0 still travels: it may carry a signal or ask for an acknowledgement.
+    if (Status s = send_fragment(peer, run); s != TW_OK) return s;
+    if (run.moved < op.length) return TW_AGAIN;
+    run.stage = op.signal != nullptr ? kSignal : kSent;
+    run.stream.position = run.stream.end;
+  }
+  if (run.stage == kSignal) {
+    const uint8_t covers = (op.flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : kFrameCovers;
+    if (Status s = send_signal(peer, op, covers, nullptr); s != TW_OK) return s;
+    run.stage = kSent;
+  }
+  const bool busy = run.stream.in_flight > 0 || (op.flags & TW_OP_REMOTE) != 0;
+  return busy ? TW_IN_PROGRESS : TW_OK;
+}
+
+/// A new put, or the rest of one that failed already?
+void note(Peer& peer, const FrameHeader& header, Status status) {
+  if ((header.flags & kFrameFirst) != 0) peer.one_sided.put_failed = TW_OK;
+  if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
+}
+
+}  // namespace
+
+const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr, nullptr, nullptr};
+
+void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
+  if (header.length < prefix) return engine.violation(peer, "a put too short for its own fields");
+  const size_t length = header.length - prefix;
+  Status status;
+  {
+    const Registry::Reading reading(engine.registry());
+    Target target;
+    status = engine.registry().resolve(reading, header.a, header.b, length, TW_MEMORY_WRITE, &target);
+    if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
+    if (status == TW_OK) {
+      if (length == 8) {
+        std::memcpy(target.address, body + prefix, 8);  // one store for whoever polls the word
+      } else if (length > 0) {
+        std::memcpy(target.address, body + prefix, length);
+      }
+    }
+  }
+  note(peer, header, status);
+  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+}
+
+void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
+  PutLayoutBody fields;
+  if (header.length < prefix + sizeof fields) return engine.violation(peer, "a put too short for its own fields");
+  std::memcpy(&fields, body + prefix, sizeof fields);
+  const std::byte* rest = body + prefix + sizeof fields;
+  const size_t left = header.length - prefix - sizeof fields;
+  Layout layout;
+  size_t used = 0;
+  if (is_error(decode_into(rest, left, layout, &used))) return engine.violation(peer, "a layout that does not parse");
+  const size_t length = left - used;
+  if (fields.skip > layout.bytes || length > layout.bytes - fields.skip) {
+    return engine.violation(peer, "more bytes than the layout takes");
+  }
+  Status status;
+  {
+    const Registry::Reading reading(engine.registry());
+    std::byte* base = nullptr;
+    status = resolve_layout(engine.registry(), reading, header.a, header.b, layout, TW_MEMORY_WRITE, &base);
+    if (status == TW_OK) {
+      LayoutCursor to(base, &layout, layout.bytes);
+      to.seek(fields.skip);
+      unpack(to, rest + used, length);
+    }
+  }
+  note(peer, header, status);
+  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+}
+
+}  // namespace thalweg::impl

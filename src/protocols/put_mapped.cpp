@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put into memory that is mapped here: the trigger's own stores, then the signal by a release store or an atomic add.
+// Host: copies before it returns. Queue: copies and the signal in the queue's order, on an imported device region or on
+// mapped host memory. Kernel: the addresses of everything, for thalweg::device::put_signal.
+#include <algorithm>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "protocols/device_desc.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kMaxCopies = 65536;  // of one queued operation
+
+bool probe(const OpDesc& op, Cost& cost) {
+  cost = {25, link_costs(op).mapped, nullptr};
+  const bool reachable =
+      op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  if (!reachable) {
+    cost.why_not = "the target is not memory of tw_memory_allocate that is mapped here";
+  } else if (op.peer != nullptr && fenced(*op.peer)) {
+    cost.why_not = "operations before a fence still travel as frames";
+  }
+  return cost.why_not == nullptr;
+}
+
+Status step(OpRun& run) { return put_mapped(*run.op); }
+
+/// One rectangular copy when both sides have the same rows, or one of them is contiguous; else false.
+bool as_rectangle(const OpDesc& op, uint64_t to, Copy* copy) {
+  const Layout* a = op.layout != nullptr && !op.layout->contiguous() ? op.layout : nullptr;
+  const Layout* b = op.remote_layout != nullptr && !op.remote_layout->contiguous() ? op.remote_layout : nullptr;
+  const Layout* shape = a != nullptr ? a : b;
+  copy->from = reinterpret_cast<uintptr_t>(op.address) + static_cast<uint64_t>(op.layout ? op.layout->start : 0);
+  copy->to = to + static_cast<uint64_t>(op.remote_layout ? op.remote_layout->start : 0);
+  copy->width = op.length;
+  if (shape == nullptr) return true;
+  if ((a && !a->pieces.empty()) || (b && !b->pieces.empty()) || shape->dimensions > 2) return false;
+  if (a && b && (a->block != b->block || a->dimensions != b->dimensions)) return false;
+  for (unsigned d = 0; a && b && d < a->dimensions; ++d) {
+    if (a->dimension[d].count != b->dimension[d].count) return false;
+  }
+  copy->width = shape->block;
+  copy->rows = shape->dimension[0].count;
+  copy->slices = shape->dimensions == 2 ? shape->dimension[1].count : 1;
+  const int64_t row = static_cast<int64_t>(shape->block), slice = row * static_cast<int64_t>(copy->rows);
+  copy->from_row = a ? a->dimension[0].stride : row;
+  copy->to_row = b ? b->dimension[0].stride : row;
+  copy->from_slice = a ? a->dimension[1].stride : slice;
+  copy->to_slice = b ? b->dimension[1].stride : slice;
+  return true;
+}
+
+Status as_pieces(const OpDesc& op, uint64_t to, std::vector<Copy>* copies) {
+  LayoutCursor from(op.address, op.layout, op.length);
+  LayoutCursor target(reinterpret_cast<std::byte*>(to), op.remote_layout, op.length);
+  while (from.remaining() > 0) {
+    LayoutCursor ahead = target;
+    const LayoutCursor::Run source = from.next(ahead.next(SIZE_MAX).length);
+    const LayoutCursor::Run run = target.next(source.length);
+    if (copies->size() == kMaxCopies) {
+      return fail(TW_ERR_LIMIT, "a queued put of more than %zu pieces; split it, or use layouts of the same shape", kMaxCopies);
+    }
+    Copy copy{};
+    copy.to = reinterpret_cast<uintptr_t>(run.address);
+    copy.from = reinterpret_cast<uintptr_t>(source.address);
+    copy.width = source.length;
+    copies->push_back(copy);
+  }
+  return TW_OK;
+}
+
+/// Where queues and kernels reach the region, 0: not at all.
+uint64_t device_address(const RemoteRegion& region) {
+  if (region.device_import != nullptr) return reinterpret_cast<uintptr_t>(region.device_import);
+  return reinterpret_cast<uintptr_t>(region.mapped);
+}
+
+Status check_addresses(const OpDesc& op) {
+  if (op.remote == nullptr || device_address(*op.remote) == 0) {
+    return fail(TW_ERR_UNSUPPORTED, "a queue or kernel puts only into imported device memory or mapped memory of "
+                "tw_memory_allocate; map the region first");
+  }
+  if (op.signal != nullptr && device_address(*op.signal) == 0) {
+    return fail(TW_ERR_UNSUPPORTED, "the signal's word is not mapped here; import it over a transport that maps memory");
+  }
+  return TW_OK;
+}
+
+Status lower(const OpDesc& op, Queue& queue) {
+  if (Status s = check_target(op, TW_MEMORY_WRITE); is_error(s)) return s;
+  if (Status s = check_addresses(op); is_error(s)) return s;
+  if (op.signal != nullptr) {
+    if (Status s = check_signal(op); is_error(s)) return s;
+  }
+  const uint64_t to = device_address(*op.remote) + op.remote_offset;
+  Status status = TW_OK;
+  if (op.length > 0) {
+    Copy copy{};
+    if (as_rectangle(op, to, &copy)) {
+      status = queue.copy(&copy, 1);
+    } else {
+      std::vector<Copy> copies;
+      status = as_pieces(op, to, &copies);
+      if (status == TW_OK) status = queue.copy(copies.data(), copies.size());
+    }
+  }
+  if (status != TW_OK || op.signal == nullptr) return status;
+  return queue.write_value(device_address(*op.signal), op.signal_value, op.signal_op == TW_SIGNAL_ADD);
+}
+
+Status bind(const OpDesc& op, DeviceDesc* out) {
+  if (Status s = check_target(op, TW_MEMORY_WRITE); is_error(s)) return s;
+  if (Status s = check_addresses(op); is_error(s)) return s;
+  if (op.signal == nullptr) return fail(TW_ERR_UNSUPPORTED, "a kernel's put needs a signal; nothing else publishes its data");
+  if (Status s = check_signal(op); is_error(s)) return s;
+  if ((op.layout != nullptr && !op.layout->contiguous()) || (op.remote_layout != nullptr && !op.remote_layout->contiguous())) {
+    return fail(TW_ERR_UNSUPPORTED, "a kernel's put is contiguous on both sides; put rows one by one or from a queue");
+  }
+  *out = DeviceDesc{};
+  out->verb = Verb::put;
+  device::PutSignal& put = out->put_signal;
+  const int64_t to = op.remote_layout ? op.remote_layout->start : 0, from = op.layout ? op.layout->start : 0;
+  put.target = reinterpret_cast<unsigned char*>(device_address(*op.remote) + op.remote_offset + static_cast<uint64_t>(to));
+  put.source = reinterpret_cast<const unsigned char*>(op.address + from);
+  put.length = op.length;
+  put.signal = reinterpret_cast<uint64_t*>(device_address(*op.signal));
+  put.signal_value = op.signal_value;
+  put.signal_add = op.signal_op == TW_SIGNAL_ADD ? 1 : 0;
+  return TW_OK;
+}
+
+/// Under `reading` when the memory is this process's own.
+Status copy_in(const OpDesc& op, const Registry::Reading* reading) {
+  const Layout* there = op.remote_layout;
+  Status status = TW_OK;
+  std::byte* to = reach(*op.remote, op.remote_offset, there ? there->first : 0,
+                        there ? there->last : static_cast<int64_t>(op.length), TW_MEMORY_WRITE, reading, &status);
+  if (to == nullptr) return status == TW_OK ? TW_AGAIN : status;
+  if (op.layout == nullptr && there == nullptr) {
+    if (op.length == 8) {
+      std::memcpy(to, op.address, 8);  // one store: a poller never sees half of it
+    } else if (op.length == 4) {
+      std::memcpy(to, op.address, 4);
+    } else if (op.length > 0) {
+      std::memmove(to, op.address, op.length);
+    }
+  } else {
+    LayoutCursor from(op.address, op.layout, op.length), target(to, there, op.length);
+    transfer(target, from, op.length);
+  }
+  return signal_after_data(op, reading);
+}
+
+}  // namespace
+
+Status put_mapped(const OpDesc& op) {
+  if (op.remote->mapped != nullptr && (op.signal == nullptr || op.signal->mapped != nullptr)) return copy_in(op, nullptr);
+  const Registry::Reading reading(op.peer->engine->registry());
+  return copy_in(op, &reading);
+}
+
+const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, lower, bind, nullptr};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signals: touched by a release store or an atomic add where the word is mapped, else by a frame behind what they cover.
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool probe_mapped(const OpDesc& op, Cost& cost) {
+  cost = {25, 0, nullptr};
+  const bool reachable = op.signal != nullptr && (op.signal->mapped != nullptr || in_process(*op.signal));
+  if (!reachable) cost.why_not = "the signal's word is not mapped here";
+  return cost.why_not == nullptr;
+}
+
+bool probe_frames(const OpDesc& op, Cost& cost) {
+  cost = {2000 + link_costs(op).frame, 0, nullptr};
+  return true;
+}
+
+Status step_mapped(OpRun& run) { return signal_mapped(*run.op); }
+
+Status step_frames(OpRun& run) {
+  Peer& peer = *run.peer;
+  if (peer.link == nullptr) return TW_AGAIN;
+  const bool acknowledge = (run.op->flags & TW_OP_REMOTE) != 0;
+  const uint64_t number = peer.engine->number(run);
+  const uint8_t covers = (run.op->flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
+  run.fin = on_confirmed;
+  if (Status s = send_signal(peer, *run.op, covers, acknowledge ? &number : nullptr); s != TW_OK) return s;
+  return acknowledge ? TW_IN_PROGRESS : TW_OK;
+}
+
+}  // namespace
+
+const Protocol kSignalMapped = {"signal_mapped", Verb::signal, probe_mapped, step_mapped, nullptr, nullptr, nullptr};
+const Protocol kSignalFrames = {"signal_frames", Verb::signal, probe_frames, step_frames, nullptr, nullptr, nullptr};
+
+Status check_signal(const OpDesc& op) {
+  RemoteRegion& region = *op.signal;
+  Peer& peer = *op.peer;
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
+  if ((region.key.access & kAccessSignal) == 0 || region.key.length < 8) {
+    return fail(TW_ERR_PERMISSION, "this key is not one of a signal; use what tw_signal_export wrote");
+  }
+  if (op.signal_op != region.key.device) {
+    return fail(TW_ERR_INVALID, "the signal was created to be %s; use the same signal_op",
+                region.key.device == TW_SIGNAL_ADD ? "added to" : "set");
+  }
+  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
+    if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
+    if (region.key.segment != 0) map_region(region);  // not yet: by a frame meanwhile
+  }
+  return TW_OK;
+}
+
+uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading) {
+  const Peer& peer = *op.peer;
+  if (fenced(peer) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(peer))) return nullptr;
+  Status status = TW_OK;
+  return reinterpret_cast<uint64_t*>(reach(*op.signal, 0, 0, 8, kAccessSignal, reading, &status));
+}
+
+Status signal_after_data(const OpDesc& op, const Registry::Reading* reading) {
+  if (op.signal == nullptr) return TW_OK;
+  if (uint64_t* word = signal_word(op, reading); word != nullptr) {
+    touch_signal(word, op.signal_op, op.signal_value);
+    return TW_OK;
+  }
+  OpDesc signal;
+  signal.verb = Verb::signal;
+  signal.flags = op.flags & TW_OP_AFTER_ALL;
+  signal.peer = op.peer;
+  signal.signal = op.signal;
+  signal.signal_op = op.signal_op;
+  signal.signal_value = op.signal_value;
+  const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kSignalFrames);
+  return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
+}
+
+Status signal_mapped(const OpDesc& op) {
+  if (op.signal->mapped != nullptr) {
+    uint64_t* word = signal_word(op, nullptr);
+    if (word == nullptr) return TW_AGAIN;
+    touch_signal(word, op.signal_op, op.signal_value);
+    return TW_OK;
+  }
+  const Registry::Reading reading(op.peer->engine->registry());
+  uint64_t* word = signal_word(op, &reading);
+  if (word == nullptr) return TW_AGAIN;
+  touch_signal(word, op.signal_op, op.signal_value);
+  return TW_OK;
+}
+
+Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack) {
+  const KeyBody& key = op.signal->key;
+  if (key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+  if (ack != nullptr) flags |= kFrameAck;
+  const FrameHeader header = make_header(Frame::signal, ack != nullptr ? 8 : 0, key.rkey, op.signal_value, flags, op.signal_op);
+  return peer.link->port->send(*peer.link, header, ack);
+}
+
+Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (Status s = check_signal(op); is_error(s)) return s;
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (op.signal->mapped != nullptr || in_process(*op.signal)) {
+    if (const Status s = signal_mapped(op); s != TW_AGAIN) return s;
+  }
+  return launch_one_sided(engine, op, completion, kSignalFrames);
+}
+
+void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if ((header.flags & kFrameAck) != 0 && header.length < 8) return engine.violation(peer, "a signal too short for its own fields");
+  if (header.id > TW_SIGNAL_ADD) return engine.violation(peer, "a signal of unknown kind");
+  Status status = TW_OK;
+  // Who waits for this signal must not be told of data that is not there.
+  if ((header.flags & kFrameCovers) != 0) status = peer.one_sided.put_failed;
+  if ((header.flags & kFrameCoversAll) != 0 && status == TW_OK) status = peer.one_sided.failed;
+  if (status == TW_OK) {
+    const Registry::Reading reading(engine.registry());
+    Target target;
+    status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
+    if (status == TW_OK) touch_signal(reinterpret_cast<uint64_t*>(target.address), header.id, header.b);
+  }
+  conclude(engine, peer, header, body, status);
+}
+
+}  // namespace thalweg::impl

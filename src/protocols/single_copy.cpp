@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// put_single_copy and get_single_copy: process_vm_writev / readv through the port, contiguous and strided, in batches of runs.
+// Before the first byte the owner's check word is read, so that a revoked key never reaches memory that is used for
+// something else by now.
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kRuns = 64;               // of each side and call
+constexpr size_t kPiece = size_t{1} << 30;  // of one call
+
+/// The next runs of both sides, covering the same bytes. Both cursors advance.
+struct Batch {
+  iovec local[kRuns], remote[kRuns];
+  size_t locals = 0, remotes = 0, bytes = 0;
+
+  static size_t fill(LayoutCursor& cursor, size_t limit, iovec* pieces, size_t* count) {
+    LayoutCursor::Run runs[kRuns];
+    *count = gather_runs(cursor, limit, runs, kRuns);
+    size_t sum = 0;
+    for (size_t i = 0; i < *count; ++i) {
+      pieces[i] = {runs[i].address, runs[i].length};
+      sum += runs[i].length;
+    }
+    return sum;
+  }
+  void next(LayoutCursor& here, LayoutCursor& there) {
+    const LayoutCursor start = here;
+    bytes = fill(here, kPiece, local, &locals);
+    const size_t reached = fill(there, bytes, remote, &remotes);
+    if (reached == bytes) return;
+    here = start;  // the other side needed more runs for it
+    bytes = fill(here, reached, local, &locals);
+  }
+};
+
+Status check_alive(const OpDesc& op) {
+  const KeyBody& key = op.remote->key;
+  uint64_t word = 0;
+  const iovec local{&word, sizeof word}, remote{reinterpret_cast<void*>(key.check), sizeof word};
+  Link& link = *op.peer->link;
+  const int64_t n = link.port->read_peer(link, &local, 1, &remote, 1);
+  if (n == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
+  if (n != sizeof word) return TW_AGAIN;
+  if (word != key.rkey) {
+    op.remote->revoked = true;
+    return fail(TW_ERR_STALE, "the peer has released this memory; import a new key");
+  }
+  return TW_OK;
+}
+
+enum class KernelCopy { put, get };
+
+/// TW_OK, TW_AGAIN: not possible this way, use frames; or an error.
+Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
+  if (op.peer->link == nullptr) return TW_AGAIN;
+  if (Status s = check_alive(op); s != TW_OK) return s;
+  LayoutCursor here(op.address, op.layout, op.length);
+  LayoutCursor there(reinterpret_cast<std::byte*>(op.remote->key.base + op.remote_offset), op.remote_layout, op.length);
+  Link& link = *op.peer->link;
+  for (uint64_t done = 0; done < op.length;) {
+    Batch batch;
+    batch.next(here, there);
+    const int64_t n = direction == KernelCopy::put
+                          ? link.port->write_peer(link, batch.local, batch.locals, batch.remote, batch.remotes)
+                          : link.port->read_peer(link, batch.local, batch.locals, batch.remote, batch.remotes);
+    if (n == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
+    if (n <= 0) return TW_AGAIN;  // forbidden, or not mapped (any more): the owner's answer to a frame says which
+    done += static_cast<uint64_t>(n);
+    if (static_cast<uint64_t>(n) != batch.bytes) {
+      here.seek(done);
+      there.seek(done);
+    }
+  }
+  return TW_OK;
+}
+
+bool probe(const OpDesc& op, Cost& cost) {
+  // Two calls: the check of the key and the copy. More for layouts of many runs.
+  cost = {2 * link_costs(op).kernel_fixed, link_costs(op).kernel, nullptr};
+  if ((link_features(op) & kLinkSingleCopy) == 0) {
+    cost.why_not = "the kernel does not let these processes copy each other's memory (another machine, or ptrace is forbidden)";
+  } else if (op.peer != nullptr && fenced(*op.peer)) {
+    cost.why_not = "operations before a fence still travel as frames";
+  } else if (op.remote != nullptr && (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
+    cost.why_not = "the peer's memory is not host memory";
+  }
+  return cost.why_not == nullptr;
+}
+
+Status step_put(OpRun& run) {
+  const Status s = copy_by_kernel(*run.op, KernelCopy::put);
+  return s == TW_OK ? signal_after_data(*run.op, nullptr) : s;
+}
+Status step_get(OpRun& run) { return copy_by_kernel(*run.op, KernelCopy::get); }
+
+}  // namespace
+
+const Protocol kPutSingleCopy = {"put_single_copy", Verb::put, probe, step_put, nullptr, nullptr, nullptr};
+const Protocol kGetSingleCopy = {"get_single_copy", Verb::get, probe, step_get, nullptr, nullptr, nullptr};
+
+}  // namespace thalweg::impl
