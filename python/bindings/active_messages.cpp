@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages. The library calls a handler inside progress, where Python may not run (another thread may hold the GIL and
+// wait for this worker). So the C handler only takes the message, and the thread that progresses calls the Python handlers
+// right after, with the GIL.
+#include <nanobind/stl/string.h>
+
+#include "arguments.hpp"
+#include "request.hpp"
+
+namespace thalweg::python {
+namespace {
+
+constexpr size_t copied_at_once = 4096;  // larger payloads stay with the library until they are received: one copy, not two
+
+tw_status take_message(void *argument, const tw_am_message *message) {
+  Worker &worker = *static_cast<Worker *>(argument);
+  AmRecord record{message->endpoint, message->id, {}, {}, message->length, nullptr};
+  record.header.assign(static_cast<const char *>(message->header), message->header_length);
+  bool keep = message->length > 0 && (message->data == nullptr || message->length > copied_at_once);
+  if (keep) {
+    record.descriptor = message->descriptor;
+  } else if (message->length > 0) {
+    record.data.assign(static_cast<const char *>(message->data), message->length);
+  }
+  std::lock_guard lock(worker.am_mutex);
+  worker.am_queue.push_back(std::move(record));
+  worker.am_waiting.fetch_add(1, std::memory_order_release);
+  return keep ? TW_IN_PROGRESS : TW_OK;
+}
+
+/// What a Python handler gets. A payload that the library still keeps is dropped with this object unless received.
+struct AmMessage {
+  nb::object worker_object, endpoint;
+  Worker *worker;
+  AmRecord record;
+
+  AmMessage(nb::object owner, nb::object from, Worker *its_worker, AmRecord taken)
+      : worker_object(std::move(owner)), endpoint(std::move(from)), worker(its_worker), record(std::move(taken)) {}
+  AmMessage(AmMessage &&other) noexcept
+      : worker_object(std::move(other.worker_object)),
+        endpoint(std::move(other.endpoint)),
+        worker(other.worker),
+        record(std::move(other.record)) {
+    other.record.descriptor = nullptr;
+  }
+  ~AmMessage() {
+    bool alive = worker->handle != nullptr && worker->generation == fork_generation();
+    if (record.descriptor != nullptr && alive) tw_am_release(record.descriptor);
+  }
+};
+
+nb::object am_recv(AmMessage &self, nb::handle buffer, bool blocking) {
+  self.worker->enter();
+  Operation operation(self.worker_object, self.worker, Result::received);
+  operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
+  operation.endpoint = self.endpoint;
+  operation.info = {nullptr, 0, 0, self.record.length};
+  if (self.record.descriptor == nullptr) {
+    if (operation.buffer.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
+    if (operation.buffer.length() < self.record.data.size()) raise_truncated("the buffer is shorter than the payload", self.record.length);
+    std::copy(self.record.data.begin(), self.record.data.end(), static_cast<char *>(operation.buffer.data()));
+    operation.posted(TW_OK);
+  } else {
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.layout = operation.buffer.layout();
+    operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(), operation.buffer.length(),
+                                &options, &operation.request));
+  }
+  return nb::steal(deliver(operation, blocking));
+}
+
+nb::object am_data(AmMessage &self) {
+  if (self.record.descriptor == nullptr) return nb::bytes(self.record.data.data(), self.record.data.size());
+  nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(self.record.length)));
+  am_recv(self, bytes, true);
+  nb::bytes data(PyByteArray_AS_STRING(bytes.ptr()), self.record.length);
+  self.record.data.assign(data.c_str(), data.size());
+  return data;
+}
+
+void worker_on_am(Worker &self, uint16_t id, nb::object handler) {
+  tw_worker *handle = self.enter();
+  std::erase_if(self.handlers, [&](const auto &entry) { return entry.first == id; });
+  if (handler.is_none()) {
+    check(tw_am_register(handle, id, nullptr, nullptr));
+    return;
+  }
+  check(tw_am_register(handle, id, &take_message, &self));
+  self.handlers.emplace_back(id, std::move(handler));
+}
+
+template <bool blocking>
+PyObject *endpoint_am(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  return guarded([&] {
+    static const Signature<5> signature("am", 1, 3, {"id", "header", "buffer", "protocol", "timeout"});
+    std::array<PyObject *, 5> a;
+    signature.parse(a, args, count, keywords);
+    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    uint64_t id = as_u64(a[0], 0);
+    if (id >= 4096) raise(TW_ERR_INVALID, "an active message id is below 4096");
+    Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
+    BufferView header;
+    if (a[1] != nullptr && a[1] != Py_None) header.acquire(a[1], BufferView::Use::source);
+    if (header.layout() != nullptr || header.length() > TW_AM_HEADER_MAX) {
+      raise(TW_ERR_INVALID, "a header is at most AM_HEADER_MAX contiguous bytes: put the rest in the buffer");
+    }
+    if (a[2] != nullptr && a[2] != Py_None) operation.buffer.acquire(a[2], BufferView::Use::source);
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.layout = operation.buffer.layout();
+    if (a[3] != nullptr && a[3] != Py_None) {
+      std::string protocol = nb::cast<std::string>(nb::handle(a[3]));
+      if (protocol != "eager" && protocol != "rendezvous") raise(TW_ERR_INVALID, "protocol is \"eager\" or \"rendezvous\"");
+      options.flags = protocol == "eager" ? TW_OP_EAGER : TW_OP_RENDEZVOUS;
+    }
+    operation.keep(self);
+    if (header.length() > 0) operation.keep(a[1]);
+    operation.posted(tw_am_send(endpoint.get(), static_cast<uint16_t>(id), header.data(), header.length(), operation.buffer.data(),
+                                operation.buffer.length(), &options, &operation.request));
+    return deliver(operation, blocking, blocking ? deadline_of(a[4]) : 0);
+  });
+}
+
+const char am_doc[] =
+    "am(id, header=b\"\", buffer=None, *, protocol=None, timeout=None)\n--\n\n"
+    "Sends an active message to the peer's handler of id (below 4096): a header of at most AM_HEADER_MAX bytes and a buffer.\n"
+    "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused.";
+
+PyMethodDef methods[] = {
+    fast_method("am", &endpoint_am<true>, am_doc),
+    fast_method("iam", &endpoint_am<false>, am_doc),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+bool Worker::dispatch() {
+  if (am_waiting.load(std::memory_order_acquire) == 0) [[likely]] return false;
+  nb::object self = nb::find(this);
+  bool any = false;
+  while (handle != nullptr) {
+    AmRecord record;
+    {
+      std::lock_guard lock(am_mutex);
+      if (am_queue.empty()) break;
+      record = std::move(am_queue.front());
+      am_queue.pop_front();
+      am_waiting.fetch_sub(1, std::memory_order_release);
+    }
+    any = true;
+    nb::object handler;
+    for (auto &[id, callable] : handlers) {
+      if (id == record.id) handler = callable;
+    }
+    nb::object from = record.endpoint != nullptr ? wrap_endpoint(self, record.endpoint, false) : nb::none();
+    nb::object message = nb::cast(AmMessage(self, std::move(from), this, std::move(record)), nb::rv_policy::move);
+    if (handler.is_valid()) handler(message);
+  }
+  return any;
+}
+
+void bind_active_messages(nb::module_ &m) {
+  using nb::arg;
+  nb::class_<AmMessage>(m, "AmMessage", "An active message given to its handler. Dropping it drops a payload not received.")
+      .def_prop_ro("endpoint", [](const AmMessage &a) { return a.endpoint; }, "Reply here.")
+      .def_prop_ro("id", [](const AmMessage &a) { return a.record.id; })
+      .def_prop_ro("header", [](const AmMessage &a) { return nb::bytes(a.record.header.data(), a.record.header.size()); })
+      .def_prop_ro("length", [](const AmMessage &a) { return a.record.length; }, "Bytes of the payload.")
+      .def_prop_ro("data", &am_data, "The payload as bytes; a large one is received now, progressing.")
+      .def("recv", [](AmMessage &a, nb::handle buffer) { return am_recv(a, buffer, true); }, arg("buffer"),
+           "Receives the payload into a writable buffer without another copy.")
+      .def("irecv", [](AmMessage &a, nb::handle buffer) { return am_recv(a, buffer, false); }, arg("buffer"),
+           "As recv, but returns a Request.");
+  nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
+      .def("on_am", &worker_on_am, arg("id"), arg("handler").none(),
+           "Calls handler(AmMessage) for active messages of id (below 4096), from this worker's progress in the thread that\n"
+           "progresses; it may post and reply. None takes it away. What it raises comes out of the call that progressed.");
+  add_methods(m.attr("Endpoint"), methods);
+}
+
+}  // namespace thalweg::python

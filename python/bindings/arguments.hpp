@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the few functions called per message. They take the interpreter's vector of arguments directly
+// (METH_FASTCALL | METH_KEYWORDS), because a general dispatcher would cost as much as the message itself.
+#pragma once
+#include <array>
+
+#include "errors.hpp"
+
+namespace thalweg::python {
+
+/// Names of a function's parameters: the first `required` must be given, those from `positional` on only by keyword.
+template <size_t N>
+class Signature {
+ public:
+  Signature(const char *function, size_t required, size_t positional, std::array<const char *, N> names)
+      : function_(function), required_(required), positional_(positional), names_(names) {
+    for (size_t i = 0; i < N; ++i) interned_[i] = PyUnicode_InternFromString(names[i]);
+  }
+
+  /// Fills values (null: not given) or raises TypeError.
+  void parse(std::array<PyObject *, N> &values, PyObject *const *args, Py_ssize_t count, PyObject *keywords) const {
+    values.fill(nullptr);
+    if (static_cast<size_t>(count) > positional_) [[unlikely]] {
+      fail("%s() takes at most %zu positional arguments", function_, positional_);
+    }
+    for (Py_ssize_t i = 0; i < count; ++i) values[i] = args[i];
+    if (keywords != nullptr) {
+      Py_ssize_t given = PyTuple_GET_SIZE(keywords);
+      for (Py_ssize_t i = 0; i < given; ++i) {
+        PyObject *name = PyTuple_GET_ITEM(keywords, i);
+        PyObject *&value = values[find(name)];
+        if (value != nullptr) fail("%s() got the argument '%U' twice", function_, name);
+        value = args[count + i];
+      }
+    }
+    for (size_t i = 0; i < required_; ++i) {
+      if (values[i] == nullptr) fail("%s() misses the argument '%s'", function_, names_[i]);
+    }
+  }
+
+ private:
+  size_t find(PyObject *name) const {
+    for (size_t i = 0; i < N; ++i) {
+      if (interned_[i] == name) return i;
+    }
+    for (size_t i = 0; i < N; ++i) {
+      if (PyUnicode_Compare(interned_[i], name) == 0) return i;
+    }
+    fail("%s() has no argument '%U'", function_, name);
+  }
+
+  template <class... Values>
+  [[noreturn]] static void fail(const char *format, Values... values) {
+    PyErr_Format(PyExc_TypeError, format, values...);
+    throw nb::python_error();
+  }
+
+  const char *function_;
+  size_t required_, positional_;
+  std::array<const char *, N> names_;
+  std::array<PyObject *, N> interned_;
+};
+
+inline uint64_t as_u64(PyObject *value, uint64_t otherwise) {
+  if (value == nullptr) return otherwise;
+  uint64_t number = PyLong_AsUnsignedLongLong(value);
+  if (number == UINT64_MAX && PyErr_Occurred() != nullptr) [[unlikely]] {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
+    PyErr_Clear();  // NumPy's integers and other __index__ types
+    nb::object index = nb::steal(PyNumber_Index(value));
+    if (!index.is_valid()) throw nb::python_error();
+    number = PyLong_AsUnsignedLongLong(index.ptr());
+    if (number == UINT64_MAX && PyErr_Occurred() != nullptr) throw nb::python_error();
+  }
+  return number;
+}
+
+inline bool as_bool(PyObject *value, bool otherwise = false) {
+  if (value == nullptr) return otherwise;
+  int truth = PyObject_IsTrue(value);
+  if (truth < 0) throw nb::python_error();
+  return truth != 0;
+}
+
+/// The C++ half of an argument, or null for None and what was not given. Raises TypeError for another type.
+template <class T>
+T *as_object(PyObject *value, const char *name) {
+  if (value == nullptr || value == Py_None) return nullptr;
+  if (!nb::isinstance<T>(value)) {
+    PyErr_Format(PyExc_TypeError, "%s is a %s", name, Py_TYPE(value)->tp_name);
+    throw nb::python_error();
+  }
+  return nb::inst_ptr<T>(value);
+}
+
+/// Adds functions that take the interpreter's vector of arguments to a class. methods ends with an empty entry.
+inline void add_methods(nb::handle type, PyMethodDef *methods) {
+  for (PyMethodDef *method = methods; method->ml_name != nullptr; ++method) {
+    nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject *>(type.ptr()), method));
+    if (!descriptor.is_valid()) throw nb::python_error();
+    nb::setattr(type, method->ml_name, descriptor);
+  }
+}
+
+using FastFunction = PyObject *(*)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+
+inline PyMethodDef fast_method(const char *name, FastFunction function, const char *doc) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL | METH_KEYWORDS, doc};
+}
+
+}  // namespace thalweg::python

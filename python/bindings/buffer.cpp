@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "buffer.hpp"
+
+namespace thalweg::python {
+
+Strided Strided::of(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element) {
+  Strided out;
+  out.block = element;
+  out.bytes = element;
+  for (int d = 0; d < dimensions; ++d) out.bytes *= static_cast<size_t>(shape[d]);
+  if (out.bytes == 0) return out;
+  if (strides == nullptr) {
+    out.block = out.bytes;
+    return out;
+  }
+  for (int d = dimensions - 1; d >= 0; --d) {  // from the fastest to the slowest
+    if (shape[d] == 1) continue;
+    uint64_t count = static_cast<uint64_t>(shape[d]);
+    int64_t stride = strides[d];
+    if (out.dimensions == 0 && stride == static_cast<int64_t>(out.block)) {
+      out.block *= count;
+      continue;
+    }
+    if (out.dimensions > 0) {
+      unsigned last = out.dimensions - 1;
+      if (stride == out.stride[last] * static_cast<int64_t>(out.count[last])) {
+        out.count[last] *= count;
+        continue;
+      }
+    }
+    if (out.dimensions == 8) raise(TW_ERR_UNSUPPORTED, "an array of more than 8 separate dimensions: copy it first");
+    out.count[out.dimensions] = count;
+    out.stride[out.dimensions++] = stride;
+  }
+  return out;
+}
+
+BufferView::BufferView(BufferView &&other) noexcept
+    : view_(other.view_),
+      held_(std::exchange(other.held_, false)),
+      tensor_(std::exchange(other.tensor_, nullptr)),
+      data_(other.data_),
+      length_(other.length_),
+      layout_(std::move(other.layout_)),
+      strided_(other.strided_) {}
+
+void BufferView::check_format() {
+  if (view_.format == nullptr) return;
+  bool name = false;  // between colons stand the names of a record's fields
+  bool objects = false;
+  for (const char *c = view_.format; *c != '\0'; ++c) {
+    if (*c == ':') name = !name;
+    if (*c == 'O' && !name) objects = true;
+  }
+  if (objects) {
+    raise(TW_ERR_INVALID, "an array of Python objects holds addresses, not data: use send_object and recv_object");
+  }
+}
+
+void BufferView::take_shape(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element, Use use) {
+  strided_ = Strided::of(dimensions, shape, strides, element);
+  length_ = strided_.bytes;
+  if (length_ == 0 || strided_.dimensions == 0) return;
+  if (strided_.dimensions > 3) {
+    std::string text = "the array has " + std::to_string(strided_.dimensions) +
+                       " separate dimensions after merging, a layout at most 3: copy it (numpy.ascontiguousarray) or move it in slices";
+    raise(TW_ERR_UNSUPPORTED, text.c_str());
+  }
+  for (unsigned d = 0; d < strided_.dimensions; ++d) {
+    if (strided_.stride[d] == 0 && use == Use::destination) {
+      raise(TW_ERR_INVALID, "the destination is a broadcast array, its elements overlap: give an array of its own memory");
+    }
+  }
+  tw_layout *layout = nullptr;
+  check(tw_layout_strided(strided_.dimensions, strided_.block, strided_.count, strided_.stride, &layout));
+  layout_ = Layout(layout);
+}
+
+void BufferView::acquire_strided(PyObject *object, Use use) {
+  int flags = PyBUF_STRIDES | PyBUF_FORMAT | (use == Use::destination ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object, &view_, flags) != 0) {
+    if (use == Use::destination) {
+      PyErr_Clear();
+      Py_buffer readable;
+      if (PyObject_GetBuffer(object, &readable, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+        PyBuffer_Release(&readable);
+        raise(TW_ERR_INVALID, "the destination is read-only: give a writable buffer (bytearray, numpy.empty, tw.Memory)");
+      }
+    }
+    throw nb::python_error();
+  }
+  held_ = true;
+  check_format();
+  data_ = view_.buf;
+  take_shape(view_.ndim, view_.shape, view_.strides, static_cast<size_t>(view_.itemsize), use);
+}
+
+void BufferView::acquire_tensor(PyObject *object, Use use) {
+  nb::ndarray<nb::ro> tensor;
+  if (!nb::try_cast(nb::handle(object), tensor)) {
+    PyErr_Clear();
+    std::string text = std::string(Py_TYPE(object)->tp_name) + " has neither the buffer protocol nor DLPack";
+    raise(TW_ERR_INVALID, text.c_str());
+  }
+  if (use == Use::destination) {
+    nb::ndarray<> writable;
+    if (!nb::try_cast(nb::handle(object), writable)) {
+      raise(TW_ERR_INVALID, "the destination tensor is read-only: give a writable one");
+    }
+  }
+  if (tensor.device_type() != nb::device::cpu::value) {
+    raise(TW_ERR_UNSUPPORTED, "the tensor lies on a device: this build moves host memory, so give tensor.cpu()");
+  }
+  tensor_ = new nb::ndarray<nb::ro>(std::move(tensor));
+  if (tensor_->ndim() > 32) raise(TW_ERR_UNSUPPORTED, "a tensor of more than 32 dimensions");
+  Py_ssize_t shape[32], strides[32];
+  for (size_t d = 0; d < tensor_->ndim(); ++d) {
+    shape[d] = static_cast<Py_ssize_t>(tensor_->shape(d));
+    strides[d] = static_cast<Py_ssize_t>(tensor_->stride(d)) * static_cast<Py_ssize_t>(tensor_->itemsize());
+  }
+  data_ = const_cast<void *>(static_cast<const void *>(tensor_->data()));
+  take_shape(static_cast<int>(tensor_->ndim()), shape, strides, tensor_->itemsize(), use);
+}
+
+void BufferView::acquire_slow(PyObject *object, Use use) {
+  PyErr_Clear();
+  if (PyObject_CheckBuffer(object) != 0) {
+    acquire_strided(object, use);
+  } else {
+    acquire_tensor(object, use);
+  }
+}
+
+}  // namespace thalweg::python

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A view of any buffer-protocol or DLPack object, without a copy: an address and bytes, or an address and a strided layout.
+#pragma once
+#include <nanobind/ndarray.h>
+
+#include "errors.hpp"
+
+namespace thalweg::python {
+
+/// The layout of an array in C order of its elements, dimensions merged where they are adjacent in memory.
+struct Strided {
+  size_t bytes = 0;         ///< in all
+  size_t block = 0;         ///< contiguous bytes
+  unsigned dimensions = 0;  ///< 0: one block
+  uint64_t count[8] = {};   ///< dimension 0 varies fastest
+  int64_t stride[8] = {};   ///< bytes
+
+  /// shape and strides (bytes) as in the buffer protocol; strides null: C-contiguous. Raises for more than 8 after merging.
+  static Strided of(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element);
+};
+
+/// Holds an object's buffer until it is destroyed. Movable; the address stays.
+class BufferView {
+ public:
+  enum class Use { source, destination };
+
+  BufferView() = default;
+  BufferView(const BufferView &) = delete;
+  BufferView &operator=(const BufferView &) = delete;
+  BufferView(BufferView &&other) noexcept;
+  BufferView &operator=(BufferView &&) = delete;
+  ~BufferView() {
+    if (held_) PyBuffer_Release(&view_);
+    if (tensor_ != nullptr) delete tensor_;
+  }
+
+  /// Takes object's buffer. A contiguous one gives address and length; another one gives a layout as well. Raises for what
+  /// has no buffer, is read-only but a destination, holds Python objects, lies on a device, or has too many dimensions.
+  void acquire(PyObject *object, Use use) {
+    // The common case first: what is C-contiguous answers this in a few nanoseconds.
+    int flags = PyBUF_ND | PyBUF_FORMAT | (use == Use::destination ? PyBUF_WRITABLE : 0);
+    if (PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &view_, flags) == 0) [[likely]] {
+      held_ = true;
+      if (view_.format != nullptr && view_.format[0] != '\0' && view_.format[1] != '\0') [[unlikely]] check_format();
+      else if (view_.format != nullptr && view_.format[0] == 'O') [[unlikely]] check_format();
+      data_ = view_.buf;
+      length_ = static_cast<size_t>(view_.len);
+      return;
+    }
+    acquire_slow(object, use);
+  }
+
+  void *data() const { return data_; }
+  size_t length() const { return length_; }           ///< bytes moved
+  const tw_layout *layout() const { return layout_.handle; }  ///< null: contiguous
+  const Strided &strided() const { return strided_; }
+
+ private:
+  void acquire_slow(PyObject *object, Use use);
+  void acquire_strided(PyObject *object, Use use);
+  void acquire_tensor(PyObject *object, Use use);
+  void take_shape(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element, Use use);
+  void check_format();
+
+  Py_buffer view_;
+  bool held_ = false;
+  nb::ndarray<nb::ro> *tensor_ = nullptr;
+  void *data_ = nullptr;
+  size_t length_ = 0;
+  Layout layout_;
+  Strided strided_;
+};
+
+}  // namespace thalweg::python

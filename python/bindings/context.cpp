@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <pthread.h>
+
+#include <optional>
+
+#include "wait.hpp"
+
+namespace thalweg::python {
+namespace {
+
+std::atomic<int> forks{0};
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+
+const char *text_or_null(const std::optional<std::string> &text) { return text ? text->c_str() : nullptr; }
+
+void context_init(Context *self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
+                  std::optional<std::string> transports, std::optional<std::string> interfaces,
+                  std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls) {
+  new (self) Context();
+  tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
+  if (job_key) {
+    options.job_key = job_key->c_str();
+    options.job_key_length = job_key->size();
+  }
+  options.key_file = text_or_null(key_file);
+  options.transports = text_or_null(transports);
+  options.interfaces = text_or_null(interfaces);
+  options.socket_dir = text_or_null(socket_dir);
+  options.silent_timeout_ns = duration_of(silent_timeout.ptr(), 0);
+  options.handshake_timeout_ns = duration_of(handshake_timeout.ptr(), 0);
+  options.tls = tls ? 1 : 0;
+  tw_status status;
+  {
+    nb::gil_scoped_release release;
+    status = tw_context_create(&options, &self->handle);
+  }
+  check(status);
+}
+
+nb::object json_of(tw_status (*ask)(tw_context *, char *, size_t *), tw_context *context) {
+  size_t length = 0;
+  tw_status status = ask(context, nullptr, &length);
+  if (status != TW_ERR_TRUNCATED) check(status);
+  std::string text(length + 256, '\0');  // counters may gain digits in between
+  length = text.size();
+  check(ask(context, text.data(), &length));
+  return nb::module_::import_("json").attr("loads")(text.c_str());
+}
+
+}  // namespace
+
+int fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
+
+void Context::close() noexcept {
+  tw_context *ended = std::exchange(handle, nullptr);
+  if (ended == nullptr || generation != fork_generation()) return;
+  PyThreadState *saved = PyEval_SaveThread();  // its threads may be about to end
+  tw_context_destroy(ended);
+  PyEval_RestoreThread(saved);
+}
+
+tw_context *Context::get() const {
+  if (handle == nullptr) raise(TW_ERR_CLOSED, "the context is closed");
+  if (generation != fork_generation()) raise(TW_ERR_FORKED, "the context belongs to the parent process: make one of its own after fork()");
+  return handle;
+}
+
+void bind_context(nb::module_ &m) {
+  using nb::arg;
+  nb::class_<Context>(m, "Context",
+                      "A process's transports, job key and service thread.\n\n"
+                      "job_key: at least 16 bytes of secret (None: THALWEG_JOB_KEY, then the user's key file); transports: comma\n"
+                      "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
+                      "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
+                      "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection.\n"
+                      "Any thread may use it. Raises KeyFileError, InvalidError.")
+      .def("__init__", &context_init, nb::kw_only(), arg("job_key") = nb::none(), arg("key_file") = nb::none(),
+           arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("socket_dir") = nb::none(),
+           arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false)
+      .def(
+          "info", [](Context &c) { return json_of(&tw_context_info, c.get()); },
+          "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")
+      .def(
+          "counters", [](Context &c) { return json_of(&tw_context_counters, c.get()); },
+          "Counts of refused connections by cause, as a dictionary.")
+      .def(
+          "close",
+          [](Context &c) {
+            if (c.handle == nullptr) return;
+            if (c.children > 0) raise(TW_ERR_BUSY, "workers or memories of this context are open: close them first");
+            c.close();
+          },
+          "Ends the context. Raises BusyError while workers or memories of it are open.")
+      .def_prop_ro("closed", [](const Context &c) { return c.handle == nullptr; });
+  context_manager<Context>(m.attr("Context"));
+}
+
+}  // namespace thalweg::python

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a tw_status to the named Python exception of thalweg.errors, and from C++ exceptions back into the interpreter.
+#pragma once
+#include "objects.hpp"
+
+namespace thalweg::python {
+
+/// Raises the exception of status with text (null: tw_last_error()).
+[[noreturn]] void raise(tw_status status, const char *text = nullptr);
+/// Raises the exception of truncated with the message's true length.
+[[noreturn]] void raise_truncated(const char *text, size_t length);
+
+inline void check(tw_status status) {
+  if (status < 0) [[unlikely]] raise(status);
+}
+
+/// Runs body in a function called by the interpreter: a C++ exception becomes a Python one. Returns null then.
+template <class Body>
+PyObject *guarded(Body &&body) noexcept {
+  try {
+    return body();
+  } catch (nb::python_error &error) {
+    error.restore();
+  } catch (const std::bad_alloc &) {
+    PyErr_NoMemory();
+  } catch (const std::exception &error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+}  // namespace thalweg::python

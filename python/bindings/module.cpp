@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg._core: the C interface as Python classes. The package's modules add the convenient forms.
+#include "objects.hpp"
+
+NB_MODULE(_core, m) {
+  namespace py = thalweg::python;
+  nanobind::set_leak_warnings(false);
+  m.doc() = "The C interface of Thalweg as Python classes; use the package thalweg, which names all of them.";
+  m.attr("__version__") = tw_version_string();
+  m.attr("ANY_TAG_MASK") = uint64_t{0};
+  m.attr("FULL_TAG_MASK") = UINT64_MAX;
+  m.attr("ADDRESS_MAX") = TW_ADDRESS_MAX;
+  m.attr("KEY_MAX") = TW_KEY_MAX;
+  m.attr("PRIVATE_MAX") = TW_PRIVATE_MAX;
+  m.attr("AM_HEADER_MAX") = TW_AM_HEADER_MAX;
+  m.def("status_name", [](int status) { return tw_status_name(status); }, nanobind::arg("status"),
+        "The name of a status number, such as \"peer_lost\".");
+  py::bind_log(m);
+  py::bind_layout(m);
+  py::bind_context(m);
+  py::bind_worker(m);
+  py::bind_endpoint(m);
+  py::bind_request(m);
+  py::bind_memory(m);
+  py::bind_signal(m);
+  py::bind_messages(m);
+  py::bind_one_sided(m);
+  py::bind_active_messages(m);
+  py::bind_block(m);
+  py::bind_store(m);
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put, get, atomics, flush and fence.
+#include <nanobind/stl/string.h>
+
+#include "arguments.hpp"
+#include "request.hpp"
+
+namespace thalweg::python {
+namespace {
+
+template <bool put, bool blocking>
+PyObject *transfer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  return guarded([&] {
+    static const Signature<10> signature(put ? "put" : "get", 2, 3,
+                                         {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout",
+                                          "remote_layout", "timeout"});
+    std::array<PyObject *, 10> a;
+    signature.parse(a, args, count, keywords);
+    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    RemoteMemory *remote = as_object<RemoteMemory>(a[1], "remote");
+    RemoteSignal *signal = as_object<RemoteSignal>(a[3], "signal");
+    if (remote == nullptr) raise(TW_ERR_INVALID, "remote is a RemoteMemory, imported from the peer's key");
+    if (remote->endpoint != &endpoint) raise(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
+    if (!put && signal != nullptr) raise(TW_ERR_UNSUPPORTED, "a get carries no signal: its end is the notice");
+
+    Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
+    operation.buffer.acquire(a[0], put ? BufferView::Use::source : BufferView::Use::destination);
+    operation.keep(a[1]);
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.layout = operation.buffer.layout();
+    size_t length = operation.buffer.length();
+    if (Layout *layout = as_object<Layout>(a[7], "layout"); layout != nullptr) {
+      int64_t first = 0, last = 0;
+      tw_layout_extent(layout->handle, &first, &last);
+      if (options.layout != nullptr) raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout, not both");
+      if (first < 0 || last > static_cast<int64_t>(length)) raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
+      options.layout = layout->handle;
+      length = tw_layout_bytes(layout->handle);
+      operation.keep(a[7]);
+    }
+    if (Layout *layout = as_object<Layout>(a[8], "remote_layout"); layout != nullptr) {
+      options.remote_layout = layout->handle;
+      operation.keep(a[8]);
+    }
+    if (signal != nullptr) {
+      options.signal = signal->get();
+      options.signal_op = signal->adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
+      options.signal_value = as_u64(a[4], 1);
+      operation.keep(a[3]);
+    }
+    if (as_bool(a[5])) options.flags |= TW_OP_AFTER_ALL;
+    if (as_bool(a[6])) options.flags |= TW_OP_REMOTE;
+    uint64_t offset = as_u64(a[2], 0);
+    if constexpr (put) {
+      operation.posted(tw_put(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
+    } else {
+      operation.posted(tw_get(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
+    }
+    return deliver(operation, blocking, blocking ? deadline_of(a[9]) : 0);
+  });
+}
+
+uint32_t atomic_of(PyObject *name) {
+  static const std::array<const char *, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
+  const char *text = PyUnicode_AsUTF8(name);
+  if (text == nullptr) throw nb::python_error();
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    if (std::string_view(text) == names[i]) return i;
+  }
+  raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
+}
+
+template <bool blocking>
+PyObject *atomic(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  return guarded([&] {
+    static const Signature<8> signature("atomic", 4, 4,
+                                        {"op", "remote", "offset", "operand", "compare", "size", "fetch", "timeout"});
+    std::array<PyObject *, 8> a;
+    signature.parse(a, args, count, keywords);
+    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    RemoteMemory *remote = as_object<RemoteMemory>(a[1], "remote");
+    if (remote == nullptr) raise(TW_ERR_INVALID, "remote is a RemoteMemory, imported from the peer's key");
+    if (remote->endpoint != &endpoint) raise(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
+    uint64_t size = as_u64(a[5], 8);
+    if (size != 4 && size != 8) raise(TW_ERR_INVALID, "an atomic word has 4 or 8 bytes");
+    bool fetch = as_bool(a[6], true);
+    Operation operation(endpoint.worker_object, endpoint.worker, fetch ? Result::number : Result::none);
+    operation.number_size = static_cast<uint8_t>(size);
+    if (fetch) operation.number = std::make_unique<uint64_t>(0);
+    operation.keep(a[1]);
+    operation.posted(tw_atomic(endpoint.get(), atomic_of(a[0]), remote->get(), as_u64(a[2], 0), size, as_u64(a[3], 0),
+                               as_u64(a[4], 0), operation.number.get(), nullptr, &operation.request));
+    return deliver(operation, blocking, blocking ? deadline_of(a[7]) : 0);
+  });
+}
+
+template <bool blocking>
+PyObject *flush(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  return guarded([&] {
+    static const Signature<1> signature("flush", 0, 1, {"timeout"});
+    std::array<PyObject *, 1> a;
+    signature.parse(a, args, count, keywords);
+    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
+    operation.keep(self);
+    operation.posted(tw_endpoint_flush(endpoint.get(), &operation.request));
+    return deliver(operation, blocking, blocking ? deadline_of(a[0]) : 0);
+  });
+}
+
+const char put_doc[] =
+    "put(buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
+    "timeout=None)\n--\n\n"
+    "Writes a buffer into the peer's memory at offset bytes; returns when the buffer may be reused, with visible when the data\n"
+    "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that of\n"
+    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. Raises PeerLost, Stale.";
+const char get_doc[] =
+    "get(buffer, remote, offset=0, *, layout=None, remote_layout=None, timeout=None)\n--\n\n"
+    "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
+const char atomic_doc[] =
+    "atomic(op, remote, offset, operand, *, compare=0, size=8, fetch=True, timeout=None)\n--\n\n"
+    "op (add, and, or, xor, swap, cswap) on the aligned word of size bytes at offset; returns the old value, or None without\n"
+    "fetch. compare: only for cswap.";
+const char flush_doc[] =
+    "flush(timeout=None)\n--\n\nWaits until all earlier one-sided operations of the endpoint are visible at the target.";
+
+PyMethodDef methods[] = {
+    fast_method("put", &transfer<true, true>, put_doc),        fast_method("iput", &transfer<true, false>, put_doc),
+    fast_method("get", &transfer<false, true>, get_doc),       fast_method("iget", &transfer<false, false>, get_doc),
+    fast_method("atomic", &atomic<true>, atomic_doc),          fast_method("iatomic", &atomic<false>, atomic_doc),
+    fast_method("flush", &flush<true>, flush_doc),             fast_method("iflush", &flush<false>, flush_doc),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void bind_one_sided(nb::module_ &m) {
+  nb::object endpoint = m.attr("Endpoint");
+  add_methods(endpoint, methods);
+  nb::borrow<nb::class_<Endpoint>>(endpoint).def(
+      "fence", [](Endpoint &e) { check(tw_fence(e.get())); },
+      "Later one-sided operations become visible after earlier ones. Does not wait.");
+}
+
+}  // namespace thalweg::python

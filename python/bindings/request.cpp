@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.hpp"
+
+namespace thalweg::python {
+namespace {
+
+/// The library still uses the operation's buffer while Python has lost interest: the worker keeps it until it ends.
+void orphan(Operation &&operation) noexcept {
+  Worker *worker = operation.worker;
+  if (worker->handle == nullptr || worker->generation != fork_generation()) return;  // ended with its worker
+  try {
+    nb::object self = nb::cast(Request(std::move(operation)), nb::rv_policy::move);
+    nb::inst_ptr<Request>(self)->operation.worker_object.reset();  // the worker owns it now: no cycle
+    worker->orphans.push_back(std::move(self));
+  } catch (...) {
+    PyErr_Clear();
+  }
+}
+
+bool request_done(Request &request) {
+  Operation &operation = request.operation;
+  if (!operation.under_way()) return true;
+  Worker &worker = *operation.worker;
+  worker.enter();
+  if (!worker.progress_thread) tw_progress(worker.handle);
+  worker.dispatch();
+  if (!operation.test()) return false;
+  operation.finish();
+  return true;
+}
+
+nb::object request_wait(Request &request, nb::handle timeout) {
+  Operation &operation = request.operation;
+  if (operation.under_way()) {
+    uint64_t deadline = deadline_of(timeout.ptr());
+    if (!wait_until(*operation.worker, deadline, [&] { return operation.test(); })) {
+      raise(TW_ERR_TIMED_OUT, "the operation has not ended yet; the request stays alive");
+    }
+    operation.finish();
+  }
+  return operation.value();
+}
+
+bool request_spin(Request &request, double seconds) {
+  Operation &operation = request.operation;
+  if (!operation.under_way()) return true;
+  Worker &worker = *operation.worker;
+  worker.enter();
+  uint64_t stop = 0;
+  for (unsigned round = 0;; ++round) {
+    tw_progress(worker.handle);
+    if (operation.test()) {
+      operation.finish();
+      return true;
+    }
+    if ((round & 31) != 31) continue;
+    uint64_t now = now_ns();
+    if (stop == 0) stop = now + static_cast<uint64_t>(seconds * 1e9);
+    if (now >= stop) return false;
+  }
+}
+
+bool request_cancel(Request &request) {
+  Operation &operation = request.operation;
+  if (!operation.under_way()) return false;
+  operation.worker->enter();
+  tw_status status = tw_cancel(operation.request);
+  if (status == TW_ERR_BUSY || status == TW_ERR_HANDLE) return false;
+  check(status);
+  return true;
+}
+
+}  // namespace
+
+Request::~Request() {
+  if (!operation.under_way() || !operation.worker_object.is_valid()) return;
+  Worker &worker = *operation.worker;
+  if (worker.handle == nullptr || worker.generation != fork_generation()) return;
+  if (operation.test()) {
+    operation.finish();
+  } else {
+    orphan(std::move(operation));
+  }
+}
+
+void Operation::finish() {
+  tw_status ended = tw_request_test(request);
+  if (result == Result::received) tw_request_info(request, &info);
+  if (ended < 0) message = tw_request_message(request);
+  tw_request_release(request);
+  request = TW_REQUEST_NONE;
+  status = ended;
+}
+
+nb::object Operation::value() {
+  if (status == TW_ERR_TRUNCATED) raise_truncated(message.c_str(), info.length);
+  if (status < 0) raise(status, message.c_str());
+  switch (result) {
+    case Result::none:
+      return nb::none();
+    case Result::number:
+      return nb::int_(number_size == 4 ? static_cast<uint64_t>(*reinterpret_cast<uint32_t *>(number.get())) : *number);
+    case Result::received:
+      break;
+  }
+  nb::object from = endpoint;
+  if (!from.is_valid()) {
+    from = info.endpoint != nullptr ? wrap_endpoint(worker_object, info.endpoint, false) : nb::none();
+  }
+  return nb::cast(RecvInfo{std::move(from), info.tag, info.immediate, info.length}, nb::rv_policy::move);
+}
+
+void Operation::wait(uint64_t deadline) {
+  if (!under_way()) return;
+  auto ended = [this] { return test(); };
+  if (!wait_until(*worker, deadline, ended)) {
+    tw_cancel(request);
+    wait_until(*worker, TW_FOREVER, ended);  // too late to cancel: the transfer is under way and ends by itself
+    finish();
+    if (status == TW_ERR_CANCELED) raise(TW_ERR_TIMED_OUT, "nothing came in time; the receive was cancelled");
+    return;
+  }
+  finish();
+}
+
+PyObject *complete(Operation &operation, uint64_t deadline) {
+  try {
+    operation.wait(deadline);
+  } catch (...) {
+    if (operation.under_way()) {
+      tw_cancel(operation.request);
+      orphan(std::move(operation));
+    }
+    throw;
+  }
+  if (operation.result == Result::none && operation.status == TW_OK) Py_RETURN_NONE;
+  return operation.value().release().ptr();
+}
+
+PyObject *into_request(Operation &&operation) {
+  return nb::cast(Request(std::move(operation)), nb::rv_policy::move).release().ptr();
+}
+
+void Worker::reap_orphans() noexcept {
+  for (size_t i = 0; i < orphans.size();) {
+    Operation &operation = nb::inst_ptr<Request>(orphans[i])->operation;
+    if (!operation.test()) {
+      ++i;
+      continue;
+    }
+    operation.finish();
+    std::swap(orphans[i], orphans.back());
+    orphans.pop_back();
+  }
+}
+
+void bind_request(nb::module_ &m) {
+  nb::class_<RecvInfo>(m, "RecvInfo", "What a receive learned: sender's endpoint, tag, immediate value, length in bytes.")
+      .def_prop_ro("endpoint", [](const RecvInfo &info) { return info.endpoint; }, "The sender's endpoint on this side.")
+      .def_ro("tag", &RecvInfo::tag)
+      .def_ro("immediate", &RecvInfo::immediate)
+      .def_ro("length", &RecvInfo::length, "True length in bytes.")
+      .def("__repr__", [](const RecvInfo &info) {
+        return "RecvInfo(tag=" + std::to_string(info.tag) + ", immediate=" + std::to_string(info.immediate) +
+               ", length=" + std::to_string(info.length) + ")";
+      });
+
+  nb::class_<Request>(m, "Request",
+                      "An operation under way. Keeps its buffer alive until it ends, also when the request is dropped.")
+      .def("done", &request_done, "Progresses once; True when the operation has ended. Does not raise how it ended.")
+      .def_prop_ro("ended", [](const Request &r) { return !r.operation.under_way(); }, "As done(), without progress.")
+      .def("wait", &request_wait, nb::arg("timeout") = nb::none(),
+           "Progresses until the end, at most timeout seconds (None: no limit), with the GIL released. Returns what the\n"
+           "blocking form returns, or raises how it ended; TimedOut leaves the request alive.")
+      .def("cancel", &request_cancel,
+           "Asks an unmatched receive or an unannounced send to end with Canceled. False: too late.")
+      .def_prop_ro("worker", [](Request &r) { return r.operation.worker_object; })
+      .def("_spin", &request_spin, nb::arg("seconds"))
+      .def("_value", [](Request &r) { return r.operation.value(); })
+      .def_rw("_token", &Request::token, nb::arg().none());
+}
+
+}  // namespace thalweg::python

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation under way: what it reads or writes is kept alive from the call until its end. Blocking calls keep it on the
+// stack; the others move it into a Request.
+#pragma once
+#include <memory>
+
+#include "buffer.hpp"
+#include "wait.hpp"
+
+namespace thalweg::python {
+
+enum class Result : uint8_t { none, received, number };
+
+struct Operation {
+  Operation(nb::handle owner, Worker *its_worker, Result kind) : worker_object(nb::borrow(owner)), worker(its_worker), result(kind) {}
+  Operation(Operation &&) noexcept = default;
+
+  nb::object worker_object;   ///< keeps the worker alive
+  Worker *worker;
+  Result result;
+  uint8_t number_size = 8;
+  tw_status status = TW_IN_PROGRESS;
+  tw_request request = TW_REQUEST_NONE;
+  BufferView buffer;
+  nb::object kept;            ///< endpoint, remote memory, layouts: whatever else the library uses
+  nb::object endpoint;        ///< of a receive from one endpoint: saves the look-up
+  std::unique_ptr<uint64_t> number;  ///< where a fetched value lands
+  tw_recv_info info{};
+  std::string message;
+
+  /// Takes what a posting call returned: done, under way, or an error to raise.
+  void posted(tw_status returned) {
+    if (returned == TW_IN_PROGRESS && request != TW_REQUEST_NONE) return;
+    if (returned < 0) raise(returned);
+    if (returned == TW_AGAIN) raise(TW_AGAIN, "nothing could be queued without waiting");
+    status = TW_OK;
+    if (request != TW_REQUEST_NONE) finish();
+  }
+
+  /// Keeps one more object alive until the end.
+  void keep(nb::handle object) { kept = kept.is_valid() ? nb::object(nb::make_tuple(kept, object)) : nb::borrow(object); }
+
+  bool under_way() const { return status == TW_IN_PROGRESS; }
+  bool test() {  ///< true when it has ended; any thread state
+    return !under_way() || tw_request_test(request) != TW_IN_PROGRESS;
+  }
+  /// Takes the outcome of an ended request and releases it.
+  void finish();
+  /// The value of an ended operation, or raises how it ended.
+  nb::object value();
+  /// Waits for the end, or raises TimedOut after the operation was cancelled.
+  void wait(uint64_t deadline);
+};
+
+struct Request {
+  explicit Request(Operation &&taken) : operation(std::move(taken)) {}
+  Request(Request &&) noexcept = default;
+  ~Request();
+
+  Operation operation;
+  nb::object token;  ///< anything the event loop keeps with it
+};
+
+/// Waits and gives the value, as blocking calls do. On an exception the operation is handed to the worker until it ends.
+PyObject *complete(Operation &operation, uint64_t deadline);
+/// A Request object of the operation, for the calls that return one.
+PyObject *into_request(Operation &&operation);
+
+inline PyObject *deliver(Operation &operation, bool blocking, uint64_t deadline = TW_FOREVER) {
+  return blocking ? complete(operation, deadline) : into_request(std::move(operation));
+}
+
+}  // namespace thalweg::python

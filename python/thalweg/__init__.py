@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thalweg moves bytes between any two memories on the fastest path.
+
+Blocking calls are the methods of this module's Endpoint and Worker (and i-forms that return a Request); thalweg.aio has the
+same names as coroutines; thalweg.Pipe carries objects between two processes. Lengths and offsets are bytes, times seconds.
+Buffers are any object with the buffer protocol or DLPack, used without a copy and kept alive until the operation ends.
+"""
+
+from . import aio, errors
+from ._core import (
+    ADDRESS_MAX,
+    AM_HEADER_MAX,
+    ANY_TAG_MASK,
+    FULL_TAG_MASK,
+    KEY_MAX,
+    PRIVATE_MAX,
+    AmMessage,
+    ConnectionRequest,
+    Context,
+    Endpoint,
+    Layout,
+    Listener,
+    Memory,
+    Message,
+    RecvInfo,
+    RemoteMemory,
+    RemoteSignal,
+    Request,
+    Signal,
+    Worker,
+    __version__,
+    describe,
+    status_name,
+)
+from .errors import *  # noqa: F403
+from .errors import __all__ as _errors
+from .logs import start as _start_log
+from .objects import recv_object, send_object
+from .pipe import Pipe, PipeEnd
+from .store import Store
+from .waiting import wait_all, wait_any
+
+_start_log()
+
+__all__ = [
+    "ADDRESS_MAX",
+    "AM_HEADER_MAX",
+    "ANY_TAG_MASK",
+    "FULL_TAG_MASK",
+    "KEY_MAX",
+    "PRIVATE_MAX",
+    "AmMessage",
+    "ConnectionRequest",
+    "Context",
+    "Endpoint",
+    "Layout",
+    "Listener",
+    "Memory",
+    "Message",
+    "Pipe",
+    "PipeEnd",
+    "RecvInfo",
+    "RemoteMemory",
+    "RemoteSignal",
+    "Request",
+    "Signal",
+    "Store",
+    "Worker",
+    "__version__",
+    "aio",
+    "describe",
+    "errors",
+    "recv_object",
+    "send_object",
+    "status_name",
+    "wait_all",
+    "wait_any",
+    *_errors,
+]

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same operations as coroutines of asyncio: `await endpoint.send(buffer, tag=1)`.
+
+Life: a Worker belongs to the event loop that first awaits on it. What completes at once costs no turn of the loop. What does
+not is watched natively and wakes its future when it ends. Two modes, chosen per worker:
+
+- sleeping (default): the loop sleeps in its selector on the worker's file descriptor, which is armed (race-free) whenever
+  nothing is left to progress. An idle program uses no CPU; a message costs a wake-up by the kernel.
+- polling: before giving way an operation spins up to `spin` seconds natively, and the worker progresses in every turn of
+  the loop, which therefore never sleeps. Lowest latency, one core.
+
+A worker and its endpoints are used from the loop's thread alone. Cancelling a task cancels an unmatched receive; a transfer
+under way goes on and keeps its buffer until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from . import _core
+from .errors import ClosedError
+from .objects import decode, encode, give_header, take_header
+
+_ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
+
+
+class Worker:
+    """A progress engine driven by the event loop.
+
+    polling: progress in every turn of the loop instead of sleeping; spin: seconds that an operation may progress natively
+    before its task gives way (None: 20e-6 when polling, else 0); unexpected_budget: bytes of unmatched messages (0: 64 MiB).
+    """
+
+    def __init__(
+        self, context: _core.Context, *, polling: bool = False, spin: float | None = None, unexpected_budget: int = 0
+    ) -> None:
+        self.core = _core.Worker(context, unexpected_budget=unexpected_budget)
+        self.polling = polling
+        self.spin = (20e-6 if polling else 0.0) if spin is None else spin
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._scheduled = False
+        self._fd = -1
+        self._conditions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._endpoints: weakref.WeakValueDictionary[_core.Endpoint, Endpoint] = weakref.WeakValueDictionary()
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    # -- the loop's side
+
+    def _attach(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            if not self.polling:
+                self._fd = self.core.fileno()
+                loop.add_reader(self._fd, self._turn)
+            self._kick()
+        elif self._loop is not loop:
+            raise RuntimeError("this worker belongs to another event loop")
+        return loop
+
+    def _kick(self) -> None:
+        """Has the worker progressed, and its descriptor armed, once the running task gives way."""
+        if not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.core.closed:
+            return
+        for _ in range(1 if self.polling else _ROUNDS):
+            ended = self.core._turn()
+            if ended:
+                for request in ended:
+                    if not request._token.done():
+                        request._token.set_result(None)
+            if self._conditions:
+                self._check_conditions()
+            if ended is None and not self.polling and self.core.arm():
+                return
+        self._kick()
+
+    def _check_conditions(self) -> None:
+        left = []
+        for condition, future in self._conditions:
+            if future.done():
+                continue
+            try:
+                value = condition()
+            except Exception as error:  # whatever it raises belongs to the task that waits
+                future.set_exception(error)
+                continue
+            if value is None:
+                left.append((condition, future))
+            else:
+                future.set_result(value)
+        self._conditions = left
+
+    async def _until(self, condition: Callable[[], Any]) -> Any:
+        """The first value of condition() that is not None."""
+        loop = self._attach()
+        value = condition()
+        if value is not None:
+            return value
+        future = loop.create_future()
+        self._conditions.append((condition, future))
+        self._kick()
+        return await future
+
+    async def _value(self, request: _core.Request) -> Any:
+        """The outcome of a request that had not ended at once."""
+        loop = self._loop or self._attach()
+        if self.spin > 0 and request._spin(self.spin):
+            return request._value()
+        future = loop.create_future()
+        request._token = future
+        self.core._watch(request)
+        self._kick()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not self.core.closed:
+                request.cancel()  # too late for a transfer under way: the worker keeps its buffer until it ends
+                self._kick()
+            raise
+        return request._value()
+
+    # -- the program's side
+
+    @property
+    def address(self) -> bytes:
+        """The bytes by which others connect: at most ADDRESS_MAX, to travel by any means."""
+        return self.core.address
+
+    def endpoint(self, core: _core.Endpoint) -> Endpoint:
+        """The endpoint of a RecvInfo.endpoint, to reply on."""
+        known = self._endpoints.get(core)
+        if known is None:
+            known = self._endpoints[core] = Endpoint(self, core)
+        return known
+
+    async def connect(
+        self,
+        address: bytes | str,
+        *,
+        data: bytes | None = None,
+        timeout: float | None = None,
+        transport: str | None = None,
+        tls: bool = False,
+    ) -> Endpoint:
+        """Connects to a worker's address (bytes) or a listener's ("host:port", "unix:/path"). As Worker.connect."""
+        core = self.core.connect(address, data=data, timeout=timeout, transport=transport, tls=tls, wait=False)
+
+        def connected() -> bool | None:
+            return None if core.state == "in_progress" else core.wait_connected(0)
+
+        await self._until(connected)
+        return self.endpoint(core)
+
+    def listen(self, address: str = "127.0.0.1:0", *, backlog: int = 0) -> Listener:
+        """Listens at "host:port" (port 0 picks one) or "unix:/path". As Worker.listen."""
+        return Listener(self, self.core.listen(address, backlog=backlog))
+
+    async def recv(
+        self, buffer: Any, tag: int = 0, mask: int = _core.FULL_TAG_MASK, *, layout: _core.Layout | None = None
+    ) -> _core.RecvInfo:
+        """Receives from any endpoint. As Worker.recv."""
+        request = self.core.irecv(buffer, tag, mask, layout=layout)
+        return request._value() if request.ended else await self._value(request)
+
+    async def flush(self) -> None:
+        """Returns when all earlier one-sided operations of all endpoints are visible at their targets."""
+        request = self.core.iflush()
+        return request._value() if request.ended else await self._value(request)
+
+    async def wait_signal(self, signal: _core.Signal, value: int, compare: str = ">=") -> None:
+        """Returns when the comparison holds; what the signal covers is visible then."""
+        await self._until(lambda: signal.test(value, compare) or None)
+
+    def on_am(self, id: int, handler: Callable[[AmMessage], Any] | None) -> None:
+        """Calls handler(AmMessage) for active messages of id (below 4096); a coroutine function runs as a task. None takes
+        it away."""
+        if handler is None:
+            self.core.on_am(id, None)
+            return
+        chosen = handler
+
+        def call(message: _core.AmMessage) -> None:
+            result = chosen(AmMessage(self, message))
+            if inspect.isawaitable(result):
+                task = asyncio.ensure_future(result)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+        self.core.on_am(id, call)
+        self._attach()
+
+    def close(self) -> None:
+        """Ends every endpoint without waiting; whatever is awaited on this worker raises ClosedError."""
+        if self.core.closed:
+            return
+        futures = [request._token for request in self.core._watched] + [future for _, future in self._conditions]
+        if self._loop is not None and self._fd >= 0 and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+        self.core.close()
+        self._conditions.clear()
+        self._endpoints.clear()
+        for future in futures:
+            if not future.done() and not future.get_loop().is_closed():
+                future.set_exception(ClosedError("the worker was closed"))
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Worker:
+        self._attach()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class Listener:
+    """Waits for connections; `async for endpoint in listener` takes them one by one."""
+
+    def __init__(self, worker: Worker, core: _core.Listener) -> None:
+        self.worker = worker
+        self.core = core
+
+    @property
+    def port(self) -> int:
+        """The port listened on (0 for unix)."""
+        return self.core.port
+
+    async def next(self) -> _core.ConnectionRequest:
+        """The next client, to be answered by self.take(request) or request.reject(data)."""
+        return await self.worker._until(self.core.next)
+
+    def take(self, request: _core.ConnectionRequest, data: bytes | None = None) -> Endpoint:
+        """Accepts a client; data: private bytes for it."""
+        return self.worker.endpoint(request.accept(data))
+
+    async def accept(self, *, data: bytes | None = None) -> Endpoint:
+        """Waits for a client and accepts it; data: private bytes for it."""
+        return self.take(await self.next(), data)
+
+    async def __aiter__(self) -> AsyncIterator[Endpoint]:
+        while not self.core.closed:
+            yield await self.accept()
+
+    def close(self) -> None:
+        """Stops listening; connections made stay."""
+        self.core.close()
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Endpoint:
+    """A connection, with coroutines of the names and parameters of thalweg.Endpoint's blocking methods."""
+
+    __slots__ = ("__weakref__", "_receiving", "_sending", "core", "worker")
+
+    def __init__(self, worker: Worker, core: _core.Endpoint) -> None:
+        self.worker = worker
+        self.core = core
+        self._sending = asyncio.Lock()
+        self._receiving = asyncio.Lock()
+
+    async def send(
+        self, buffer: Any, tag: int = 0, *, sync: bool = False, immediate: int = 0, layout: _core.Layout | None = None
+    ) -> None:
+        """Sends a buffer as one message; returns when it may be reused, with sync when it was matched."""
+        if sync or immediate or layout is not None:
+            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout)
+        else:
+            request = self.core.isend(buffer, tag)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def recv(
+        self, buffer: Any, tag: int = 0, mask: int = _core.FULL_TAG_MASK, *, layout: _core.Layout | None = None
+    ) -> _core.RecvInfo:
+        """Receives a message of this endpoint's peer into a writable buffer."""
+        request = self.core.irecv(buffer, tag, mask) if layout is None else self.core.irecv(buffer, tag, mask, layout=layout)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def bytes_send(self, buffer: Any) -> None:
+        """Appends a contiguous buffer to the byte stream."""
+        request = self.core.ibytes_send(buffer)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def bytes_recv(self, buffer: Any, *, all: bool = False) -> _core.RecvInfo:
+        """Takes 1 to len(buffer) bytes, or with all that many, from the byte stream."""
+        request = self.core.ibytes_recv(buffer, all=all)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def am(self, id: int, header: Any = b"", buffer: Any = None, *, protocol: str | None = None) -> None:
+        """Sends an active message to the peer's handler of id."""
+        request = self.core.iam(id, header, buffer, protocol=protocol)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def put(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
+        """Writes into the peer's memory; options as thalweg.Endpoint.put."""
+        request = self.core.iput(buffer, remote, offset, **options)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def get(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
+        """Reads the peer's memory; options as thalweg.Endpoint.get."""
+        request = self.core.iget(buffer, remote, offset, **options)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def atomic(self, op: str, remote: _core.RemoteMemory, offset: int, operand: int, **options: Any) -> int | None:
+        """An atomic operation on the peer's memory; options as thalweg.Endpoint.atomic."""
+        request = self.core.iatomic(op, remote, offset, operand, **options)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def flush(self) -> None:
+        """Returns when all earlier one-sided operations of the endpoint are visible at the target."""
+        request = self.core.iflush()
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def send_object(self, value: Any, tag: int = 0) -> None:
+        """Sends any picklable object; see thalweg.send_object. Objects of one endpoint go one after the other."""
+        header, rest = encode(value)
+        async with self._sending:
+            requests = [self.core.isend(header, tag), *(self.core.isend(part, tag) for part in rest)]
+            for request in requests:
+                if request.ended:
+                    request._value()
+                else:
+                    await self.worker._value(request)
+
+    async def recv_object(self, tag: int = 0) -> Any:
+        """Receives an object; see thalweg.recv_object. Receivers on one endpoint wait for each other."""
+        async with self._receiving:
+            header = take_header()
+            parts = decode(header, (await self.recv(header, tag)).length)
+            while True:
+                try:
+                    part = next(parts)
+                except StopIteration as end:
+                    give_header(header)
+                    return end.value
+                await self.recv(part, tag)
+
+    @property
+    def transport(self) -> str:
+        """The transport in use: shm, tcp or self."""
+        return self.core.transport
+
+    @property
+    def state(self) -> str:
+        """The word ok, or the name of the error that ended it."""
+        return self.core.state
+
+    @property
+    def data(self) -> bytes:
+        """Private bytes that came with accept."""
+        return self.core.data
+
+    def explain(self, verb: str = "send", length: int = 8) -> str:
+        """The table of protocols for an operation; see thalweg.Endpoint.explain."""
+        return self.core.explain(verb, length)
+
+    async def close(self, *, force: bool = False) -> None:
+        """Ends the connection; graceful unless force."""
+        if self.core.closed:
+            return
+        self.worker._endpoints.pop(self.core, None)
+        request = self.core.iclose(force=force)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def __aenter__(self) -> Endpoint:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AmMessage:
+    """An active message given to its handler. A payload not received is dropped with this object."""
+
+    __slots__ = ("core", "worker")
+
+    def __init__(self, worker: Worker, core: _core.AmMessage) -> None:
+        self.worker = worker
+        self.core = core
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Reply here."""
+        return self.worker.endpoint(self.core.endpoint)
+
+    @property
+    def header(self) -> bytes:
+        """The header's bytes."""
+        return self.core.header
+
+    @property
+    def length(self) -> int:
+        """Bytes of the payload."""
+        return self.core.length
+
+    async def recv(self, buffer: Any) -> _core.RecvInfo:
+        """Receives the payload into a writable buffer."""
+        request = self.core.irecv(buffer)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def data(self) -> bytearray:
+        """The payload in a new bytearray."""
+        buffer = bytearray(self.core.length)
+        await self.recv(buffer)
+        return buffer
+
+
+__all__ = ["AmMessage", "Endpoint", "Listener", "Worker"]

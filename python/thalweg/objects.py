@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python objects as messages: pickle protocol 5, large buffers beside the pickle without a copy.
+
+An object is one header message of at most HEADER_BYTES (magic, number of buffers, length of the pickle, the buffers' lengths,
+and the pickle itself where it fits), then the pickle where it did not fit, then one message per buffer. All have the caller's
+tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag must not run at the same time.
+Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+from collections.abc import Generator
+from typing import Any
+
+from . import _core
+from .errors import ProtocolError
+
+HEADER_BYTES = 16384
+_FIXED = struct.Struct("<IIQ")
+_MAGIC = 0x31504F54  # "TOP1"
+_MOST_BUFFERS = 1000
+_OUT_OF_BAND = 8192  # bytes from which a buffer travels by itself
+_spare: list[bytearray] = []  # header buffers for the next receive
+
+
+def encode(value: Any) -> tuple[bytes, list[Any]]:
+    """The header message and what follows it."""
+    buffers: list[memoryview] = []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _OUT_OF_BAND or len(buffers) == _MOST_BUFFERS:
+            return True  # stays in the pickle
+        buffers.append(raw)
+        return False
+
+    if "torch" in sys.modules:
+        from ._tensors import Pickler
+
+        stream = io.BytesIO()
+        Pickler(stream, protocol=5, buffer_callback=take).dump(value)
+        data = stream.getvalue()
+    else:
+        data = pickle.dumps(value, protocol=5, buffer_callback=take)
+    header = _FIXED.pack(_MAGIC, len(buffers), len(data))
+    if buffers:
+        header += struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
+    if len(header) + len(data) <= HEADER_BYTES:
+        return header + data, list(buffers)
+    return header, [data, *buffers]
+
+
+def decode(header: bytearray, length: int) -> Generator[Any, None, Any]:
+    """Yields the buffers to receive into, one after the other; returns the object once they are filled."""
+    if length < _FIXED.size:
+        raise ProtocolError("this message is no object: was it sent by send_object?")
+    magic, count, size = _FIXED.unpack_from(header)
+    start = _FIXED.size + 8 * count
+    if magic != _MAGIC or count > _MOST_BUFFERS or start > length or length not in (start, start + size):
+        raise ProtocolError("this message is no object: was it sent by send_object?")
+    sizes = struct.unpack_from(f"<{count}Q", header, _FIXED.size) if count else ()
+    if length == start + size:
+        data: Any = memoryview(header)[start:length]
+    else:
+        data = _core.Block(size)
+        yield data
+    buffers = []
+    for each in sizes:
+        block = _core.Block(each)
+        yield block
+        buffers.append(block)
+    return pickle.loads(data, buffers=buffers)
+
+
+def take_header() -> bytearray:
+    """A buffer for a header message; give_header takes it back once the object is made."""
+    return _spare.pop() if _spare else bytearray(HEADER_BYTES)
+
+
+def give_header(header: bytearray) -> None:
+    """Keeps a few header buffers for later."""
+    if len(_spare) < 64:
+        _spare.append(header)
+
+
+def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
+    """Sends any picklable object to the peer's recv_object of the same tag. Large buffers (NumPy arrays, CPU tensors) are
+    not copied; they may be changed again when this returns. The GIL is released while waiting. Raises PeerLost."""
+    header, rest = encode(value)
+    if not rest:
+        endpoint.send(header, tag)
+        return
+    requests = [endpoint.isend(header, tag)]
+    requests += [endpoint.isend(part, tag) for part in rest]
+    for request in requests:
+        request.wait()
+
+
+def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None = None) -> Any:
+    """Receives an object from this endpoint's peer; shapes and types travel, this side allocates. timeout: seconds until it
+    begins to arrive. Raises TimedOut, PeerLost, ProtocolError, and what unpickling raises."""
+    header = take_header()
+    length = endpoint.recv(header, tag, timeout=timeout).length
+    parts = decode(header, length)
+    try:
+        while True:
+            endpoint.recv(next(parts), tag)
+    except StopIteration as end:
+        give_header(header)
+        return end.value
+
+
+_core.Endpoint.send_object = send_object  # type: ignore[method-assign]
+_core.Endpoint.recv_object = recv_object  # type: ignore[method-assign]

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipe: multiprocessing.Pipe with Thalweg underneath; works across spawn and inside one process.
+
+Life of a pipe. Pipe() makes two ends, a random job key of their own and a socket pair. An end is nothing more until its first
+use, so it can be pickled to another process before that (the key travels through the parent's private channel). At its first
+use an end joins its process's host for this pipe: one context and worker. End 0 then sends its worker's address through the
+socket pair; end 1 waits for it, connects, and says hello; from then on all data goes over the connection, and the sockets
+only tell of a peer that ends before it ever connected. Objects sent by end 0 before end 1 is there wait in a small outbox, as
+they would in a system pipe's buffer.
+
+Like multiprocessing's, an end is used by one thread at a time; its two directions have their own tags.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import secrets
+import select
+import time
+import weakref
+from multiprocessing.connection import Connection
+from typing import Any
+
+from . import _core
+from .errors import ClosedError, PeerLost, TimedOut, Truncated, Unsupported
+from .objects import HEADER_BYTES, decode, encode
+
+_OUTBOX_BYTES = 1 << 16
+_LINGER = 5.0  # seconds that close() gives a peer that has not connected yet to fetch what was sent
+_HELLO, _DATA = 0, 2  # tags: hello; data of end 0 is _DATA, of end 1 _DATA + 1
+_END = b""  # an empty message: no more will come
+
+_hosts: weakref.WeakValueDictionary[bytes, _Host] = weakref.WeakValueDictionary()
+_ends: weakref.WeakSet[PipeEnd] = weakref.WeakSet()
+
+
+class _Host:
+    """The context and worker of a pipe's ends in this process."""
+
+    def __init__(self, name: bytes, key: bytes) -> None:
+        self.name = name
+        self.pid = os.getpid()
+        self.context = _core.Context(job_key=key)
+        self.worker = _core.Worker(self.context)
+        self.ends: list[PipeEnd] = []
+
+    def leave(self, end: PipeEnd) -> None:
+        self.ends.remove(end)
+        if not self.ends:
+            _hosts.pop(self.name, None)
+            self.worker.close()
+            self.context.close()
+
+
+class PipeEnd:
+    """One end of a Pipe, with the methods of multiprocessing's Connection. Made by Pipe()."""
+
+    def __init__(self, role: int, name: bytes, key: bytes, socket: Connection, readable: bool, writable: bool) -> None:
+        self.readable = readable
+        self.writable = writable
+        self._role = role
+        self._name = name
+        self._key = key
+        self._socket = socket
+        self._host: _Host | None = None
+        self._endpoint: _core.Endpoint | None = None
+        self._hello: _core.Request | None = None
+        self._header = bytearray(HEADER_BYTES)
+        self._posted: _core.Request | None = None
+        self._outbox: list[bytes] = []
+        self._moved = False
+        self._ended = False
+        self._epoll: select.epoll | None = None
+        self.closed = False
+        _ends.add(self)
+
+    # -- becoming connected
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._host is not None or self.closed:
+            raise ValueError("an end that was used or closed stays in its process: pickle it before its first use")
+        self._moved = True
+        return PipeEnd, (self._role, self._name, self._key, self._socket, self.readable, self.writable)
+
+    def _join(self) -> _Host:
+        if self.closed:
+            raise OSError("handle is closed")
+        if self._host is None:
+            host = _hosts.get(self._name)
+            if host is None or host.pid != os.getpid():
+                host = _hosts[self._name] = _Host(self._name, self._key)
+            self._host = host
+            host.ends.append(self)
+            if self._role == 0:
+                self._hello = host.worker.irecv(bytearray(1), _HELLO)
+                self._socket.send_bytes(host.worker.address)
+            for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
+                if end._name == self._name and end._moved:
+                    end._socket.close()
+        return self._host
+
+    def _step(self) -> bool:
+        """One try to get connected; raises EOFError when the peer ended before it was."""
+        if self._endpoint is not None:
+            return True
+        host = self._join()
+        if self._role == 1:
+            if not self._socket.poll(0):
+                return False
+            self._endpoint = host.worker.connect(self._socket.recv_bytes(), wait=False)
+            self._endpoint.isend(b"\0", _HELLO)
+            return True
+        assert self._hello is not None
+        if self._hello.done():
+            self._endpoint = self._hello.wait().endpoint
+            self._hello = None
+            waiting, self._outbox = self._outbox, []
+            for frame in waiting:
+                self._endpoint.isend(frame, _DATA)
+            return True
+        if self._socket.poll(0):
+            self._socket.recv_bytes()  # nothing is ever sent this way: raises EOFError
+        return False
+
+    def _connected(self, timeout: float | None = None) -> _core.Endpoint | None:
+        """The endpoint, waiting for the peer at most timeout seconds."""
+        if self._endpoint is not None:
+            return self._endpoint
+        deadline = None if timeout is None else time.monotonic() + timeout
+        nap = 0.0002
+        host = self._join()
+        while True:
+            for end in list(host.ends):  # both ends may live here: each moves on while the other waits
+                if not end.closed:
+                    end._step()
+            if self._endpoint is not None:
+                return self._endpoint
+            left = nap if deadline is None else min(nap, deadline - time.monotonic())
+            if left <= 0:
+                return None
+            host.worker.wait(left)
+            nap = min(nap * 1.5, 0.01)
+
+    # -- sending
+
+    def send(self, value: Any) -> None:
+        """Sends any picklable object; large buffers (NumPy arrays, CPU tensors) are not copied and may be changed again when
+        this returns. Raises BrokenPipeError when the peer is gone."""
+        if not self.writable:
+            raise OSError("connection is read-only")
+        header, rest = encode(value)
+        endpoint = self._endpoint
+        if endpoint is None or self.closed:
+            endpoint = self._reach(header, rest)
+            if endpoint is None:
+                return
+        tag = _DATA + self._role
+        try:
+            if not rest:
+                endpoint.send(header, tag)
+                return
+            requests = [endpoint.isend(header, tag), *(endpoint.isend(part, tag) for part in rest)]
+            for request in requests:
+                request.wait()
+        except (PeerLost, ClosedError) as error:
+            raise BrokenPipeError(str(error)) from error
+
+    def _reach(self, header: bytes, rest: list[Any]) -> _core.Endpoint | None:
+        """The endpoint; or None, and the message is in the outbox."""
+        try:
+            self._join()
+            if self._step():
+                return self._endpoint
+            if self._role == 0:
+                size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in rest)
+                if size <= _OUTBOX_BYTES:
+                    self._outbox += [header, *(bytes(part) for part in rest)]
+                    return None
+            return self._connected()
+        except EOFError as error:
+            raise BrokenPipeError("the other end was closed") from error
+
+    def send_bytes(self, buffer: Any, offset: int = 0, size: int | None = None) -> None:
+        """Sends bytes, to be taken by recv_bytes."""
+        view = memoryview(buffer).cast("B")
+        self.send(bytes(view[offset : len(view) if size is None else offset + size]))
+
+    # -- receiving
+
+    def recv(self, device: Any = None) -> Any:
+        """The next object, waiting for it with the GIL released. Shapes and types travel, this side allocates. device: None or
+        "cpu". Raises EOFError when the peer closed its end or died and nothing is left."""
+        if not self.readable:
+            raise OSError("connection is write-only")
+        if device is not None and str(device) != "cpu":
+            raise Unsupported(f"this build receives into host memory, not {device}: receive and move it there")
+        endpoint = self._endpoint
+        if endpoint is None or self.closed:
+            endpoint = self._connected()
+            assert endpoint is not None
+        if self._ended:
+            raise EOFError
+        tag = _DATA + 1 - self._role
+        header = self._header
+        try:
+            if self._posted is not None:
+                length = self._posted.wait().length
+                self._posted = None
+            else:
+                length = endpoint.recv(header, tag).length
+            if length == 0:
+                self._ended = True
+                raise EOFError
+            parts = decode(header, length)
+            while True:
+                try:
+                    part = next(parts)
+                except StopIteration as end:
+                    return end.value
+                endpoint.recv(part, tag)
+        except (PeerLost, ClosedError) as error:
+            self._posted = None
+            self._ended = True
+            raise EOFError(str(error)) from error
+
+    def recv_bytes(self, maxlength: int | None = None) -> bytes:
+        """The next bytes sent by send_bytes. Raises OSError when they are more than maxlength."""
+        data = self.recv()
+        if not isinstance(data, bytes):
+            raise OSError("this was sent by send, not by send_bytes")
+        if maxlength is not None and len(data) > maxlength:
+            raise OSError("bad message length")
+        return data
+
+    def recv_bytes_into(self, buffer: Any, offset: int = 0) -> int:
+        """The next bytes into a buffer at offset; returns their number."""
+        data = self.recv_bytes()
+        view = memoryview(buffer).cast("B")
+        if len(data) > len(view) - offset:
+            error = Truncated("the buffer is shorter than the message")
+            error.length = len(data)
+            raise error
+        view[offset : offset + len(data)] = data
+        return len(data)
+
+    def _post(self) -> _core.Request | None:
+        """Has a receive posted, so that the next message can be waited for."""
+        if self._posted is None and self._endpoint is not None:
+            self._posted = self._endpoint.irecv(self._header, _DATA + 1 - self._role)
+        return self._posted
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Is there something to receive (also: the end)? Waits at most timeout seconds (None: no limit)."""
+        if not self.readable:
+            raise OSError("connection is write-only")
+        if self._ended:
+            return True
+        start = time.monotonic()
+        try:
+            if self._connected(timeout) is None:
+                return False
+        except EOFError:
+            self._ended = True
+            return True
+        request = self._post()
+        assert request is not None
+        if request.done():
+            return True
+        left = None if timeout is None else timeout - (time.monotonic() - start)
+        if left is not None and left <= 0:
+            return False
+        try:
+            request.wait(left)
+        except TimedOut:
+            return False
+        except Exception:  # recv() raises it
+            return True
+        return True
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there may be something to receive: for multiprocessing.connection.wait."""
+        host = self._join()
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            self._epoll.register(host.worker.fileno(), select.EPOLLIN)
+            self._epoll.register(self._socket.fileno(), select.EPOLLIN)
+        try:
+            self._connected(0)
+        except EOFError:
+            self._ended = True
+        request = self._post()
+        if self._ended or (request is not None and request.done()) or not host.worker.arm():
+            host.worker.wake()
+        return self._epoll.fileno()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Ends this end; the peer receives what was sent, then EOFError."""
+        if self.closed:
+            return
+        host = self._host
+        if host is not None and host.pid == os.getpid():
+            try:
+                if self._outbox:
+                    self._connected(_LINGER)
+                if self._endpoint is not None and self._endpoint.state == "ok":
+                    self._endpoint.send(_END, _DATA + self._role)
+            except (OSError, EOFError, PeerLost, ClosedError):
+                pass  # the peer is gone: nobody to tell
+            self.closed = True
+            if self._posted is not None:
+                self._posted.cancel()
+                self._posted = None
+            self._leave(host)
+        self.closed = True
+        if self._epoll is not None:
+            self._epoll.close()
+        self._socket.close()
+
+    def _leave(self, host: _Host) -> None:
+        here_alone = host.ends == [self]
+        if self._endpoint is not None and here_alone:
+            try:
+                self._endpoint.iclose().wait(_LINGER)
+            except (TimedOut, PeerLost, ClosedError):
+                pass
+        self._endpoint = None
+        self._hello = None
+        host.leave(self)
+        self._host = None
+
+    def explain(self, verb: str = "send", length: int = 8) -> str:
+        """The table of protocols for an operation to the peer; see thalweg.Endpoint.explain."""
+        endpoint = self._connected()
+        assert endpoint is not None
+        return endpoint.explain(verb, length)
+
+    def __enter__(self) -> PipeEnd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open" if self._endpoint is None else "connected"
+        return f"<thalweg.PipeEnd {self._role} {state}>"
+
+
+def Pipe(duplex: bool = True) -> tuple[PipeEnd, PipeEnd]:
+    """Two connected ends, as multiprocessing.Pipe: give one to a child process as an argument before its first use.
+    duplex=False: the first end only receives, the second only sends. The pipe has its own random key."""
+    first, second = multiprocessing.Pipe(duplex=True)
+    name, key = secrets.token_bytes(16), secrets.token_bytes(32)
+    return (
+        PipeEnd(0, name, key, first, True, duplex),  # type: ignore[arg-type]
+        PipeEnd(1, name, key, second, duplex, True),  # type: ignore[arg-type]
+    )
+
+
+@atexit.register
+def _close_all() -> None:
+    for end in list(_ends):
+        if end._host is not None:
+            end.close()
