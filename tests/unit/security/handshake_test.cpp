@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handshake between friends, and every kind of stranger: each ends in a named refusal, within bounded bytes.
+#include "security/handshake.hpp"
+
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <future>
+
+#include "base/clock.hpp"
+#include "base/event_loop.hpp"
+#include "security/handshake_wire.hpp"
+#include "security/refusals.hpp"
+#include "security/stream.hpp"
+#include "unit/security/pair.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+using namespace test;
+using namespace handshake_wire;
+
+const char* const kSecret = "sixteen bytes or more of secret";
+const char* const kOther = "another secret of a neighbour's job";
+
+class HandshakeOver : public ::testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  bool tls() const { return std::get<0>(GetParam()); }
+  SocketPair pair_{std::get<1>(GetParam())};
+};
+INSTANTIATE_TEST_SUITE_P(All, HandshakeOver, ::testing::Combine(::testing::Bool(), ::testing::Bool()), [](const auto& info) {
+  return std::string(std::get<0>(info.param) ? "Tls" : "Plain") + (std::get<1>(info.param) ? "Tcp" : "Unix");
+});
+
+TEST_P(HandshakeOver, SameKeySucceedsAndAgrees) {
+  Handshake client(Role::client, key_of(kSecret), 0b1011, tls());
+  Handshake server(Role::server, key_of(kSecret), 0b1110, tls());
+  shake(client, pair_.a, server, pair_.b);
+  EXPECT_EQ(client.status(), TW_OK) << client.text();
+  EXPECT_EQ(server.status(), TW_OK) << server.text();
+  EXPECT_EQ(client.features(), 0b1010u);
+  EXPECT_EQ(server.features(), 0b1010u);
+  EXPECT_EQ(client.version(), kVersionMax);
+  EXPECT_EQ(server.version(), kVersionMax);
+  EXPECT_EQ(client.refusal(), Refusal::none);
+  // Nothing is left behind: data may follow at once.
+  SSL* tls_a = client.take_tls();
+  SSL* tls_b = server.take_tls();
+  EXPECT_EQ(tls_a != nullptr, tls());
+  const auto sent = random_data(777);
+  ASSERT_EQ(stream_write(pair_.a.get(), tls_a, sent.data(), sent.size()).bytes, sent.size());
+  std::vector<std::byte> got(2000);
+  EXPECT_EQ(stream_read(pair_.b.get(), tls_b, got.data(), got.size()).bytes, sent.size());
+  got.resize(sent.size());
+  EXPECT_EQ(got, sent);
+  SSL_free(tls_a);
+  SSL_free(tls_b);
+}
+
+TEST_P(HandshakeOver, OtherKeyIsRefusedOnBothSidesWithRemedy) {
+  Handshake client(Role::client, key_of(kSecret), 0, tls());
+  Handshake server(Role::server, key_of(kOther), 0, tls());
+  shake(client, pair_.a, server, pair_.b);
+  EXPECT_EQ(server.status(), TW_ERR_AUTHENTICATION) << server.text();
+  EXPECT_EQ(server.refusal(), Refusal::authentication);
+  EXPECT_EQ(client.status(), TW_ERR_AUTHENTICATION) << client.text();
+  EXPECT_NE(client.text().find("same key"), std::string::npos) << client.text();
+  EXPECT_NE(server.text().find("job_key option"), std::string::npos) << server.text();
+}
+
+TEST_P(HandshakeOver, ScannerThatConnectsAndClosesIsCounted) {
+  Handshake server(Role::server, key_of(kSecret), 0, tls());
+  EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::read);
+  pair_.a.reset();
+  EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::failed);
+  EXPECT_EQ(server.refusal(), Refusal::closed);
+}
+
+TEST_P(HandshakeOver, RandomBytesAreMalformedAtOnce) {
+  Handshake server(Role::server, key_of(kSecret), 0, tls());
+  auto noise = random_data(64);
+  noise[0] = std::byte{0x80};  // neither magic nor TLS
+  noise[2] = std::byte{0x99};  // nor the first greeting of SSL 2
+  ASSERT_EQ(write(pair_.a.get(), noise.data(), noise.size()), 64);
+  EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::failed);
+  EXPECT_EQ(server.refusal(), Refusal::malformed) << server.text();
+  EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::failed);  // for ever
+}
+
+TEST(Handshake, OneWrongByteIsEnough) {
+  SocketPair pair;
+  Handshake server(Role::server, key_of(kSecret), 0, false);
+  ASSERT_EQ(write(pair.a.get(), "G", 1), 1);
+  EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed);
+  EXPECT_EQ(server.refusal(), Refusal::malformed);
+}
+
+TEST(Handshake, TlsAgainstPlainIsNamedOnBothSides) {
+  for (const bool tls_client : {true, false}) {
+    SocketPair pair;
+    Handshake client(Role::client, key_of(kSecret), 0, tls_client);
+    Handshake server(Role::server, key_of(kSecret), 0, !tls_client);
+    shake(client, pair.a, server, pair.b);
+    EXPECT_EQ(server.refusal(), Refusal::malformed) << server.text();
+    EXPECT_NE(server.text().find("TLS on both sides"), std::string::npos) << server.text();
+    EXPECT_TRUE(is_error(client.status())) << client.text();
+  }
+}
+
+Hello hello_of(uint16_t lowest, uint16_t highest) {
+  Hello hello{kHelloMagic, lowest, highest, 0, {}};
+  EXPECT_EQ(random_bytes(hello.nonce.data(), hello.nonce.size()), TW_OK);
+  return hello;
+}
+
+TEST(Handshake, FutureAndAbsurdVersionsAreRefusedWithAnAnswer) {
+  for (const auto& [lowest, highest] : {std::pair<uint16_t, uint16_t>{kVersionMax + 1, kVersionMax + 5}, {0, 0}, {9, 3}}) {
+    SocketPair pair;
+    Handshake server(Role::server, key_of(kSecret), 0, false);
+    const Hello hello = hello_of(lowest, highest);
+    ASSERT_EQ(write(pair.a.get(), &hello, sizeof hello), ssize_t(sizeof hello));
+    EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed);
+    EXPECT_EQ(server.refusal(), Refusal::version);
+    EXPECT_EQ(server.status(), TW_ERR_VERSION);
+    Challenge answer{};
+    ASSERT_EQ(read(pair.a.get(), &answer, sizeof answer), ssize_t(sizeof answer));
+    EXPECT_EQ(answer.version, 0);
+    EXPECT_EQ(answer.highest, kVersionMax);
+  }
+}
+
+TEST(Handshake, ClientNamesAServerOfAnotherVersion) {
+  for (const uint16_t version : {uint16_t(0), uint16_t(kVersionMax + 1)}) {
+    SocketPair pair;
+    Handshake client(Role::client, key_of(kSecret), 0, false);
+    EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+    const Challenge challenge{kChallengeMagic, version, 7, 0, {}};
+    ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
+    EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
+    EXPECT_EQ(client.status(), TW_ERR_VERSION);
+    EXPECT_NE(client.text().find("version 7"), std::string::npos) << client.text();
+  }
+}
+
+TEST(Handshake, ServerMayNotInventFeatures) {
+  SocketPair pair;
+  Handshake client(Role::client, key_of(kSecret), 1, false);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  const Challenge challenge{kChallengeMagic, 1, 1, 2, {}};
+  ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
+  EXPECT_EQ(client.refusal(), Refusal::malformed);
+}
+
+TEST(Handshake, ServerThatDoesNotKnowTheKeyIsFoundOut) {
+  SocketPair pair;
+  Handshake client(Role::client, key_of(kSecret), 0, false);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  const Challenge challenge{kChallengeMagic, 1, 1, 0, {}};
+  ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  const Verdict verdict{0, {}};  // "accepted", without a proof
+  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
+  EXPECT_EQ(client.status(), TW_ERR_AUTHENTICATION);
+}
+
+// Copies everything that goes from one handshake to the other.
+std::vector<std::byte> relay(int from, int to) {
+  std::vector<std::byte> bytes(4096);
+  const ssize_t n = read(from, bytes.data(), bytes.size());
+  bytes.resize(n > 0 ? size_t(n) : 0);
+  EXPECT_EQ(write(to, bytes.data(), bytes.size()), ssize_t(bytes.size()));
+  return bytes;
+}
+
+TEST(Handshake, RecordedClientIsRefusedAsReplay) {
+  SocketPair left, right;
+  Handshake client(Role::client, key_of(kSecret), 0, false);
+  Handshake server(Role::server, key_of(kSecret), 0, false);
+  EXPECT_EQ(client.advance(left.a.get()), Handshake::Want::read);
+  const auto hello = relay(left.b.get(), right.a.get());
+  EXPECT_EQ(server.advance(right.b.get()), Handshake::Want::read);
+  relay(right.a.get(), left.b.get());
+  EXPECT_EQ(client.advance(left.a.get()), Handshake::Want::read);
+  const auto proof = relay(left.b.get(), right.a.get());
+  EXPECT_EQ(server.advance(right.b.get()), Handshake::Want::done);
+  ASSERT_EQ(hello.size(), sizeof(Hello));
+  ASSERT_EQ(proof.size(), sizeof(Proof));
+
+  SocketPair again;
+  Handshake second(Role::server, key_of(kSecret), 0, false);
+  ASSERT_EQ(write(again.a.get(), hello.data(), hello.size()), ssize_t(hello.size()));
+  ASSERT_EQ(write(again.a.get(), proof.data(), proof.size()), ssize_t(proof.size()));
+  EXPECT_EQ(second.advance(again.b.get()), Handshake::Want::failed);
+  EXPECT_EQ(second.refusal(), Refusal::replay);
+  EXPECT_EQ(second.status(), TW_ERR_AUTHENTICATION);
+}
+
+TEST(Handshake, ProofReflectedAtItsMakerFails) {
+  // One without the key hands a client its own nonce and its own proof back: the roles are in the proofs.
+  SocketPair pair;
+  Handshake client(Role::client, key_of(kSecret), 0, false);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  Hello hello;
+  ASSERT_EQ(read(pair.b.get(), &hello, sizeof hello), ssize_t(sizeof hello));
+  const Challenge challenge{kChallengeMagic, 1, 1, 0, hello.nonce};
+  ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  Verdict verdict{};
+  ASSERT_EQ(read(pair.b.get(), &verdict.mac, sizeof verdict.mac), ssize_t(sizeof verdict.mac));
+  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
+  EXPECT_EQ(client.refusal(), Refusal::authentication);
+}
+
+TEST_P(HandshakeOver, WorksByteByByte) {
+  SocketPair far(std::get<1>(GetParam()));
+  Handshake client(Role::client, key_of(kSecret), 3, tls());
+  Handshake server(Role::server, key_of(kSecret), 1, tls());
+  auto want_a = Handshake::Want::read;
+  auto want_b = Handshake::Want::read;
+  for (int i = 0; i < 200000 && !(over(want_a) && over(want_b)); ++i) {
+    if (!over(want_a)) want_a = client.advance(pair_.a.get());
+    if (!over(want_b)) want_b = server.advance(far.b.get());
+    char byte;
+    if (read(pair_.b.get(), &byte, 1) == 1) {
+      EXPECT_EQ(write(far.a.get(), &byte, 1), 1);
+    }
+    if (read(far.a.get(), &byte, 1) == 1) {
+      EXPECT_EQ(write(pair_.b.get(), &byte, 1), 1);
+    }
+  }
+  EXPECT_EQ(client.status(), TW_OK) << client.text();
+  EXPECT_EQ(server.status(), TW_OK) << server.text();
+}
+
+TEST(Handshake, SlowLorisIsEndedByItsOwnersTimer) {
+  // How an owner uses it: one timer per stranger, set at accept; the trickle of bytes does not move it.
+  SocketPair pair;
+  EventLoop loop;
+  ASSERT_EQ(loop.start(), TW_OK);
+  RefusalCounters counters;
+  auto handshake = std::make_unique<Handshake>(Role::server, key_of(kSecret), 0, false);
+  std::promise<void> ended;
+  const uint64_t start = monotonic_ns();
+  loop.call([&] {
+    loop.after(200 * kMillisecond, [&] {
+      loop.remove(pair.b.get());
+      counters.count(Refusal::timeout);
+      handshake.reset();
+      pair.b.reset();
+      ended.set_value();
+    });
+    const auto ready = [&](uint32_t) { EXPECT_EQ(handshake->advance(pair.b.get()), Handshake::Want::read); };
+    EXPECT_EQ(loop.add(pair.b.get(), EPOLLIN, ready), TW_OK);
+  });
+  const Hello hello = hello_of(1, 1);
+  const auto* bytes = reinterpret_cast<const char*>(&hello);
+  auto future = ended.get_future();
+  size_t sent = 0;
+  while (future.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
+    ASSERT_LT(monotonic_ns() - start, 20 * kSecond);
+    if (sent + 1 < sizeof hello && send(pair.a.get(), bytes + sent, 1, MSG_NOSIGNAL) == 1) ++sent;
+  }
+  EXPECT_GT(sent, 0u);
+  EXPECT_EQ(counters.value(Refusal::timeout), 1u);
+  EXPECT_NE(counters.json().find("\"timeout\": 1"), std::string::npos);
+  EXPECT_NE(counters.json().find("\"replay\": 0"), std::string::npos);
+  loop.stop();
+}
+
+TEST(Handshake, ReadsNothingBehindItsLastByte) {
+  SocketPair pair;
+  Handshake client(Role::client, key_of(kSecret), 0, false);
+  Handshake server(Role::server, key_of(kSecret), 0, false);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::read);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  ASSERT_EQ(write(pair.a.get(), "early", 5), 5);
+  EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::done);
+  ASSERT_EQ(write(pair.b.get(), "also early", 10), 10);
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::done);
+  char buffer[64] = {};
+  EXPECT_EQ(read(pair.b.get(), buffer, sizeof buffer), 5);
+  EXPECT_STREQ(buffer, "early");
+  EXPECT_EQ(read(pair.a.get(), buffer, sizeof buffer), 10);
+}
+
+}  // namespace
+}  // namespace thalweg::impl
