@@ -160,6 +160,7 @@ class RandomSender {
   explicit RandomSender(Side &side, uint64_t seed, size_t largest = kReferenceMax)
       : side_(side), random_(seed), largest_(largest) {}
   uint64_t accepted = 0, again = 0, bytes = 0;
+  bool by_reference_only = false;  // and large
 
   /// One attempt; false: no room now.
   bool step() {
@@ -182,7 +183,8 @@ class RandomSender {
     size_t n = kind < 5 ? kSizes[random_() % std::size(kSizes)] : kind < 9 ? random_() % 3000 : random_() % (largest_ + 1);
     if (kind == 9 && random_() % 4 == 0) n = largest_;
     n = std::min(n, largest_);
-    if (n > kCopyMax) how_ = 2;
+    if (by_reference_only) n = largest_ - random_() % 1000;
+    if (n > kCopyMax || by_reference_only) how_ = 2;
     header_ = {};
     header_.length = static_cast<uint32_t>(n);
     header_.type = 33;
