@@ -75,7 +75,11 @@ void ShmPort::commit(Link &base, const FrameHeader &header) {
     link.starved = true;
     starved_.push_back(link.id);
   }
-  return TW_AGAIN;
+  if (!armed_) return TW_AGAIN;
+  // The progress owner sleeps and another thread posts: as in arm(), ask to be woken and look once more.
+  link.out.set_waiting(true);
+  barrier();
+  return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
 }
 
 [[gnu::cold]] void ShmPort::announce(ShmLink &link) { link.bell.ring(link.peer_bit); }
