@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store as its users see it: the same cases over a file and over TCP, with threads and with processes; and strangers at the
+// server.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thalweg/thalweg.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/unique_fd.hpp"
+#include "bootstrap/store_server.hpp"
+#include "bootstrap/store_wire.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr char kSecret[] = "a secret for the store's tests";
+
+tw_store_options options_of(uint32_t rank, uint32_t count, uint64_t timeout_ns = 30 * kSecond) {
+  tw_store_options options = TW_STORE_OPTIONS_INIT;
+  options.job_key = kSecret;
+  options.job_key_length = sizeof kSecret;
+  options.timeout_ns = timeout_ns;
+  options.rank = rank;
+  options.count = count;
+  return options;
+}
+
+std::vector<std::byte> random_data(size_t n) {
+  std::vector<std::byte> bytes(n);
+  EXPECT_EQ(random_bytes(bytes.data(), n), TW_OK);
+  return bytes;
+}
+
+struct OpenStore {
+  tw_store* store = nullptr;
+  Status status;
+  OpenStore(const std::string& address, const tw_store_options& options) {
+    status = tw_store_open(address.c_str(), &options, &store);
+  }
+  ~OpenStore() { tw_store_close(store); }
+};
+
+/// A place where a store is; for TCP the server lives as long as this.
+class StorePlace : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) {
+      const tw_store_options options = options_of(0, 1);
+      ASSERT_EQ(tw_store_open("serve:127.0.0.1:0", &options, &server_), TW_OK) << last_error();
+      address_ = tw_store_address(server_);
+      EXPECT_EQ(address_.rfind("tcp:127.0.0.1:", 0), 0u);
+    } else {
+      std::string pattern = (std::filesystem::temp_directory_path() / "thalweg_store_XXXXXX").string();
+      ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+      folder_ = pattern;
+      address_ = "file:" + folder_ + "/store";
+    }
+  }
+  void TearDown() override {
+    tw_store_close(server_);
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+  std::string address_, folder_;
+  tw_store* server_ = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Kind, StorePlace, ::testing::Bool(), [](const auto& info) { return info.param ? "Tcp" : "File"; });
+
+TEST_P(StorePlace, PutGetOfManySizesAndTheLastPutWins) {
+  OpenStore a(address_, options_of(0, 1));
+  OpenStore b(address_, options_of(0, 1));
+  ASSERT_EQ(a.status, TW_OK) << last_error();
+  ASSERT_EQ(b.status, TW_OK) << last_error();
+  for (const size_t size : {size_t(0), size_t(1), size_t(13), size_t(4097), size_t(1) << 20}) {
+    const auto value = random_data(size);
+    ASSERT_EQ(tw_store_put(a.store, "key", value.data(), size), TW_OK) << last_error();
+    std::vector<std::byte> got(size + 8, std::byte{0x5a});
+    size_t length = size + 8;
+    ASSERT_EQ(tw_store_get(b.store, "key", got.data(), &length), TW_OK) << last_error();
+    EXPECT_EQ(length, size);
+    EXPECT_TRUE(size == 0 || std::memcmp(got.data(), value.data(), size) == 0);
+    for (size_t i = size; i < got.size(); ++i) EXPECT_EQ(got[i], std::byte{0x5a});
+  }
+}
+
+TEST_P(StorePlace, MistakesAreNamed) {
+  OpenStore a(address_, options_of(0, 1, 100 * kMillisecond));
+  size_t length = 0;
+  EXPECT_EQ(tw_store_get(a.store, "nothing", nullptr, &length), TW_ERR_NO_MATCH);
+  EXPECT_EQ(tw_store_put(a.store, "seven", "1234567", 7), TW_OK);
+  EXPECT_EQ(tw_store_get(a.store, "seven", nullptr, &length), TW_ERR_TRUNCATED);
+  EXPECT_EQ(length, 7u);
+  char small[4] = {'a', 'b', 'c', 'd'};
+  length = 3;
+  EXPECT_EQ(tw_store_get(a.store, "seven", small, &length), TW_ERR_TRUNCATED);
+  EXPECT_EQ(small[3], 'd');
+  EXPECT_EQ(tw_store_put(a.store, "", "x", 1), TW_ERR_INVALID);
+  EXPECT_EQ(tw_store_put(a.store, std::string(600, 'k').c_str(), "x", 1), TW_ERR_INVALID);
+  EXPECT_EQ(tw_store_put(a.store, "big", small, (1u << 20) + 1), TW_ERR_LIMIT);
+  EXPECT_EQ(tw_store_put(nullptr, "x", "x", 1), TW_ERR_HANDLE);
+  EXPECT_EQ(tw_store_get(a.store, nullptr, nullptr, &length), TW_ERR_INVALID);
+  EXPECT_EQ(tw_store_wait(a.store, "never put", nullptr, &length), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(last_error()).find("never put"), std::string::npos);
+  EXPECT_EQ(tw_store_put(a.store, "still", "alive", 5), TW_OK);
+}
+
+TEST_P(StorePlace, WaitIsWokenByALaterPutThroughTheSameStore) {
+  OpenStore a(address_, options_of(0, 1));
+  const auto value = random_data(99);
+  std::atomic<bool> waiting{false};
+  std::thread waiter([&] {
+    std::vector<std::byte> got(99);
+    size_t length = 99;
+    waiting = true;
+    EXPECT_EQ(tw_store_wait(a.store, "later", got.data(), &length), TW_OK) << last_error();
+    EXPECT_EQ(got, value);
+  });
+  while (!waiting) std::this_thread::yield();
+  EXPECT_EQ(tw_store_put(a.store, "later", value.data(), value.size()), TW_OK);
+  waiter.join();
+}
+
+void exchange_rounds(const std::string& address, uint32_t rank, uint32_t count, int* failures) {
+  OpenStore mine(address, options_of(rank, count));
+  if (mine.status != TW_OK) {
+    ++*failures;
+    return;
+  }
+  for (uint64_t round = 0; round < 20; ++round) {
+    const size_t words = 1 + round * 7;
+    std::vector<uint64_t> sent(words, (round << 32) | rank);
+    std::vector<uint64_t> got(words * count, ~0ull);
+    if (tw_store_exchange(mine.store, sent.data(), words * 8, got.data()) != TW_OK) ++*failures;
+    for (uint32_t r = 0; r < count; ++r) {
+      for (size_t i = 0; i < words; ++i) *failures += got[r * words + i] != ((round << 32) | r);
+    }
+    if (tw_store_barrier(mine.store) != TW_OK) ++*failures;
+  }
+}
+
+TEST_P(StorePlace, EightThreadsExchange) {
+  std::vector<std::thread> threads;
+  int failures[8] = {};
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] { exchange_rounds(address_, rank, 8, &failures[rank]); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const int f : failures) EXPECT_EQ(f, 0);
+}
+
+TEST_P(StorePlace, EightProcessesExchangeTwice) {
+  std::vector<pid_t> children;
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int failures = 0;
+      exchange_rounds(address_, rank, 8, &failures);
+      exchange_rounds(address_, rank, 8, &failures);  // a second opening does not read what the first one left
+      _exit(failures == 0 ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST_P(StorePlace, MissingRanksAreNamed) {
+  OpenStore one(address_, options_of(1, 4, 200 * kMillisecond));
+  std::thread other([&] {
+    OpenStore three(address_, options_of(3, 4, 200 * kMillisecond));
+    EXPECT_EQ(tw_store_barrier(three.store), TW_ERR_TIMED_OUT);
+  });
+  Status status = tw_store_barrier(one.store);
+  EXPECT_EQ(status, TW_ERR_TIMED_OUT);
+  const std::string text = last_error();
+  EXPECT_NE(text.find("0, 2"), std::string::npos) << text;
+  other.join();
+}
+
+TEST_P(StorePlace, DifferentLengthsAreRefused) {
+  OpenStore zero(address_, options_of(0, 2));
+  std::thread other([&] {
+    OpenStore one(address_, options_of(1, 2));
+    char got[10];
+    EXPECT_EQ(tw_store_exchange(one.store, "12345", 5, got), TW_ERR_INVALID);
+  });
+  char got[8];
+  EXPECT_EQ(tw_store_exchange(zero.store, "1234", 4, got), TW_ERR_INVALID);
+  other.join();
+}
+
+TEST_P(StorePlace, ForkedChildIsToldSo) {
+  OpenStore a(address_, options_of(0, 1));
+  ASSERT_EQ(tw_store_put(a.store, "x", "1", 1), TW_OK);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool told = tw_store_put(a.store, "x", "2", 1) == TW_ERR_FORKED && tw_store_barrier(a.store) == TW_ERR_FORKED;
+    tw_store_close(a.store);
+    tw_store_close(server_);
+    _exit(told ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  char got = 0;
+  size_t length = 1;
+  EXPECT_EQ(tw_store_get(a.store, "x", &got, &length), TW_OK) << last_error();
+  EXPECT_EQ(got, '1');
+}
+
+TEST(FileStore, WriterKilledHalfWayLeavesNothing) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "thalweg_store_XXXXXX").string();
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const std::string path = pattern + "/store";
+  {
+    OpenStore a("file:" + path, options_of(0, 1));
+    ASSERT_EQ(tw_store_put(a.store, "one", "1", 1), TW_OK);
+    const UniqueFd raw(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    ASSERT_EQ(write(raw.get(), "\x03\0\0\0half a record", 17), 17);  // behind `end`: does not count
+    OpenStore b("file:" + path, options_of(0, 1));
+    char got = 0;
+    size_t length = 1;
+    EXPECT_EQ(tw_store_get(b.store, "one", &got, &length), TW_OK) << last_error();
+    ASSERT_EQ(tw_store_put(b.store, "two", "2", 1), TW_OK);
+    EXPECT_EQ(tw_store_get(a.store, "two", &got, &length), TW_OK) << last_error();
+    EXPECT_EQ(got, '2');
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  OpenStore open_to_all("file:" + path, options_of(0, 1));
+  EXPECT_EQ(open_to_all.status, TW_ERR_PERMISSION);
+  std::filesystem::remove_all(pattern);
+}
+
+TEST(Store, BadAddresses) {
+  for (const char* address : {"", "nonsense", "tcp:nohost", "tcp:127.0.0.1:0", "serve:1.2.3.4", "file:/no/such/folder/at/all"}) {
+    OpenStore a(address, options_of(0, 1, 200 * kMillisecond));
+    EXPECT_TRUE(is_error(a.status)) << address;
+    EXPECT_EQ(a.store, nullptr);
+  }
+  OpenStore nobody("tcp:127.0.0.1:1", options_of(0, 1, 200 * kMillisecond));
+  EXPECT_EQ(nobody.status, TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(last_error()).find("127.0.0.1:1"), std::string::npos) << last_error();
+  OpenStore absurd("tcp:127.0.0.1:1", options_of(4, 4));
+  EXPECT_EQ(absurd.status, TW_ERR_INVALID);
+}
+
+// --- strangers at the server
+
+class StoreStrangers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(JobKey::load(kSecret, sizeof kSecret, nullptr, &key_), TW_OK);
+    options_.handshake_timeout_ns = 300 * kMillisecond;
+    options_.max_strangers = 20;
+    options_.linger_ns = 50 * kMillisecond;
+    ASSERT_EQ(StoreServer::start({"127.0.0.1", 0}, key_, options_, &server_), TW_OK) << last_error();
+    address_ = "tcp:127.0.0.1:" + std::to_string(server_->port());
+  }
+  UniqueFd connect_raw() {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(server_->port());
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    return fd;
+  }
+  bool reaches(Refusal cause, uint64_t count) {
+    const Deadline deadline(10 * kSecond);
+    while (server_->refusals().value(cause) < count && !deadline.passed()) std::this_thread::yield();
+    return server_->refusals().value(cause) == count;
+  }
+  void expect_service() {
+    OpenStore a(address_, options_of(0, 1));
+    ASSERT_EQ(a.status, TW_OK) << last_error();
+    EXPECT_EQ(tw_store_put(a.store, "still", "here", 4), TW_OK) << last_error();
+  }
+  JobKey key_;
+  StoreServerOptions options_;
+  std::unique_ptr<StoreServer> server_;
+  std::string address_;
+};
+
+TEST_F(StoreStrangers, WrongKeyIsNamedAtOnce) {
+  tw_store_options options = options_of(0, 1);
+  options.job_key = "quite another secret";
+  options.job_key_length = 20;
+  const uint64_t start = monotonic_ns();
+  OpenStore a(address_, options);
+  EXPECT_EQ(a.status, TW_ERR_AUTHENTICATION);
+  EXPECT_LT(monotonic_ns() - start, 10 * kSecond);
+  EXPECT_TRUE(reaches(Refusal::authentication, 1));
+  expect_service();
+}
+
+TEST_F(StoreStrangers, ScannersNoiseAndSilenceAreCountedAndOthersServed) {
+  for (int i = 0; i < 5; ++i) connect_raw();
+  EXPECT_TRUE(reaches(Refusal::closed, 5));
+  for (int i = 0; i < 5; ++i) {
+    const UniqueFd noisy = connect_raw();
+    const auto noise = random_data(300);
+    EXPECT_EQ(send(noisy.get(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL), 16);
+    send(noisy.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
+    EXPECT_TRUE(reaches(Refusal::malformed, uint64_t(i) + 1));
+  }
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(connect_raw());
+  expect_service();
+  EXPECT_TRUE(reaches(Refusal::timeout, 5));
+  char byte;
+  EXPECT_EQ(recv(silent[0].get(), &byte, 1, 0), 0);  // closed by the server
+}
+
+TEST_F(StoreStrangers, AFloodOfSilenceIsOverloadAndPasses) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 30; ++i) silent.push_back(connect_raw());
+  EXPECT_TRUE(reaches(Refusal::overload, 10));
+  EXPECT_TRUE(reaches(Refusal::timeout, 20));
+  expect_service();
+}
+
+TEST_F(StoreStrangers, AuthenticatedClientWithBadFramesLosesItsConnectionOnly) {
+  using store_wire::FrameHeader;
+  uint64_t refused = 0;
+  for (const FrameHeader& bad : {FrameHeader{0, 0, 1, 0, 0}, FrameHeader{513, 0, 2, 0, 0}, FrameHeader{1, 1, 2, 0, 0},
+                                 FrameHeader{1, (1u << 20) + 1, 1, 0, 0}, FrameHeader{1, 0, 99, 0, 0}, FrameHeader{1, 0, 5, 0, 0}}) {
+    const UniqueFd fd = connect_raw();
+    Handshake handshake(Role::client, key_, 0, false);
+    for (auto want = handshake.advance(fd.get()); want != Handshake::Want::done; want = handshake.advance(fd.get())) {
+      ASSERT_NE(want, Handshake::Want::failed) << handshake.text();
+      pollfd one{fd.get(), POLLIN, 0};
+      poll(&one, 1, 1000);
+    }
+    ASSERT_EQ(send(fd.get(), &bad, sizeof bad, MSG_NOSIGNAL), ssize_t(sizeof bad));
+    char byte;
+    EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0);
+    EXPECT_TRUE(reaches(Refusal::malformed, ++refused));
+  }
+  expect_service();
+}
+
+}  // namespace
+}  // namespace thalweg::impl
