@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Set-up messages from a hostile peer over a unix socket: arbitrary bytes in arbitrary pieces, with arbitrary descriptors. What
+// comes out keeps the documented limits, and no descriptor is left behind.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "security/handshake.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void send_piece(int socket, std::span<const uint8_t> bytes, size_t fds) {
+  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+  iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (fds) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(fds * sizeof(int));
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds * sizeof(int));
+    for (size_t i = 0; i < fds; ++i) std::memcpy(CMSG_DATA(c) + i * sizeof(int), &socket, sizeof socket);
+  }
+  sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Receives until nothing more comes. False when the channel has ended.
+bool drain(SetupChannel& channel) {
+  for (;;) {
+    SetupChannel::Message message;
+    const Status status = channel.receive(&message);
+    if (status == TW_IN_PROGRESS) return true;
+    if (is_error(status)) {
+      require(message.fds.empty());
+      return false;
+    }
+    require(message.bytes.size() <= SetupChannel::kMax && message.fds.size() <= SetupChannel::kMaxFds);
+    for (const UniqueFd& fd : message.fds) require(fcntl(fd.get(), F_GETFD) >= 0);
+  }
+}
+
+int lowest_free_descriptor() {
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(fd);
+  return fd;
+}
+
+}  // namespace
+
+// Input: pieces of {1 byte: low 6 bits length, 2 more: 0 none, 1 one, 2 eight, 3 nine descriptors}, bytes.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const int before = lowest_free_descriptor();
+  {
+    int ends[2];
+    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    const UniqueFd peer(ends[0]);
+    SetupChannel channel(UniqueFd(ends[1]), nullptr);
+    constexpr size_t counts[] = {0, 1, 8, 9};
+    bool alive = true;
+    while (size > 1 && alive) {
+      const size_t n = std::min<size_t>(size - 1, 1 + data[0] % 64);
+      send_piece(peer.get(), {data + 1, n}, counts[data[0] >> 6]);
+      data += 1 + n;
+      size -= 1 + n;
+      alive = drain(channel);
+    }
+    shutdown(peer.get(), SHUT_RDWR);
+    if (alive) require(!drain(channel));
+  }
+  require(lowest_free_descriptor() == before);
+  return 0;
+}
