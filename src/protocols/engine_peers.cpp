@@ -9,7 +9,6 @@
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
-#include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
 
@@ -58,7 +57,6 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
     if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, status);
     complete(*run, status, why);
   }
-  lose_regions(peer);
   matcher_->lose(peer);
   active_->lose(peer);
   if (first && options_.lost != nullptr) options_.lost(options_.owner, peer, status);

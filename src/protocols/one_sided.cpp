@@ -24,12 +24,6 @@ Status refuse_bounds(const OpDesc& op) {
               static_cast<unsigned long long>(op.remote->key.length));
 }
 
-void unmap_region(RemoteRegion& region) {
-  if (region.mapping != nullptr) --region.mapping->users;
-  region.mapping = nullptr;
-  region.mapped = nullptr;
-}
-
 }  // namespace
 
 const Protocol* const* one_sided_protocols(Verb verb) {
@@ -53,29 +47,21 @@ Status import_region(Peer& peer, const KeyBody& key, RemoteRegion** out) {
   auto region = std::make_unique<RemoteRegion>();
   region->peer = &peer;
   region->key = key;
-  peer.one_sided.regions.push_back(region.get());
   if (peer.state == TW_OK) map_region(*region);
   *out = region.release();
   return TW_OK;
 }
 
-void release_region(RemoteRegion* region) {
-  if (region == nullptr || region->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (region->peer != nullptr) {
-    const Engine::Guard guard(*region->peer->engine);
-    unmap_region(*region);
-    std::erase(region->peer->one_sided.regions, region);
-  }
-  delete region;
+void unmap_region(RemoteRegion& region) {
+  if (region.mapping != nullptr) --region.mapping->users;
+  region.mapping = nullptr;
+  region.mapped = nullptr;
 }
 
-void lose_regions(Peer& peer) {
-  for (RemoteRegion* region : peer.one_sided.regions) {
-    unmap_region(*region);
-    region->revoked = true;
-    region->peer = nullptr;
-  }
-  peer.one_sided.regions.clear();
+void release_region(RemoteRegion* region) {
+  if (region == nullptr || region->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  unmap_region(*region);
+  delete region;
 }
 
 Status map_region(RemoteRegion& region) {

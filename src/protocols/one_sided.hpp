@@ -24,13 +24,13 @@ namespace thalweg::impl {
 // --- what core calls
 /// Makes a key usable through the peer. Refuses keys of another incarnation (TW_ERR_STALE) once the peer is connected.
 Status import_region(Peer& peer, const KeyBody& key, RemoteRegion** out);
-/// Takes a region back (references reach 0).
+/// Takes a region back (references reach 0). Under the lock of its peer's engine.
 void release_region(RemoteRegion* region);
 /// Maps the region when that is possible: TW_OK (mapped), TW_IN_PROGRESS (progress, then ask again), TW_ERR_UNSUPPORTED,
 /// TW_ERR_STALE or the peer's error. Progress owner.
 Status map_region(RemoteRegion& region);
-/// The peer is lost or closed (Engine::end_runs): its regions are unmapped; releasing them stays the holders' business.
-void lose_regions(Peer& peer);
+/// The peer is lost or closed: no load or store any more. Releasing the region stays its holder's business.
+void unmap_region(RemoteRegion& region);
 /// tw_fence.
 Status fence_one_sided(Engine& engine, Peer& peer);
 

@@ -81,7 +81,6 @@ struct Assembly {
 /// the target has applied for sure (answers of flushes and acknowledged operations).
 struct OneSided {
   RunList lane;
-  std::vector<RemoteRegion*> regions;  // imported through this endpoint; owned by their holders
   uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
   // As target, of what came from this peer.
   Status put_failed = TW_OK;   // of the put whose frames are being applied
