@@ -86,9 +86,11 @@ Status make_memfd(const char *name, size_t *length, bool *huge, UniqueFd *out) {
   return TW_OK;
 }
 
-/// The pages exist already; populating only fills this process's page table, so that first use does not fault.
+/// The pages exist already; populating only fills this process's page table, so that first use does not fault. Beyond a
+/// limit that takes longer than the service thread, which maps imports, may be away.
+constexpr size_t kPopulateMax = size_t(64) << 20;
 Status map(int fd, size_t length, bool private_to_process, std::byte **data) {
-  void *address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  void *address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | (length <= kPopulateMax ? MAP_POPULATE : 0), fd, 0);
   if (address == MAP_FAILED) return fail_errno(errno, "mmap of shared memory");
   if (private_to_process) madvise(address, length, MADV_DONTFORK);
   *data = static_cast<std::byte *>(address);

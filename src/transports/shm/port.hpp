@@ -20,6 +20,7 @@
 #include "transports/shm/control.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/shm/producer.hpp"
+#include "transports/shm/single_copy.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl::shm {
@@ -104,6 +105,8 @@ class ShmPort final : public Port, private SegmentListener {
   void find_features(ShmLink &link, const SetupBody &theirs, int socket);
   void watch(ShmLink &link, LinkInit &init, const SetupBody &theirs);
 
+  int64_t copy_peer(ShmLink &link, CopyDirection direction, const iovec *local, size_t locals, const iovec *remote,
+                    size_t remotes);
   Status make_room(ShmLink &link, uint32_t length);
   void announce(ShmLink &link);
   unsigned drain(ShmLink &link, unsigned budget);

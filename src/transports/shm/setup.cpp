@@ -133,14 +133,17 @@ Status ShmPort::open_link(ShmLink &link, LinkInit &init) {
 }
 
 void ShmPort::find_features(ShmLink &link, const SetupBody &theirs, int socket) {
-  if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) link.features |= kLinkSameProcess;
+  if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) {
+    link.features |= kLinkSameProcess;
+    link.peer.same_process = true;
+  }
   // The pid as the kernel sees the socket's other end, or as the peer says; the probe tells whether it is the right one.
   const pid_t candidates[] = {pid_t(link.peer.pid), socket >= 0 ? peer_pid(socket) : 0, pid_t(theirs.pid)};
   int error = 0;
   for (pid_t pid : candidates) {
     if (pid <= 0) continue;
     if (probe_peer(pid, theirs.probe_address, theirs.probe_value)) {
-      link.pid = pid;
+      link.pid = link.peer.pid = pid;
       link.features |= kLinkSingleCopy;
       return;
     }
@@ -169,20 +172,21 @@ void ShmPort::watch(ShmLink &link, LinkInit &init, const SetupBody &theirs) {
   link.control->start(std::move(init.socket), std::exchange(init.tls, nullptr), std::move(pidfd));
 }
 
-int64_t ShmPort::read_peer(Link &base, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
-  auto &link = static_cast<ShmLink &>(base);
+/// A process number may be given again to another process: none is used whose end is known.
+int64_t ShmPort::copy_peer(ShmLink &link, CopyDirection direction, const iovec *local, size_t locals, const iovec *remote,
+                           size_t remotes) {
   if (link.state != TW_OK) return link.state;
   if (link.pid == 0) return TW_ERR_UNSUPPORTED;
-  return copy_between(CopyDirection::from_peer, link.pid, local, locals, remote, remotes);
+  if (link.control && link.control->peer_ended()) return TW_ERR_PEER_LOST;
+  return copy_between(direction, link.pid, local, locals, remote, remotes);
 }
 
-int64_t ShmPort::write_peer(Link &base, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
-  auto &link = static_cast<ShmLink &>(base);
-  if (link.state != TW_OK) return link.state;
-  if (link.pid == 0) return TW_ERR_UNSUPPORTED;
-  // A number may be given again to another process: never write to one whose end is known.
-  if (link.control && link.control->peer_ended()) return TW_ERR_PEER_LOST;
-  return copy_between(CopyDirection::to_peer, link.pid, local, locals, remote, remotes);
+int64_t ShmPort::read_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
+  return copy_peer(static_cast<ShmLink &>(link), CopyDirection::from_peer, local, locals, remote, remotes);
+}
+
+int64_t ShmPort::write_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
+  return copy_peer(static_cast<ShmLink &>(link), CopyDirection::to_peer, local, locals, remote, remotes);
 }
 
 }  // namespace thalweg::impl::shm
