@@ -114,5 +114,5 @@ def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None
         return end.value
 
 
-_core.Endpoint.send_object = send_object  # type: ignore[method-assign]
-_core.Endpoint.recv_object = recv_object  # type: ignore[method-assign]
+_core.Endpoint.send_object = send_object  # type: ignore[assignment]
+_core.Endpoint.recv_object = recv_object  # type: ignore[assignment]

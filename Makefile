@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# Thin: what it does stands in scripts/.
+.PHONY: help setup build demo test check format bench wheel clean
+
+help:
+	@echo "make demo    set up what is missing, build, install into .venv, and show how fast this machine's processes talk"
+	@echo "make test    set up what is missing, build, run all tests and examples"
+	@echo "make check   format, types, lint, address and thread sanitizers, fuzzing"
+	@echo "make bench   Thalweg, its peers and the machine's floors in one run; docs/performance.md"
+	@echo "make wheel   the wheel, looked at and repaired by auditwheel, in wheelhouse/"
+	@echo "make format  format all sources"
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release
+	@scripts/install_package.sh
+
+demo: setup
+	@scripts/install_package.sh
+	@.venv/bin/thalweg demo
+
+test: setup
+	@.venv/bin/python scripts/test.py
+
+check:
+	@scripts/setup.sh check
+	@scripts/check.sh
+
+format: setup
+	@scripts/format.sh
+
+bench: build
+	@.venv/bin/python benchmarks/run.py --build build/release
+
+wheel: setup
+	@scripts/wheel.sh
+
+clean:
+	rm -rf build dist wheelhouse

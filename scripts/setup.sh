@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
+# As another user it only checks, and says what to install. What is optional and absent is reported.
+# usage: scripts/setup.sh [check]     check: also what `make check` needs (clang: lint, fuzzing)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-dev python3 python3-dev python3-venv)
+optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 patchelf git)
+[ "${1:-}" = check ] && optional+=(clang clang-tidy)
+
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+# What came from elsewhere than the distribution's packages is good enough.
+have() {
+  case "$1" in
+    ninja-build) command -v ninja >/dev/null ;;
+    g++ | cmake | make | pkg-config | ccache | patchelf | git | clang | clang-tidy) command -v "$1" >/dev/null ;;
+    iproute2) command -v ip >/dev/null ;;
+    python3) command -v python3 >/dev/null ;;
+    *) false ;;
+  esac || installed "$1"
+}
+missing() {
+  local package
+  for package in "$@"; do have "$package" || echo "$package"; done
+}
+
+mapfile -t absent < <(missing "${needed[@]}")
+mapfile -t absent_optional < <(missing "${optional[@]}")
+if [ $((${#absent[@]} + ${#absent_optional[@]})) -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "setup: installing ${absent[*]} ${absent_optional[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq || echo "setup: apt-get update failed; trying with the lists there are"
+  [ ${#absent[@]} -eq 0 ] || apt-get install -y -qq --no-install-recommends "${absent[@]}" >/dev/null
+  for package in "${absent_optional[@]}"; do
+    apt-get install -y -qq --no-install-recommends "$package" >/dev/null || echo "setup: optional package $package is not available"
+  done
+  mapfile -t absent < <(missing "${needed[@]}")
+  mapfile -t absent_optional < <(missing "${optional[@]}")
+fi
+if [ ${#absent[@]} -gt 0 ]; then
+  echo "setup: missing: ${absent[*]}"
+  echo "setup: install them as root:  apt-get install ${absent[*]}"
+  exit 1
+fi
+for package in "${absent_optional[@]}"; do echo "setup: optional and absent: $package"; done
+
+# .venv: made anew when its interpreter is gone, filled again when the list of requirements has changed.
+if ! .venv/bin/python -c 'import sys' 2>/dev/null; then
+  rm -rf .venv
+  python3 -m venv .venv || {
+    echo "setup: python3 cannot make a virtual environment; install python3-venv"
+    exit 1
+  }
+fi
+stamp=.venv/requirements.stamp
+if ! cmp -s scripts/requirements-dev.txt "$stamp"; then
+  echo "setup: installing Python packages into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip >/dev/null 2>&1 || true
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/requirements-dev.txt
+  cp scripts/requirements-dev.txt "$stamp"
+fi
+echo "setup: done"

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""make test: builds, then runs ctest, pytest, the packaging tests and the Python examples; says the sum in its last line.
+
+usage: scripts/test.py [--preset release] [--only build,ctest,python,packaging,examples]
+A step that fails does not keep the others from running, except that nothing runs without a build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+STEPS = ("build", "ctest", "python", "packaging", "examples")
+EXAMPLE_SECONDS = 120
+
+
+class Sum:
+    """Counts over all runners."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = self.skipped = 0
+
+    def add(self, passed: int, failed: int, skipped: int = 0) -> None:
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+
+def run(*command: str, limit: float = 1800) -> tuple[int, str]:
+    """Runs a command, showing its output as it comes. Exit code (124: past the limit in seconds) and the output."""
+    print("+", " ".join(command), flush=True)
+    lines: list[str] = []
+    start = time.monotonic()
+    with subprocess.Popen(
+        ["timeout", "--kill-after=10", str(int(limit)), *command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    print(f"  exit {process.returncode} after {time.monotonic() - start:.0f} s", flush=True)
+    return process.returncode, "".join(lines)
+
+
+def build(preset: str) -> bool:
+    jobs = str(os.cpu_count() or 2)
+    configured, _ = run("cmake", "--preset", preset)
+    if configured != 0 or run("cmake", "--build", "--preset", preset, "-j", jobs)[0] != 0:
+        return False
+    return run("scripts/install_package.sh")[0] == 0
+
+
+def ctest(preset: str, total: Sum) -> None:
+    """One test at a time: most have two processes that poll, and the machine may have two cores."""
+    code, output = run("ctest", "--preset", preset, "--timeout", "180", "--no-tests=error", limit=1500)
+    found = re.search(r"tests passed, (\d+) tests? failed out of (\d+)", output)
+    skipped = len(re.findall(r"\*\*\*Skipped", output))
+    if found:
+        failed, count = int(found[1]), int(found[2])
+        total.add(count - failed - skipped, failed, skipped)
+    elif code != 0:
+        total.add(0, 1)
+
+
+def pytest(folder: str, total: Sum) -> None:
+    code, output = run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder, limit=1200)
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output[-2000:])}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    total.add(counts.get("passed", 0), max(failed, 1) if code != 0 else failed, counts.get("skipped", 0))
+
+
+def examples(total: Sum) -> None:
+    for program in sorted((ROOT / "examples" / "python").glob("*.py")):
+        code, _ = run(PYTHON, str(program.relative_to(ROOT)), limit=EXAMPLE_SECONDS)
+        total.add(int(code == 0), int(code != 0))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="release")
+    parser.add_argument("--only", default=",".join(STEPS))
+    arguments = parser.parse_args()
+    steps = arguments.only.split(",")
+    total = Sum()
+    if "build" in steps and not build(arguments.preset):
+        print("test: the build failed")
+        total.add(0, 1)
+        steps = []
+    if "ctest" in steps:
+        ctest(arguments.preset, total)
+    if "python" in steps:
+        pytest("tests/python", total)
+    if "packaging" in steps:
+        pytest("tests/packaging", total)
+    if "examples" in steps:
+        examples(total)
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel works in an empty environment, with nothing of this tree in reach."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import ROOT, run
+
+pytestmark = pytest.mark.timeout(900)
+
+PROGRAM = """
+import thalweg as tw, asyncio
+context = tw.Context(job_key=b"k" * 32)
+worker = tw.Worker(context)
+me = worker.connect(worker.address)
+request = me.isend(b"from the wheel", 3)
+buffer = bytearray(14)
+info = worker.recv(buffer, 3)
+request.wait()
+assert bytes(buffer) == b"from the wheel" and info.length == 14
+print(tw.__file__, bytes(buffer).decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built as pip does it, with the tools of this environment."""
+    where = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", where, ROOT)
+    return next(where.glob("*.whl"))
+
+
+def test_contents(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for needed in ("thalweg/libthalweg.so.0", "thalweg/py.typed", "thalweg/_core.pyi", "thalweg/bin/thalweg-perf"):
+        assert needed in names
+    assert any(name.startswith("thalweg/_core.") and name.endswith(".so") for name in names)
+    assert not [name for name in names if name.endswith((".h", ".hpp", ".cpp", ".a", ".cmake"))]
+
+
+def test_auditwheel_names_a_platform(wheel):
+    output = run(sys.executable, "-m", "auditwheel", "show", wheel)
+    assert "manylinux_2_" in output, output
+
+
+def test_use_in_an_empty_environment(wheel, tmp_path):
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    python = venv / "bin" / "python"
+    # The dependencies serve the command alone: the library must work without them.
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [python, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(venv) in done.stdout and "from the wheel" in done.stdout
+    entry = (venv / "bin" / "thalweg").read_text()
+    assert "thalweg._cli.main" in entry
