@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every C function checks before anything moves: handles, options, and in debug builds the thread.
+#pragma once
+#include <cstring>
+
+#include "core/worker.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+
+/// The caller's options, or all defaults, in the layout of this library: shorter ones of older callers are filled up.
+template <class T>
+class Options {
+ public:
+  Options(const T* given, const T& defaults) {
+    if (given == nullptr) {
+      use_ = &defaults;
+    } else if (given->size >= sizeof(T)) {
+      use_ = given;
+    } else {
+      copy_ = defaults;
+      std::memcpy(static_cast<void*>(&copy_), given, given->size);
+      use_ = &copy_;
+    }
+  }
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+  const T& operator*() const { return *use_; }
+  const T* operator->() const { return use_; }
+
+ private:
+  const T* use_;
+  T copy_;
+};
+inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
+
+/// Marks the calling thread as the user of a single-threaded worker for the call (debug builds only).
+class Enter {
+ public:
+#ifdef NDEBUG
+  explicit Enter(tw_worker&) {}
+  Status status() const { return TW_OK; }
+#else
+  explicit Enter(tw_worker& worker) {
+    if (worker.multi) return;
+    const std::thread::id me = std::this_thread::get_id();
+    std::thread::id nobody{};
+    if (worker.user.compare_exchange_strong(nobody, me, std::memory_order_acquire)) {
+      worker_ = &worker;
+    } else if (nobody != me) {
+      status_ = fail(TW_ERR_THREAD, "two threads use a worker made with TW_THREADS_SINGLE at once: make it with TW_THREADS_MULTI");
+    }
+  }
+  ~Enter() {
+    if (worker_ != nullptr) worker_->user.store({}, std::memory_order_release);
+  }
+  Enter(const Enter&) = delete;
+  Enter& operator=(const Enter&) = delete;
+  Status status() const { return status_; }
+
+ private:
+  tw_worker* worker_ = nullptr;
+  Status status_ = TW_OK;
+#endif
+};
+
+[[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
+
+inline Status check(const tw_worker* worker) {
+  if (worker == nullptr) [[unlikely]] return fail(TW_ERR_INVALID, "the worker is NULL");
+  return worker->born.check("worker");
+}
+inline Status check(const tw_endpoint* endpoint) {
+  if (endpoint == nullptr || endpoint->magic != tw_endpoint::kAlive) [[unlikely]] return refuse_endpoint(endpoint);
+  return endpoint->worker->born.check("endpoint");
+}
+inline Status check(const tw_context* context) {
+  if (context == nullptr) return fail(TW_ERR_INVALID, "the context is NULL");
+  return context->born.check("context");
+}
+
+/// Fills in the local side of op: address, layout and length. TW_ERR_INVALID when they do not fit together.
+inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options) {
+  op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
+  op.length = length;
+  op.flags = options.flags;
+  if (options.layout != nullptr) {
+    if (length != 0 && length != options.layout->bytes) {
+      return fail(TW_ERR_INVALID, "length %zu, but the layout moves %llu bytes: pass 0 or the same", length,
+                  static_cast<unsigned long long>(options.layout->bytes));
+    }
+    op.layout = options.layout;
+    op.length = options.layout->bytes;
+  }
+  if (buffer == nullptr && op.length != 0) [[unlikely]] return fail(TW_ERR_INVALID, "the buffer is NULL");
+  return TW_OK;
+}
+
+/// Text or bytes out: *capacity is the room in, the length needed out.
+Status copy_out(const void* from, size_t length, void* to, size_t* capacity);
+
+inline Completion completion_of(const tw_op_options& options, tw_request* request) {
+  return Completion{request, options.callback, options.arg};
+}
+
+inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
+inline RemoteRegion* region_of(tw_remote_signal* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
+
+}  // namespace thalweg::impl

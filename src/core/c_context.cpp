@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: version, status texts, contexts.
+#include <new>
+
+#include "base/log.hpp"
+#include "core/c_checks.hpp"
+#include "core/context.hpp"
+
+using namespace thalweg::impl;
+
+#define TW_TEXT_OF(x) #x
+#define TW_TEXT(x) TW_TEXT_OF(x)
+
+namespace thalweg::impl {
+
+Status copy_out(const void* from, size_t length, void* to, size_t* capacity) {
+  if (capacity == nullptr) return fail(TW_ERR_INVALID, "the length is NULL");
+  const size_t room = *capacity;
+  *capacity = length;
+  if (to == nullptr) return TW_OK;
+  if (room < length) return fail(TW_ERR_INVALID, "%zu bytes are needed, %zu were given", length, room);
+  std::memcpy(to, from, length);
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
+
+extern "C" {
+
+int tw_version(void) { return TW_VERSION_MAJOR * 10000 + TW_VERSION_MINOR * 100 + TW_VERSION_PATCH; }
+const char* tw_version_string(void) {
+  return TW_TEXT(TW_VERSION_MAJOR) "." TW_TEXT(TW_VERSION_MINOR) "." TW_TEXT(TW_VERSION_PATCH);
+}
+const char* tw_status_name(tw_status status) { return status_name(status); }
+const char* tw_last_error(void) { return last_error(); }
+
+tw_status tw_context_create(const tw_context_options* given, tw_context** out) {
+  if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the context is NULL");
+  *out = nullptr;
+  const tw_context_options defaults = TW_CONTEXT_OPTIONS_INIT;
+  const Options<tw_context_options> options(given, defaults);
+  auto* context = new (std::nothrow) tw_context;
+  if (context == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a context");
+  const Status status = context->open(*options);
+  if (is_error(status)) {
+    const std::string why = last_error();
+    delete context;
+    set_last_error(why);
+    return status;
+  }
+  *out = context;
+  return TW_OK;
+}
+
+void tw_context_destroy(tw_context* context) {
+  if (context == nullptr || context->born.forked()) return;
+  if (context->workers.load() != 0) {
+    log(LogLevel::error, "tw_context_destroy: %u workers are still alive; the context is kept. Destroy its workers first",
+        context->workers.load());
+    return;
+  }
+  delete context;
+}
+
+tw_status tw_context_info(tw_context* context, char* buffer, size_t* length) {
+  const Status status = check(context);
+  if (is_error(status)) return status;
+  const std::string text = describe(*context);
+  return copy_out(text.c_str(), text.size() + 1, buffer, length);
+}
+
+tw_status tw_context_counters(tw_context* context, char* buffer, size_t* length) {
+  const Status status = check(context);
+  if (is_error(status)) return status;
+  const std::string text = context->refusals.json();
+  return copy_out(text.c_str(), text.size() + 1, buffer, length);
+}
+
+}  // extern "C"

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: memory, keys, imported memory.
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+constexpr tw_memory_options kMemoryDefaults = TW_MEMORY_OPTIONS_INIT;
+
+Status check_access(uint32_t access) {
+  if ((access & ~uint32_t{TW_MEMORY_ALL}) == 0) return TW_OK;
+  return fail(TW_ERR_INVALID, "access 0x%x has bits beside TW_MEMORY_READ, _WRITE and _ATOMIC", access);
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_memory_register(tw_context* context, void* address, size_t length, const tw_memory_options* given,
+                             tw_memory** memory) {
+  Status status = check(context);
+  if (is_error(status)) return status;
+  const Options<tw_memory_options> options(given, kMemoryDefaults);
+  if (memory == nullptr || address == nullptr || length == 0) {
+    return fail(TW_ERR_INVALID, "registering needs an address, a length and a place for the handle");
+  }
+  status = check_access(options->access);
+  if (is_error(status)) return status;
+  const uint32_t access = options->access != 0 ? options->access : uint32_t{TW_MEMORY_ALL};
+  return context->registry->register_memory(address, length, access, memory);
+}
+
+tw_status tw_memory_allocate(tw_context* context, size_t length, const tw_memory_options* given, tw_memory** memory) {
+  Status status = check(context);
+  if (is_error(status)) return status;
+  const Options<tw_memory_options> options(given, kMemoryDefaults);
+  if (memory == nullptr || length == 0) return fail(TW_ERR_INVALID, "allocating needs a length and a place for the handle");
+  status = check_access(options->access);
+  if (is_error(status)) return status;
+  const uint32_t access = options->access != 0 ? options->access : uint32_t{TW_MEMORY_ALL};
+  return context->registry->allocate(length, access, options->huge_pages != 0, memory);
+}
+
+void* tw_memory_address(const tw_memory* memory) { return memory == nullptr ? nullptr : memory->address; }
+size_t tw_memory_length(const tw_memory* memory) { return memory == nullptr ? 0 : memory->length; }
+
+tw_status tw_memory_release(tw_memory* memory) {
+  if (memory == nullptr) return fail(TW_ERR_INVALID, "the memory is NULL");
+  return memory->registry->release(memory);
+}
+
+void* tw_alloc(tw_context* context, size_t length) {
+  tw_memory* memory = nullptr;
+  return tw_memory_allocate(context, length, nullptr, &memory) == TW_OK ? memory->address : nullptr;
+}
+
+tw_status tw_free(tw_context* context, void* address) {
+  const Status status = check(context);
+  if (is_error(status)) return status;
+  return context->registry->release_address(address);
+}
+
+tw_status tw_memory_export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, void* key,
+                                 size_t* key_length) {
+  if (memory == nullptr || key_length == nullptr) return fail(TW_ERR_INVALID, "memory or key length is NULL");
+  Status status = check_access(access);
+  if (is_error(status)) return status;
+  if (offset > memory->length || length > memory->length - offset) {
+    return fail(TW_ERR_OUT_OF_BOUNDS, "%zu bytes at offset %zu reach outside the region of %zu bytes", length, offset,
+                memory->length);
+  }
+  if (key == nullptr) {
+    *key_length = TW_KEY_MAX;
+    return TW_OK;
+  }
+  KeyBody body{};
+  status = memory->registry->export_range(memory, offset, length != 0 ? length : memory->length - offset,
+                                          access != 0 ? access : memory->access, &body);
+  if (is_error(status)) return status;
+  status = write_key(body, key, key_length);
+  if (is_error(status)) memory->registry->revoke(body.rkey);
+  return status;
+}
+
+tw_status tw_memory_export(tw_memory* memory, void* key, size_t* key_length) {
+  return tw_memory_export_range(memory, 0, 0, 0, key, key_length);
+}
+
+tw_status tw_memory_import(tw_endpoint* endpoint, const void* key, size_t key_length, tw_remote_memory** remote) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  if (remote == nullptr) return fail(TW_ERR_INVALID, "the place for the remote memory is NULL");
+  *remote = nullptr;
+  KeyBody body{};
+  status = parse_key(key, key_length, &body);
+  if (is_error(status)) return status;
+  if ((body.access & kAccessSignal) != 0) return fail(TW_ERR_INVALID, "this is a signal's key: use tw_signal_import");
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Engine::Guard guard(*endpoint->worker->engine);
+  RemoteRegion* region = nullptr;
+  status = import_region(*endpoint->peer, body, &region);
+  if (is_error(status)) return status;
+  endpoint->regions.insert(region);
+  *remote = reinterpret_cast<tw_remote_memory*>(region);
+  return TW_OK;
+}
+
+void tw_remote_memory_release(tw_remote_memory* remote) {
+  RemoteRegion* region = region_of(remote);
+  if (region == nullptr) return;
+  if (region->peer == nullptr) return release_region(region);
+  tw_endpoint* endpoint = region->peer->endpoint;
+  if (endpoint->worker->born.forked()) return;
+  const Engine::Guard guard(*endpoint->worker->engine);
+  endpoint->regions.erase(region);
+  release_region(region);
+}
+
+size_t tw_remote_memory_length(const tw_remote_memory* remote) {
+  return remote == nullptr ? 0 : reinterpret_cast<const RemoteRegion*>(remote)->key.length;
+}
+
+tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) {
+  RemoteRegion* region = region_of(remote);
+  if (region == nullptr || address == nullptr) return fail(TW_ERR_INVALID, "remote memory or the place for its address is NULL");
+  *address = nullptr;
+  if (region->peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint this memory was imported through is closed");
+  tw_worker& worker = *region->peer->endpoint->worker;
+  const Status status = check(&worker);
+  if (is_error(status)) return status;
+  const Enter enter(worker);
+  if (is_error(enter.status())) return enter.status();
+  Status mapped = TW_IN_PROGRESS;
+  worker.wait_until(
+      [&] {
+        const Engine::Guard guard(*worker.engine);
+        mapped = region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
+        return mapped != TW_IN_PROGRESS;
+      },
+      TW_FOREVER);
+  if (mapped == TW_OK) *address = region->mapped;
+  return mapped;
+}
+
+}  // extern "C"

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: tagged messages, active messages, byte streams.
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
+  const Status status = worker.engine->start(op, completion_of(options, request));
+  if (status == TW_IN_PROGRESS) worker.posted();
+  return status;
+}
+
+inline Status wait_for(tw_worker& worker, tw_request request) {
+  Status result = TW_IN_PROGRESS;
+  worker.wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, TW_FOREVER);
+  if (is_error(result)) set_last_error(Engine::message(request));
+  return result;
+}
+
+Status need_completion(const tw_op_options& options, const tw_request* request) {
+  if (request != nullptr || options.callback != nullptr) return TW_OK;
+  return fail(TW_ERR_INVALID, "a receive needs a request or a callback");
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, const tw_op_options* given,
+                  tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) [[unlikely]] return status;
+  tw_worker& worker = *endpoint->worker;
+  const Enter enter(worker);
+  if (is_error(enter.status())) return enter.status();
+  if (given == nullptr && buffer != nullptr && worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) == TW_OK) {
+    if (request != nullptr) *request = TW_REQUEST_NONE;
+    return TW_OK;
+  }
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = Verb::send;
+  op.peer = &*endpoint->peer;
+  op.tag = tag;
+  op.immediate = options->immediate;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  return start(worker, op, *options, request);
+}
+
+tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, const tw_op_options* given,
+                  tw_request* request) {
+  Status status = check(worker);
+  if (is_error(status)) [[unlikely]] return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  OpDesc op;
+  op.verb = Verb::recv;
+  op.tag = tag;
+  op.mask = mask;
+  if (options->source != nullptr) {
+    status = check(options->source);
+    if (is_error(status)) return status;
+    if (options->source->worker != worker) return fail(TW_ERR_INVALID, "the source endpoint belongs to another worker");
+    op.peer = &*options->source->peer;
+  }
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  status = worker->engine->post_receive(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) worker->posted();
+  return status;
+}
+
+tw_status tw_send_blocking(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag) {
+  tw_request request = TW_REQUEST_NONE;
+  const Status status = tw_send(endpoint, buffer, length, tag, nullptr, &request);
+  if (status != TW_IN_PROGRESS) return status;
+  const Enter enter(*endpoint->worker);
+  const Status result = wait_for(*endpoint->worker, request);
+  Engine::release(request);
+  return result;
+}
+
+tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_recv_info* info) {
+  tw_request request = TW_REQUEST_NONE;
+  const Status status = tw_recv(worker, buffer, length, tag, mask, nullptr, &request);
+  if (status != TW_IN_PROGRESS) return status;
+  const Enter enter(*worker);
+  const Status result = wait_for(*worker, request);
+  if (info != nullptr) Engine::info(request, info);
+  Engine::release(request);
+  return result;
+}
+
+tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_options* given, tw_recv_info* info,
+                   tw_message** message) {
+  Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  const Peer* source = nullptr;
+  if (options->source != nullptr) {
+    status = check(options->source);
+    if (is_error(status)) return status;
+    source = &*options->source->peer;
+  }
+  tw_recv_info unused{};
+  return worker->engine->probe(tag, mask, source, info != nullptr ? info : &unused, message);
+}
+
+tw_status tw_message_recv(tw_message* message, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
+  if (message == nullptr) return fail(TW_ERR_INVALID, "the message is NULL");
+  Engine* engine = Engine::engine_of(message);
+  auto* worker = static_cast<tw_worker*>(engine->owner());
+  Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  OpDesc op;
+  op.verb = Verb::recv;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  status = engine->receive_message(message, op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) worker->posted();
+  return status;
+}
+
+tw_status tw_am_register(tw_worker* worker, uint16_t id, tw_am_handler handler, void* arg) {
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  return worker->engine->set_handler(id, handler, arg);
+}
+
+tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, size_t header_length, const void* buffer,
+                     size_t length, const tw_op_options* given, tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  constexpr uint16_t kHandlers = 4096;
+  if (id >= kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, kHandlers);
+  if (header_length > TW_AM_HEADER_MAX || (header == nullptr && header_length != 0)) {
+    return fail(TW_ERR_INVALID, "a header of %zu bytes: at most %d, and not NULL", header_length, TW_AM_HEADER_MAX);
+  }
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = Verb::am;
+  op.peer = &*endpoint->peer;
+  op.tag = id;
+  op.header = static_cast<const std::byte*>(header);
+  op.header_length = static_cast<uint32_t>(header_length);
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  return start(*endpoint->worker, op, *options, request);
+}
+
+tw_status tw_am_recv(tw_am_data* data, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
+  if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
+  Engine* engine = Engine::engine_of(data);
+  auto* worker = static_cast<tw_worker*>(engine->owner());
+  Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  OpDesc op;
+  op.verb = Verb::am_recv;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  status = engine->active_receive(data, op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) worker->posted();
+  return status;
+}
+
+tw_status tw_am_release(tw_am_data* data) {
+  if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
+  Engine* engine = Engine::engine_of(data);
+  auto* worker = static_cast<tw_worker*>(engine->owner());
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  const Status released = engine->active_release(data);
+  worker->posted();
+  return released;
+}
+
+tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length, const tw_op_options* given,
+                        tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  if (options->layout != nullptr && !options->layout->contiguous()) {
+    return fail(TW_ERR_UNSUPPORTED, "byte streams are contiguous: send the pieces one by one, or a message with the layout");
+  }
+  OpDesc op;
+  op.verb = Verb::bytes_send;
+  op.peer = &*endpoint->peer;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  return start(*endpoint->worker, op, *options, request);
+}
+
+tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  if (options->layout != nullptr && !options->layout->contiguous()) {
+    return fail(TW_ERR_UNSUPPORTED, "byte streams are contiguous: receive the pieces one by one, or a message with the layout");
+  }
+  OpDesc op;
+  op.verb = Verb::bytes_recv;
+  op.peer = &*endpoint->peer;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  return start(*endpoint->worker, op, *options, request);
+}
+
+}  // extern "C"

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: put, get, flush, fence, atomics.
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+constexpr size_t kWord4 = 4, kWord8 = 8;
+
+/// The region was imported through this endpoint.
+inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* region) {
+  if (region == nullptr) [[unlikely]] return fail(TW_ERR_INVALID, "the remote memory is NULL");
+  if (region->peer != &*endpoint->peer) [[unlikely]] {
+    return fail(region->peer == nullptr ? TW_ERR_STALE : TW_ERR_INVALID,
+                "the remote memory was imported through another endpoint, or through one that is closed");
+  }
+  return TW_OK;
+}
+
+Status set_signal(OpDesc& op, const tw_endpoint* endpoint, const tw_op_options& options) {
+  if (options.signal == nullptr) return TW_OK;
+  RemoteRegion* signal = region_of(options.signal);
+  const Status status = check_region(endpoint, signal);
+  if (is_error(status)) return status;
+  if (signal->key.device != options.signal_op) {
+    return fail(TW_ERR_INVALID, "this signal is %s, the operation would %s it",
+                signal->key.device == TW_SIGNAL_SET ? "set by one writer" : "added to",
+                options.signal_op == TW_SIGNAL_SET ? "set" : "add to");
+  }
+  op.signal = signal;
+  op.signal_op = static_cast<uint8_t>(options.signal_op);
+  op.signal_value = options.signal_value;
+  return TW_OK;
+}
+
+Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
+                   uint64_t offset, const tw_op_options* given, tw_request* request) {
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = verb;
+  op.peer = &*endpoint->peer;
+  op.remote = region_of(remote);
+  op.remote_offset = offset;
+  Status status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  op.remote_layout = options->remote_layout;
+  if (op.remote_layout != nullptr && op.remote_layout->bytes != op.length) {
+    return fail(TW_ERR_INVALID, "the local side moves %llu bytes, the remote layout %llu",
+                static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.remote_layout->bytes));
+  }
+  if (verb == Verb::put) {
+    status = set_signal(op, endpoint, *options);
+    if (is_error(status)) return status;
+  }
+  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  return status;
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
+                 const tw_op_options* options, tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) [[unlikely]] return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  status = check_region(endpoint, region_of(remote));
+  if (is_error(status)) [[unlikely]] return status;
+  if (options == nullptr && buffer != nullptr) {
+    const Engine::Guard guard(*endpoint->worker->engine);
+    if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
+  }
+  return transfer_op(Verb::put, endpoint, buffer, length, remote, offset, options, request);
+}
+
+tw_status tw_get(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
+                 const tw_op_options* options, tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) [[unlikely]] return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  status = check_region(endpoint, region_of(remote));
+  if (is_error(status)) [[unlikely]] return status;
+  return transfer_op(Verb::get, endpoint, buffer, length, remote, offset, options, request);
+}
+
+tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
+  const Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  OpDesc op;
+  op.verb = Verb::flush;
+  op.peer = &*endpoint->peer;
+  const Status started = endpoint->worker->engine->start(op, Completion{request, nullptr, nullptr});
+  if (started == TW_IN_PROGRESS) endpoint->worker->posted();
+  return started;
+}
+
+tw_status tw_fence(tw_endpoint* endpoint) {
+  const Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Engine::Guard guard(*endpoint->worker->engine);
+  return fence_one_sided(*endpoint->worker->engine, *endpoint->peer);
+}
+
+tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remote, uint64_t offset, size_t size,
+                    uint64_t operand, uint64_t compare, void* result, const tw_op_options* given, tw_request* request) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  status = check_region(endpoint, region_of(remote));
+  if (is_error(status)) return status;
+  if (code > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", code);
+  if (size != kWord4 && size != kWord8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);
+  if ((region_of(remote)->key.base + offset) % size != 0) {
+    return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
+  }
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = Verb::atomic;
+  op.atomic_op = static_cast<uint8_t>(code);
+  op.word = static_cast<uint8_t>(size);
+  op.flags = options->flags;
+  op.peer = &*endpoint->peer;
+  op.length = size;
+  op.remote = region_of(remote);
+  op.remote_offset = offset;
+  op.operand = operand;
+  op.compare = compare;
+  op.result = result;
+  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  return status;
+}
+
+}  // extern "C"

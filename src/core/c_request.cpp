@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: requests.
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+Status find_worker(tw_request request, tw_worker** worker) {
+  Engine* engine = Engine::engine_of(request);
+  if (engine == nullptr) return fail(TW_ERR_HANDLE, "this request is not alive: it was released, or its worker is gone");
+  *worker = static_cast<tw_worker*>(engine->owner());
+  return (*worker)->born.check("request");
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_request_test(tw_request request) {
+  if (request == TW_REQUEST_NONE) return TW_OK;
+  return Engine::test(request);
+}
+
+tw_status tw_request_test_any(const tw_request* requests, size_t count, size_t* index) {
+  if (index == nullptr || (requests == nullptr && count != 0)) return fail(TW_ERR_INVALID, "requests or index is NULL");
+  bool any = false;
+  for (size_t i = 0; i < count; ++i) {
+    if (requests[i] == TW_REQUEST_NONE) continue;
+    any = true;
+    if (Engine::test(requests[i]) == TW_IN_PROGRESS) continue;
+    *index = i;
+    return TW_OK;
+  }
+  if (!any) return fail(TW_ERR_INVALID, "there is no request among the %zu given", count);
+  return TW_IN_PROGRESS;
+}
+
+tw_status tw_request_wait(tw_request request, uint64_t timeout_ns) {
+  Status status = tw_request_test(request);
+  if (status != TW_IN_PROGRESS) return status;
+  tw_worker* worker = nullptr;
+  status = find_worker(request, &worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  Status result = TW_IN_PROGRESS;
+  status = worker->wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, timeout_ns);
+  if (is_error(status)) return fail(status, "the operation goes on; test or wait again, or cancel it");
+  return result;
+}
+
+tw_status tw_wait(tw_request request) {
+  if (request == TW_REQUEST_NONE) return TW_OK;
+  const Status status = tw_request_wait(request, TW_FOREVER);
+  if (status == TW_ERR_FORKED || status == TW_ERR_THREAD || status == TW_ERR_HANDLE) return status;
+  if (is_error(status)) set_last_error(Engine::message(request));
+  Engine::release(request);
+  return status;
+}
+
+tw_status tw_wait_all(tw_request* requests, size_t count) {
+  if (requests == nullptr && count != 0) return fail(TW_ERR_INVALID, "requests is NULL");
+  Status first = TW_OK;
+  std::string why;
+  for (size_t i = 0; i < count; ++i) {
+    const Status status = tw_wait(requests[i]);
+    if (status == TW_ERR_THREAD || status == TW_ERR_FORKED) return status;
+    if (is_error(status) && first == TW_OK) {
+      first = status;
+      why = last_error();
+    }
+    requests[i] = TW_REQUEST_NONE;
+  }
+  if (is_error(first)) set_last_error(why);
+  return first;
+}
+
+tw_status tw_request_info(tw_request request, tw_recv_info* info) {
+  if (info == nullptr) return fail(TW_ERR_INVALID, "info is NULL");
+  return Engine::info(request, info);
+}
+
+const char* tw_request_message(tw_request request) { return Engine::message(request); }
+
+tw_status tw_request_release(tw_request request) {
+  if (request == TW_REQUEST_NONE) return TW_OK;
+  return Engine::release(request);
+}
+
+tw_status tw_cancel(tw_request request) {
+  tw_worker* worker = nullptr;
+  const Status status = find_worker(request, &worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  return worker->engine->cancel(request);
+}
+
+}  // extern "C"

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: signals.
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+extern "C" {
+
+tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw_signal** signal) {
+  Status status = check(worker);
+  if (is_error(status)) return status;
+  if (signal == nullptr) return fail(TW_ERR_INVALID, "the place for the signal is NULL");
+  const tw_signal_options defaults = TW_SIGNAL_OPTIONS_INIT;
+  const Options<tw_signal_options> options(given, defaults);
+  if (options->kind > TW_SIGNAL_ADD) return fail(TW_ERR_INVALID, "unknown kind of signal %u", options->kind);
+  status = worker->context.signals->create(options->kind, options->initial, signal);
+  if (!is_error(status)) (*signal)->worker = worker;
+  return status;
+}
+
+tw_status tw_signal_destroy(tw_signal* signal) {
+  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  return signal->pool->destroy(signal);
+}
+
+tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
+  if (signal == nullptr || key_length == nullptr) return fail(TW_ERR_INVALID, "signal or key length is NULL");
+  if (key == nullptr) {
+    *key_length = TW_KEY_MAX;
+    return TW_OK;
+  }
+  KeyBody body{};
+  const Status status = signal->pool->export_signal(signal, &body);
+  if (is_error(status)) return status;
+  return write_key(body, key, key_length);
+}
+
+tw_status tw_signal_import(tw_endpoint* endpoint, const void* key, size_t key_length, tw_remote_signal** remote) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  if (remote == nullptr) return fail(TW_ERR_INVALID, "the place for the signal is NULL");
+  *remote = nullptr;
+  KeyBody body{};
+  status = parse_key(key, key_length, &body);
+  if (is_error(status)) return status;
+  if ((body.access & kAccessSignal) == 0) return fail(TW_ERR_INVALID, "this is a memory key: use tw_memory_import");
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Engine::Guard guard(*endpoint->worker->engine);
+  RemoteRegion* region = nullptr;
+  status = import_region(*endpoint->peer, body, &region);
+  if (is_error(status)) return status;
+  endpoint->regions.insert(region);
+  *remote = reinterpret_cast<tw_remote_signal*>(region);
+  return TW_OK;
+}
+
+void tw_remote_signal_release(tw_remote_signal* remote) {
+  tw_remote_memory_release(reinterpret_cast<tw_remote_memory*>(remote));
+}
+
+uint64_t tw_signal_read(const tw_signal* signal) { return signal == nullptr ? 0 : signal_read(*signal); }
+
+tw_status tw_signal_reset(tw_signal* signal, uint64_t value) {
+  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  signal_reset(*signal, value);
+  return TW_OK;
+}
+
+tw_status tw_signal_test(const tw_signal* signal, uint32_t compare, uint64_t value) {
+  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  return signal_test(*signal, compare, value);
+}
+
+tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, uint64_t timeout_ns) {
+  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  Status status = check(signal->worker);
+  if (is_error(status)) return status;
+  const Enter enter(*signal->worker);
+  if (is_error(enter.status())) return enter.status();
+  Status seen = TW_IN_PROGRESS;
+  constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes nobody: sleeps stay short
+  status = signal->worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; },
+                                      timeout_ns, kNapNs);
+  if (is_error(status)) return fail(status, "the signal is still %llu", static_cast<unsigned long long>(signal_read(*signal)));
+  return seen;
+}
+
+tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_options* given, tw_request* request) {
+  RemoteRegion* region = region_of(remote);
+  if (region == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  if (region->peer == nullptr) return fail(TW_ERR_STALE, "the signal was imported through an endpoint that is closed");
+  tw_endpoint* endpoint = region->peer->endpoint;
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = Verb::signal;
+  op.flags = options->flags;
+  op.peer = region->peer;
+  op.signal = region;
+  op.signal_op = static_cast<uint8_t>(region->key.device);
+  op.signal_value = value;
+  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  return status;
+}
+
+}  // extern "C"

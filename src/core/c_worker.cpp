@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: workers and their progress.
+#include <new>
+
+#include "core/c_checks.hpp"
+
+using namespace thalweg::impl;
+
+extern "C" {
+
+tw_status tw_worker_create(tw_context* context, const tw_worker_options* given, tw_worker** out) {
+  if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the worker is NULL");
+  *out = nullptr;
+  Status status = check(context);
+  if (is_error(status)) return status;
+  const tw_worker_options defaults = TW_WORKER_OPTIONS_INIT;
+  const Options<tw_worker_options> options(given, defaults);
+  if (options->threads > TW_THREADS_MULTI || options->progress > TW_PROGRESS_THREAD) {
+    return fail(TW_ERR_INVALID, "unknown thread or progress mode");
+  }
+  auto* worker = new (std::nothrow) tw_worker(*context, *options);
+  if (worker == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a worker");
+  status = worker->open(*options);
+  if (is_error(status)) {
+    const std::string why = last_error();
+    delete worker;
+    set_last_error(why);
+    return status;
+  }
+  context->workers.fetch_add(1);
+  *out = worker;
+  return TW_OK;
+}
+
+void tw_worker_destroy(tw_worker* worker) {
+  if (worker == nullptr || worker->born.forked()) return;
+  tw_context& context = worker->context;
+  delete worker;
+  context.workers.fetch_sub(1);
+}
+
+unsigned tw_progress(tw_worker* worker) {
+  if (is_error(check(worker))) [[unlikely]] return 0;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return 0;
+  return worker->progress();
+}
+
+tw_status tw_worker_wait(tw_worker* worker, uint64_t timeout_ns) {
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  return worker->wait(timeout_ns);
+}
+
+tw_status tw_worker_wake(tw_worker* worker) {
+  if (worker == nullptr) return TW_ERR_INVALID;  // no text: a signal handler may be calling
+  if (worker->born.forked()) return TW_ERR_FORKED;
+  worker->inbox.wake();
+  return TW_OK;
+}
+
+tw_status tw_worker_fd(tw_worker* worker, int* fd) {
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  if (fd == nullptr) return fail(TW_ERR_INVALID, "the place for the descriptor is NULL");
+  *fd = worker->epoll.get();
+  return TW_OK;
+}
+
+tw_status tw_worker_arm(tw_worker* worker) {
+  Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  status = worker->arm();
+  if (status == TW_ERR_BUSY) worker->inbox.take_wake();
+  return status;
+}
+
+tw_status tw_worker_address(tw_worker* worker, void* address, size_t* length) {
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  if (length == nullptr) return fail(TW_ERR_INVALID, "the length is NULL");
+  return write_address(worker->address, address, length);
+}
+
+tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
+  const Status status = check(worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  OpDesc op;
+  op.verb = Verb::flush;
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  const Status started = worker->engine->start(op, Completion{request, nullptr, nullptr});
+  worker->posted();
+  return started;
+}
+
+}  // extern "C"

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outgoing connections.
+#include "core/caller.hpp"
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/platform/process.hpp"
+#include "core/context.hpp"
+#include "core/worker.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kRetryNs = 20 * kMillisecond;
+
+}  // namespace
+
+Caller::~Caller() { end(); }
+
+void Caller::end() {
+  over_ = true;
+  EventLoop& loop = setup_.context().loop;
+  if (deadline_timer_ != 0) loop.cancel(deadline_timer_);
+  if (retry_timer_ != 0) loop.cancel(retry_timer_);
+  deadline_timer_ = retry_timer_ = 0;
+  if (conversation_) conversation_->abandon();
+  if (upgrade_) upgrade_->abandon();
+}
+
+void Caller::start() {
+  deadline_timer_ = setup_.context().loop.after(plan_.timeout_ns, [this] {
+    deadline_timer_ = 0;
+    failed(TW_ERR_TIMED_OUT, "not connected within " + std::to_string(plan_.timeout_ns / kMillisecond) + " ms" +
+                                 (last_text_.empty() ? std::string() : ": " + last_text_));
+  });
+  next_candidate();
+}
+
+void Caller::next_candidate() {
+  tw_context& context = setup_.context();
+  while (next_ < plan_.candidates.size()) {
+    const Candidate& candidate = plan_.candidates[next_++];
+    conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
+    const auto* address = reinterpret_cast<const sockaddr*>(&candidate.address);
+    const Status status = conversation_->open(address, candidate.length, plan_.tls);
+    if (!is_error(status)) return;
+    last_status_ = status;
+    last_text_ = last_error();
+  }
+  if (plan_.candidates.empty()) last_text_ = "no transport in common, or the peer's sockets are out of reach";
+  failed(last_status_, last_text_);
+}
+
+void Caller::retry() {
+  if (conversation_) conversation_->abandon();
+  retry_timer_ = setup_.context().loop.after(kRetryNs, [this] {
+    retry_timer_ = 0;
+    next_ = 0;
+    plan_.message.token = random_id();
+    next_candidate();
+  });
+}
+
+void Caller::failed(Status status, const std::string& why, std::vector<std::byte> data) {
+  if (over_) return;
+  auto self = shared_from_this();
+  end();
+  News news;
+  news.kind = News::Kind::failed;
+  news.key = plan_.key;
+  news.status = status;
+  news.text = why;
+  news.data = std::move(data);
+  plan_.worker->inbox.post(std::move(news));
+  setup_.end_caller(plan_.key);
+}
+
+bool Caller::wants(const char* transport) const { return plan_.transport.empty() || plan_.transport == transport; }
+
+void Caller::make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
+  offers->clear();
+  for (const char* name : {"shm", "tcp"}) {
+    const bool shm = name[0] == 's';
+    if (!wants(name) || (shm && !from.is_unix())) continue;
+    Port* port = plan_.worker->port(name);
+    if (port == nullptr) continue;
+    Offer offer;
+    offer.transport = name;
+    if (is_error(port->offer(peer, offer.message))) {
+      last_text_ = std::string(name) + ": " + last_error();
+      warn_once(name, std::string("no connection by ") + last_text_);
+      continue;
+    }
+    offers->push_back(std::move(offer));
+  }
+}
+
+void Caller::on_authenticated(Conversation& from) {
+  auto self = shared_from_this();
+  const bool upgrading = &from == upgrade_.get();
+  ConnectMessage& message = plan_.message;
+  PeerIdentity peer;
+  if (upgrading) {
+    peer = identify(setup_.context(), accept_.worker, accept_.incarnation, accept_.host, from.pid());
+  } else if (by_address()) {
+    peer = identify(setup_.context(), message.target, message.target_incarnation, plan_.target_host, from.pid());
+  } else {
+    peer.host = from.is_unix() ? setup_.context().host : 0;
+    peer.pid = from.pid();
+  }
+  std::vector<Offer>& mine = upgrading ? upgrade_offers_ : offers_;
+  make_offers(from, peer, &mine);
+  message.ticket = upgrading ? accept_.ticket : 0;
+  message.shared_memory = wants("shm") && plan_.worker->port("shm") != nullptr;
+  message.offers = std::move(mine);
+  const Status status = queue_connect(from.channel(), message);
+  mine = std::move(message.offers);
+  message.offers.clear();
+  if (is_error(status)) {
+    from.abandon();
+    return on_broken(from, status, Refusal::none, last_error());
+  }
+  from.push();
+}
+
+void Caller::on_message(Conversation& from, SetupChannel::Message&& message) {
+  auto self = shared_from_this();
+  if (over_) return;
+  if (!committed_ && message.type == uint16_t(SetupType::accept)) return accepted(from, std::move(message));
+  if (!committed_ && message.type == uint16_t(SetupType::reject)) return rejected(from, std::move(message));
+  from.abandon();
+  on_broken(from, TW_ERR_PROTOCOL, Refusal::malformed, "the other side sent an unexpected message during connection set-up");
+}
+
+void Caller::rejected(Conversation& from, SetupChannel::Message&& message) {
+  RejectMessage reject;
+  if (is_error(parse_reject(std::move(message), &reject))) return failed(TW_ERR_PROTOCOL, last_error());
+  if (&from == upgrade_.get()) return upgrade_failed(reject.text);
+  // Superseded: the other side's attempt wins and ends this one. Should that one break, this one tries again.
+  if (reject.kind == RejectKind::superseded) return retry();
+  failed(reject.status, reject.text, std::move(reject.data));
+}
+
+void Caller::accepted(Conversation& from, SetupChannel::Message&& message) {
+  AcceptMessage accept;
+  if (is_error(parse_accept(std::move(message), &accept))) return failed(TW_ERR_PROTOCOL, last_error());
+  if (&from == upgrade_.get()) {
+    accept_.answer = std::move(accept.answer);
+    if (conversation_) conversation_->abandon();
+    return confirm(from);
+  }
+  accept_ = std::move(accept);
+  if (by_address() && accept_.worker != plan_.message.target) return failed(TW_ERR_PROTOCOL, "another worker answered");
+  if (accept_.ticket != 0 && plan_.message.shared_memory && begin_upgrade()) return;
+  confirm(from);
+}
+
+bool Caller::begin_upgrade() {
+  WorkerAddress address;
+  Candidate candidate;
+  if (is_error(parse_address(accept_.address.data(), accept_.address.size(), &address)) ||
+      address.host != setup_.context().host || !setup_.unix_candidate(address.token, &candidate)) {
+    return false;
+  }
+  tw_context& context = setup_.context();
+  upgrade_ = std::make_shared<Conversation>(context.loop, context.key, this);
+  if (is_error(upgrade_->open(reinterpret_cast<const sockaddr*>(&candidate.address), candidate.length, false))) {
+    upgrade_failed(last_error());
+  }
+  return true;
+}
+
+void Caller::upgrade_failed(const std::string& why) {
+  if (upgrade_) upgrade_->abandon();
+  if (accept_.answer.transport.empty()) {
+    return failed(TW_ERR_UNREACHABLE, "shared memory cannot be set up (" + why + ") and tcp was not offered");
+  }
+  const std::string text = "TCP inside one host: the peer is on this machine, but shared memory could not be set up (" + why +
+                           "). Give both processes one socket directory (THALWEG_SOCKET_DIR)";
+  warn_once("tcp-inside-host", text);
+  plan_.note = text;
+  confirm(*conversation_);
+}
+
+void Caller::confirm(Conversation& from) {
+  const std::vector<Offer>& mine = &from == upgrade_.get() ? upgrade_offers_ : offers_;
+  bool offered = false;
+  for (const Offer& offer : mine) offered |= offer.transport == accept_.answer.transport;
+  if (!offered) {
+    return failed(TW_ERR_UNREACHABLE, last_text_.empty() ? "no transport in common with the listener" : last_text_);
+  }
+  if (by_address() && !plan_.worker->directory.won(plan_.message.target, plan_.key, plan_.message.token)) {
+    from.abandon();  // the other side's attempt won meanwhile: the visitor's news comes
+    return setup_.end_caller(plan_.key);
+  }
+  committed_ = true;
+  queue_confirm(from.channel());
+  auto self = shared_from_this();
+  Conversation* conversation = &from;
+  from.push_then([self, conversation] { self->hand_over(*conversation); });
+}
+
+void Caller::hand_over(Conversation& from) {
+  if (over_) return;
+  const bool upgraded = &from == upgrade_.get();
+  News news;
+  news.kind = News::Kind::linked;
+  news.key = plan_.key;
+  news.port = plan_.worker->port(accept_.answer.transport);
+  news.text = plan_.note;
+  news.data = std::move(accept_.data);
+  news.init.peer = identify(setup_.context(), accept_.worker, accept_.incarnation, accept_.host, from.pid());
+  news.init.initiator = true;
+  for (Offer& offer : upgraded ? upgrade_offers_ : offers_) {
+    if (offer.transport == accept_.answer.transport) news.init.mine = std::move(offer.message);
+  }
+  news.init.theirs = std::move(accept_.answer.message);
+  if (by_address()) news.token = plan_.message.token;
+  from.release(&news.init.socket, &news.init.tls);
+  auto self = shared_from_this();
+  end();
+  plan_.worker->inbox.post(std::move(news));
+  setup_.end_caller(plan_.key);
+}
+
+void Caller::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+  if (over_) return;
+  auto self = shared_from_this();
+  if (&from == upgrade_.get() && !committed_) return upgrade_failed(why);
+  if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP side went away, the better one goes on
+  last_status_ = status;
+  last_text_ = why;
+  if (refusal == Refusal::authentication || refusal == Refusal::version) {
+    const std::string source = setup_.context().key.source();
+    return failed(status, why + " (own job key: " + source + ")");
+  }
+  if (committed_) return failed(status, why);
+  next_candidate();
+}
+
+}  // namespace thalweg::impl

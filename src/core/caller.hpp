@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One attempt to connect, to a worker address or to a listener: candidates in order, handshake, offers, confirmation.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "core/setup.hpp"
+
+namespace thalweg::impl {
+
+class Caller final : public Conversation::User, public std::enable_shared_from_this<Caller> {
+ public:
+  Caller(Setup& setup, CallPlan&& plan) : setup_(setup), plan_(std::move(plan)) {}
+  ~Caller() override;
+  void start();
+  void end();
+  void give_up(Status status, const std::string& why) { failed(status, why); }
+  uint64_t key() const { return plan_.key; }
+  const tw_worker* worker() const { return plan_.worker; }
+
+  void on_authenticated(Conversation& from) override;
+  void on_message(Conversation& from, SetupChannel::Message&& message) override;
+  void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) override;
+
+ private:
+  void next_candidate();
+  void retry();
+  void make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers);
+  bool wants(const char* transport) const;
+  void accepted(Conversation& from, SetupChannel::Message&& message);
+  void rejected(Conversation& from, SetupChannel::Message&& message);
+  bool begin_upgrade();
+  void upgrade_failed(const std::string& why);
+  void confirm(Conversation& from);
+  void hand_over(Conversation& from);
+  void failed(Status status, const std::string& why, std::vector<std::byte> data = {});
+  bool by_address() const { return plan_.message.target != 0; }
+
+  Setup& setup_;
+  CallPlan plan_;
+  size_t next_ = 0;
+  uint64_t deadline_timer_ = 0, retry_timer_ = 0;
+  Status last_status_ = TW_ERR_UNREACHABLE;
+  std::string last_text_;
+  std::shared_ptr<Conversation> conversation_;  // the one that leads
+  std::shared_ptr<Conversation> upgrade_;       // over the unix socket, when a listener over TCP turned out to be local
+  std::vector<Offer> offers_, upgrade_offers_;
+  AcceptMessage accept_;
+  bool over_ = false, committed_ = false;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context's settings, making and ending.
+#include "core/context.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/platform/process.hpp"
+#include "core/setup.hpp"
+#include "transports/self/self.hpp"
+#include "transports/shm/shm.hpp"
+#include "transports/tcp/address.hpp"
+#include "transports/tcp/tcp.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kSilentNs = 5 * kSecond, kHandshakeNs = 5 * kSecond;
+
+/// The option, else the environment, else "".
+std::string chosen(const char* option, const char* variable) {
+  if (option != nullptr) return option;
+  const char* value = getenv(variable);
+  return value != nullptr ? value : "";
+}
+
+Status split_transports(const std::string& list, std::vector<std::string>* out) {
+  size_t at = 0;
+  while (at <= list.size()) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    std::string name = list.substr(at, comma - at);
+    std::erase(name, ' ');
+    at = comma + 1;
+    if (name.empty()) continue;
+    if (name != "self" && name != "shm" && name != "tcp") {
+      return fail(TW_ERR_INVALID, "unknown transport \"%s\": the list takes self, shm, tcp", name.c_str());
+    }
+    out->push_back(name);
+  }
+  if (out->empty()) *out = {"self", "shm", "tcp"};
+  return TW_OK;
+}
+
+}  // namespace
+
+Status resolve_settings(const tw_context_options& options, Settings* out) {
+  Status status = split_transports(chosen(options.transports, "THALWEG_TRANSPORTS"), &out->transports);
+  if (is_error(status)) return status;
+  out->interfaces = chosen(options.interfaces, "THALWEG_INTERFACES");
+  out->socket_dir = chosen(options.socket_dir, "THALWEG_SOCKET_DIR");
+  if (out->socket_dir.empty()) {
+    const char* runtime = getenv("XDG_RUNTIME_DIR");
+    const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK | X_OK) == 0;
+    out->socket_dir = usable ? runtime : "/tmp";
+  }
+  out->socket_dir += "/thalweg-" + std::to_string(geteuid());
+  out->silent_timeout_ns = options.silent_timeout_ns != 0 ? options.silent_timeout_ns : kSilentNs;
+  out->handshake_timeout_ns = options.handshake_timeout_ns != 0 ? options.handshake_timeout_ns : kHandshakeNs;
+  out->tls = options.tls != 0;
+  return TW_OK;
+}
+
+std::vector<TransportSlot> make_transports(const Settings& settings) {
+  std::vector<TransportSlot> slots;
+  slots.push_back({"self", make_self_transport(), ""});
+  slots.push_back({"shm", make_shm_transport(), ""});
+  slots.push_back({"tcp", make_tcp_transport(), ""});
+  for (TransportSlot& slot : slots) {
+    if (std::find(settings.transports.begin(), settings.transports.end(), slot.name) == settings.transports.end()) {
+      slot.why_not = "not in the list of transports (option transports, THALWEG_TRANSPORTS)";
+    } else {
+      slot.why_not = slot.transport->unavailable();
+    }
+  }
+  return slots;
+}
+
+Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>* out) {
+  std::vector<tcp::LocalAddress> found;
+  const Status status = tcp::local_addresses(interfaces.c_str(), &found);
+  if (is_error(status)) return status;
+  bool outside = false;
+  for (const tcp::LocalAddress& local : found) outside |= !local.address.loopback();
+  for (const tcp::LocalAddress& local : found) {
+    if (interfaces.empty() && outside && local.address.loopback()) continue;
+    if (local.address.family() == AF_INET6) {
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(local.address.get());
+      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // means nothing to another machine
+    }
+    const std::string_view bytes = local.address.host_bytes();
+    IpAddress ip;
+    ip.length = static_cast<uint8_t>(bytes.size());
+    std::memcpy(ip.bytes.data(), bytes.data(), bytes.size());
+    out->push_back(ip);
+  }
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
+
+using namespace thalweg::impl;
+
+tw_context::tw_context() = default;
+
+Status tw_context::open(const tw_context_options& options) {
+  Status status = resolve_settings(options, &settings);
+  if (is_error(status)) return status;
+  status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);
+  if (is_error(status)) return status;
+  incarnation = process_incarnation();
+  host = host_id();
+  registry = std::make_unique<Registry>(incarnation);
+  signals = std::make_unique<SignalPool>(*registry);
+  transports = make_transports(settings);
+  if (usable("tcp")) {
+    status = local_ip_addresses(settings.interfaces, &addresses);
+    if (is_error(status)) return status;
+  }
+  status = loop.start();
+  if (is_error(status)) return status;
+  setup = std::make_unique<Setup>(*this);
+  return setup->open();
+}
+
+tw_context::~tw_context() {
+  if (setup != nullptr) setup->close();
+  loop.stop();
+}
+
+bool tw_context::usable(const char* name) const {
+  for (const TransportSlot& slot : transports) {
+    if (slot.name == name) return slot.why_not.empty();
+  }
+  return false;
+}

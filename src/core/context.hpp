@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// tw_context: what one process has once. Settings, job key, service thread, registry, transports, connection set-up.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.hpp"
+#include "base/platform/fork.hpp"
+#include "core/address.hpp"
+#include "memory/registry.hpp"
+#include "memory/signal.hpp"
+#include "security/handshake.hpp"
+#include "security/job_key.hpp"
+#include "security/refusals.hpp"
+#include "transports/transport.hpp"
+
+namespace thalweg::impl {
+
+class Setup;
+
+/// tw_context_options with the environment and the defaults filled in.
+struct Settings {
+  std::vector<std::string> transports;  // wanted
+  std::string interfaces;               // comma list of names, addresses or subnets; empty: all
+  std::string socket_dir;               // private directory of this user's sockets
+  std::string key_file;
+  uint64_t silent_timeout_ns = 0;
+  uint64_t handshake_timeout_ns = 0;
+  bool tls = false;
+};
+Status resolve_settings(const tw_context_options& options, Settings* out);
+
+struct TransportSlot {
+  std::string name;
+  std::unique_ptr<Transport> transport;  // null when not built or not wanted
+  std::string why_not;                   // empty: usable
+};
+/// Every transport this build knows, usable or not (transports.cpp).
+std::vector<TransportSlot> make_transports(const Settings& settings);
+
+/// The local IP addresses that `interfaces` allows; loopback last, and only when named or when there is no other.
+Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>* out);
+
+/// What `tw_context_info` says.
+std::string describe(const tw_context& context);
+
+}  // namespace thalweg::impl
+
+struct tw_context {
+  thalweg::impl::BornHere born;
+  thalweg::impl::Settings settings;
+  thalweg::impl::JobKey key;
+  uint64_t incarnation = 0;
+  uint64_t host = 0;
+  thalweg::impl::EventLoop loop;
+  std::unique_ptr<thalweg::impl::Registry> registry;
+  std::unique_ptr<thalweg::impl::SignalPool> signals;
+  std::vector<thalweg::impl::TransportSlot> transports;
+  std::unique_ptr<thalweg::impl::Setup> setup;
+  thalweg::impl::RefusalCounters refusals;
+  std::vector<thalweg::impl::IpAddress> addresses;  // for worker addresses
+  std::atomic<uint32_t> workers{0};
+
+  tw_context();
+  ~tw_context();
+  thalweg::impl::Status open(const tw_context_options& options);
+
+  bool usable(const char* transport) const;
+};

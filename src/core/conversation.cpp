@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sockets during set-up: connect, authenticate, exchange messages.
+#include "core/conversation.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/un.h>
+
+#include <cerrno>
+
+#include "base/platform/process.hpp"
+
+namespace thalweg::impl {
+
+std::string address_text(const sockaddr* address, socklen_t length) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(ntohs(v4->sin_port));
+  }
+  if (address->sa_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6->sin6_port));
+  }
+  if (address->sa_family == AF_UNIX) {
+    const auto* path = reinterpret_cast<const sockaddr_un*>(address);
+    const size_t offset = offsetof(sockaddr_un, sun_path);
+    return length > offset ? "unix:" + std::string(path->sun_path) : "unix";
+  }
+  return "unknown";
+}
+
+Conversation::~Conversation() { abandon(); }
+
+Status Conversation::open(const sockaddr* address, socklen_t length, bool tls) {
+  role_ = Role::client;
+  unix_ = address->sa_family == AF_UNIX;
+  tls_ = tls && !unix_;
+  peer_ = address_text(address, length);
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return fail_errno(errno, "socket");
+  socket_ = UniqueFd(fd);
+  if (connect(fd, address, length) != 0 && errno != EINPROGRESS) {
+    const int error = errno;
+    socket_.reset();
+    if (error == ECONNREFUSED || error == ENOENT) {
+      return fail(TW_ERR_UNREACHABLE, "nobody listens at %s (any more)", peer_.c_str());
+    }
+    fail_errno(error, ("connect to " + peer_).c_str());
+    return TW_ERR_UNREACHABLE;
+  }
+  connecting_ = true;
+  return watch(EPOLLOUT);
+}
+
+Status Conversation::adopt(UniqueFd socket, bool tls) {
+  role_ = Role::server;
+  tls_ = tls;
+  socket_ = std::move(socket);
+  learn_peer();
+  recognising_ = true;
+  return watch(EPOLLIN);
+}
+
+void Conversation::learn_peer() {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+    unix_ = address.ss_family == AF_UNIX;
+    if (role_ == Role::server) peer_ = address_text(reinterpret_cast<sockaddr*>(&address), length);
+  }
+  if (unix_) {
+    pid_ = peer_pid(socket_.get());
+  } else {
+    const int on = 1;
+    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+}
+
+Status Conversation::watch(uint32_t events) {
+  watched_ = socket_.get();
+  events_ = events;
+  auto self = shared_from_this();
+  const Status status = loop_.add(watched_, events, [self](uint32_t ready) { self->ready(ready); });
+  if (is_error(status)) {
+    watched_ = -1;
+    abandon();
+  }
+  return status;
+}
+
+void Conversation::want(uint32_t events) {
+  if (over_ || events == events_) return;
+  events_ = events;
+  loop_.modify(watched_, events);
+}
+
+void Conversation::abandon() {
+  over_ = true;
+  written_ = nullptr;
+  if (watched_ >= 0) {
+    const int fd = watched_;
+    watched_ = -1;
+    loop_.remove(fd);
+  }
+  channel_.reset();
+  handshake_.reset();
+  socket_.reset();
+}
+
+void Conversation::broken(Status status, Refusal refusal, const std::string& why) {
+  if (over_) return;
+  auto self = shared_from_this();
+  abandon();
+  user_->on_broken(*this, status, refusal, why);
+}
+
+void Conversation::ready(uint32_t) {
+  auto self = shared_from_this();
+  if (over_) return;
+  if (connecting_) return connected();
+  if (recognising_) return recognise();
+  if (channel_ == nullptr) return handshake();
+  push();
+  if (!over_) read_messages();
+}
+
+void Conversation::connected() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) {
+    fail_errno(error, ("connect to " + peer_).c_str());
+    return broken(TW_ERR_UNREACHABLE, Refusal::none, last_error());
+  }
+  connecting_ = false;
+  learn_peer();
+  handshake_ = std::make_unique<Handshake>(role_, key_, 0, tls_);
+  handshake();
+}
+
+void Conversation::recognise() {
+  unsigned char first = 0;
+  const ssize_t got = recv(socket_.get(), &first, 1, MSG_PEEK);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return broken(TW_ERR_CLOSED, Refusal::closed, "closed before it said anything");
+  constexpr unsigned char kTlsHandshake = 0x16;
+  if (tls_ && !unix_ && first != kTlsHandshake) {
+    return broken(TW_ERR_AUTHENTICATION, Refusal::authentication, "came without TLS, which this context demands");
+  }
+  recognising_ = false;
+  handshake_ = std::make_unique<Handshake>(role_, key_, 0, first == kTlsHandshake && !unix_);
+  handshake();
+}
+
+void Conversation::handshake() {
+  switch (handshake_->advance(socket_.get())) {
+    case Handshake::Want::read: return want(EPOLLIN);
+    case Handshake::Want::write: return want(EPOLLOUT);
+    case Handshake::Want::failed: return broken(handshake_->status(), handshake_->refusal(), last_error());
+    case Handshake::Want::done: break;
+  }
+  SSL* tls = handshake_->take_tls();
+  channel_ = std::make_unique<SetupChannel>(std::move(socket_), tls);
+  handshake_.reset();
+  want(EPOLLIN);
+  user_->on_authenticated(*this);
+  if (!over_) read_messages();
+}
+
+void Conversation::push() {
+  const Status status = channel_->flush();
+  if (is_error(status)) return broken(TW_ERR_PEER_LOST, Refusal::none, "the other side closed during connection set-up");
+  if (status == TW_IN_PROGRESS) return want(EPOLLIN | EPOLLOUT);
+  want(EPOLLIN);
+  if (written_) {
+    auto then = std::move(written_);
+    written_ = nullptr;
+    then();
+  }
+}
+
+void Conversation::push_then(std::function<void()> then) {
+  written_ = std::move(then);
+  push();
+}
+
+void Conversation::read_messages() {
+  while (!over_) {
+    SetupChannel::Message message;
+    const Status status = channel_->receive(&message);
+    if (status == TW_IN_PROGRESS) return;
+    if (status == TW_ERR_CLOSED) return broken(TW_ERR_PEER_LOST, Refusal::closed, "the other side closed during connection set-up");
+    if (is_error(status)) return broken(status, Refusal::malformed, last_error());
+    user_->on_message(*this, std::move(message));
+  }
+}
+
+void Conversation::release(UniqueFd* socket, void** tls) {
+  over_ = true;
+  written_ = nullptr;
+  const int fd = watched_;
+  watched_ = -1;
+  loop_.remove(fd);
+  *tls = channel_->take_tls();
+  *socket = channel_->take_socket();
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// One set-up socket on the service thread: non-blocking connect, handshake, then set-up messages, until the socket is handed
+// to a port or the conversation breaks. Callers (caller.hpp) and visitors (visitor.hpp) are its two users.
+//
+// Life: shared by its user and by the callbacks it has pending in the loop; abandon() and release() end the latter.
+// Everything happens on the loop's thread.
+#pragma once
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+
+#include "base/event_loop.hpp"
+#include "core/setup_wire.hpp"
+#include "security/handshake.hpp"
+
+namespace thalweg::impl {
+
+class Conversation : public std::enable_shared_from_this<Conversation> {
+ public:
+  /// What happens, told to the user. Any of these may abandon the conversation.
+  class User {
+   public:
+    virtual ~User() = default;
+    virtual void on_authenticated(Conversation& from) = 0;
+    virtual void on_message(Conversation& from, SetupChannel::Message&& message) = 0;
+    /// It is over (already abandoned). `refusal` is set when the handshake said no.
+    virtual void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) = 0;
+  };
+
+  Conversation(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
+  ~Conversation();
+
+  /// Client: connects (without waiting) and authenticates.
+  Status open(const sockaddr* address, socklen_t length, bool tls);
+  /// Server: authenticates a socket just accepted. TLS is recognised by its first byte; `tls` demands it.
+  Status adopt(UniqueFd socket, bool tls);
+  /// Ends quietly: no further call to the user.
+  void abandon();
+  /// The channel after authentication, to queue messages into; then push().
+  SetupChannel& channel() { return *channel_; }
+  /// Writes what is queued, now and whenever there is room.
+  void push();
+  /// push(), and `then` once everything is written.
+  void push_then(std::function<void()> then);
+  /// Takes socket and TLS state out; the conversation is over.
+  void release(UniqueFd* socket, void** tls);
+
+  bool over() const { return over_; }
+  bool authenticated() const { return channel_ != nullptr; }
+  bool is_unix() const { return unix_; }
+  int32_t pid() const { return pid_; }              // of the process at the other end, 0 unknown
+  const std::string& peer_text() const { return peer_; }  // "10.0.0.2:4711" or "unix"
+
+ private:
+  Status watch(uint32_t events);
+  void ready(uint32_t events);
+  void connected();
+  void recognise();
+  void handshake();
+  void read_messages();
+  void want(uint32_t events);
+  void broken(Status status, Refusal refusal, const std::string& why);
+  void learn_peer();
+
+  EventLoop& loop_;
+  const JobKey& key_;
+  User* user_;
+  UniqueFd socket_;
+  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<SetupChannel> channel_;
+  std::function<void()> written_;
+  std::string peer_;
+  Role role_ = Role::client;
+  uint32_t events_ = 0;
+  int32_t pid_ = 0;
+  int watched_ = -1;
+  bool unix_ = false, tls_ = false, connecting_ = false, recognising_ = false, over_ = false;
+};
+
+/// "10.0.0.1:80", "[::1]:80", "unix:/path".
+std::string address_text(const sockaddr* address, socklen_t length);
+
+}  // namespace thalweg::impl

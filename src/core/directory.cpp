@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of simultaneous connects.
+#include "core/directory.hpp"
+
+namespace thalweg::impl {
+
+Directory::Verdict Directory::arrived(WorkerId peer, uint64_t token, uint64_t previous) {
+  std::lock_guard lock(mutex);
+  auto [at, fresh] = entries.try_emplace(peer);
+  Entry& entry = at->second;
+  if (fresh || entry.state == State::incoming) {
+    entry.state = State::incoming;
+    entry.token = token;
+    return Verdict::answer;
+  }
+  if (entry.state == State::outgoing) return peer < self_ ? Verdict::answer : Verdict::superseded;
+  // Established: a reconnect names the connection it replaces; anything else is a late rival of the established one.
+  return previous == entry.token ? Verdict::answer : Verdict::superseded;
+}
+
+bool Directory::confirmed(WorkerId peer, uint64_t token, uint64_t previous, uint64_t* own_key) {
+  std::lock_guard lock(mutex);
+  *own_key = 0;
+  Entry& entry = entries[peer];
+  if (entry.state == State::incoming && entry.token != 0 && entry.token != token) return false;
+  if (entry.state == State::established && entry.token != previous) return false;
+  if (entry.state == State::outgoing) *own_key = entry.key;
+  entry.state = State::established;
+  entry.token = token;
+  entry.key = 0;
+  return true;
+}
+
+bool Directory::broke(WorkerId peer, uint64_t token) {
+  std::lock_guard lock(mutex);
+  auto at = entries.find(peer);
+  if (at == entries.end() || at->second.state != State::incoming || at->second.token != token) return false;
+  if (at->second.endpoint == nullptr) {
+    entries.erase(at);
+    return false;
+  }
+  at->second.state = State::outgoing;
+  at->second.key = 0;
+  at->second.token = 0;
+  return true;
+}
+
+bool Directory::won(WorkerId peer, uint64_t key, uint64_t token) {
+  std::lock_guard lock(mutex);
+  auto at = entries.find(peer);
+  if (at == entries.end() || at->second.state != State::outgoing || at->second.key != key) return false;
+  at->second.state = State::established;
+  at->second.token = token;
+  at->second.key = 0;
+  return true;
+}
+
+void Directory::forget(WorkerId peer, const tw_endpoint* endpoint) {
+  std::lock_guard lock(mutex);
+  auto at = entries.find(peer);
+  if (at == entries.end() || at->second.endpoint != endpoint) return;
+  if (at->second.state == State::established) ended[peer] = at->second.token;
+  entries.erase(at);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which connection a worker has with which other worker, made by worker address. Decides simultaneous connects: the lower
+// worker id's attempt wins. Touched by the worker's posting threads and by the service thread, hence the mutex; set-up only.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include "transports/transport.hpp"
+
+struct tw_endpoint;
+
+namespace thalweg::impl {
+
+class Directory {
+ public:
+  enum class State {
+    outgoing,    // this side tries
+    incoming,    // the peer's attempt was answered, its confirmation is awaited
+    established  // confirmed: linked, or on its way through the inbox
+  };
+  struct Entry {
+    State state = State::outgoing;
+    tw_endpoint* endpoint = nullptr;  // null: nobody on this side has asked for it yet
+    uint64_t key = 0;                 // own attempt on the service thread, 0 none
+    uint64_t token = 0;               // established: the attempt that won. incoming: the peer's
+  };
+  enum class Verdict { answer, superseded };
+
+  explicit Directory(WorkerId self) : self_(self) {}
+
+  /// Service thread: a connect message came. answer: a confirmation may follow.
+  Verdict arrived(WorkerId peer, uint64_t token, uint64_t previous);
+  /// Service thread: confirmed. false: decided otherwise meanwhile. *own_key: an attempt of ours to be ended, or 0.
+  bool confirmed(WorkerId peer, uint64_t token, uint64_t previous, uint64_t* own_key);
+  /// Service thread: the peer's attempt broke before it was confirmed. true: somebody here waits for it and must try himself.
+  bool broke(WorkerId peer, uint64_t token);
+  /// Service thread: our own attempt was accepted; true: confirm it, false: the peer's won meanwhile.
+  bool won(WorkerId peer, uint64_t key, uint64_t token);
+
+  /// For the worker, with the mutex held.
+  std::mutex mutex;
+  std::unordered_map<WorkerId, Entry> entries;
+  std::unordered_map<WorkerId, uint64_t> ended;  // token of the last connection that is over
+  /// Forgets the entry of `peer` if it is `endpoint`'s. Takes the mutex.
+  void forget(WorkerId peer, const tw_endpoint* endpoint);
+
+ private:
+  WorkerId self_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making, connecting and closing endpoints: the worker's side.
+#include "core/endpoint.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "base/platform/process.hpp"
+#include "core/worker.hpp"
+#include "protocols/one_sided.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+constexpr uint64_t kConnectNs = 10 * kSecond;
+constexpr size_t kSparesKept = 64;  // given-back endpoints rest this long before they are used again
+constexpr size_t kDeadKept = 256;
+
+bool ip_candidate(const IpAddress& ip, uint16_t port, Candidate* out) {
+  if (ip.length == 4) {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&out->address);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    std::memcpy(&v4->sin_addr, ip.bytes.data(), 4);
+    out->length = sizeof *v4;
+  } else {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&out->address);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    std::memcpy(&v6->sin6_addr, ip.bytes.data(), 16);
+    out->length = sizeof *v6;
+  }
+  return true;
+}
+
+/// Does anything but a receive still run for this peer?
+bool drained(const Peer& peer) {
+  if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty()) return false;
+  for (const OpRun* run = peer.waiting.front(); run != nullptr; run = run->by_peer.next) {
+    if (run->op->verb != Verb::recv && run->op->verb != Verb::bytes_recv && run->op->verb != Verb::am_recv) return false;
+  }
+  return peer.link == nullptr || peer.link->port->queued(*peer.link) == 0;
+}
+
+}  // namespace
+
+tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
+  tw_endpoint* endpoint;
+  if (spare_.size() > kSparesKept) {
+    endpoint = spare_.front();
+    spare_.pop_front();
+  } else {
+    endpoints_.push_back(std::make_unique<tw_endpoint>());
+    endpoint = endpoints_.back().get();
+  }
+  endpoint->magic = tw_endpoint::kAlive;
+  endpoint->worker = this;
+  endpoint->peer.emplace();
+  endpoint->peer->endpoint = endpoint;
+  endpoint->references = 1;
+  endpoint->on_lost = options.on_lost;
+  endpoint->on_lost_arg = options.arg;
+  if (options.private_length != 0) {
+    const auto* bytes = static_cast<const std::byte*>(options.private_data);
+    endpoint->data.assign(bytes, bytes + options.private_length);
+  }
+  endpoint->forced = options.transport != nullptr ? options.transport : "";
+  endpoint->timeout_ns = options.timeout_ns != 0 ? options.timeout_ns : kConnectNs;
+  endpoint->tls = options.tls != 0 || context.settings.tls;
+  engine->add(*endpoint->peer);
+  return endpoint;
+}
+
+CallPlan tw_worker::plan_for(tw_endpoint& endpoint) {
+  CallPlan plan;
+  plan.worker = this;
+  plan.key = context.setup->next_key();
+  plan.message.worker = id;
+  plan.message.incarnation = context.incarnation;
+  plan.message.host = context.host;
+  plan.message.token = random_id();
+  plan.message.data = endpoint.data;
+  plan.transport = endpoint.forced;
+  plan.tls = endpoint.tls;
+  plan.timeout_ns = endpoint.timeout_ns;
+  endpoint.key = plan.key;
+  pending[plan.key] = &endpoint;
+  return plan;
+}
+
+/// Starts an attempt to the endpoint's worker address.
+void tw_worker::call(tw_endpoint& endpoint) {
+  const WorkerAddress& to = endpoint.address;
+  CallPlan plan = plan_for(endpoint);
+  plan.message.target = to.worker;
+  plan.message.target_incarnation = to.incarnation;
+  plan.target_host = to.host;
+  const bool shm = port("shm") != nullptr && (endpoint.forced.empty() || endpoint.forced == "shm");
+  const bool tcp = port("tcp") != nullptr && (endpoint.forced.empty() || endpoint.forced == "tcp");
+  Candidate candidate;
+  if (shm && to.host == context.host && context.setup->unix_candidate(to.token, &candidate)) {
+    plan.candidates.push_back(candidate);
+  }
+  for (const IpAddress& ip : to.addresses) {
+    Candidate tcp_candidate;
+    if (tcp && to.port != 0 && ip_candidate(ip, to.port, &tcp_candidate)) plan.candidates.push_back(tcp_candidate);
+  }
+  {
+    std::lock_guard lock(directory.mutex);
+    Directory::Entry& entry = directory.entries[to.worker];
+    entry.endpoint = &endpoint;
+    entry.key = plan.key;
+    auto ended = directory.ended.find(to.worker);
+    if (ended != directory.ended.end()) plan.message.previous = ended->second;
+  }
+  context.setup->call(std::move(plan));
+}
+
+void tw_worker::connect_self(tw_endpoint& endpoint) {
+  Port* self = port("self");
+  if (self == nullptr) {
+    engine->fail(*endpoint.peer, TW_ERR_UNREACHABLE, "connecting to oneself needs the transport self, which is switched off");
+    return;
+  }
+  LinkInit init;
+  init.peer = identify(context, id, context.incarnation, context.host, 0);
+  init.initiator = true;
+  Link* link = nullptr;
+  const Status status = self->establish(std::move(init), &link);
+  if (is_error(status)) {
+    engine->fail(*endpoint.peer, status, last_error());
+    return;
+  }
+  link->user = &*endpoint.peer;
+  endpoint.transport = self->name();
+  engine->attach(*endpoint.peer, *link);
+}
+
+Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& options, tw_endpoint** out) {
+  const bool self = to.worker == id;
+  bool start = false;
+  tw_endpoint* endpoint = nullptr;
+  {
+    std::lock_guard lock(directory.mutex);
+    auto [at, fresh] = directory.entries.try_emplace(to.worker);
+    tw_endpoint* old = at->second.endpoint;
+    if (old != nullptr && old->magic == tw_endpoint::kClosing) {
+      old = old->successor;  // its connection comes when the old one is gone
+    } else if (old != nullptr && is_error(old->peer->state)) {
+      old = nullptr;
+      at->second = Directory::Entry{};
+      fresh = true;
+    }
+    if (old != nullptr) {
+      ++old->references;
+      if (old->on_lost == nullptr) {
+        old->on_lost = options.on_lost;
+        old->on_lost_arg = options.arg;
+      }
+      *out = old;
+      return TW_OK;
+    }
+    endpoint = make_endpoint(options);
+    endpoint->remote = to.worker;
+    endpoint->address = to;
+    endpoint->addressed = true;
+    if (at->second.endpoint != nullptr) {
+      at->second.endpoint->successor = endpoint;
+    } else {
+      at->second.endpoint = endpoint;
+      if (self) at->second.state = Directory::State::established;
+      start = fresh;  // otherwise the peer's own attempt is on its way
+    }
+  }
+  *out = endpoint;
+  if (!start) return TW_OK;
+  if (self) {
+    connect_self(*endpoint);
+  } else {
+    call(*endpoint);
+  }
+  return TW_OK;
+}
+
+Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* request) {
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  if (endpoint.references > 1) {
+    --endpoint.references;
+    return TW_OK;
+  }
+  endpoint.references = 0;
+  endpoint.magic = tw_endpoint::kClosing;
+  std::erase_if(lost_, [&](const auto& lost) { return lost.first == &endpoint; });
+  std::erase(dead_, &endpoint);
+  endpoint.graceful = graceful && !is_error(endpoint.peer->state);
+  endpoint.flushing = false;
+  endpoint.close_run = nullptr;
+  if (endpoint.graceful) {
+    closing_.push_back(&endpoint);
+    closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
+    chores_.store(true, std::memory_order_relaxed);
+    if (!step_closing(endpoint)) {
+      if (request != nullptr) {
+        OpDesc op;
+        op.verb = Verb::flush;
+        endpoint.close_run = engine->acquire(op, Completion{request, nullptr, nullptr});
+        if (endpoint.close_run != nullptr) *request = engine->number(*endpoint.close_run);
+      }
+      return TW_IN_PROGRESS;
+    }
+    std::erase(closing_, &endpoint);
+    closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
+  }
+  end_endpoint(endpoint);
+  return TW_OK;
+}
+
+/// True when everything is sent, confirmed and told: the endpoint may end.
+bool tw_worker::step_closing(tw_endpoint& endpoint) {
+  Peer& peer = *endpoint.peer;
+  if (is_error(peer.state)) return true;
+  if (peer.state == TW_IN_PROGRESS) {
+    if (!drained(peer)) return false;
+    endpoint.graceful = false;  // nothing to deliver: no need to connect first
+    return true;
+  }
+  if (!endpoint.flushing) {
+    OpDesc op;
+    op.verb = Verb::flush;
+    op.peer = &peer;
+    const Status status = engine->start(op, Completion{&endpoint.flush, nullptr, nullptr});
+    endpoint.flushing = true;
+    if (status != TW_IN_PROGRESS) endpoint.flush = TW_REQUEST_NONE;
+  }
+  if (endpoint.flush != TW_REQUEST_NONE) {
+    if (Engine::test(endpoint.flush) == TW_IN_PROGRESS) return false;
+    Engine::release(endpoint.flush);
+    endpoint.flush = TW_REQUEST_NONE;
+  }
+  return drained(peer);
+}
+
+void tw_worker::end_endpoint(tw_endpoint& endpoint) {
+  if (endpoint.key != 0) {
+    context.setup->hang_up(endpoint.key);
+    pending.erase(endpoint.key);
+    endpoint.key = 0;
+  }
+  Peer& peer = *endpoint.peer;
+  for (RemoteRegion* region : endpoint.regions) {
+    unmap_region(*region);
+    region->peer = nullptr;
+    region->revoked = true;
+  }
+  endpoint.regions.clear();
+  if (!is_error(peer.state)) engine->close(peer, endpoint.graceful);
+  if (endpoint.flush != TW_REQUEST_NONE) Engine::release(endpoint.flush);
+  endpoint.flush = TW_REQUEST_NONE;
+  engine->remove(peer);
+  if (endpoint.remote != 0) directory.forget(endpoint.remote, &endpoint);
+  if (endpoint.close_run != nullptr) engine->complete(*endpoint.close_run, TW_OK);
+  tw_endpoint* successor = std::exchange(endpoint.successor, nullptr);
+  endpoint.close_run = nullptr;
+  endpoint.magic = tw_endpoint::kFree;
+  endpoint.remote = 0;
+  endpoint.transport = "";
+  endpoint.note.clear();
+  endpoint.received.clear();
+  endpoint.data.clear();
+  endpoint.user = nullptr;
+  endpoint.on_lost = nullptr;
+  endpoint.addressed = endpoint.graceful = endpoint.flushing = false;
+  endpoint.address = {};
+  endpoint.peer.reset();
+  spare_.push_back(&endpoint);
+  if (successor == nullptr) return;
+  bool start;
+  {
+    std::lock_guard lock(directory.mutex);
+    auto [at, fresh] = directory.entries.try_emplace(successor->remote);
+    at->second.endpoint = successor;
+    start = fresh;
+    if (successor->remote == id) at->second.state = Directory::State::established;
+  }
+  if (!start) return;
+  if (successor->remote == id) {
+    connect_self(*successor);
+  } else {
+    call(*successor);
+  }
+}
+
+unsigned tw_worker::do_chores() {
+  std::vector<std::pair<tw_endpoint*, Status>> lost;
+  std::vector<std::pair<tw_listener*, tw_connection_request*>> requested;
+  unsigned events = 0;
+  {
+    Guard guard(*engine);
+    chores_.store(false, std::memory_order_relaxed);
+    std::swap(lost, lost_);
+    std::swap(requested, requested_);
+    for (size_t i = 0; i < closing_.size();) {
+      tw_endpoint* endpoint = closing_[i];
+      if (!step_closing(*endpoint)) {
+        ++i;
+        continue;
+      }
+      closing_.erase(closing_.begin() + std::ptrdiff_t(i));
+      end_endpoint(*endpoint);
+      ++events;
+    }
+    closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
+    if (!closing_.empty()) chores_.store(true, std::memory_order_relaxed);
+    for (auto& [endpoint, why] : lost) {
+      if (endpoint->references == 0 && endpoint->magic == tw_endpoint::kAlive) dead_.push_back(endpoint);
+    }
+    while (dead_.size() > kDeadKept) {
+      tw_endpoint* oldest = dead_.front();
+      dead_.pop_front();
+      oldest->magic = tw_endpoint::kClosing;
+      end_endpoint(*oldest);
+    }
+  }
+  for (auto& [endpoint, why] : lost) {
+    ++events;
+    if (endpoint->magic == tw_endpoint::kAlive && endpoint->on_lost != nullptr) {
+      endpoint->on_lost(endpoint->on_lost_arg, endpoint, why);
+    }
+  }
+  for (auto& [listener, request] : requested) {
+    ++events;
+    listener->on_request(listener->arg, request);
+  }
+  return events;
+}

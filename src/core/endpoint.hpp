@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// tw_endpoint: a Peer of the protocols with what set-up and closing need around it.
+//
+// Life: made by tw_connect, tw_accept or an incoming connection by worker address (then nobody holds it: references 0) ->
+// connecting -> connected -> lost or closed -> given back to its worker's pool. Memory is only freed with the worker, so that
+// a stale handle is an error and never a crash.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "core/address.hpp"
+#include "protocols/peer.hpp"
+
+struct tw_worker;
+
+struct tw_endpoint {
+  static constexpr uint32_t kAlive = 0x656e6470, kClosing = 0x636c6f73, kFree = 0x66726565;
+  uint32_t magic = kFree;
+  tw_worker* worker = nullptr;
+  std::optional<thalweg::impl::Peer> peer;
+
+  uint32_t references = 0;              // handles that tw_connect and tw_accept gave out
+  uint64_t key = 0;                     // of the attempt that is to connect it, 0 none
+  thalweg::impl::WorkerId remote = 0;   // by worker address: the peer; 0: listener connection
+  const char* transport = "";           // name of the link's transport
+  std::string note;                     // why not a better transport
+  std::vector<std::byte> received;      // private data that came
+  void* user = nullptr;
+  void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
+  void* on_lost_arg = nullptr;
+
+  // what a new attempt needs
+  thalweg::impl::WorkerAddress address;
+  std::vector<std::byte> data;
+  std::string forced;
+  uint64_t timeout_ns = 0;
+  bool tls = false;
+  bool addressed = false;               // `address` is known
+
+  std::unordered_set<thalweg::impl::RemoteRegion*> regions;  // imported through it; outlive it as refusals
+
+  // closing
+  bool graceful = false;
+  bool flushing = false;
+  uint64_t flush = 0;                   // request of the flush
+  thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle is gone
+  tw_endpoint* successor = nullptr;     // connects to the same worker when this one is gone
+};

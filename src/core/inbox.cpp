@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's inbox.
+#include "core/inbox.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/listener.hpp"
+
+namespace thalweg::impl {
+
+News::News() = default;
+News::News(News&&) noexcept = default;
+News& News::operator=(News&&) noexcept = default;
+News::~News() = default;
+
+Inbox::Inbox() = default;
+
+Status Inbox::open() {
+  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) return fail_errno(errno, "eventfd");
+  event_ = UniqueFd(fd);
+  return TW_OK;
+}
+
+void Inbox::post(News&& news) {
+  {
+    std::lock_guard lock(mutex_);
+    news_.push_back(std::move(news));
+    // release: who sees the flag, and then takes the lock, sees the news
+    flag_.store(true, std::memory_order_release);
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
+}
+
+std::vector<News> Inbox::take() {
+  std::lock_guard lock(mutex_);
+  flag_.store(false, std::memory_order_relaxed);
+  return std::exchange(news_, {});
+}
+
+void Inbox::wake() {
+  const int saved = errno;
+  woken_.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
+  errno = saved;
+}
+
+bool Inbox::disarm_and_look() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event_.get(), &count, sizeof count);
+  // seq_cst pairs with the read above: a post after it makes the descriptor readable, one before it shows its flag
+  return flag_.load(std::memory_order_seq_cst) || woken_.load(std::memory_order_seq_cst);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the service thread tells a worker: a queue whose emptiness test costs the worker's progress one relaxed load.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "transports/transport.hpp"
+
+struct tw_connection_request;
+
+namespace thalweg::impl {
+
+/// One piece of news about connection set-up.
+struct News {
+  enum class Kind { linked, failed, retry, request, request_gone };
+  Kind kind = Kind::failed;
+  uint64_t key = 0;            // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
+  uint64_t token = 0;          // linked by worker address: must be the directory's
+  WorkerId peer = 0;           // retry: whom to connect to
+  Port* port = nullptr;        // linked
+  LinkInit init;               // linked
+  Status status = TW_OK;       // failed
+  std::string text;            // failed
+  std::vector<std::byte> data; // private data
+  uint64_t listener = 0;       // request
+  std::unique_ptr<tw_connection_request> connection_request;
+
+  News();
+  News(News&&) noexcept;
+  News& operator=(News&&) noexcept;
+  ~News();
+};
+
+class Inbox {
+ public:
+  Inbox();
+  Status open();
+  /// Any thread.
+  void post(News&& news);
+  bool empty() const { return !flag_.load(std::memory_order_relaxed); }
+  /// Progress owner.
+  std::vector<News> take();
+  /// Readable after post() or wake(). Owned by the inbox.
+  int fd() const { return event_.get(); }
+  /// Any thread, async-signal-safe.
+  void wake();
+  /// Makes fd() unreadable until something new comes; true when something is here already. Race-free: drains first.
+  bool disarm_and_look();
+  /// Was there a wake() since the last call?
+  bool take_wake() { return woken_.exchange(false, std::memory_order_acq_rel); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<News> news_;
+  std::atomic<bool> flag_{false}, woken_{false};
+  UniqueFd event_;
+};
+
+}  // namespace thalweg::impl

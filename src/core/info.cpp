@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a context found on this machine, as JSON: transports, limits, and what to do about them.
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.hpp"
+#include "base/platform/membarrier.hpp"
+#include "base/platform/process.hpp"
+#include "core/context.hpp"
+#include "core/setup.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+class Json {
+ public:
+  void open(const char* name, char bracket) {
+    key(name);
+    text_ += bracket;
+    first_ = true;
+  }
+  void close(char bracket) {
+    text_ += bracket;
+    first_ = false;
+  }
+  void add(const char* name, const std::string& value) {
+    key(name);
+    quote(value);
+  }
+  void add(const char* name, uint64_t value) {
+    key(name);
+    text_ += std::to_string(value);
+  }
+  void flag(const char* name, bool value) {
+    key(name);
+    text_ += value ? "true" : "false";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void key(const char* name) {
+    if (!first_) text_ += ", ";
+    first_ = false;
+    if (name == nullptr) return;
+    quote(name);
+    text_ += ": ";
+  }
+  void quote(const std::string& value) {
+    text_ += '"';
+    for (const char c : value) {
+      if (c == '"' || c == '\\') {
+        text_ += '\\';
+        text_ += c;
+      } else if (static_cast<unsigned char>(c) < 0x20) {
+        char escaped[8];
+        snprintf(escaped, sizeof escaped, "\\u%04x", unsigned(c));
+        text_ += escaped;
+      } else {
+        text_ += c;
+      }
+    }
+    text_ += '"';
+  }
+  std::string text_;
+  bool first_ = true;
+};
+
+std::string first_line(const char* path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+void limit(Json& json, const char* name, const std::string& value, bool good, const std::string& remedy) {
+  json.open(name, '{');
+  json.add("value", value);
+  json.flag("good", good);
+  if (!good) json.add("remedy", remedy);
+  json.close('}');
+}
+
+std::string amount(rlim_t value) { return value == RLIM_INFINITY ? "unlimited" : std::to_string(value); }
+
+void describe_limits(Json& json) {
+  json.open("limits", '{');
+  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  limit(json, "ptrace_scope", scope.empty() ? "absent" : scope, scope.empty() || scope == "0",
+        "single copies between processes may be forbidden: sysctl kernel.yama.ptrace_scope=0, or CAP_SYS_PTRACE");
+  limit(json, "ptrace", may_access_process(getpid()) ? "allowed" : "forbidden", may_access_process(getpid()),
+        "process_vm_readv is forbidden (seccomp or container policy): allow it, for Docker --cap-add SYS_PTRACE");
+  rlimit memlock{}, nofile{};
+  getrlimit(RLIMIT_MEMLOCK, &memlock);
+  getrlimit(RLIMIT_NOFILE, &nofile);
+  limit(json, "memlock", amount(memlock.rlim_cur), memlock.rlim_cur == RLIM_INFINITY || memlock.rlim_cur >= (64u << 20),
+        "RDMA networks need locked memory: ulimit -l unlimited");
+  limit(json, "nofile", amount(nofile.rlim_cur), nofile.rlim_cur >= 4096,
+        "each connection takes a few descriptors: ulimit -n 65536");
+  struct statvfs shm{};
+  const uint64_t shm_free = statvfs("/dev/shm", &shm) == 0 ? uint64_t(shm.f_bavail) * shm.f_frsize : 0;
+  limit(json, "dev_shm_free", std::to_string(shm_free), shm_free >= (64u << 20),
+        "shared memory is nearly full or absent: remove files from /dev/shm, for containers --shm-size=1g");
+  std::string thp = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const bool thp_on = thp.find("[never]") == std::string::npos && thp.find("[deny]") == std::string::npos && !thp.empty();
+  limit(json, "transparent_huge_pages_shmem", thp.empty() ? "absent" : thp, thp_on,
+        "large shared buffers use 4 KiB pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const std::string huge = first_line("/proc/sys/vm/nr_hugepages");
+  limit(json, "huge_pages", huge.empty() ? "0" : huge, !huge.empty() && huge != "0",
+        "tw_memory_allocate with huge_pages needs some: sysctl vm.nr_hugepages=512");
+  limit(json, "membarrier", membarrier::available() ? "available" : "not available", membarrier::available(),
+        "sleeping and waking cost a fence more: allow the membarrier system call (seccomp)");
+  json.close('}');
+}
+
+void describe_transports(Json& json, const tw_context& context) {
+  json.open("transports", '[');
+  for (const TransportSlot& slot : context.transports) {
+    json.open(nullptr, '{');
+    json.add("name", slot.name);
+    json.flag("usable", slot.why_not.empty());
+    if (!slot.why_not.empty()) json.add("why_not", slot.why_not);
+    json.open("remarks", '[');
+    if (slot.why_not.empty()) {
+      for (const std::string& remark : slot.transport->remarks()) json.add(nullptr, remark);
+    }
+    json.close(']');
+    json.close('}');
+  }
+  json.close(']');
+}
+
+}  // namespace
+
+std::string describe(const tw_context& context) {
+  Json json;
+  json.open(nullptr, '{');
+  json.add("version", tw_version_string());
+  json.open("build", '{');
+  json.add("compiler", __VERSION__);
+#ifdef NDEBUG
+  json.flag("debug", false);
+#else
+  json.flag("debug", true);
+#endif
+  json.close('}');
+  describe_transports(json, context);
+  json.add("job_key", context.key.source());
+  json.add("socket_dir", context.settings.socket_dir);
+  json.add("interfaces", context.settings.interfaces);
+  json.add("tcp_port", uint64_t(context.setup->port()));
+  json.flag("tls", context.settings.tls);
+  describe_limits(json);
+  json.open("warnings", '[');
+  std::istringstream lines(warnings_so_far());
+  for (std::string line; std::getline(lines, line);) json.add(nullptr, line);
+  json.close(']');
+  json.close('}');
+  return json.take();
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's side of connection set-up: what the service thread has sent to the inbox.
+#include "base/log.hpp"
+#include "core/worker.hpp"
+#include "protocols/one_sided.hpp"
+
+using namespace thalweg::impl;
+
+unsigned tw_worker::read_inbox() {
+  std::vector<News> news = inbox.take();
+  Guard guard(*engine);
+  for (News& one : news) take(std::move(one));
+  return unsigned(news.size());
+}
+
+void tw_worker::take(News&& news) {
+  switch (news.kind) {
+    case News::Kind::linked: return take_link(std::move(news));
+    case News::Kind::request: return take_request(std::move(news));
+    case News::Kind::retry: {
+      tw_endpoint* endpoint = nullptr;
+      {
+        std::lock_guard lock(directory.mutex);
+        auto at = directory.entries.find(news.peer);
+        if (at != directory.entries.end() && at->second.state == Directory::State::outgoing) endpoint = at->second.endpoint;
+      }
+      if (endpoint != nullptr && endpoint->key == 0 && endpoint->addressed) call(*endpoint);
+      return;
+    }
+    case News::Kind::request_gone: {
+      auto at = listeners.find(news.listener);
+      if (at == listeners.end()) return;
+      std::erase_if(at->second->waiting, [&](const auto& request) { return request->visitor == news.key; });
+      return;
+    }
+    case News::Kind::failed: {
+      auto at = pending.find(news.key);
+      if (at == pending.end()) return;
+      tw_endpoint& endpoint = *at->second;
+      pending.erase(at);
+      endpoint.key = 0;
+      endpoint.received = std::move(news.data);
+      engine->fail(*endpoint.peer, news.status, news.text);
+      return;
+    }
+  }
+}
+
+tw_endpoint* tw_worker::endpoint_of(const News& news) {
+  if (news.key != 0) {
+    auto at = pending.find(news.key);
+    if (at == pending.end()) return nullptr;
+    tw_endpoint* endpoint = at->second;
+    pending.erase(at);
+    return endpoint;
+  }
+  tw_endpoint* endpoint = nullptr;
+  {
+    std::lock_guard lock(directory.mutex);
+    auto at = directory.entries.find(news.init.peer.worker);
+    if (at == directory.entries.end() || at->second.token != news.token) return nullptr;
+    endpoint = at->second.endpoint;
+    // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
+    if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = at->second.endpoint = nullptr;
+    if (endpoint == nullptr) {
+      tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
+      endpoint = at->second.endpoint = make_endpoint(options);
+      endpoint->references = 0;
+      endpoint->remote = news.init.peer.worker;
+    }
+  }
+  if (endpoint->key != 0) pending.erase(endpoint->key);
+  return endpoint;
+}
+
+void tw_worker::take_link(News&& news) {
+  tw_endpoint* endpoint = endpoint_of(news);
+  if (endpoint == nullptr) return;  // closed meanwhile; the socket goes with the news
+  endpoint->key = 0;
+  endpoint->received = std::move(news.data);
+  endpoint->note = std::move(news.text);
+  const PeerIdentity identity = news.init.peer;
+  Link* link = nullptr;
+  const Status status = news.port->establish(std::move(news.init), &link);
+  if (is_error(status)) {
+    endpoint->peer->identity = identity;
+    engine->fail(*endpoint->peer, status, last_error());
+    return;
+  }
+  link->user = &*endpoint->peer;
+  endpoint->transport = news.port->name();
+  engine->attach(*endpoint->peer, *link);
+}
+
+void tw_worker::take_request(News&& news) {
+  auto at = listeners.find(news.listener);
+  if (at == listeners.end()) return;
+  tw_listener* listener = at->second;
+  if (listener->on_request == nullptr) {
+    listener->waiting.push_back(std::move(news.connection_request));
+    return;
+  }
+  requested_.emplace_back(listener, news.connection_request.release());
+  chores_.store(true, std::memory_order_relaxed);
+}
+
+void tw_worker::on_lost(Peer& peer, Status why) {
+  tw_endpoint* endpoint = peer.endpoint;
+  if (endpoint == nullptr || endpoint->peer->engine == nullptr) return;
+  for (RemoteRegion* region : endpoint->regions) unmap_region(*region);
+  if (endpoint->remote != 0) directory.forget(endpoint->remote, endpoint);
+  if (endpoint->magic != tw_endpoint::kAlive) return;
+  lost_.emplace_back(endpoint, why);
+  chores_.store(true, std::memory_order_relaxed);
+}

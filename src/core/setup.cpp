@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doors, and the tables of who is coming and going.
+#include "core/setup.hpp"
+
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/platform/process.hpp"
+#include "core/caller.hpp"
+#include "core/context.hpp"
+#include "core/visitor.hpp"
+#include "core/worker.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kMaxStrangers = 64;  // unauthenticated at once; past it the oldest goes
+constexpr uint64_t kRestNs = 50 * kMillisecond;
+constexpr int kAcceptsPerTurn = 16;
+
+}  // namespace
+
+PeerIdentity identify(const tw_context& context, WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid) {
+  PeerIdentity peer;
+  peer.worker = worker;
+  peer.incarnation = incarnation;
+  peer.host = host;
+  peer.same_process = host == context.host && incarnation == context.incarnation;
+  peer.pid = peer.same_process ? getpid() : pid;
+  return peer;
+}
+
+Setup::Setup(tw_context& context) : context_(context) {}
+Setup::~Setup() = default;
+
+Status Setup::open() {
+  token_ = random_id();
+  if (context_.usable("shm")) {
+    const Status status = open_unix();
+    if (is_error(status)) {
+      token_ = 0;
+      warn_once("socket-dir", std::string("no unix socket for connections on this machine: ") + last_error());
+      if (!context_.usable("tcp")) return status;
+    }
+  } else {
+    token_ = 0;
+  }
+  return context_.usable("tcp") ? open_tcp() : Status(TW_OK);
+}
+
+std::string Setup::socket_path(uint64_t token) const {
+  char name[32];
+  snprintf(name, sizeof name, "/%016llx.sock", static_cast<unsigned long long>(token));
+  return context_.settings.socket_dir + name;
+}
+
+bool Setup::unix_candidate(uint64_t token, Candidate* out) const {
+  const std::string path = socket_path(token);
+  auto* address = reinterpret_cast<sockaddr_un*>(&out->address);
+  if (token == 0 || path.size() >= sizeof address->sun_path) return false;
+  address->sun_family = AF_UNIX;
+  std::memcpy(address->sun_path, path.c_str(), path.size() + 1);
+  out->length = socklen_t(offsetof(sockaddr_un, sun_path) + path.size() + 1);
+  return true;
+}
+
+Status Setup::open_unix() {
+  const std::string& directory = context_.settings.socket_dir;
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, ("mkdir " + directory).c_str());
+  struct stat info{};
+  if (lstat(directory.c_str(), &info) != 0) return fail_errno(errno, ("stat " + directory).c_str());
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
+                directory.c_str());
+  }
+  Candidate where;
+  if (!unix_candidate(token_, &where)) {
+    return fail(TW_ERR_INVALID, "socket directory %s is too long a path: set THALWEG_SOCKET_DIR", directory.c_str());
+  }
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return fail_errno(errno, "socket");
+  auto door = std::make_unique<Door>();
+  door->socket = UniqueFd(fd);
+  if (bind(fd, reinterpret_cast<sockaddr*>(&where.address), where.length) != 0) {
+    return fail_errno(errno, ("bind " + socket_path(token_)).c_str());
+  }
+  door->path = socket_path(token_);
+  if (listen(fd, 512) != 0) return fail_errno(errno, "listen");
+  return add_door(std::move(door));
+}
+
+Status Setup::open_tcp() {
+  auto door = std::make_unique<Door>();
+  door->tls = context_.settings.tls;
+  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) {
+    door->socket = UniqueFd(fd);
+    const int off = 0;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    if (bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) door->socket.reset();
+  }
+  if (!door->socket) {  // a machine without IPv6
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return fail_errno(errno, "socket");
+    door->socket = UniqueFd(fd);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    if (bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) return fail_errno(errno, "bind");
+  }
+  if (listen(fd, 512) != 0) return fail_errno(errno, "listen");
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length);
+  port_ = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  return add_door(std::move(door));
+}
+
+Status Setup::add_door(std::unique_ptr<Door> door) {
+  Status status = TW_OK;
+  std::string why;
+  context_.loop.call([&] {
+    Door* at = door.get();
+    status = context_.loop.add(at->socket.get(), EPOLLIN, [this, at](uint32_t) { incoming(at); });
+    if (is_error(status)) {
+      why = last_error();
+      return;
+    }
+    doors_.push_back(std::move(door));
+  });
+  if (is_error(status)) set_last_error(why);
+  return status;
+}
+
+void Setup::remove_door(uint64_t listener) {
+  context_.loop.call([&] {
+    std::vector<std::shared_ptr<Visitor>> ended;
+    for (auto& [id, visitor] : visitors_) {
+      if (visitor->listener() == listener) ended.push_back(visitor);
+    }
+    for (auto& visitor : ended) visitor->turn_away();
+    for (auto at = doors_.begin(); at != doors_.end(); ++at) {
+      if ((*at)->listener != listener) continue;
+      close_door(**at);
+      doors_.erase(at);
+      return;
+    }
+  });
+}
+
+void Setup::close_door(Door& door) {
+  if (!door.resting) context_.loop.remove(door.socket.get());
+  if (door.rest_timer != 0) context_.loop.cancel(door.rest_timer);
+  if (!door.path.empty()) unlink(door.path.c_str());
+}
+
+void Setup::close() {
+  context_.loop.call([&] {
+    closed_ = true;
+    for (auto& door : doors_) close_door(*door);
+    doors_.clear();
+    auto visitors = std::exchange(visitors_, {});
+    for (auto& [id, visitor] : visitors) visitor->end();
+    auto callers = std::exchange(callers_, {});
+    for (auto& [key, caller] : callers) caller->end();
+    strangers_.clear();
+    tickets_.clear();
+  });
+  for (std::thread& thread : resolvers_) thread.join();
+}
+
+void Setup::rest(Door* door) {
+  door->resting = true;
+  context_.loop.remove(door->socket.get());
+  door->rest_timer = context_.loop.after(kRestNs, [this, door] {
+    door->rest_timer = 0;
+    door->resting = false;
+    if (is_error(context_.loop.add(door->socket.get(), EPOLLIN, [this, door](uint32_t) { incoming(door); }))) rest(door);
+  });
+}
+
+void Setup::incoming(Door* door) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const int fd = accept4(door->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        warn_once("accept", "out of descriptors or memory while accepting connections: raise RLIMIT_NOFILE");
+        rest(door);
+      }
+      return;
+    }
+    UniqueFd socket(fd);
+    if (!door->path.empty()) {
+      const uid_t uid = peer_uid(fd);
+      if (uid != geteuid() && uid != 0) {
+        refused(Refusal::authentication, "a process of another user came by the unix socket");
+        continue;
+      }
+    }
+    evict_strangers();
+    const uint64_t id = next_key();
+    auto visitor = std::make_shared<Visitor>(*this, id, *door);
+    visitors_[id] = visitor;
+    strangers_.push_back(id);
+    if (is_error(visitor->start(std::move(socket), door->tls))) end_visitor(id);
+  }
+}
+
+void Setup::evict_strangers() {
+  while (strangers_.size() >= kMaxStrangers) {
+    const uint64_t oldest = strangers_.front();
+    strangers_.pop_front();
+    auto at = visitors_.find(oldest);
+    if (at == visitors_.end()) continue;
+    auto visitor = at->second;
+    visitor->evict();
+  }
+}
+
+void Setup::settled(uint64_t visitor) { strangers_.remove(visitor); }
+
+void Setup::end_visitor(uint64_t id) {
+  strangers_.remove(id);
+  auto at = visitors_.find(id);
+  if (at == visitors_.end()) return;
+  auto visitor = at->second;
+  visitors_.erase(at);
+  visitor->end();
+}
+
+void Setup::end_caller(uint64_t key) {
+  auto at = callers_.find(key);
+  if (at == callers_.end()) return;
+  auto caller = at->second;
+  callers_.erase(at);
+  caller->end();
+}
+
+void Setup::refused(Refusal refusal, const std::string& why) {
+  if (refusal == Refusal::none) return;
+  context_.refusals.count(refusal);
+  if (refusal != Refusal::closed) log(LogLevel::info, "refused a connection (%s): %s", refusal_name(refusal), why.c_str());
+}
+
+bool Setup::admit(uint64_t listener) {
+  for (auto& door : doors_) {
+    if (door->listener != listener) continue;
+    if (door->unanswered >= door->backlog) return false;
+    ++door->unanswered;
+    return true;
+  }
+  return false;
+}
+
+void Setup::dismiss(uint64_t listener) {
+  for (auto& door : doors_) {
+    if (door->listener == listener && door->unanswered > 0) --door->unanswered;
+  }
+}
+
+tw_worker* Setup::find(WorkerId id) const {
+  auto at = workers_.find(id);
+  return at == workers_.end() ? nullptr : at->second;
+}
+
+Visitor* Setup::by_ticket(uint64_t ticket) const {
+  auto at = tickets_.find(ticket);
+  if (at == tickets_.end()) return nullptr;
+  auto visitor = visitors_.find(at->second);
+  return visitor == visitors_.end() ? nullptr : visitor->second.get();
+}
+
+void Setup::enter(tw_worker* worker) {
+  context_.loop.call([&] { workers_[worker->id] = worker; });
+}
+
+void Setup::leave(tw_worker* worker) {
+  context_.loop.call([&] {
+    workers_.erase(worker->id);
+    std::vector<uint64_t> visitors, callers;
+    for (auto& [id, visitor] : visitors_) {
+      if (visitor->worker() == worker) visitors.push_back(id);
+    }
+    for (auto& [key, caller] : callers_) {
+      if (caller->worker() == worker) callers.push_back(key);
+    }
+    for (uint64_t id : visitors) end_visitor(id);
+    for (uint64_t key : callers) end_caller(key);
+    for (auto at = doors_.begin(); at != doors_.end();) {
+      if ((*at)->worker != worker) {
+        ++at;
+        continue;
+      }
+      close_door(**at);
+      at = doors_.erase(at);
+    }
+  });
+}
+
+void Setup::call(CallPlan&& plan) {
+  auto shared = std::make_shared<CallPlan>(std::move(plan));
+  context_.loop.post([this, shared] {
+    if (closed_ || find(shared->message.worker) != shared->worker) return;
+    auto caller = std::make_shared<Caller>(*this, std::move(*shared));
+    callers_[caller->key()] = caller;
+    caller->start();
+  });
+}
+
+void Setup::call_by_name(CallPlan&& plan, std::function<Status(CallPlan&)> resolve) {
+  auto shared = std::make_shared<CallPlan>(std::move(plan));
+  resolvers_.emplace_back([this, shared, resolve = std::move(resolve)] {
+    const Status status = resolve(*shared);
+    const std::string why = is_error(status) ? last_error() : "";
+    context_.loop.post([this, shared, status, why] {
+      if (closed_ || find(shared->message.worker) != shared->worker) return;
+      auto caller = std::make_shared<Caller>(*this, std::move(*shared));
+      callers_[caller->key()] = caller;
+      if (is_error(status)) return caller->give_up(status, why);
+      caller->start();
+    });
+  });
+}
+
+void Setup::hang_up(uint64_t key) {
+  context_.loop.call([&] {
+    end_caller(key);
+    for (auto& [id, visitor] : visitors_) {
+      if (visitor->key() != key) continue;
+      end_visitor(id);
+      return;
+    }
+  });
+}
+
+void Setup::answer(Answer&& answer) {
+  auto shared = std::make_shared<Answer>(std::move(answer));
+  context_.loop.post([this, shared] {
+    auto at = visitors_.find(shared->visitor);
+    if (at != visitors_.end()) {
+      auto visitor = at->second;
+      return visitor->answered(std::move(*shared));
+    }
+    tw_worker* worker = find(shared->worker);
+    if (worker == nullptr || !shared->accept) return;
+    News news;
+    news.kind = News::Kind::failed;
+    news.key = shared->key;
+    news.status = TW_ERR_PEER_LOST;
+    news.text = "the client gave up before it was accepted";
+    worker->inbox.post(std::move(news));
+  });
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connection set-up of one context: the listening sockets ("doors"), those who come in (Visitor), those who go out (Caller).
+//
+// All of it lives on the service thread and never touches a worker's fast path: what concerns a worker goes through its
+// inbox. A worker is known here from enter() to leave(); both wait for the service thread, so that a pointer to a worker
+// seen here is alive during the whole callback.
+#pragma once
+#include <sys/socket.h>
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/conversation.hpp"
+#include "core/inbox.hpp"
+
+struct tw_context;
+struct tw_worker;
+
+namespace thalweg::impl {
+
+class Visitor;
+class Caller;
+
+/// Where a caller may try, in order.
+struct Candidate {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+};
+
+/// What a caller is to do.
+struct CallPlan {
+  tw_worker* worker = nullptr;
+  uint64_t key = 0;                 // local name of this attempt
+  ConnectMessage message;           // without offers
+  std::vector<Candidate> candidates;
+  std::string transport;            // forced, empty: any
+  bool tls = false;
+  uint64_t timeout_ns = 0;
+  uint64_t target_host = 0;         // from the worker address
+  std::string note;                 // for explain: why not the better transport
+};
+
+/// The user's answer to a listener's request.
+struct Answer {
+  uint64_t visitor = 0;
+  WorkerId worker = 0;
+  uint64_t key = 0;                 // of the endpoint made by tw_accept
+  bool accept = false;
+  std::string transport;            // forced
+  std::vector<std::byte> data;
+  uint64_t timeout_ns = 0;
+};
+
+/// A listening socket.
+struct Door {
+  UniqueFd socket;
+  std::string path;       // unix: removed at the end
+  bool tls = false;
+  tw_worker* worker = nullptr;  // user listeners; null: the context's own doors
+  uint64_t listener = 0;
+  uint32_t backlog = 0;
+  uint32_t unanswered = 0;
+  bool resting = false;   // out of descriptors: not watched for a moment
+  uint64_t rest_timer = 0;
+};
+
+class Setup {
+ public:
+  explicit Setup(tw_context& context);
+  ~Setup();
+
+  // --- any thread
+  Status open();   // the context's doors
+  void close();    // everything ends; waits
+  void enter(tw_worker* worker);
+  void leave(tw_worker* worker);  // no conversation of it afterwards; waits
+  uint64_t next_key() { return next_key_.fetch_add(1, std::memory_order_relaxed); }
+  void call(CallPlan&& plan);
+  /// As call(), after `resolve` has filled in the candidates on a thread of its own (a name server may be slow).
+  void call_by_name(CallPlan&& plan, std::function<Status(CallPlan&)> resolve);
+  void hang_up(uint64_t key);     // ends a caller or an accepted visitor; waits
+  void answer(Answer&& answer);
+  Status add_door(std::unique_ptr<Door> door);
+  void remove_door(uint64_t listener);  // waits
+  uint64_t token() const { return token_; }
+  uint16_t port() const { return port_; }
+  /// The unix socket of a process's context by its address's token.
+  std::string socket_path(uint64_t token) const;
+  /// A candidate for it; false when the path is too long for a socket.
+  bool unix_candidate(uint64_t token, Candidate* out) const;
+
+  // --- service thread
+  tw_context& context() { return context_; }
+  tw_worker* find(WorkerId id) const;
+  void end_caller(uint64_t key);
+  void end_visitor(uint64_t id);
+  void refused(Refusal refusal, const std::string& why);
+  bool admit(uint64_t listener);    // one more unanswered request; false: the backlog is full
+  void dismiss(uint64_t listener);  // one less
+  void settled(uint64_t visitor);  // it has said who it is: no longer a stranger
+  Visitor* by_ticket(uint64_t ticket) const;
+  void issue_ticket(uint64_t ticket, uint64_t visitor) { tickets_[ticket] = visitor; }
+  void withdraw_ticket(uint64_t ticket) { tickets_.erase(ticket); }
+
+ private:
+  Status open_unix();
+  Status open_tcp();
+  void incoming(Door* door);
+  void rest(Door* door);
+  void evict_strangers();
+  void close_door(Door& door);
+
+  tw_context& context_;
+  std::atomic<uint64_t> next_key_{1};
+  uint64_t token_ = 0;
+  uint16_t port_ = 0;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::unordered_map<WorkerId, tw_worker*> workers_;
+  std::unordered_map<uint64_t, std::shared_ptr<Visitor>> visitors_;
+  std::unordered_map<uint64_t, std::shared_ptr<Caller>> callers_;
+  std::unordered_map<uint64_t, uint64_t> tickets_;
+  std::list<uint64_t> strangers_;  // oldest first
+  std::vector<std::thread> resolvers_;
+  bool closed_ = false;
+};
+
+/// Cheap questions about who is who.
+PeerIdentity identify(const tw_context& context, WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid);
+
+}  // namespace thalweg::impl

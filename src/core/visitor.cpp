@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Incoming connections.
+#include "core/visitor.hpp"
+
+#include "base/platform/process.hpp"
+#include "core/context.hpp"
+#include "core/listener.hpp"
+#include "core/worker.hpp"
+
+namespace thalweg::impl {
+
+Visitor::Visitor(Setup& setup, uint64_t id, const Door& door)
+    : setup_(setup), id_(id), listener_(door.listener), worker_(door.worker) {}
+
+Visitor::~Visitor() { end(); }
+
+Status Visitor::start(UniqueFd socket, bool tls) {
+  tw_context& context = setup_.context();
+  conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
+  start_timer(context.settings.handshake_timeout_ns);
+  return conversation_->adopt(std::move(socket), tls);
+}
+
+void Visitor::start_timer(uint64_t timeout_ns) {
+  EventLoop& loop = setup_.context().loop;
+  if (timer_ != 0) loop.cancel(timer_);
+  timer_ = loop.after(timeout_ns, [this] {
+    timer_ = 0;
+    auto self = shared_from_this();
+    if (conversation_) conversation_->abandon();
+    on_broken(*conversation_, TW_ERR_TIMED_OUT, Refusal::timeout, "did not finish connection set-up in time");
+  });
+}
+
+void Visitor::end() {
+  state_ = State::over;
+  if (timer_ != 0) setup_.context().loop.cancel(timer_);
+  timer_ = 0;
+  if (ticket_ != 0) setup_.withdraw_ticket(ticket_);
+  ticket_ = 0;
+  if (conversation_) conversation_->abandon();
+}
+
+void Visitor::evict() {
+  if (conversation_) conversation_->abandon();
+  on_broken(*conversation_, TW_ERR_LIMIT, Refusal::overload, "too many connections are being set up: the oldest was dropped");
+}
+
+void Visitor::turn_away() {
+  if (state_ == State::asking) reject(TW_ERR_REJECTED, RejectKind::refused, "the listener was closed");
+}
+
+void Visitor::leave() {
+  state_ = State::over;
+  if (timer_ != 0) setup_.context().loop.cancel(timer_);
+  timer_ = 0;
+  setup_.end_visitor(id_);
+}
+
+void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+  if (state_ == State::over) return;
+  const State was = state_;
+  if (was == State::stranger) {
+    setup_.refused(refusal, from.peer_text() + ": " + why);
+  } else if (was == State::asking) {
+    setup_.dismiss(listener_);
+    News news;
+    news.kind = News::Kind::request_gone;
+    news.listener = listener_;
+    news.key = id_;
+    worker_->inbox.post(std::move(news));
+  } else {
+    failed(status, why);
+  }
+  leave();
+}
+
+void Visitor::failed(Status status, const std::string& why) {
+  if (message_.target != 0) {
+    if (worker_->directory.broke(message_.worker, message_.token)) {
+      News news;
+      news.kind = News::Kind::retry;
+      news.peer = message_.worker;
+      worker_->inbox.post(std::move(news));
+    }
+    return;
+  }
+  if (key_ == 0) return;
+  News news;
+  news.kind = News::Kind::failed;
+  news.key = key_;
+  news.status = status;
+  news.text = why;
+  worker_->inbox.post(std::move(news));
+}
+
+void Visitor::on_message(Conversation& from, SetupChannel::Message&& message) {
+  auto self = shared_from_this();
+  if (state_ == State::stranger && message.type == uint16_t(SetupType::connect)) return connect(std::move(message));
+  if (state_ == State::answered && message.type == uint16_t(SetupType::confirm)) return confirmed();
+  from.abandon();
+  on_broken(from, TW_ERR_PROTOCOL, Refusal::malformed, "sent an unexpected message during connection set-up");
+}
+
+void Visitor::connect(SetupChannel::Message&& message) {
+  if (is_error(parse_connect(std::move(message), &message_))) {
+    conversation_->abandon();
+    return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
+  }
+  setup_.settled(id_);
+  peer_ = identify(setup_.context(), message_.worker, message_.incarnation, message_.host, conversation_->pid());
+  if (message_.ticket != 0) return by_ticket();
+  if (message_.target != 0) return by_address();
+  by_listener();
+}
+
+void Visitor::by_address() {
+  worker_ = setup_.find(message_.target);
+  if (worker_ == nullptr || message_.target_incarnation != setup_.context().incarnation) {
+    return reject(TW_ERR_STALE, RejectKind::refused, "the address is of a worker that has ended: get a fresh one from the peer");
+  }
+  if (worker_->directory.arrived(message_.worker, message_.token, message_.previous) == Directory::Verdict::superseded) {
+    return reject(TW_ERR_BUSY, RejectKind::superseded, "connecting from the other side already");
+  }
+  Offer answer;
+  std::string why;
+  if (!choose("", &answer, &why)) {
+    failed(TW_ERR_UNREACHABLE, why);
+    return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
+  }
+  accept(std::move(answer), {}, 0);
+}
+
+void Visitor::by_ticket() {
+  Visitor* first = setup_.by_ticket(message_.ticket);
+  if (first == nullptr || !conversation_->is_unix() || first->message_.worker != message_.worker) {
+    return reject(TW_ERR_STALE, RejectKind::refused, "this ticket is not known (any more)");
+  }
+  worker_ = first->worker_;
+  Offer answer;
+  std::string why;
+  if (!choose("shm", &answer, &why)) return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
+  accept(std::move(answer), {}, 0);
+}
+
+void Visitor::by_listener() {
+  if (worker_ == nullptr) {
+    return reject(TW_ERR_UNREACHABLE, RejectKind::refused, "this socket takes connections by worker address only");
+  }
+  if (!setup_.admit(listener_)) {
+    setup_.refused(Refusal::overload, "listener backlog is full");
+    return reject(TW_ERR_LIMIT, RejectKind::refused, "the listener's backlog is full: it must answer its requests");
+  }
+  state_ = State::asking;
+  setup_.context().loop.cancel(timer_);
+  timer_ = 0;
+  News news;
+  news.kind = News::Kind::request;
+  news.listener = listener_;
+  news.connection_request = std::make_unique<tw_connection_request>();
+  tw_connection_request& request = *news.connection_request;
+  request.worker = worker_;
+  request.listener = listener_;
+  request.visitor = id_;
+  request.data = message_.data;
+  request.peer = conversation_->peer_text();
+  worker_->inbox.post(std::move(news));
+}
+
+bool Visitor::choose(const std::string& forced, Offer* answer, std::string* why) {
+  *why = "no transport in common";
+  for (Offer& offer : message_.offers) {
+    if (!forced.empty() && offer.transport != forced) continue;
+    Port* port = worker_->port(offer.transport);
+    if (port == nullptr) continue;
+    SetupMessage mine;
+    const Status status = port->answer(peer_, offer.message, mine);
+    if (is_error(status)) {
+      *why = offer.transport + ": " + last_error();
+      continue;
+    }
+    port_ = port;
+    theirs_ = std::move(offer.message);
+    answer->transport = offer.transport;
+    answer->message = std::move(mine);
+    return true;
+  }
+  return false;
+}
+
+void Visitor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket) {
+  AcceptMessage message;
+  message.worker = worker_->id;
+  message.incarnation = setup_.context().incarnation;
+  message.host = setup_.context().host;
+  message.data = std::move(data);
+  message.ticket = ticket;
+  if (ticket != 0) {
+    message.address.resize(TW_ADDRESS_MAX);
+    size_t length = message.address.size();
+    write_address(worker_->address, message.address.data(), &length);
+    message.address.resize(length);
+  }
+  message.answer = std::move(offer);
+  const Status status = queue_accept(conversation_->channel(), message);
+  mine_ = std::move(message.answer.message);
+  state_ = State::answered;
+  if (is_error(status)) {
+    conversation_->abandon();
+    return on_broken(*conversation_, status, Refusal::none, last_error());
+  }
+  start_timer(setup_.context().settings.handshake_timeout_ns);
+  conversation_->push();
+}
+
+void Visitor::reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data) {
+  state_ = State::over;
+  const RejectMessage message{status, kind, text, std::move(data)};
+  auto self = shared_from_this();
+  if (is_error(queue_reject(conversation_->channel(), message))) return leave();
+  start_timer(setup_.context().settings.handshake_timeout_ns);
+  conversation_->push_then([self] { self->leave(); });
+}
+
+void Visitor::answered(Answer&& answer) {
+  if (state_ != State::asking) {
+    key_ = answer.key;
+    if (answer.accept) failed(TW_ERR_PEER_LOST, "the client gave up, or the listener was closed, before it was accepted");
+    return;
+  }
+  setup_.dismiss(listener_);
+  if (!answer.accept) return reject(TW_ERR_REJECTED, RejectKind::refused, "rejected by the listener's user", std::move(answer.data));
+  key_ = answer.key;
+  const bool local = !conversation_->is_unix() && message_.shared_memory && message_.host == setup_.context().host &&
+                     worker_->port("shm") != nullptr && worker_->address.token != 0 &&
+                     (answer.transport.empty() || answer.transport == "shm");
+  Offer offer;
+  std::string why;
+  const bool direct = choose(answer.transport, &offer, &why);
+  if (!direct && !local) {
+    failed(TW_ERR_UNREACHABLE, why);
+    return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
+  }
+  if (local) {
+    ticket_ = random_id();
+    setup_.issue_ticket(ticket_, id_);
+  }
+  accept(std::move(offer), std::move(answer.data), ticket_);
+}
+
+void Visitor::confirmed() {
+  News news;
+  news.kind = News::Kind::linked;
+  if (message_.ticket != 0) {
+    Visitor* first = setup_.by_ticket(message_.ticket);
+    if (first == nullptr) return on_broken(*conversation_, TW_ERR_STALE, Refusal::none, "came too late");
+    news.key = first->key();
+    news.data = first->message_.data;
+    first->pass_on();
+    first->leave();
+  } else if (message_.target != 0) {
+    uint64_t own = 0;
+    if (!worker_->directory.confirmed(message_.worker, message_.token, message_.previous, &own)) return leave();
+    if (own != 0) setup_.end_caller(own);
+    news.token = message_.token;
+    news.data = std::move(message_.data);
+  } else {
+    news.key = key_;
+    news.data = std::move(message_.data);
+  }
+  if (port_ == nullptr) return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, "confirmed what was not offered");
+  news.port = port_;
+  news.init.peer = peer_;
+  news.init.initiator = false;
+  news.init.mine = std::move(mine_);
+  news.init.theirs = std::move(theirs_);
+  conversation_->release(&news.init.socket, &news.init.tls);
+  worker_->inbox.post(std::move(news));
+  leave();
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Somebody who came in by a door: authenticate, hear what he wants, answer, and hand the confirmed link to the worker.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "core/setup.hpp"
+
+namespace thalweg::impl {
+
+class Visitor final : public Conversation::User, public std::enable_shared_from_this<Visitor> {
+ public:
+  Visitor(Setup& setup, uint64_t id, const Door& door);
+  ~Visitor() override;
+  Status start(UniqueFd socket, bool tls);
+  /// The listener's user has answered.
+  void answered(Answer&& answer);
+  /// Ends without a word to anybody.
+  void end();
+  /// The listener goes away: who still waits for its answer is told, the others go on.
+  void turn_away();
+  /// Ends a stranger to make room.
+  void evict();
+  tw_worker* worker() const { return worker_; }
+  uint64_t listener() const { return listener_; }
+  uint64_t key() const { return key_; }
+  /// The listener connection goes on over another visitor's socket: its claim passes on.
+  void pass_on() { key_ = 0; }
+
+  void on_authenticated(Conversation&) override {}
+  void on_message(Conversation& from, SetupChannel::Message&& message) override;
+  void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) override;
+
+ private:
+  enum class State { stranger, asking, answered, over };
+  void connect(SetupChannel::Message&& message);
+  void by_address();
+  void by_ticket();
+  void by_listener();
+  bool choose(const std::string& forced, Offer* answer, std::string* why);
+  void accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket);
+  void reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data = {});
+  void confirmed();
+  void failed(Status status, const std::string& why);
+  void start_timer(uint64_t timeout_ns);
+  void leave();
+
+  Setup& setup_;
+  uint64_t id_, listener_, key_ = 0, timer_ = 0, ticket_ = 0;
+  tw_worker* worker_;
+  State state_ = State::stranger;
+  std::shared_ptr<Conversation> conversation_;
+  ConnectMessage message_;
+  PeerIdentity peer_;
+  Port* port_ = nullptr;
+  SetupMessage mine_, theirs_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's making and ending, progress, sleeping, the progress thread.
+#include "core/worker.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+#include "base/platform/process.hpp"
+
+using namespace thalweg::impl;
+
+tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
+    : context(owner), id(random_id()), directory(id) {
+  multi = options.threads == TW_THREADS_MULTI || options.progress == TW_PROGRESS_THREAD;
+  EngineOptions engine_options;
+  engine_options.registry = context.registry.get();
+  engine_options.incarnation = context.incarnation;
+  if (options.unexpected_budget != 0) engine_options.unexpected_budget = options.unexpected_budget;
+  engine_options.multi_threaded = multi;
+  engine_options.owner = this;
+  engine_options.lost = [](void* worker, Peer& peer, Status why) { static_cast<tw_worker*>(worker)->on_lost(peer, why); };
+  engine = std::make_unique<Engine>(engine_options);
+}
+
+Status tw_worker::open(const tw_worker_options& options) {
+  Status status = inbox.open();
+  if (is_error(status)) return status;
+  epoll = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return fail_errno(errno, "epoll_create1");
+  for (TransportSlot& slot : context.transports) {
+    if (!slot.why_not.empty()) continue;
+    PortOptions port_options;
+    port_options.sink = engine.get();
+    port_options.service = &context.loop;
+    port_options.registry = context.registry.get();
+    port_options.worker = id;
+    port_options.incarnation = context.incarnation;
+    port_options.silent_timeout_ns = context.settings.silent_timeout_ns;
+    port_options.multi_threaded = multi;
+    std::unique_ptr<Port> port;
+    status = slot.transport->open(port_options, &port);
+    if (is_error(status)) return status;
+    engine->add_port(std::move(port));
+  }
+  std::vector<int> watched{inbox.fd()};
+  for (const auto& port : engine->ports()) {
+    if (port->fd() >= 0) watched.push_back(port->fd());
+  }
+  for (int fd : watched) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
+  }
+  address.worker = id;
+  address.incarnation = context.incarnation;
+  address.host = context.host;
+  address.token = context.setup->token();
+  address.port = context.setup->port();
+  if (address.port != 0) address.addresses = context.addresses;
+  context.setup->enter(this);
+  if (options.progress == TW_PROGRESS_THREAD) thread_ = std::thread([this] { run_thread(); });
+  return TW_OK;
+}
+
+tw_worker::~tw_worker() {
+  if (thread_.joinable()) {
+    stop_.store(true);
+    inbox.wake();
+    thread_.join();
+  }
+  context.setup->leave(this);
+  read_inbox();  // sockets on their way are closed; requests nobody saw go with their listeners
+  for (tw_endpoint* endpoint : closing_) {
+    if (endpoint->close_run != nullptr) engine->complete(*endpoint->close_run, TW_OK);
+    endpoint->close_run = nullptr;
+  }
+  for (auto& endpoint : endpoints_) {
+    if (endpoint->peer) engine->remove(*endpoint->peer);
+  }
+  for (auto& [listener_id, listener] : listeners) delete listener;
+  engine.reset();
+}
+
+Port* tw_worker::port(std::string_view name) const {
+  for (const auto& port : engine->ports()) {
+    if (name == port->name()) return port.get();
+  }
+  return nullptr;
+}
+
+unsigned tw_worker::progress() {
+  unsigned events = 0;
+  if (!inbox.empty()) [[unlikely]] events += read_inbox();
+  events += engine->progress();
+  if (chores_.load(std::memory_order_relaxed)) [[unlikely]] events += do_chores();
+  return events;
+}
+
+Status tw_worker::arm() {
+  if (inbox.disarm_and_look()) return TW_ERR_BUSY;
+  return engine->arm();
+}
+
+Status tw_worker::nap(uint64_t timeout_ns) {
+  pollfd one{epoll.get(), POLLIN, 0};
+  timespec limit{time_t(timeout_ns / kSecond), long(timeout_ns % kSecond)};
+  const int ready = ppoll(&one, 1, timeout_ns == kForever ? nullptr : &limit, nullptr);
+  return ready > 0 ? TW_OK : TW_ERR_TIMED_OUT;
+}
+
+Status tw_worker::wait(uint64_t timeout_ns) {
+  const Deadline deadline(timeout_ns);
+  for (;;) {
+    if (progress() != 0 || inbox.take_wake()) return TW_OK;
+    if (deadline.passed()) return TW_ERR_TIMED_OUT;
+    if (arm() != TW_OK) continue;
+    const uint64_t left = deadline.left_ns();
+    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this.
+    nap(closings_.load(std::memory_order_relaxed) == 0 ? left : std::min(left, kMillisecond));
+  }
+}
+
+void tw_worker::run_thread() {
+  constexpr unsigned kIdleTurns = 2000;
+  unsigned idle = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (progress() != 0) {
+      idle = 0;
+      continue;
+    }
+    if (++idle < kIdleTurns) {
+      if ((idle & 31) == 0) std::this_thread::yield();
+      continue;
+    }
+    // Whoever posts after this store wakes us; what was posted before it is seen by arm().
+    asleep.store(true, std::memory_order_seq_cst);
+    if (arm() == TW_OK) nap(closings_.load(std::memory_order_relaxed) == 0 ? kForever : kMillisecond);
+    asleep.store(false, std::memory_order_relaxed);
+    inbox.take_wake();
+  }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// tw_worker: an engine with its ports, and the worker's side of connection set-up.
+//
+// Threads: `inbox` and `directory` are shared with the service thread; everything else belongs to the worker's user, in
+// multi-threaded mode under the engine's lock (Engine::Guard). Callbacks of users run without it.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/platform/fork.hpp"
+#include "core/context.hpp"
+#include "core/directory.hpp"
+#include "core/endpoint.hpp"
+#include "core/inbox.hpp"
+#include "core/listener.hpp"
+#include "core/setup.hpp"
+#include "protocols/engine.hpp"
+
+struct tw_worker {
+  using Status = thalweg::impl::Status;
+  using Guard = thalweg::impl::Engine::Guard;
+
+  tw_worker(tw_context& context, const tw_worker_options& options);
+  Status open(const tw_worker_options& options);
+  ~tw_worker();
+
+  // --- progress
+  unsigned progress();
+  Status arm();
+  Status wait(uint64_t timeout_ns);
+  /// Progresses until done() or the time is over: spins, then yields, then sleeps. nap_ns bounds a sleep (0: the default).
+  template <class Done>
+  Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
+  /// A post has left something to do while the progress thread may be asleep.
+  void posted() {
+    if (asleep.load(std::memory_order_relaxed)) [[unlikely]] inbox.wake();
+  }
+
+  // --- endpoints (lock held)
+  tw_endpoint* make_endpoint(const tw_endpoint_options& options);
+  Status connect(const thalweg::impl::WorkerAddress& address, const tw_endpoint_options& options, tw_endpoint** out);
+  Status connect_to(const char* address, const tw_endpoint_options& options, tw_endpoint** out);
+  Status close(tw_endpoint& endpoint, bool graceful, tw_request* request);
+  tw_endpoint* accept(const tw_connection_request& request, const tw_endpoint_options& options);
+  Status listen(const char* address, const tw_listener_options& options, tw_listener** out);
+  void forget(tw_listener* listener);  // its socket is closed already
+  thalweg::impl::Port* port(std::string_view name) const;
+
+  thalweg::impl::BornHere born;
+  tw_context& context;
+  const thalweg::impl::WorkerId id;
+  thalweg::impl::WorkerAddress address;
+  bool multi = false;
+  thalweg::impl::Inbox inbox;
+  thalweg::impl::Directory directory;
+  std::unique_ptr<thalweg::impl::Engine> engine;
+  thalweg::impl::UniqueFd epoll;
+  std::unordered_map<uint64_t, tw_listener*> listeners;  // by id
+  std::unordered_map<uint64_t, tw_endpoint*> pending;    // by key of the attempt
+  std::atomic<bool> asleep{false};                       // the progress thread sleeps
+#ifndef NDEBUG
+  std::atomic<std::thread::id> user{};                   // single-threaded: who is inside now
+#endif
+
+ private:
+  unsigned read_inbox();
+  void take(thalweg::impl::News&& news);
+  void take_link(thalweg::impl::News&& news);
+  tw_endpoint* endpoint_of(const thalweg::impl::News& news);
+  void take_request(thalweg::impl::News&& news);
+  void call(tw_endpoint& endpoint);
+  void connect_self(tw_endpoint& endpoint);
+  thalweg::impl::CallPlan plan_for(tw_endpoint& endpoint);
+  unsigned do_chores();
+  bool step_closing(tw_endpoint& endpoint);
+  void end_endpoint(tw_endpoint& endpoint);
+  void on_lost(thalweg::impl::Peer& peer, Status why);
+  void run_thread();
+  Status nap(uint64_t timeout_ns);
+
+  std::deque<std::unique_ptr<tw_endpoint>> endpoints_;
+  std::deque<tw_endpoint*> spare_;       // given back, oldest first
+  std::deque<tw_endpoint*> dead_;        // lost, and nobody holds them
+  std::vector<tw_endpoint*> closing_;
+  std::vector<std::pair<tw_endpoint*, Status>> lost_;   // on_lost still to be called
+  std::vector<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
+  std::atomic<bool> chores_{false};      // closing_, lost_ or requested_ want attention
+  std::atomic<uint32_t> closings_{0};
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+};
+
+template <class Done>
+thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
+  using namespace thalweg::impl;
+  constexpr unsigned kSpins = 2000;         // busy: the answer is usually microseconds away
+  constexpr uint64_t kYieldNs = 2'000'000;  // polite: others may need this core
+  const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
+  unsigned idle = 0;
+  uint64_t idle_since = 0, deadline = kForever;
+  bool timed = false;
+  for (;;) {
+    if (done()) return TW_OK;
+    if (progress() != 0) {
+      idle = 0;
+      idle_since = 0;
+      continue;
+    }
+    if (++idle < kSpins && (idle & 255) != 0) {
+      cpu_pause();
+      continue;
+    }
+    const uint64_t now = monotonic_ns();
+    if (!timed) {
+      timed = true;
+      deadline = timeout_ns >= kForever - now ? kForever : now + timeout_ns;
+    }
+    if (now >= deadline) return done() ? TW_OK : Status(TW_ERR_TIMED_OUT);
+    if (idle < kSpins) continue;
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < kYieldNs) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (arm() != TW_OK) {
+      inbox.take_wake();
+      continue;
+    }
+    if (done()) continue;
+    nap(std::min(longest_nap, deadline - now));
+  }
+}
