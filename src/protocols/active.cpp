@@ -135,7 +135,7 @@ Status step_am(OpRun& run) {
   uint64_t body = op.length + op.header_length;
   const Protocol* choice = &kAmRendezvous;
   if ((op.flags & TW_OP_RENDEZVOUS) == 0 || op.length == 0) {
-    if (body <= limits.copy || (op.layout == nullptr && body <= limits.single)) {
+    if (body <= limits.copy || (op.layout == nullptr && op.length >= limits.reference && body <= limits.single)) {
       choice = &kAmSingle;
     } else if (op.length <= limits.eager || must_eager) {
       choice = &kAmSegmented;

@@ -45,8 +45,8 @@ Limits limits_of(const Link& link) {
   limits.reference_fragment = limits.fragment;
   bool reference = (link.features & kLinkByReference) != 0 && link.reference_max >= kReferenceFrom;
   if (reference) {
-    limits.reference = kReferenceFrom;
-    limits.reference_fragment = std::clamp(link.fragment, kReferenceFrom, link.reference_max);
+    limits.reference = std::min(kReferenceFrom, link.copy_max + 1);  // what cannot be copied must go by reference
+    limits.reference_fragment = std::clamp(link.fragment, limits.reference, link.reference_max);
     limits.single = std::max(limits.single, limits.reference_fragment);
   }
   limits.eager = std::max<uint64_t>(reference ? kEagerStream : kEagerShm, limits.single);

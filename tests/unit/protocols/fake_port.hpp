@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port in memory for tests of the engine: links deliver in order, refuse at random, report references late, and die on
+// demand. What it may do is set by FakeOptions, so that every feature bit is tested with and without.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "memory/registry.hpp"
+#include "protocols/engine.hpp"
+
+namespace thalweg::test {
+
+using namespace thalweg::impl;
+
+struct FakeOptions {
+  uint32_t features = 0;
+  uint32_t copy_max = 4096, fragment = 4096, reference_max = 1u << 20;
+  double refuse = 0;           // probability of TW_AGAIN
+  size_t capacity = 64;        // frames under way per link
+  bool land = true;            // ask for landings (stream transports)
+  bool kernel_fails = false;
+  bool import_slow = false;    // the first import answers TW_IN_PROGRESS
+};
+
+class FakePort;
+
+struct FakeLink : Link {
+  FakePort* owner = nullptr;
+  FakePort* remote_port = nullptr;
+  FakeLink* remote = nullptr;
+  bool dead = false;
+  size_t under_way = 0;  // frames sent and not yet delivered
+  std::vector<std::byte> staging;
+};
+
+class FakePort final : public Port {
+ public:
+  FakePort(Sink& sink, const FakeOptions& options, uint64_t seed) : sink_(sink), options_(options), random_(seed) {}
+  ~FakePort() override {
+    for (auto& link : links_) cut(*link);
+  }
+
+  static void connect(FakePort& a, FakePort& b, FakeLink** to_b, FakeLink** to_a) {
+    *to_b = a.make_link();
+    *to_a = b.make_link();
+    (*to_b)->remote = *to_a;
+    (*to_b)->remote_port = &b;
+    (*to_a)->remote = *to_b;
+    (*to_a)->remote_port = &a;
+  }
+
+  const char* name() const override { return "fake"; }
+  Status offer(const PeerIdentity&, SetupMessage&) override { return TW_OK; }
+  Status answer(const PeerIdentity&, const SetupMessage&, SetupMessage&) override { return TW_OK; }
+  Status establish(LinkInit&&, Link**) override { return TW_ERR_UNSUPPORTED; }
+
+  Status send(Link& link, const FrameHeader& header, const void* body) override {
+    FakeLink& mine = static_cast<FakeLink&>(link);
+    if (mine.dead) return TW_ERR_PEER_LOST;
+    if (header.length > link.copy_max) std::abort();  // the engine broke the contract
+    if (full(mine)) return TW_AGAIN;
+    const std::byte* bytes = static_cast<const std::byte*>(body);
+    deliver(mine, header, {bytes, bytes + header.length});
+    return TW_OK;
+  }
+  std::byte* reserve(Link& link, size_t n) override {
+    FakeLink& mine = static_cast<FakeLink&>(link);
+    if (n > link.copy_max) std::abort();
+    if (mine.dead || full(mine)) return nullptr;
+    mine.staging.assign(n, std::byte{0});
+    return mine.staging.data();
+  }
+  void commit(Link& link, const FrameHeader& header) override {
+    FakeLink& mine = static_cast<FakeLink&>(link);
+    if (header.length != mine.staging.size()) std::abort();
+    deliver(mine, header, std::move(mine.staging));
+  }
+  Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override {
+    FakeLink& mine = static_cast<FakeLink&>(link);
+    if (mine.dead) return TW_ERR_PEER_LOST;
+    if (header.length > link.reference_max) std::abort();
+    if (full(mine)) return TW_AGAIN;
+    if (chance(0.5)) {
+      std::vector<std::byte> body;
+      for (size_t i = 0; i < count; ++i) {
+        const std::byte* from = static_cast<const std::byte*>(pieces[i].iov_base);
+        body.insert(body.end(), from, from + pieces[i].iov_len);
+      }
+      deliver(mine, header, std::move(body));
+      return TW_OK;
+    }
+    // The memory is read when the frame is delivered, and free when this side progresses after that.
+    Delivery delivery{mine.remote, header, {}, {pieces, pieces + count}, &mine, token, false};
+    ++mine.under_way;
+    mine.remote_port->inbox_.push_back(std::move(delivery));
+    return TW_IN_PROGRESS;
+  }
+  void withdraw(Link&, std::byte*) override {}
+
+  Status import(Link&, uint64_t segment, Mapping** mapping) override {
+    auto found = segments.find(segment);
+    if (found == segments.end()) return TW_ERR_STALE;
+    if (options_.import_slow && !asked_[segment]) {
+      asked_[segment] = true;
+      return TW_IN_PROGRESS;
+    }
+    *mapping = &found->second;
+    return TW_OK;
+  }
+  int64_t read_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
+    return copy(local, locals, remote, remotes, true);
+  }
+  int64_t write_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
+    return copy(local, locals, remote, remotes, false);
+  }
+
+  unsigned progress(unsigned budget) override {
+    unsigned events = 0;
+    while (!sent_.empty()) {
+      auto [link, token] = sent_.front();
+      sent_.pop_front();
+      if (!link->dead) sink_.on_sent(*link, token, TW_OK);
+      ++events;
+    }
+    while (budget-- != 0 && !inbox_.empty()) {
+      Delivery delivery = std::move(inbox_.front());
+      inbox_.pop_front();
+      ++events;
+      hand_over(delivery);
+    }
+    return events;
+  }
+  int fd() const override { return -1; }
+  Status arm() override { return inbox_.empty() && sent_.empty() ? TW_OK : TW_ERR_BUSY; }
+  void wake() override {}
+  void close(Link& link, bool) override { cut(static_cast<FakeLink&>(link)); }
+  size_t queued(const Link&) const override { return 0; }
+
+  /// The connection breaks: both sides learn it behind what is under way.
+  void lose(FakeLink& link) {
+    if (link.dead) return;
+    inbox_.push_back({&link, {}, {}, {}, nullptr, nullptr, true});
+    cut(link);
+    link.dead = false;  // until it is told
+  }
+  /// A frame out of nowhere.
+  void inject(FakeLink& link, const FrameHeader& header, const std::vector<std::byte>& body) {
+    inbox_.push_back({&link, header, body, {}, nullptr, nullptr, false});
+  }
+  std::map<uint64_t, Mapping> segments;  // of peers, importable here
+  unsigned kernel_copies = 0;
+
+ private:
+  struct Delivery {
+    FakeLink* to;
+    FrameHeader header;
+    std::vector<std::byte> body;
+    std::vector<iovec> pieces;  // by reference
+    FakeLink* from;
+    void* token;
+    bool loss;
+  };
+
+  FakeLink* make_link() {
+    links_.push_back(std::make_unique<FakeLink>());
+    FakeLink* link = links_.back().get();
+    link->port = this;
+    link->owner = this;
+    link->features = options_.features;
+    link->copy_max = options_.copy_max;
+    link->fragment = options_.fragment;
+    link->reference_max = options_.reference_max;
+    link->peer.same_process = (options_.features & kLinkSameProcess) != 0;
+    return link;
+  }
+  bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
+  bool full(FakeLink& link) { return link.under_way >= options_.capacity || chance(options_.refuse); }
+  void deliver(FakeLink& mine, const FrameHeader& header, std::vector<std::byte> body) {
+    ++mine.under_way;
+    if (!mine.remote->dead) mine.remote_port->inbox_.push_back({mine.remote, header, std::move(body), {}, nullptr, nullptr, false});
+  }
+  /// Nothing is sent or delivered on this link any more; the other side learns it behind what is under way.
+  void cut(FakeLink& link) {
+    if (link.dead) return;
+    link.dead = true;
+    if (link.remote == nullptr) return;
+    std::erase_if(inbox_, [&link](const Delivery& d) { return d.to == &link && !d.loss; });
+    std::erase_if(sent_, [&link](const auto& sent) { return sent.first == &link; });
+    // References of this link must not be read any more: they are handed over now.
+    for (Delivery& d : link.remote_port->inbox_) {
+      if (d.from == &link) gather(d);
+    }
+    if (!link.remote->dead) link.remote_port->inbox_.push_back({link.remote, {}, {}, {}, nullptr, nullptr, true});
+  }
+  static void gather(Delivery& delivery) {
+    for (const iovec& piece : delivery.pieces) {
+      const std::byte* from = static_cast<const std::byte*>(piece.iov_base);
+      delivery.body.insert(delivery.body.end(), from, from + piece.iov_len);
+    }
+    delivery.pieces.clear();
+    delivery.from = nullptr;
+  }
+  void hand_over(Delivery& delivery) {
+    FakeLink& link = *delivery.to;
+    if (delivery.loss) {
+      if (link.dead) return;
+      std::erase_if(sent_, [&link](const auto& sent) { return sent.first == &link; });
+      link.dead = true;
+      return sink_.on_lost(link, TW_ERR_PEER_LOST, "the fake connection broke");
+    }
+    if (delivery.from != nullptr) {
+      FakeLink* from = delivery.from;
+      gather(delivery);
+      if (!from->dead) from->owner->sent_.emplace_back(from, delivery.token);
+    }
+    if (link.remote->under_way != 0) --link.remote->under_way;
+    if (link.dead) return;
+    std::byte* landing = nullptr;
+    if (options_.land && (options_.features & kLinkByReference) != 0 && delivery.header.length >= 64) {
+      landing = sink_.landing(link, delivery.header, delivery.body.data(), std::min<size_t>(delivery.body.size(), 16));
+    }
+    if (landing != nullptr) {
+      std::memcpy(landing, delivery.body.data(), delivery.body.size());
+      sink_.on_landed(link, delivery.header);
+    } else {
+      sink_.on_frame(link, delivery.header, delivery.body.data());
+    }
+  }
+  int64_t copy(const iovec* local, size_t locals, const iovec* remote, size_t remotes, bool read) {
+    if (options_.kernel_fails) return TW_ERR_IO;
+    ++kernel_copies;
+    size_t at = 0, within = 0;
+    int64_t moved = 0;
+    for (size_t i = 0; i < locals; ++i) {
+      for (size_t done = 0; done < local[i].iov_len;) {
+        if (at == remotes) return moved;
+        size_t n = std::min(local[i].iov_len - done, remote[at].iov_len - within);
+        char* here = static_cast<char*>(local[i].iov_base) + done;
+        char* there = static_cast<char*>(remote[at].iov_base) + within;
+        read ? std::memcpy(here, there, n) : std::memcpy(there, here, n);
+        done += n;
+        within += n;
+        moved += static_cast<int64_t>(n);
+        if (within == remote[at].iov_len) {
+          ++at;
+          within = 0;
+        }
+      }
+    }
+    return moved;
+  }
+
+  Sink& sink_;
+  FakeOptions options_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<FakeLink>> links_;
+  std::deque<Delivery> inbox_;
+  std::deque<std::pair<FakeLink*, void*>> sent_;
+  std::map<uint64_t, bool> asked_;
+};
+
+/// Two engines and a connection between them. `a` and `b` stand for the endpoint handles as well.
+struct World {
+  explicit World(const FakeOptions& options = {}, uint64_t seed = 1, uint64_t budget = 64u << 20, bool multi = false)
+      : random(seed), registry_a(11), registry_b(22) {
+    EngineOptions engine_options;
+    engine_options.unexpected_budget = budget;
+    engine_options.multi_threaded = multi;
+    engine_options.registry = &registry_a;
+    left = std::make_unique<Engine>(engine_options);
+    engine_options.registry = &registry_b;
+    right = std::make_unique<Engine>(engine_options);
+    auto port_a = std::make_unique<FakePort>(*left, options, seed * 2);
+    auto port_b = std::make_unique<FakePort>(*right, options, seed * 2 + 1);
+    pa = port_a.get();
+    pb = port_b.get();
+    left->add_port(std::move(port_a));
+    right->add_port(std::move(port_b));
+    left->add(a);
+    right->add(b);
+    a.endpoint = reinterpret_cast<tw_endpoint*>(&a);
+    b.endpoint = reinterpret_cast<tw_endpoint*>(&b);
+    FakePort::connect(*pa, *pb, &la, &lb);
+    la->peer.incarnation = 22;
+    lb->peer.incarnation = 11;
+  }
+  void connect() {
+    left->attach(a, *la);
+    right->attach(b, *lb);
+  }
+  ~World() {
+    left->remove(a);
+    right->remove(b);
+  }
+  void turn() {
+    left->progress();
+    right->progress();
+  }
+  /// Turns until the request is done; false when it does not end.
+  bool finish(tw_request request, unsigned turns = 200000) {
+    for (unsigned i = 0; i < turns; ++i) {
+      if (Engine::test(request) != TW_IN_PROGRESS) return true;
+      turn();
+    }
+    return Engine::test(request) != TW_IN_PROGRESS;
+  }
+  void settle(unsigned turns = 200) {
+    for (unsigned i = 0; i < turns; ++i) turn();
+  }
+
+  std::mt19937_64 random;
+  Registry registry_a, registry_b;
+  Peer a, b;  // a: left's view of right
+  std::unique_ptr<Engine> left, right;
+  FakePort *pa = nullptr, *pb = nullptr;
+  FakeLink *la = nullptr, *lb = nullptr;
+};
+
+}  // namespace thalweg::test
