@@ -34,9 +34,9 @@ size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 }
 
 /// One number from a one-line file; `missing` when there is none ("max" is none).
-uint64_t read_number(const char *path, uint64_t missing) {
+uint64_t read_number(const char* path, uint64_t missing) {
   unsigned long long value = missing;
-  if (FILE *file = fopen(path, "re")) {
+  if (FILE* file = fopen(path, "re")) {
     if (fscanf(file, "%llu", &value) != 1) value = missing;
     fclose(file);
   }
@@ -44,7 +44,7 @@ uint64_t read_number(const char *path, uint64_t missing) {
 }
 
 /// What one memory controller still gives, as far as its files are visible here.
-uint64_t left_of(const char *limit_file, const char *usage_file) {
+uint64_t left_of(const char* limit_file, const char* usage_file) {
   const uint64_t limit = read_number(limit_file, UINT64_MAX), usage = read_number(usage_file, 0);
   return limit == UINT64_MAX ? limit : limit > usage ? limit - usage : 0;
 }
@@ -52,7 +52,7 @@ uint64_t left_of(const char *limit_file, const char *usage_file) {
 /// Bytes that may be taken without calling the out-of-memory killer: allocating shared memory does not fail before that.
 uint64_t memory_left() {
   unsigned long long available_kb = UINT64_MAX / 1024;
-  if (FILE *file = fopen("/proc/meminfo", "re")) {
+  if (FILE* file = fopen("/proc/meminfo", "re")) {
     char line[128];
     while (fgets(line, sizeof line, file) != nullptr)
       if (sscanf(line, "MemAvailable: %llu", &available_kb) == 1) break;
@@ -63,7 +63,7 @@ uint64_t memory_left() {
 }
 
 /// A memfd of huge pages when the machine has reserved some, else an ordinary one. Preallocated either way.
-Status make_memfd(const char *name, size_t *length, bool *huge, UniqueFd *out) {
+Status make_memfd(const char* name, size_t* length, bool* huge, UniqueFd* out) {
   if (*huge) {
     const size_t rounded = round_up(*length, kHugePage);
     UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
@@ -89,24 +89,25 @@ Status make_memfd(const char *name, size_t *length, bool *huge, UniqueFd *out) {
 /// The pages exist already; populating only fills this process's page table, so that first use does not fault. Beyond a
 /// limit that takes longer than the service thread, which maps imports, may be away.
 constexpr size_t kPopulateMax = size_t(64) << 20;
-Status map(int fd, size_t length, bool private_to_process, std::byte **data) {
-  void *address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | (length <= kPopulateMax ? MAP_POPULATE : 0), fd, 0);
+Status map(int fd, size_t length, bool private_to_process, std::byte** data) {
+  void* address =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | (length <= kPopulateMax ? MAP_POPULATE : 0), fd, 0);
   if (address == MAP_FAILED) return fail_errno(errno, "mmap of shared memory");
   if (private_to_process) madvise(address, length, MADV_DONTFORK);
-  *data = static_cast<std::byte *>(address);
+  *data = static_cast<std::byte*>(address);
   return TW_OK;
 }
 
 }  // namespace
 
-Segment::Segment(Segment &&other) noexcept
+Segment::Segment(Segment&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       huge_(other.huge_),
       fd_(std::move(other.fd_)),
       born_(other.born_) {}
 
-Segment &Segment::operator=(Segment &&other) noexcept {
+Segment& Segment::operator=(Segment&& other) noexcept {
   if (this != &other) {
     if (data_ != nullptr && !born_.forked()) munmap(data_, size_);
     data_ = std::exchange(other.data_, nullptr);
@@ -122,7 +123,7 @@ Segment::~Segment() {
   if (data_ != nullptr && !born_.forked()) munmap(data_, size_);
 }
 
-Status Segment::create(const char *name, size_t length, bool private_to_process, bool huge, Segment *out) {
+Status Segment::create(const char* name, size_t length, bool private_to_process, bool huge, Segment* out) {
   if (length == 0 || length > (size_t(1) << 46)) return fail(TW_ERR_INVALID, "a shared segment of %zu bytes", length);
   // Reading those files costs more than a small segment does, and a small one is no danger.
   if (length >= kAskFirst && length > memory_left()) return no_shared_memory(ENOSPC, length);
@@ -137,7 +138,7 @@ Status Segment::create(const char *name, size_t length, bool private_to_process,
   return TW_OK;
 }
 
-Status Segment::open(UniqueFd fd, size_t expected_length, Segment *out) {
+Status Segment::open(UniqueFd fd, size_t expected_length, Segment* out) {
   // Without these two seals a peer could shrink the file under us: an access would then be SIGBUS.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals)
@@ -146,8 +147,8 @@ Status Segment::open(UniqueFd fd, size_t expected_length, Segment *out) {
   struct stat status;
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat of shared memory");
   if (status.st_size <= 0 || size_t(status.st_size) != expected_length)
-    return fail(TW_ERR_PROTOCOL, "shared memory from a peer has %lld bytes instead of %zu", static_cast<long long>(status.st_size),
-                expected_length);
+    return fail(TW_ERR_PROTOCOL, "shared memory from a peer has %lld bytes instead of %zu",
+                static_cast<long long>(status.st_size), expected_length);
   Segment segment;
   segment.size_ = expected_length;
   segment.huge_ = status.st_blksize >= blksize_t(kHugePage);

@@ -21,30 +21,30 @@ class ReadingSink final : public Sink {
  public:
   uint64_t sum = 0;
   bool lost = false;
-  void on_frame(Link &link, const FrameHeader &header, const std::byte *body) override {
+  void on_frame(Link& link, const FrameHeader& header, const std::byte* body) override {
     if (header.length > link.copy_max || (header.type & 0x80) != 0) abort();
     for (uint32_t i = 0; i < header.length; i += 61) sum += uint64_t(body[i]);
     if (header.length != 0) sum += uint64_t(body[header.length - 1]);
   }
-  std::byte *landing(Link &, const FrameHeader &, const std::byte *, size_t) override { return nullptr; }
-  void on_landed(Link &, const FrameHeader &) override {}
-  void on_sent(Link &, void *, Status) override {}
-  void on_lost(Link &, Status status, const char *) override {
+  std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
+  void on_landed(Link&, const FrameHeader&) override {}
+  void on_sent(Link&, void*, Status) override {}
+  void on_lost(Link&, Status status, const char*) override {
     if (lost || status != TW_ERR_PROTOCOL) abort();
     lost = true;
   }
-  void on_import(Link &, uint64_t) override {}
+  void on_import(Link&, uint64_t) override {}
 };
 
 /// Fills memory with the input, repeated and varied.
-void scribble(std::byte *to, size_t length, const uint8_t *data, size_t size, uint64_t &state) {
+void scribble(std::byte* to, size_t length, const uint8_t* data, size_t size, uint64_t& state) {
   for (size_t i = 0; i < length; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     to[i] = size != 0 && i < 4 * size ? std::byte(data[i % size]) : std::byte(state >> 56);
   }
 }
 
-Link *connect(Port &port, Segment &rings, const shm::OwnBell &bell) {
+Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
   LinkInit init;
   shm::SetupBody body{};
   body.magic = shm::kSetupMagic;
@@ -54,14 +54,14 @@ Link *connect(Port &port, Segment &rings, const shm::OwnBell &bell) {
   init.theirs.bytes.resize(sizeof body);
   std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
   for (int fd : {bell.segment().fd(), bell.event_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
-  Link *link = nullptr;
+  Link* link = nullptr;
   if (port.answer(init.peer, init.theirs, init.mine) != TW_OK || port.establish(std::move(init), &link) != TW_OK) abort();
   return link;
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ReadingSink sink;
   PortOptions options;
   options.sink = &sink;
@@ -70,20 +70,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   shm::OwnBell bell;
   if (shm::ShmPort::open(options, &port) != TW_OK || bell.open() != TW_OK) return 0;
   if (Segment::create("fuzz", sizeof(shm::Connection), true, false, &rings) != TW_OK) return 0;
-  Link *link = connect(*port, rings, bell);
-  auto &memory = *reinterpret_cast<shm::Connection *>(rings.data());
+  Link* link = connect(*port, rings, bell);
+  auto& memory = *reinterpret_cast<shm::Connection*>(rings.data());
   uint64_t state = size + (size != 0 ? data[0] : 0);
   // The words that are looked at first get the input itself; then everything does.
-  scribble(reinterpret_cast<std::byte *>(memory.direction[0].slots), sizeof memory.direction[0].slots, data, size, state);
+  scribble(reinterpret_cast<std::byte*>(memory.direction[0].slots), sizeof memory.direction[0].slots, data, size, state);
   const std::byte body[64] = {};
   for (int round = 0; round < 8; ++round) {
     port->progress(64);
     for (uint32_t n : {8u, 64u, 8u, 40u}) port->send(*link, FrameHeader{n, 1, 0, 0, 0, 0}, body);
     if (port->arm() != TW_OK) port->progress(8);
-    if (round == 2) scribble(reinterpret_cast<std::byte *>(&memory), sizeof memory, data, size, state);
+    if (round == 2) scribble(reinterpret_cast<std::byte*>(&memory), sizeof memory, data, size, state);
     // Plausible lengths move the bulk position through all its places.
     if (round > 3)
-      for (shm::Slot &slot : memory.direction[0].slots) slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
+      for (shm::Slot& slot : memory.direction[0].slots)
+        slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
   }
   port->close(*link, false);
   return 0;

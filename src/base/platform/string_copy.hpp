@@ -10,7 +10,7 @@ namespace thalweg::impl {
 inline constexpr size_t kStringCopyMin = 2048;
 
 /// memcpy by `rep movsb` on x86-64; memcpy elsewhere.
-inline void string_copy(void *to, const void *from, size_t n) {
+inline void string_copy(void* to, const void* from, size_t n) {
 #if defined(__x86_64__)
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
 #else

@@ -8,7 +8,7 @@
 
 namespace thalweg::impl::self {
 
-std::byte *FrameQueue::room(size_t n) {
+std::byte* FrameQueue::room(size_t n) {
   const size_t need = space(n);
   if (chunks_.empty() || kChunk - chunks_.back()->end < need) {
     if (chunks_.size() >= kMaxChunks) return nullptr;
@@ -20,23 +20,23 @@ std::byte *FrameQueue::room(size_t n) {
   return chunks_.back()->data + chunks_.back()->end + space(0);
 }
 
-void FrameQueue::push(const FrameHeader &header) {
-  Chunk &chunk = *chunks_.back();
+void FrameQueue::push(const FrameHeader& header) {
+  Chunk& chunk = *chunks_.back();
   std::memcpy(chunk.data + chunk.end, &header, sizeof header);
   chunk.end += space(header.length);
   ++frames_;
   bytes_ += header.length;
 }
 
-const FrameHeader &FrameQueue::front(const std::byte **body) const {
-  const Chunk &chunk = *chunks_.front();
+const FrameHeader& FrameQueue::front(const std::byte** body) const {
+  const Chunk& chunk = *chunks_.front();
   *body = chunk.data + chunk.begin + space(0);
-  return *reinterpret_cast<const FrameHeader *>(chunk.data + chunk.begin);
+  return *reinterpret_cast<const FrameHeader*>(chunk.data + chunk.begin);
 }
 
 void FrameQueue::pop() {
-  Chunk &chunk = *chunks_.front();
-  const size_t length = reinterpret_cast<const FrameHeader *>(chunk.data + chunk.begin)->length;
+  Chunk& chunk = *chunks_.front();
+  const size_t length = reinterpret_cast<const FrameHeader*>(chunk.data + chunk.begin)->length;
   chunk.begin += space(length);
   --frames_;
   bytes_ -= length;

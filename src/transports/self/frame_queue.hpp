@@ -17,13 +17,13 @@ class FrameQueue {
   static constexpr size_t kAlign = 16;
 
   /// Room for a frame with a body of at most n bytes; nullptr: full. Nothing is queued until push().
-  std::byte *room(size_t n);
+  std::byte* room(size_t n);
   /// Queues the frame whose body is at the last room().
-  void push(const FrameHeader &header);
+  void push(const FrameHeader& header);
   size_t frames() const { return frames_; }
   size_t bytes() const { return bytes_; }
   /// The oldest frame. frames() > 0.
-  const FrameHeader &front(const std::byte **body) const;
+  const FrameHeader& front(const std::byte** body) const;
   void pop();
   void clear();
 
@@ -32,8 +32,10 @@ class FrameQueue {
     alignas(64) std::byte data[kChunk];
     size_t begin = 0, end = 0;
   };
-  static size_t space(size_t n) { return (sizeof(FrameHeader) + kAlign - 1) / kAlign * kAlign + (n + kAlign - 1) / kAlign * kAlign; }
-  std::byte *at(Chunk &chunk, size_t position) const { return chunk.data + position; }
+  static size_t space(size_t n) {
+    return (sizeof(FrameHeader) + kAlign - 1) / kAlign * kAlign + (n + kAlign - 1) / kAlign * kAlign;
+  }
+  std::byte* at(Chunk& chunk, size_t position) const { return chunk.data + position; }
 
   std::deque<std::unique_ptr<Chunk>> chunks_;
   std::unique_ptr<Chunk> spare_;

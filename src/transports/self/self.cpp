@@ -27,32 +27,32 @@ struct SelfLink final : Link {
 
 class SelfPort final : public Port {
  public:
-  explicit SelfPort(const PortOptions &options) : sink_(options.sink) {}
+  explicit SelfPort(const PortOptions& options) : sink_(options.sink) {}
   Status open() {
     event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return event_ ? TW_OK : fail_errno(errno, "eventfd");
   }
-  const char *name() const override { return "self"; }
+  const char* name() const override { return "self"; }
 
-  Status offer(const PeerIdentity &, SetupMessage &) override { return TW_OK; }
-  Status answer(const PeerIdentity &, const SetupMessage &, SetupMessage &) override { return TW_OK; }
-  Status establish(LinkInit &&init, Link **link) override;
+  Status offer(const PeerIdentity&, SetupMessage&) override { return TW_OK; }
+  Status answer(const PeerIdentity&, const SetupMessage&, SetupMessage&) override { return TW_OK; }
+  Status establish(LinkInit&& init, Link** link) override;
 
-  Status send(Link &link, const FrameHeader &header, const void *body) override;
-  std::byte *reserve(Link &link, size_t n) override;
-  void commit(Link &link, const FrameHeader &header) override;
-  Status send_reference(Link &, const FrameHeader &, const iovec *, size_t, void *) override {
+  Status send(Link& link, const FrameHeader& header, const void* body) override;
+  std::byte* reserve(Link& link, size_t n) override;
+  void commit(Link& link, const FrameHeader& header) override;
+  Status send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) override {
     return fail(TW_ERR_UNSUPPORTED, "self has no sends by reference");
   }
-  void withdraw(Link &, std::byte *) override {}
+  void withdraw(Link&, std::byte*) override {}
 
-  Status import(Link &, uint64_t, Mapping **) override {
+  Status import(Link&, uint64_t, Mapping**) override {
     return fail(TW_ERR_UNSUPPORTED, "memory of this process needs no import: its addresses are ours");
   }
-  int64_t read_peer(Link &, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override {
+  int64_t read_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
     return copy(local, locals, remote, remotes);
   }
-  int64_t write_peer(Link &, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override {
+  int64_t write_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
     return copy(remote, remotes, local, locals);
   }
 
@@ -63,21 +63,21 @@ class SelfPort final : public Port {
     const uint64_t one = 1;
     [[maybe_unused]] ssize_t n = write(event_.get(), &one, sizeof one);
   }
-  void close(Link &link, bool graceful) override;
-  size_t queued(const Link &link) const override { return static_cast<const SelfLink &>(link).queue.bytes(); }
+  void close(Link& link, bool graceful) override;
+  size_t queued(const Link& link) const override { return static_cast<const SelfLink&>(link).queue.bytes(); }
 
  private:
-  static int64_t copy(const iovec *to, size_t tos, const iovec *from, size_t froms);
-  unsigned deliver(SelfLink &link, unsigned budget);
+  static int64_t copy(const iovec* to, size_t tos, const iovec* from, size_t froms);
+  unsigned deliver(SelfLink& link, unsigned budget);
 
-  Sink *sink_;
+  Sink* sink_;
   UniqueFd event_;
   std::vector<std::unique_ptr<SelfLink>> links_;
   std::vector<std::unique_ptr<SelfLink>> graveyard_;  // closed by a callback
   bool armed_ = false, progressing_ = false;
 };
 
-Status SelfPort::establish(LinkInit &&init, Link **out) {
+Status SelfPort::establish(LinkInit&& init, Link** out) {
   auto link = std::make_unique<SelfLink>();
   link->port = this;
   link->peer = init.peer;
@@ -91,32 +91,33 @@ Status SelfPort::establish(LinkInit &&init, Link **out) {
   return TW_OK;
 }
 
-Status SelfPort::send(Link &base, const FrameHeader &header, const void *body) {
+Status SelfPort::send(Link& base, const FrameHeader& header, const void* body) {
   if (header.length > kCopyMax) return fail(TW_ERR_INVALID, "a self frame of %u bytes: at most %u", header.length, kCopyMax);
-  std::byte *to = reserve(base, header.length);
-  if (to == nullptr) return static_cast<SelfLink &>(base).closed ? TW_ERR_CLOSED : TW_AGAIN;
+  std::byte* to = reserve(base, header.length);
+  if (to == nullptr) return static_cast<SelfLink&>(base).closed ? TW_ERR_CLOSED : TW_AGAIN;
   if (header.length != 0) std::memcpy(to, body, header.length);
   commit(base, header);
   return TW_OK;
 }
 
-std::byte *SelfPort::reserve(Link &base, size_t n) {
-  auto &link = static_cast<SelfLink &>(base);
+std::byte* SelfPort::reserve(Link& base, size_t n) {
+  auto& link = static_cast<SelfLink&>(base);
   return n > kCopyMax || link.closed ? nullptr : link.queue.room(n);
 }
 
-void SelfPort::commit(Link &base, const FrameHeader &header) {
-  static_cast<SelfLink &>(base).queue.push(header);
-  if (armed_) [[unlikely]] wake();
+void SelfPort::commit(Link& base, const FrameHeader& header) {
+  static_cast<SelfLink&>(base).queue.push(header);
+  if (armed_) [[unlikely]]
+    wake();
 }
 
 /// Only what was there on entry: frames that callbacks send wait for the next progress.
-unsigned SelfPort::deliver(SelfLink &link, unsigned budget) {
+unsigned SelfPort::deliver(SelfLink& link, unsigned budget) {
   const size_t count = std::min<size_t>(budget, link.queue.frames());
   unsigned done = 0;
   while (done < count && !link.closed) {
-    const std::byte *body;
-    const FrameHeader &header = link.queue.front(&body);
+    const std::byte* body;
+    const FrameHeader& header = link.queue.front(&body);
     ++done;
     sink_->on_frame(link, header, body);
     link.queue.pop();
@@ -138,35 +139,36 @@ unsigned SelfPort::progress(unsigned budget) {
     if (links_[i]->queue.frames() != 0) done += deliver(*links_[i], budget - done);
   }
   progressing_ = false;
-  if (!graveyard_.empty()) [[unlikely]] graveyard_.clear();
+  if (!graveyard_.empty()) [[unlikely]]
+    graveyard_.clear();
   return done;
 }
 
 Status SelfPort::arm() {
-  for (const auto &link : links_)
+  for (const auto& link : links_)
     if (link->queue.frames() != 0) return TW_ERR_BUSY;
   armed_ = true;
   return TW_OK;
 }
 
-void SelfPort::close(Link &base, bool) {
+void SelfPort::close(Link& base, bool) {
   // Both ends close at once, so there is nobody left to deliver to: who wants it delivered progresses until queued() is 0.
-  auto &link = static_cast<SelfLink &>(base);
+  auto& link = static_cast<SelfLink&>(base);
   if (link.closed) return;
   link.closed = true;
-  const auto at = std::find_if(links_.begin(), links_.end(), [&link](const auto &other) { return other.get() == &link; });
+  const auto at = std::find_if(links_.begin(), links_.end(), [&link](const auto& other) { return other.get() == &link; });
   if (at == links_.end()) return;
   std::unique_ptr<SelfLink> owned = std::move(*at);
   links_.erase(at);
   if (progressing_) graveyard_.push_back(std::move(owned));
 }
 
-int64_t SelfPort::copy(const iovec *to, size_t tos, const iovec *from, size_t froms) {
+int64_t SelfPort::copy(const iovec* to, size_t tos, const iovec* from, size_t froms) {
   int64_t moved = 0;
   size_t i = 0, j = 0, to_offset = 0, from_offset = 0;
   while (i < tos && j < froms) {
     const size_t n = std::min(to[i].iov_len - to_offset, from[j].iov_len - from_offset);
-    std::memmove(static_cast<char *>(to[i].iov_base) + to_offset, static_cast<const char *>(from[j].iov_base) + from_offset, n);
+    std::memmove(static_cast<char*>(to[i].iov_base) + to_offset, static_cast<const char*>(from[j].iov_base) + from_offset, n);
     moved += int64_t(n);
     to_offset += n;
     from_offset += n;
@@ -183,10 +185,10 @@ namespace {
 
 class SelfTransport final : public Transport {
  public:
-  const char *name() const override { return "self"; }
+  const char* name() const override { return "self"; }
   std::string unavailable() const override { return {}; }
   std::vector<std::string> remarks() const override { return {}; }
-  Status open(const PortOptions &options, std::unique_ptr<Port> *port) override {
+  Status open(const PortOptions& options, std::unique_ptr<Port>* port) override {
     auto opened = std::make_unique<self::SelfPort>(options);
     if (Status s = opened->open(); is_error(s)) return s;
     *port = std::move(opened);

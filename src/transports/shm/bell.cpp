@@ -45,7 +45,7 @@ Status PeerBell::open(UniqueFd memory, UniqueFd event) {
 }
 
 void PeerBell::ring(uint32_t bit) const {
-  auto &memory = *reinterpret_cast<BellMemory *>(segment_.data());
+  auto& memory = *reinterpret_cast<BellMemory*>(segment_.data());
   const uint32_t word = bit / 64 % kBellWords;
   // The word before the summary: the owner clears them in the other order, so that no bit is lost.
   __atomic_fetch_or(&memory.words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);

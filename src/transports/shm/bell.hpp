@@ -15,7 +15,7 @@ namespace thalweg::impl::shm {
 class OwnBell {
  public:
   Status open();
-  const Segment &segment() const { return segment_; }
+  const Segment& segment() const { return segment_; }
   int event_fd() const { return event_.get(); }
 
   bool rung() const { return __atomic_load_n(&memory().summary, __ATOMIC_RELAXED) != 0; }
@@ -38,7 +38,7 @@ class OwnBell {
   void drain_event() const;  // takes back earlier wake-ups
 
  private:
-  BellMemory &memory() const { return *reinterpret_cast<BellMemory *>(segment_.data()); }
+  BellMemory& memory() const { return *reinterpret_cast<BellMemory*>(segment_.data()); }
   Segment segment_;
   UniqueFd event_;
 };

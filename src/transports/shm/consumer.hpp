@@ -9,20 +9,20 @@ namespace thalweg::impl::shm {
 
 class Consumer {
  public:
-  void open(Direction &shared, bool fence_needed) {
+  void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
     fence_needed_ = fence_needed;
   }
 
   /// The word to poll, and the parity bit it has once the next frame is there.
-  const uint64_t *next_word() const { return &shared_->slots[head_ & (kSlots - 1)].word; }
+  const uint64_t* next_word() const { return &shared_->slots[head_ & (kSlots - 1)].word; }
   uint64_t next_parity() const { return (head_ & kSlots) != 0 ? 0 : kParity; }
   bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
 
   enum class Take { nothing, frame, violation };
   /// The next frame, if any. *body stays where it is until consumed() is called.
-  Take take(FrameHeader *header, const std::byte **body) {
-    const Slot &slot = shared_->slots[head_ & (kSlots - 1)];
+  Take take(FrameHeader* header, const std::byte** body) {
+    const Slot& slot = shared_->slots[head_ & (kSlots - 1)];
     const uint64_t word = load_acquire(slot.word);  // the only load of it
     if (((word ^ next_parity()) & kParity) != 0) return Take::nothing;
     const uint64_t plain = word & ~kParity;
@@ -34,7 +34,8 @@ class Consumer {
       *body = slot.body;
       return Take::frame;
     }
-    if (header->length > kCopyMax) [[unlikely]] return Take::violation;
+    if (header->length > kCopyMax) [[unlikely]]
+      return Take::violation;
     uint32_t taken;
     const uint32_t size = bulk_size(header->length);
     const uint32_t at = place(bulk_position_, size, &taken);
@@ -46,7 +47,8 @@ class Consumer {
 
   /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its bell.
   bool consumed() {
-    if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]] return false;
+    if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]]
+      return false;
     return give();
   }
 
@@ -67,7 +69,7 @@ class Consumer {
     return load_relaxed(shared_->control.producer_waiting) != 0;
   }
 
-  Direction *shared_ = nullptr;
+  Direction* shared_ = nullptr;
   uint64_t head_ = 0;
   uint64_t slots_given_ = 0;
   uint32_t bulk_position_ = 0;

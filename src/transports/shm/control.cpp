@@ -26,7 +26,7 @@ constexpr size_t kMaxHandedOut = 65536;
 
 }  // namespace
 
-void Mailbox::post(Event &&event) {
+void Mailbox::post(Event&& event) {
   {
     std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
@@ -46,23 +46,23 @@ void Mailbox::add(std::shared_ptr<Control> control) {
   controls_.push_back(std::move(control));
 }
 
-void Mailbox::remove(const std::shared_ptr<Control> &control) {
+void Mailbox::remove(const std::shared_ptr<Control>& control) {
   std::lock_guard lock(mutex_);
   std::erase(controls_, control);
 }
 
 void Mailbox::announce_release(uint64_t segment) {
   std::lock_guard lock(mutex_);
-  for (const auto &control : controls_) control->announce_release(segment);
+  for (const auto& control : controls_) control->announce_release(segment);
 }
 
-Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop *loop, Registry *registry, uint64_t link)
+Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link)
     : mailbox_(std::move(mailbox)), loop_(loop), registry_(registry), link_(link) {}
 
 Control::~Control() = default;
 
-void Control::start(UniqueFd socket, void *tls, UniqueFd pidfd) {
-  channel_ = std::make_unique<SetupChannel>(std::move(socket), static_cast<SSL *>(tls));
+void Control::start(UniqueFd socket, void* tls, UniqueFd pidfd) {
+  channel_ = std::make_unique<SetupChannel>(std::move(socket), static_cast<SSL*>(tls));
   pidfd_ = std::move(pidfd);
   loop_->post([self = shared_from_this()] { self->begin(); });
 }
@@ -98,13 +98,15 @@ void Control::readable() {
   }
 }
 
-void Control::handle(SetupChannel::Message &message) {
+void Control::handle(SetupChannel::Message& message) {
   uint64_t segment = 0;
   if (message.bytes.size() < sizeof segment) return end(TW_ERR_PROTOCOL, "the peer sent a short control message");
   std::memcpy(&segment, message.bytes.data(), sizeof segment);
   switch (message.type) {
-    case kImport: return hand_out(segment);
-    case kImported: return take_in(message);
+    case kImport:
+      return hand_out(segment);
+    case kImported:
+      return take_in(message);
     case kReleased: {
       Event event;
       event.kind = Event::Kind::released;
@@ -112,7 +114,8 @@ void Control::handle(SetupChannel::Message &message) {
       event.segment = segment;
       return mailbox_->post(std::move(event));
     }
-    default: return end(TW_ERR_PROTOCOL, "the peer sent an unknown control message");
+    default:
+      return end(TW_ERR_PROTOCOL, "the peer sent an unknown control message");
   }
 }
 
@@ -131,7 +134,7 @@ void Control::hand_out(uint64_t segment) {
   queue(kImported, &body, sizeof body, s == TW_OK ? &fd : nullptr);
 }
 
-void Control::take_in(SetupChannel::Message &message) {
+void Control::take_in(SetupChannel::Message& message) {
   ImportedBody body;
   if (message.bytes.size() != sizeof body) return end(TW_ERR_PROTOCOL, "the peer sent a malformed import answer");
   std::memcpy(&body, message.bytes.data(), sizeof body);
@@ -168,7 +171,7 @@ void Control::announce_release(uint64_t segment) {
   });
 }
 
-void Control::queue(uint16_t type, const void *bytes, size_t length, const int *fd) {
+void Control::queue(uint16_t type, const void* bytes, size_t length, const int* fd) {
   if (is_error(channel_->queue(type, bytes, length, fd, fd != nullptr ? 1 : 0)))
     return end(TW_ERR_PROTOCOL, "the peer does not read its control channel");
   flush();
@@ -181,7 +184,7 @@ void Control::flush() {
   loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
 }
 
-void Control::end(Status status, const char *why) {
+void Control::end(Status status, const char* why) {
   detach();
   if (ended_.exchange(true)) return;
   Event event;

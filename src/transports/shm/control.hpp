@@ -34,10 +34,10 @@ class Control;
 struct Mailbox {
   OwnBell bell;
   std::atomic<bool> full{false};
-  void post(Event &&event);   // any thread
+  void post(Event&& event);   // any thread
   std::vector<Event> take();  // progress owner
   void add(std::shared_ptr<Control> control);
-  void remove(const std::shared_ptr<Control> &control);
+  void remove(const std::shared_ptr<Control>& control);
   void announce_release(uint64_t segment);  // any thread: to all peers
 
  private:
@@ -49,10 +49,10 @@ struct Mailbox {
 /// One link's control channel. Public functions: any thread; the rest runs on the service thread.
 class Control : public std::enable_shared_from_this<Control> {
  public:
-  Control(std::shared_ptr<Mailbox> mailbox, EventLoop *loop, Registry *registry, uint64_t link);
+  Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link);
   ~Control();
   /// pidfd may be empty: then the socket alone tells of the peer's end.
-  void start(UniqueFd socket, void *tls, UniqueFd pidfd);
+  void start(UniqueFd socket, void* tls, UniqueFd pidfd);
   void request(uint64_t segment);
   void announce_release(uint64_t segment);
   void stop();
@@ -61,17 +61,17 @@ class Control : public std::enable_shared_from_this<Control> {
  private:
   void begin();
   void readable();
-  void handle(SetupChannel::Message &message);
+  void handle(SetupChannel::Message& message);
   void hand_out(uint64_t segment);
-  void take_in(SetupChannel::Message &message);
-  void queue(uint16_t type, const void *bytes, size_t length, const int *fd);
+  void take_in(SetupChannel::Message& message);
+  void queue(uint16_t type, const void* bytes, size_t length, const int* fd);
   void flush();
-  void end(Status status, const char *why);
+  void end(Status status, const char* why);
   void detach();
 
   std::shared_ptr<Mailbox> mailbox_;
-  EventLoop *loop_;
-  Registry *registry_;
+  EventLoop* loop_;
+  Registry* registry_;
   uint64_t link_;
   std::unique_ptr<SetupChannel> channel_;
   UniqueFd pidfd_;

@@ -14,9 +14,11 @@
 namespace thalweg::impl::shm {
 
 /// n <= 40. Reads and writes exactly n bytes.
-inline void copy_short(std::byte *to, const std::byte *from, uint32_t n) {
+inline void copy_short(std::byte* to, const std::byte* from, uint32_t n) {
   if (n >= 16) {
-    struct Pair { uint64_t low, high; } first, second, last;
+    struct Pair {
+      uint64_t low, high;
+    } first, second, last;
     std::memcpy(&first, from, 16);
     std::memcpy(&last, from + n - 16, 16);
     if (n > 32) {
@@ -47,7 +49,7 @@ inline void copy_short(std::byte *to, const std::byte *from, uint32_t n) {
 }
 
 /// Any n.
-inline void copy_bulk(std::byte *to, const std::byte *from, size_t n) {
+inline void copy_bulk(std::byte* to, const std::byte* from, size_t n) {
   if (n < kStringCopyMin)
     std::memcpy(to, from, n);
   else

@@ -6,7 +6,7 @@ namespace thalweg::impl::shm {
 
 ImportCache::~ImportCache() = default;
 
-Mapping *ImportCache::find(uint64_t incarnation, uint64_t segment) {
+Mapping* ImportCache::find(uint64_t incarnation, uint64_t segment) {
   // The last one asked for is at the front: the common case is one compare.
   if (!entries_.empty() && entries_.front().segment == segment && entries_.front().incarnation == incarnation)
     return &entries_.front().mapping;
@@ -16,9 +16,9 @@ Mapping *ImportCache::find(uint64_t incarnation, uint64_t segment) {
   return &found->second->mapping;
 }
 
-Mapping *ImportCache::insert(uint64_t incarnation, uint64_t segment, Segment &&memory) {
-  if (Mapping *there = find(incarnation, segment)) return there;  // two links of one peer asked
-  Entry &entry = entries_.emplace_front();
+Mapping* ImportCache::insert(uint64_t incarnation, uint64_t segment, Segment&& memory) {
+  if (Mapping* there = find(incarnation, segment)) return there;  // two links of one peer asked
+  Entry& entry = entries_.emplace_front();
   entry.incarnation = incarnation;
   entry.segment = segment;
   entry.memory = std::move(memory);
@@ -48,7 +48,7 @@ void ImportCache::revoke_all(uint64_t incarnation) {
 }
 
 void ImportCache::trim() {
-  revoked_.remove_if([](const Entry &entry) { return entry.mapping.users == 0; });
+  revoked_.remove_if([](const Entry& entry) { return entry.mapping.users == 0; });
   for (auto at = entries_.end(); at != entries_.begin() && (entries_.size() > kMaxCount || bytes_ > kMaxBytes);) {
     --at;
     // The newest stays: somebody is about to use it.

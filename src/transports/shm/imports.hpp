@@ -20,13 +20,14 @@ class ImportCache {
   static constexpr uint64_t kMaxBytes = uint64_t(64) << 30;  // of address space; the memory is the owner's
 
   ~ImportCache();
-  Mapping *find(uint64_t incarnation, uint64_t segment);
-  Mapping *insert(uint64_t incarnation, uint64_t segment, Segment &&memory);
+  Mapping* find(uint64_t incarnation, uint64_t segment);
+  Mapping* insert(uint64_t incarnation, uint64_t segment, Segment&& memory);
   /// The owner released it: no longer found, unmapped when unused.
   void revoke(uint64_t incarnation, uint64_t segment);
   void revoke_all(uint64_t incarnation);
   /// Unmaps what is over the limits or revoked, and unused.
   void trim();
+  bool wants_trim() const { return !revoked_.empty(); }
   size_t count() const { return entries_.size(); }
 
  private:

@@ -76,7 +76,7 @@ inline uint32_t bulk_size(uint32_t length) { return (length + kBulkUnit - 1) & ~
 
 /// The one rule for where a body goes: behind the previous one, or at the start when it does not fit before the end.
 /// position < kBulkBytes. *taken: bytes used with padding.
-inline uint32_t place(uint32_t position, uint32_t size, uint32_t *taken) {
+inline uint32_t place(uint32_t position, uint32_t size, uint32_t* taken) {
   if (position + size <= kBulkBytes) {
     *taken = size;
     return position;
@@ -86,12 +86,12 @@ inline uint32_t place(uint32_t position, uint32_t size, uint32_t *taken) {
 }
 
 // Shared words are plain integers accessed by these: std::atomic in shared memory would claim a lifetime it does not have.
-inline uint64_t load_acquire(const uint64_t &w) { return __atomic_load_n(&w, __ATOMIC_ACQUIRE); }
-inline uint64_t load_relaxed(const uint64_t &w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
-inline uint32_t load_relaxed(const uint32_t &w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
-inline void store_release(uint64_t &w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELEASE); }
-inline void store_relaxed(uint64_t &w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
-inline void store_relaxed(uint32_t &w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
+inline uint64_t load_acquire(const uint64_t& w) { return __atomic_load_n(&w, __ATOMIC_ACQUIRE); }
+inline uint64_t load_relaxed(const uint64_t& w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
+inline uint32_t load_relaxed(const uint32_t& w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
+inline void store_release(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELEASE); }
+inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
+inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
 /// The memory of a port's bell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
 /// but nothing else: bits only say where to look.

@@ -8,7 +8,7 @@
 namespace thalweg::impl::shm {
 
 /// Outside progress no callback may be made: sends are refused from now on, the next progress reports it.
-void ShmPort::doom(ShmLink &link, Status status, const char *why) {
+void ShmPort::doom(ShmLink& link, Status status, const char* why) {
   link.state = status;
   link.out.stop();
   Event event;
@@ -20,7 +20,7 @@ void ShmPort::doom(ShmLink &link, Status status, const char *why) {
 }
 
 /// In progress only. The link stays an object until close().
-void ShmPort::finish_lost(ShmLink &link, Status status, const char *why) {
+void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
   if (link.ended) return;
   retire(link);
   link.state = status;
@@ -29,12 +29,12 @@ void ShmPort::finish_lost(ShmLink &link, Status status, const char *why) {
 }
 
 /// Takes a link out of everything that polls or sends. Its memory may still be in use by a caller up the stack.
-void ShmPort::retire(ShmLink &link) {
+void ShmPort::retire(ShmLink& link) {
   cool(link);
   link.ended = true;
   link.out.stop();
   if (link.state == TW_OK) link.state = TW_ERR_CLOSED;
-  ShmLink **at = &by_bit_[link.my_bit];
+  ShmLink** at = &by_bit_[link.my_bit];
   while (*at != nullptr && *at != &link) at = &(*at)->next_same_bit;
   if (*at != nullptr) *at = link.next_same_bit;
   if (link.control) {
@@ -42,7 +42,7 @@ void ShmPort::retire(ShmLink &link) {
     mailbox_->remove(link.control);
     link.control.reset();
   }
-  const bool last = std::none_of(links_.begin(), links_.end(), [&link](const auto &other) {
+  const bool last = std::none_of(links_.begin(), links_.end(), [&link](const auto& other) {
     return !other.second->ended && other.second->peer.incarnation == link.peer.incarnation;
   });
   if (last) imports_.revoke_all(link.peer.incarnation);
@@ -60,9 +60,9 @@ void ShmPort::bury() {
   unmapping_.clear();
 }
 
-void ShmPort::close(Link &base, bool) {
+void ShmPort::close(Link& base, bool) {
   // What was accepted is in the ring already: the peer drains it when it sees the socket's end.
-  auto &link = static_cast<ShmLink &>(base);
+  auto& link = static_cast<ShmLink&>(base);
   if (!link.ended) retire(link);
   const auto found = links_.find(link.id);
   if (found == links_.end()) return;
@@ -73,16 +73,16 @@ void ShmPort::close(Link &base, bool) {
 
 ShmPort::~ShmPort() {
   if (options_.registry != nullptr) options_.registry->remove_listener(this);
-  for (auto &[id, link] : links_)
+  for (auto& [id, link] : links_)
     if (!link->ended) retire(*link);
 }
 
 unsigned ShmPort::handle_events() {
   unsigned done = 0;
-  for (Event &event : mailbox_->take()) {
+  for (Event& event : mailbox_->take()) {
     const auto found = links_.find(event.link);
     if (found == links_.end() || found->second->ended) continue;
-    ShmLink &link = *found->second;
+    ShmLink& link = *found->second;
     ++done;
     switch (event.kind) {
       case Event::Kind::lost:
@@ -90,16 +90,20 @@ unsigned ShmPort::handle_events() {
         if (link.state == TW_OK) done += drain(link, kSlots);
         finish_lost(link, event.status, event.why.c_str());
         break;
-      case Event::Kind::imported: handle_import(link, event); break;
-      case Event::Kind::released: imports_.revoke(link.peer.incarnation, event.segment); break;
+      case Event::Kind::imported:
+        handle_import(link, event);
+        break;
+      case Event::Kind::released:
+        imports_.revoke(link.peer.incarnation, event.segment);
+        break;
     }
   }
   imports_.trim();
   return done;
 }
 
-void ShmPort::handle_import(ShmLink &link, Event &event) {
-  std::erase_if(link.wanted, [&event](const Wanted &w) { return w.segment == event.segment && w.status == TW_IN_PROGRESS; });
+void ShmPort::handle_import(ShmLink& link, Event& event) {
+  std::erase_if(link.wanted, [&event](const Wanted& w) { return w.segment == event.segment && w.status == TW_IN_PROGRESS; });
   if (event.status == TW_OK)
     imports_.insert(link.peer.incarnation, event.segment, std::move(event.memory));
   else
@@ -107,17 +111,19 @@ void ShmPort::handle_import(ShmLink &link, Event &event) {
   sink_->on_import(link, event.segment);
 }
 
-Status ShmPort::import(Link &base, uint64_t segment, Mapping **mapping) {
-  auto &link = static_cast<ShmLink &>(base);
-  if (link.state != TW_OK) [[unlikely]] return link.state;
+Status ShmPort::import(Link& base, uint64_t segment, Mapping** mapping) {
+  auto& link = static_cast<ShmLink&>(base);
+  if (link.state != TW_OK) [[unlikely]]
+    return link.state;
   *mapping = imports_.find(link.peer.incarnation, segment);
-  if (*mapping != nullptr) [[likely]] return TW_OK;
+  if (*mapping != nullptr) [[likely]]
+    return TW_OK;
   return start_import(link, segment);
 }
 
-[[gnu::cold]] Status ShmPort::start_import(ShmLink &link, uint64_t segment) {
+[[gnu::cold]] Status ShmPort::start_import(ShmLink& link, uint64_t segment) {
   const auto found =
-      std::find_if(link.wanted.begin(), link.wanted.end(), [segment](const Wanted &w) { return w.segment == segment; });
+      std::find_if(link.wanted.begin(), link.wanted.end(), [segment](const Wanted& w) { return w.segment == segment; });
   if (found != link.wanted.end()) {
     if (found->status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
     const Wanted failed = std::move(*found);  // told once; the next call asks the peer again

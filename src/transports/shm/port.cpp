@@ -11,28 +11,29 @@ namespace thalweg::impl::shm {
 
 // --- sending
 
-Status ShmPort::send(Link &base, const FrameHeader &header, const void *body) {
-  auto &link = static_cast<ShmLink &>(base);
+Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
+  auto& link = static_cast<ShmLink&>(base);
   if (!link.out.has_slot()) [[unlikely]] {
     if (Status s = make_room(link, header.length); s != TW_OK) return s;
   }
   if (header.length <= kInlineMax) [[likely]] {
     link.out.put_inline(header, body);
   } else {
-    std::byte *to = header.length <= kCopyMax ? link.out.bulk_place(header.length) : nullptr;
+    std::byte* to = header.length <= kCopyMax ? link.out.bulk_place(header.length) : nullptr;
     if (to == nullptr) [[unlikely]] {
       if (Status s = make_room(link, header.length); s != TW_OK) return s;
       to = link.out.bulk_place(header.length);
     }
-    copy_bulk(to, static_cast<const std::byte *>(body), header.length);
+    copy_bulk(to, static_cast<const std::byte*>(body), header.length);
     link.out.put_bulk(header);
   }
-  if (link.out.must_ring()) [[unlikely]] announce(link);
+  if (link.out.must_ring()) [[unlikely]]
+    announce(link);
   return TW_OK;
 }
 
-std::byte *ShmPort::reserve(Link &base, size_t n) {
-  auto &link = static_cast<ShmLink &>(base);
+std::byte* ShmPort::reserve(Link& base, size_t n) {
+  auto& link = static_cast<ShmLink&>(base);
   if (!link.out.has_slot() || (n > kInlineMax && (n > kCopyMax || link.out.bulk_place(uint32_t(n)) == nullptr))) [[unlikely]] {
     const uint32_t length = n > kCopyMax ? kCopyMax + 1 : uint32_t(n);
     if (make_room(link, length) != TW_OK) return nullptr;
@@ -41,25 +42,28 @@ std::byte *ShmPort::reserve(Link &base, size_t n) {
   return n <= kInlineMax ? link.out.inline_place() : link.out.bulk_place(uint32_t(n));
 }
 
-void ShmPort::commit(Link &base, const FrameHeader &header) {
-  auto &link = static_cast<ShmLink &>(base);
-  if (link.out.stopped()) [[unlikely]] return;
+void ShmPort::commit(Link& base, const FrameHeader& header) {
+  auto& link = static_cast<ShmLink&>(base);
+  if (link.out.stopped()) [[unlikely]]
+    return;
   if (header.length > kInlineMax) {
-    std::byte *filled = link.out.bulk_place(link.reserved);
-    std::byte *to = link.out.bulk_place(header.length);
+    std::byte* filled = link.out.bulk_place(link.reserved);
+    std::byte* to = link.out.bulk_place(header.length);
     // A shorter body than reserved may belong before the end where the longer one had to wrap.
-    if (to != filled) [[unlikely]] std::memmove(to, filled, header.length);
+    if (to != filled) [[unlikely]]
+      std::memmove(to, filled, header.length);
     link.out.put_bulk(header);
   } else if (link.reserved > kInlineMax) {
     link.out.put_inline(header, link.out.bulk_place(link.reserved));
   } else {
     link.out.put_filled(header);
   }
-  if (link.out.must_ring()) [[unlikely]] announce(link);
+  if (link.out.must_ring()) [[unlikely]]
+    announce(link);
 }
 
 /// No room was seen: looks at what the consumer has given back. TW_OK: the frame fits now.
-[[gnu::cold]] Status ShmPort::make_room(ShmLink &link, uint32_t length) {
+[[gnu::cold]] Status ShmPort::make_room(ShmLink& link, uint32_t length) {
   if (link.out.stopped()) return link.state;
   if (length > kCopyMax) return fail(TW_ERR_INVALID, "a shm frame of %u bytes: at most %u", length, kCopyMax);
   if (!link.out.refresh()) {
@@ -82,18 +86,18 @@ void ShmPort::commit(Link &base, const FrameHeader &header) {
   return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
 }
 
-[[gnu::cold]] void ShmPort::announce(ShmLink &link) { link.bell.ring(link.peer_bit); }
+[[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.bell.ring(link.peer_bit); }
 
-Status ShmPort::send_reference(Link &, const FrameHeader &, const iovec *, size_t, void *) {
+Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) {
   return fail(TW_ERR_UNSUPPORTED, "shm has no sends by reference");
 }
 
 // --- receiving
 
-unsigned ShmPort::drain(ShmLink &link, unsigned budget) {
+unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
   unsigned done = 0;
   FrameHeader header;
-  const std::byte *body;
+  const std::byte* body;
   while (done < budget) {
     const Consumer::Take take = link.in.take(&header, &body);
     if (take != Consumer::Take::frame) [[unlikely]] {
@@ -103,21 +107,25 @@ unsigned ShmPort::drain(ShmLink &link, unsigned budget) {
     }
     ++done;
     sink_->on_frame(link, header, body);
-    if (link.ended) [[unlikely]] return done;
-    if (link.in.consumed()) [[unlikely]] announce(link);
+    if (link.ended) [[unlikely]]
+      return done;
+    if (link.in.consumed()) [[unlikely]]
+      announce(link);
   }
   return done;
 }
 
-inline void ShmPort::refresh_hot(ShmLink &link) {
-  Hot &hot = hot_[link.hot_index];
+inline void ShmPort::refresh_hot(ShmLink& link) {
+  Hot& hot = hot_[link.hot_index];
   hot.word = link.in.next_word();
   hot.parity = link.in.next_parity();
 }
 
 unsigned ShmPort::progress(unsigned budget) {
-  if (armed_) [[unlikely]] disarm();
-  if (progressing_) [[unlikely]] return 0;
+  if (armed_) [[unlikely]]
+    disarm();
+  if (progressing_) [[unlikely]]
+    return 0;
   progressing_ = true;
   unsigned done = 0;
   ++sweep_;
@@ -126,19 +134,24 @@ unsigned ShmPort::progress(unsigned budget) {
   size_t index = start_;
   for (size_t i = 0; i < count && done < budget; ++i, ++index) {
     if (index >= hot_.size()) index = 0;
-    if (hot_.empty()) [[unlikely]] break;
-    const Hot &hot = hot_[index];
+    if (hot_.empty()) [[unlikely]]
+      break;
+    const Hot& hot = hot_[index];
     if (((load_acquire(*hot.word) ^ hot.parity) & kParity) != 0) continue;
-    ShmLink &link = *hot.link;
+    ShmLink& link = *hot.link;
     done += drain(link, budget - done);
     link.last_active = sweep_;
     if (link.hot_index != ShmLink::kCold) refresh_hot(link);
   }
   start_ = done < budget ? 0 : index;
-  if (mailbox_->bell.rung()) [[unlikely]] answer_bell();
-  if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]] done += handle_events();
-  if ((sweep_ & kSweepMask) == 0 && hot_.size() > kHotMin) [[unlikely]] demote_idle();
-  if (!graveyard_.empty() || !unmapping_.empty()) [[unlikely]] bury();
+  if (mailbox_->bell.rung()) [[unlikely]]
+    answer_bell();
+  if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]]
+    done += handle_events();
+  if ((sweep_ & kSweepMask) == 0) [[unlikely]]
+    keep_house();
+  if (!graveyard_.empty() || !unmapping_.empty()) [[unlikely]]
+    bury();
   progressing_ = false;
   // Without a pause the spinning load is in the way of the very store it waits for: 37 instead of 68 ns a message.
   if (done == 0) cpu_pause();

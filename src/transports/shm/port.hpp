@@ -42,13 +42,13 @@ struct ShmLink final : Link {
   bool ended = false;          // lost or closed: no callback for it any more, its memory goes away
   bool starved = false;        // a send found no room since the last that did not
   uint32_t starved_length = 0;
-  Status state = TW_OK;        // why sends are refused
-  uint64_t last_active = 0;    // sweep
+  Status state = TW_OK;      // why sends are refused
+  uint64_t last_active = 0;  // sweep
   uint64_t id = 0;
-  ShmLink *next_same_bit = nullptr;
+  ShmLink* next_same_bit = nullptr;
   Segment segment;
   PeerBell bell;
-  pid_t pid = 0;               // for process_vm_*; 0: not possible
+  pid_t pid = 0;  // for process_vm_*; 0: not possible
   std::shared_ptr<Control> control;
   std::vector<Wanted> wanted;
   static constexpr uint32_t kCold = UINT32_MAX;
@@ -56,86 +56,87 @@ struct ShmLink final : Link {
 
 class ShmPort final : public Port, private SegmentListener {
  public:
-  static Status open(const PortOptions &options, std::unique_ptr<Port> *port);
+  static Status open(const PortOptions& options, std::unique_ptr<Port>* port);
   ~ShmPort() override;
-  const char *name() const override { return "shm"; }
+  const char* name() const override { return "shm"; }
 
-  Status offer(const PeerIdentity &peer, SetupMessage &mine) override;
-  Status answer(const PeerIdentity &peer, const SetupMessage &theirs, SetupMessage &mine) override;
-  Status establish(LinkInit &&init, Link **link) override;
+  Status offer(const PeerIdentity& peer, SetupMessage& mine) override;
+  Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) override;
+  Status establish(LinkInit&& init, Link** link) override;
 
-  Status send(Link &link, const FrameHeader &header, const void *body) override;
-  std::byte *reserve(Link &link, size_t n) override;
-  void commit(Link &link, const FrameHeader &header) override;
-  Status send_reference(Link &link, const FrameHeader &header, const iovec *pieces, size_t count, void *token) override;
-  void withdraw(Link &, std::byte *) override {}
+  Status send(Link& link, const FrameHeader& header, const void* body) override;
+  std::byte* reserve(Link& link, size_t n) override;
+  void commit(Link& link, const FrameHeader& header) override;
+  Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override;
+  void withdraw(Link&, std::byte*) override {}
 
-  Status import(Link &link, uint64_t segment, Mapping **mapping) override;
-  int64_t read_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override;
-  int64_t write_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override;
+  Status import(Link& link, uint64_t segment, Mapping** mapping) override;
+  int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
+  int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
   unsigned progress(unsigned budget) override;
   int fd() const override { return mailbox_->bell.event_fd(); }
   Status arm() override;
   void wake() override { mailbox_->bell.wake(); }
 
-  void close(Link &link, bool graceful) override;
-  size_t queued(const Link &) const override { return 0; }  // accepted means in the ring
+  void close(Link& link, bool graceful) override;
+  size_t queued(const Link&) const override { return 0; }  // accepted means in the ring
 
   size_t hot_rings() const { return hot_.size(); }  // for tests and info
 
  private:
   /// Below this many hot rings polling all of them is cheaper than any bookkeeping.
   static constexpr size_t kHotMin = 8;
-  /// Sweeps between two looks for rings to demote.
+  /// Sweeps between two looks for rings to demote and imports to unmap.
   static constexpr uint64_t kSweepMask = 255;
   /// Imports of one link in flight; further ones wait.
   static constexpr size_t kMaxWanted = 256;
 
   struct Hot {
-    const uint64_t *word;  // of the next slot
+    const uint64_t* word;  // of the next slot
     uint64_t parity;
-    ShmLink *link;
+    ShmLink* link;
   };
 
-  ShmPort(const PortOptions &options, std::shared_ptr<Mailbox> mailbox);
-  Status start_setup(SetupMessage &mine);
-  Status check_setup(const SetupMessage &theirs, size_t fds, SetupBody *out) const;
-  Status open_link(ShmLink &link, LinkInit &init);
-  void find_features(ShmLink &link, const SetupBody &theirs, int socket);
-  void watch(ShmLink &link, LinkInit &init, const SetupBody &theirs);
+  ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox);
+  Status start_setup(SetupMessage& mine);
+  Status check_setup(const SetupMessage& theirs, size_t fds, SetupBody* out) const;
+  Status open_link(ShmLink& link, LinkInit& init);
+  void find_features(ShmLink& link, const SetupBody& theirs, int socket);
+  void watch(ShmLink& link, LinkInit& init, const SetupBody& theirs);
 
-  int64_t copy_peer(ShmLink &link, CopyDirection direction, const iovec *local, size_t locals, const iovec *remote,
+  int64_t copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                     size_t remotes);
-  Status make_room(ShmLink &link, uint32_t length);
-  void announce(ShmLink &link);
-  unsigned drain(ShmLink &link, unsigned budget);
-  void heat(ShmLink &link);
-  void cool(ShmLink &link);
-  void refresh_hot(ShmLink &link);
+  Status make_room(ShmLink& link, uint32_t length);
+  void announce(ShmLink& link);
+  unsigned drain(ShmLink& link, unsigned budget);
+  void heat(ShmLink& link);
+  void cool(ShmLink& link);
+  void refresh_hot(ShmLink& link);
+  void keep_house();
   void demote_idle();
   void answer_bell();
   void disarm();
   bool anything_there() const;
   unsigned handle_events();
-  Status start_import(ShmLink &link, uint64_t segment);
-  void handle_import(ShmLink &link, Event &event);
-  void doom(ShmLink &link, Status status, const char *why);
-  void finish_lost(ShmLink &link, Status status, const char *why);
-  void retire(ShmLink &link);
+  Status start_import(ShmLink& link, uint64_t segment);
+  void handle_import(ShmLink& link, Event& event);
+  void doom(ShmLink& link, Status status, const char* why);
+  void finish_lost(ShmLink& link, Status status, const char* why);
+  void retire(ShmLink& link);
   void bury();
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
 
   PortOptions options_;
-  Sink *sink_;
+  Sink* sink_;
   std::shared_ptr<Mailbox> mailbox_;  // shared with the service thread's callbacks
   std::vector<Hot> hot_;
   uint64_t sweep_ = 0;
-  size_t start_ = 0;     // where the next sweep begins, when the budget ran out
+  size_t start_ = 0;  // where the next sweep begins, when the budget ran out
   bool armed_ = false;
   bool progressing_ = false;
-  std::vector<ShmLink *> by_bit_;  // kBellBits heads
+  std::vector<ShmLink*> by_bit_;  // kBellBits heads
   std::unordered_map<uint64_t, std::unique_ptr<ShmLink>> links_;
   std::vector<std::unique_ptr<ShmLink>> graveyard_;  // closed during progress
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids

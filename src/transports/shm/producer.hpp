@@ -17,7 +17,7 @@ namespace thalweg::impl::shm {
 
 class Producer {
  public:
-  void open(Direction &shared, bool fence_needed) {
+  void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
     fence_needed_ = fence_needed;
     slot_limit_ = kSlots;
@@ -35,21 +35,22 @@ class Producer {
   bool has_room(uint32_t n) { return has_slot() && (n <= kInlineMax || bulk_place(n) != nullptr); }
 
   /// Needs has_slot(). header.length <= kInlineMax.
-  void put_inline(const FrameHeader &header, const void *body) {
-    Slot &slot = shared_->slots[head_ & (kSlots - 1)];
-    copy_short(slot.body, static_cast<const std::byte *>(body), header.length);
+  void put_inline(const FrameHeader& header, const void* body) {
+    Slot& slot = shared_->slots[head_ & (kSlots - 1)];
+    copy_short(slot.body, static_cast<const std::byte*>(body), header.length);
     publish(slot, header);
   }
 
   /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
-  std::byte *bulk_place(uint32_t n) {
+  std::byte* bulk_place(uint32_t n) {
     uint32_t taken;
     const uint32_t at = place(bulk_position_, bulk_size(n), &taken);
-    if (taken > bulk_limit_ - bulk_head_) [[unlikely]] return nullptr;
+    if (taken > bulk_limit_ - bulk_head_) [[unlikely]]
+      return nullptr;
     return shared_->bulk + at;
   }
   /// Takes the place that bulk_place(header.length) gave, now filled. Needs has_slot().
-  void put_bulk(const FrameHeader &header) {
+  void put_bulk(const FrameHeader& header) {
     uint32_t taken;
     const uint32_t size = bulk_size(header.length);
     bulk_position_ = place(bulk_position_, size, &taken) + size;
@@ -57,8 +58,8 @@ class Producer {
     publish(shared_->slots[head_ & (kSlots - 1)], header);
   }
   /// The body is at inline_place() already.
-  void put_filled(const FrameHeader &header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
-  std::byte *inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
+  void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
+  std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
 
   /// Reads what the consumer has given back. False: it claims what it cannot have consumed.
   [[gnu::cold]] bool refresh() {
@@ -83,7 +84,7 @@ class Producer {
   }
 
  private:
-  void publish(Slot &slot, const FrameHeader &header) {
+  void publish(Slot& slot, const FrameHeader& header) {
     uint64_t word;
     std::memcpy(&word, &header, sizeof word);
     slot.a = header.a;
@@ -94,7 +95,7 @@ class Producer {
     ++head_;
   }
 
-  Direction *shared_ = nullptr;
+  Direction* shared_ = nullptr;
   uint64_t head_ = 0;
   uint64_t slot_limit_ = 0;
   uint32_t bulk_position_ = 0;

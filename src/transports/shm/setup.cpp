@@ -27,7 +27,7 @@ uint64_t pid_namespace() {
   return stat("/proc/self/ns/pid", &status) == 0 ? uint64_t(status.st_ino) : 0;
 }
 
-Status pass_copy(int fd, SetupMessage &message) {
+Status pass_copy(int fd, SetupMessage& message) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return fail_errno(errno, "duplicating a descriptor for the peer");
   message.fds.emplace_back(copy);
@@ -36,7 +36,7 @@ Status pass_copy(int fd, SetupMessage &message) {
 
 }  // namespace
 
-Status ShmPort::open(const PortOptions &options, std::unique_ptr<Port> *port) {
+Status ShmPort::open(const PortOptions& options, std::unique_ptr<Port>* port) {
   auto mailbox = std::make_shared<Mailbox>();
   if (Status s = mailbox->bell.open(); is_error(s)) return s;
   membarrier::available();  // registers this process
@@ -44,12 +44,12 @@ Status ShmPort::open(const PortOptions &options, std::unique_ptr<Port> *port) {
   return TW_OK;
 }
 
-ShmPort::ShmPort(const PortOptions &options, std::shared_ptr<Mailbox> mailbox)
+ShmPort::ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox)
     : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)), by_bit_(kBellBits), probe_(random_id()) {
   if (options_.registry != nullptr) options_.registry->add_listener(this);
 }
 
-Status ShmPort::start_setup(SetupMessage &mine) {
+Status ShmPort::start_setup(SetupMessage& mine) {
   SetupBody body{};
   body.magic = kSetupMagic;
   body.version = kSetupVersion;
@@ -68,22 +68,23 @@ Status ShmPort::start_setup(SetupMessage &mine) {
   return pass_copy(mailbox_->bell.event_fd(), mine);
 }
 
-Status ShmPort::offer(const PeerIdentity &, SetupMessage &mine) {
+Status ShmPort::offer(const PeerIdentity&, SetupMessage& mine) {
   if (Status s = start_setup(mine); is_error(s)) return s;
   Segment segment;
   if (Status s = Segment::create("thalweg-ring", sizeof(Connection), true, false, &segment); is_error(s)) return s;
   return pass_copy(segment.fd(), mine);
 }
 
-Status ShmPort::answer(const PeerIdentity &, const SetupMessage &theirs, SetupMessage &mine) {
+Status ShmPort::answer(const PeerIdentity&, const SetupMessage& theirs, SetupMessage& mine) {
   SetupBody body;
   if (Status s = check_setup(theirs, 3, &body); is_error(s)) return s;
   return start_setup(mine);
 }
 
 /// Untrusted. `fds`: how many descriptors must be there.
-Status ShmPort::check_setup(const SetupMessage &theirs, size_t fds, SetupBody *out) const {
-  if (theirs.bytes.size() != sizeof *out) return fail(TW_ERR_PROTOCOL, "a shm set-up message of %zu bytes", theirs.bytes.size());
+Status ShmPort::check_setup(const SetupMessage& theirs, size_t fds, SetupBody* out) const {
+  if (theirs.bytes.size() != sizeof *out)
+    return fail(TW_ERR_PROTOCOL, "a shm set-up message of %zu bytes", theirs.bytes.size());
   std::memcpy(out, theirs.bytes.data(), sizeof *out);
   if (out->magic != kSetupMagic) return fail(TW_ERR_PROTOCOL, "not a shm set-up message");
   if (out->version != kSetupVersion || out->segment_size != sizeof(Connection))
@@ -94,7 +95,7 @@ Status ShmPort::check_setup(const SetupMessage &theirs, size_t fds, SetupBody *o
   return TW_OK;
 }
 
-Status ShmPort::establish(LinkInit &&init, Link **out) {
+Status ShmPort::establish(LinkInit&& init, Link** out) {
   auto link = std::make_unique<ShmLink>();
   if (Status s = open_link(*link, init); is_error(s)) return s;
   *out = link.get();
@@ -102,14 +103,15 @@ Status ShmPort::establish(LinkInit &&init, Link **out) {
   return TW_OK;
 }
 
-Status ShmPort::open_link(ShmLink &link, LinkInit &init) {
+Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   SetupBody mine, theirs;
   if (Status s = check_setup(init.theirs, init.initiator ? 2 : 3, &theirs); is_error(s)) return s;
   if (Status s = check_setup(init.mine, init.initiator ? 3 : 2, &mine); is_error(s)) return s;
-  SetupMessage &maker = init.initiator ? init.mine : init.theirs;
+  SetupMessage& maker = init.initiator ? init.mine : init.theirs;
   if (Status s = Segment::open(std::move(maker.fds[kSegmentFd]), sizeof(Connection), &link.segment); is_error(s)) return s;
   link.segment.close_fd();
-  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kEventFd])); is_error(s)) return s;
+  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kEventFd])); is_error(s))
+    return s;
 
   link.port = this;
   link.peer = init.peer;
@@ -119,7 +121,7 @@ Status ShmPort::open_link(ShmLink &link, LinkInit &init) {
   link.fragment = kFragment;
   link.my_bit = mine.bell_bit;
   link.peer_bit = theirs.bell_bit;
-  auto &connection = *reinterpret_cast<Connection *>(link.segment.data());
+  auto& connection = *reinterpret_cast<Connection*>(link.segment.data());
   const bool fence_needed = mine.membarrier == 0 || theirs.membarrier == 0;
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
@@ -132,7 +134,7 @@ Status ShmPort::open_link(ShmLink &link, LinkInit &init) {
   return TW_OK;
 }
 
-void ShmPort::find_features(ShmLink &link, const SetupBody &theirs, int socket) {
+void ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) {
   if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) {
     link.features |= kLinkSameProcess;
     link.peer.same_process = true;
@@ -156,7 +158,7 @@ void ShmPort::find_features(ShmLink &link, const SetupBody &theirs, int socket) 
 }
 
 /// Hands the socket to the service thread.
-void ShmPort::watch(ShmLink &link, LinkInit &init, const SetupBody &theirs) {
+void ShmPort::watch(ShmLink& link, LinkInit& init, const SetupBody& theirs) {
   if (options_.service == nullptr || !init.socket) return;
   link.features |= kLinkMaps;
   link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id);
@@ -173,7 +175,7 @@ void ShmPort::watch(ShmLink &link, LinkInit &init, const SetupBody &theirs) {
 }
 
 /// A process number may be given again to another process: none is used whose end is known.
-int64_t ShmPort::copy_peer(ShmLink &link, CopyDirection direction, const iovec *local, size_t locals, const iovec *remote,
+int64_t ShmPort::copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                            size_t remotes) {
   if (link.state != TW_OK) return link.state;
   if (link.pid == 0) return TW_ERR_UNSUPPORTED;
@@ -181,12 +183,12 @@ int64_t ShmPort::copy_peer(ShmLink &link, CopyDirection direction, const iovec *
   return copy_between(direction, link.pid, local, locals, remote, remotes);
 }
 
-int64_t ShmPort::read_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
-  return copy_peer(static_cast<ShmLink &>(link), CopyDirection::from_peer, local, locals, remote, remotes);
+int64_t ShmPort::read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) {
+  return copy_peer(static_cast<ShmLink&>(link), CopyDirection::from_peer, local, locals, remote, remotes);
 }
 
-int64_t ShmPort::write_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
-  return copy_peer(static_cast<ShmLink &>(link), CopyDirection::to_peer, local, locals, remote, remotes);
+int64_t ShmPort::write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) {
+  return copy_peer(static_cast<ShmLink&>(link), CopyDirection::to_peer, local, locals, remote, remotes);
 }
 
 }  // namespace thalweg::impl::shm

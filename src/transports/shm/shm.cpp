@@ -12,9 +12,9 @@ namespace thalweg::impl {
 namespace {
 
 /// A number from a file of one line; -1 when there is none.
-long read_number(const char *path) {
+long read_number(const char* path) {
   long value = -1;
-  if (FILE *file = fopen(path, "re")) {
+  if (FILE* file = fopen(path, "re")) {
     if (fscanf(file, "%ld", &value) != 1) value = -1;
     fclose(file);
   }
@@ -23,7 +23,7 @@ long read_number(const char *path) {
 
 class ShmTransport final : public Transport {
  public:
-  const char *name() const override { return "shm"; }
+  const char* name() const override { return "shm"; }
 
   std::string unavailable() const override {
     Segment segment;
@@ -43,11 +43,13 @@ class ShmTransport final : public Transport {
                     ": peers may not copy straight from each other's memory. Remedy: sysctl kernel.yama.ptrace_scope=0, or "
                     "the capability SYS_PTRACE");
     if (read_number("/proc/sys/vm/nr_hugepages") <= 0)
-      out.push_back("no huge pages are reserved: memory from the library's allocator uses ordinary pages. Remedy: sysctl vm.nr_hugepages");
+      out.push_back(
+          "no huge pages are reserved: memory from the library's allocator uses ordinary pages. Remedy: sysctl "
+          "vm.nr_hugepages");
     return out;
   }
 
-  Status open(const PortOptions &options, std::unique_ptr<Port> *port) override { return shm::ShmPort::open(options, port); }
+  Status open(const PortOptions& options, std::unique_ptr<Port>* port) override { return shm::ShmPort::open(options, port); }
 };
 
 }  // namespace

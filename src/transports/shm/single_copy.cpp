@@ -14,12 +14,12 @@ namespace {
 class Pieces {
  public:
   static constexpr size_t kWindow = 64;
-  Pieces(const iovec *list, size_t count) : list_(list), count_(count) {}
+  Pieces(const iovec* list, size_t count) : list_(list), count_(count) {}
 
-  size_t window(iovec *out) const {
+  size_t window(iovec* out) const {
     size_t n = 0, skip = offset_;
     for (size_t i = index_; i < count_ && n < kWindow; ++i, skip = 0)
-      if (list_[i].iov_len > skip) out[n++] = {static_cast<char *>(list_[i].iov_base) + skip, list_[i].iov_len - skip};
+      if (list_[i].iov_len > skip) out[n++] = {static_cast<char*>(list_[i].iov_base) + skip, list_[i].iov_len - skip};
     return n;
   }
   void advance(size_t bytes) {
@@ -28,27 +28,31 @@ class Pieces {
   }
 
  private:
-  const iovec *list_;
+  const iovec* list_;
   size_t count_;
   size_t index_ = 0, offset_ = 0;
 };
 
 [[gnu::cold]] int64_t explain_failure(int error, pid_t pid) {
   switch (error) {
-    case ESRCH: return fail(TW_ERR_PEER_LOST, "process %d is gone", int(pid));
-    case EFAULT: return fail(TW_ERR_INVALID, "single copy with process %d: an address is not mapped", int(pid));
+    case ESRCH:
+      return fail(TW_ERR_PEER_LOST, "process %d is gone", int(pid));
+    case EFAULT:
+      return fail(TW_ERR_INVALID, "single copy with process %d: an address is not mapped", int(pid));
     case EPERM:
       return fail(TW_ERR_UNSUPPORTED,
                   "single copy with process %d is forbidden: allow ptrace (sysctl kernel.yama.ptrace_scope=0, or the "
                   "container capability SYS_PTRACE)",
                   int(pid));
-    default: return fail_errno(error, "process_vm_readv/writev");
+    default:
+      return fail_errno(error, "process_vm_readv/writev");
   }
 }
 
 }  // namespace
 
-int64_t copy_between(CopyDirection direction, pid_t pid, const iovec *local, size_t locals, const iovec *remote, size_t remotes) {
+int64_t copy_between(CopyDirection direction, pid_t pid, const iovec* local, size_t locals, const iovec* remote,
+                     size_t remotes) {
   Pieces here(local, locals), there(remote, remotes);
   iovec mine[Pieces::kWindow], theirs[Pieces::kWindow];
   int64_t moved = 0;
@@ -69,7 +73,7 @@ int64_t copy_between(CopyDirection direction, pid_t pid, const iovec *local, siz
 bool probe_peer(pid_t pid, uint64_t address, uint64_t value) {
   uint64_t found = 0;
   const iovec mine{&found, sizeof found};
-  const iovec theirs{reinterpret_cast<void *>(static_cast<uintptr_t>(address)), sizeof found};
+  const iovec theirs{reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof found};
   errno = 0;
   return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == ssize_t(sizeof found) && found == value;
 }

@@ -13,7 +13,8 @@ enum class CopyDirection { from_peer, to_peer };
 
 /// Moves the bytes of one list to the other, piece borders need not agree. Bytes moved (the smaller sum), or a negative
 /// Status: TW_ERR_PEER_LOST (no such process), TW_ERR_INVALID (an address is not mapped), TW_ERR_UNSUPPORTED (forbidden).
-int64_t copy_between(CopyDirection direction, pid_t pid, const iovec *local, size_t locals, const iovec *remote, size_t remotes);
+int64_t copy_between(CopyDirection direction, pid_t pid, const iovec* local, size_t locals, const iovec* remote,
+                     size_t remotes);
 
 /// Does the process `pid` hold `value` at `address`? Then it is the peer, and its memory can be reached. Sets errno.
 bool probe_peer(pid_t pid, uint64_t address, uint64_t value);

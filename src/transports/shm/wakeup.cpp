@@ -11,7 +11,7 @@
 
 namespace thalweg::impl::shm {
 
-void ShmPort::heat(ShmLink &link) {
+void ShmPort::heat(ShmLink& link) {
   if (link.hot_index != ShmLink::kCold) return;
   link.in.set_mode(armed_ ? kBelled : kPolled);  // a producer that still sees the old mode rings once too often
   link.hot_index = uint32_t(hot_.size());
@@ -22,7 +22,7 @@ void ShmPort::heat(ShmLink &link) {
 }
 
 /// Takes a ring out of the hot list; its mode is the caller's business.
-void ShmPort::cool(ShmLink &link) {
+void ShmPort::cool(ShmLink& link) {
   if (link.hot_index == ShmLink::kCold) return;
   hot_[link.hot_index] = hot_.back();
   hot_[link.hot_index].link->hot_index = link.hot_index;
@@ -35,33 +35,38 @@ void ShmPort::barrier() const {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+[[gnu::cold]] void ShmPort::keep_house() {
+  if (hot_.size() > kHotMin) demote_idle();
+  if (imports_.wants_trim()) imports_.trim();
+}
+
 /// One barrier for all that go cold together.
 [[gnu::cold]] void ShmPort::demote_idle() {
   // The more rings are polled, the sooner an idle one is in the way of the others.
   const uint64_t patience = std::max<uint64_t>(kSweepMask + 1, 32768 / hot_.size());
-  std::vector<ShmLink *> batch;
-  for (const Hot &hot : hot_)
+  std::vector<ShmLink*> batch;
+  for (const Hot& hot : hot_)
     if (sweep_ - hot.link->last_active >= patience) batch.push_back(hot.link);
   if (batch.empty()) return;
-  for (ShmLink *link : batch) {
+  for (ShmLink* link : batch) {
     cool(*link);
     link->in.set_mode(kBelled);
   }
   barrier();
-  for (ShmLink *link : batch)
+  for (ShmLink* link : batch)
     if (link->in.ready()) heat(*link);
 }
 
 [[gnu::cold]] void ShmPort::answer_bell() {
   mailbox_->bell.collect([this](unsigned bit) {
-    for (ShmLink *link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
+    for (ShmLink* link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
       if (link->state == TW_OK) heat(*link);
   });
 }
 
 bool ShmPort::anything_there() const {
   if (mailbox_->bell.rung() || mailbox_->full.load(std::memory_order_acquire)) return true;
-  for (const Hot &hot : hot_)
+  for (const Hot& hot : hot_)
     if (((load_acquire(*hot.word) ^ hot.parity) & kParity) == 0) return true;
   return false;
 }
@@ -69,7 +74,7 @@ bool ShmPort::anything_there() const {
 Status ShmPort::arm() {
   armed_ = true;
   bool waiting = false;
-  for (const Hot &hot : hot_) hot.link->in.set_mode(kBelled);
+  for (const Hot& hot : hot_) hot.link->in.set_mode(kBelled);
   // Ids, not pointers: a starved link may have been closed since.
   std::erase_if(starved_, [this](uint64_t id) {
     const auto found = links_.find(id);
@@ -79,7 +84,7 @@ Status ShmPort::arm() {
   mailbox_->bell.set_sleeping(true);
   barrier();
   for (uint64_t id : starved_) {
-    ShmLink &link = *links_[id];
+    ShmLink& link = *links_[id];
     waiting |= link.out.refresh() && link.out.has_room(link.starved_length);
   }
   if (!waiting && !anything_there()) return TW_OK;
@@ -91,7 +96,7 @@ Status ShmPort::arm() {
   armed_ = false;
   mailbox_->bell.set_sleeping(false);
   mailbox_->bell.drain_event();
-  for (const Hot &hot : hot_) hot.link->in.set_mode(kPolled);
+  for (const Hot& hot : hot_) hot.link->in.set_mode(kPolled);
   for (uint64_t id : starved_)
     if (const auto found = links_.find(id); found != links_.end() && !found->second->out.stopped())
       found->second->out.set_waiting(false);

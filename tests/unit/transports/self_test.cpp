@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "tests/unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_pair.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -14,7 +14,7 @@ struct SelfSide {
   RecordingSink sink;
   std::unique_ptr<Transport> transport = make_self_transport();
   std::unique_ptr<Port> port;
-  Link *link = nullptr;
+  Link* link = nullptr;
   SelfSide() {
     PortOptions options;
     options.sink = &sink;
@@ -33,7 +33,7 @@ TEST(Self, DeliversAtTheNextProgressInOrder) {
   EXPECT_TRUE(self.link->features & kLinkSameProcess);
   std::mt19937 random(std::random_device{}());
   uint64_t sent = 0, received = 0;
-  self.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *body) {
+  self.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* body) {
     EXPECT_EQ(h.a, received);
     EXPECT_TRUE(filled(body, h.length, received));
     ++received;
@@ -64,7 +64,7 @@ TEST(Self, FullSaysAgainAndAnswersWaitForTheNextProgress) {
   while (self.port->progress(64) != 0) {
   }
   EXPECT_EQ(self.sink.frames, sent);
-  self.sink.frame = [&](Link &link, const FrameHeader &h, const std::byte *bytes) {
+  self.sink.frame = [&](Link& link, const FrameHeader& h, const std::byte* bytes) {
     EXPECT_EQ(self.port->send(link, h, bytes), TW_OK);
   };
   ASSERT_EQ(self.port->send(*self.link, FrameHeader{5, 1, 0, 0, 0, 0}, body.data()), TW_OK);
@@ -88,7 +88,7 @@ TEST(Self, ArmedPortIsWokenByASendAndByWake) {
 TEST(Self, CloseInACallbackEndsDelivery) {
   SelfSide self;
   for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(self.port->send(*self.link, FrameHeader{8, 1, 0, 0, i, 0}, &i), TW_OK);
-  self.sink.frame = [&](Link &link, const FrameHeader &h, const std::byte *) {
+  self.sink.frame = [&](Link& link, const FrameHeader& h, const std::byte*) {
     if (h.a == 1) self.port->close(link, true);
   };
   self.port->progress(64);

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "memory/segment.hpp"
-#include "tests/unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_pair.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -16,9 +16,9 @@ struct Hostile {
   Segment rings;
   shm::OwnBell bell;
   UniqueFd socket;
-  Link *link = nullptr;
-  shm::Connection &memory() { return *reinterpret_cast<shm::Connection *>(rings.data()); }
-  shm::Direction &incoming() { return memory().direction[0]; }
+  Link* link = nullptr;
+  shm::Connection& memory() { return *reinterpret_cast<shm::Connection*>(rings.data()); }
+  shm::Direction& incoming() { return memory().direction[0]; }
   Hostile() {
     EXPECT_EQ(Segment::create("hostile", sizeof(shm::Connection), true, false, &rings), TW_OK);
     EXPECT_EQ(bell.open(), TW_OK);
@@ -62,7 +62,7 @@ TEST(ShmFaults, AFrameLongerThanTheRingEndsTheLinkOnly) {
 TEST(ShmFaults, ImpossibleCreditEndsTheLink) {
   for (int which : {0, 1}) {
     Hostile h;
-    shm::RingControl &control = h.memory().direction[1].control;
+    shm::RingControl& control = h.memory().direction[1].control;
     (which == 0 ? control.consumed_slots : control.consumed_bulk) = 1 << 20;
     const uint64_t value = 5;
     Status s = TW_OK;
@@ -80,15 +80,15 @@ TEST(ShmFaults, RandomRingContents) {
   for (int round = 0; round < 200; ++round) {
     Hostile h;
     uint64_t touched = 0;
-    h.side.sink.frame = [&](Link &, const FrameHeader &header, const std::byte *body) {
+    h.side.sink.frame = [&](Link&, const FrameHeader& header, const std::byte* body) {
       for (uint32_t i = 0; i < header.length; ++i) touched += uint64_t(body[i]);
     };
-    auto *bytes = reinterpret_cast<std::byte *>(&h.memory());
+    auto* bytes = reinterpret_cast<std::byte*>(&h.memory());
     for (size_t i = 0; i + 8 <= sizeof(shm::Connection); i += 8) {
       const uint64_t x = random();
       std::memcpy(bytes + i, &x, 8);
     }
-    for (auto &slot : h.incoming().slots)  // mostly plausible lengths, so that positions move
+    for (auto& slot : h.incoming().slots)  // mostly plausible lengths, so that positions move
       if (random() % 8 != 0) slot.word = (slot.word & ~uint64_t(0xffffffff)) | random() % (shm::kCopyMax + 1);
     for (int i = 0; i < 20; ++i) {
       h.side.port->progress(64);
@@ -122,7 +122,7 @@ TEST(ShmFaults, BadSetupIsRefused) {
     ASSERT_EQ(ftruncate(file.get(), 1 << 20), 0);
     init.theirs.fds[size_t(which)] = std::move(file);
     ASSERT_EQ(b.port->answer({}, init.theirs, init.mine), TW_OK);
-    Link *link = nullptr;
+    Link* link = nullptr;
     EXPECT_EQ(b.port->establish(std::move(init), &link), TW_ERR_PROTOCOL) << which;
   }
 }
@@ -131,7 +131,7 @@ TEST(ShmFaults, KilledPeerWithFramesInFlight) {
   for (bool grandchild : {false, true}) {
     Child child([&](int socket) {
       Side side;
-      Link *link = connect_over(side, socket, true);
+      Link* link = connect_over(side, socket, true);
       // A forked child of the dead keeps everything it inherited, and must not hide the death.
       if (grandchild && fork() == 0) {
         for (int i = 0; i < 100; ++i) usleep(100'000);
@@ -144,12 +144,14 @@ TEST(ShmFaults, KilledPeerWithFramesInFlight) {
       return 0;
     });
     Side side;
-    Link *link = connect_over(side, child.socket(), false);
+    Link* link = connect_over(side, child.socket(), false);
     bool ordered = true;
-    side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *) { ordered = ordered && h.a == side.sink.frames - 1; };
+    side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte*) { ordered = ordered && h.a == side.sink.frames - 1; };
     EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.frames > 10000; }));
     kill(child.pid(), SIGKILL);
-    EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond)) << grandchild;
+    EXPECT_TRUE(progress_until(
+        {side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond))
+        << grandchild;
     EXPECT_EQ(side.sink.lost_status, TW_ERR_PEER_LOST);
     EXPECT_TRUE(ordered);
     side.port->close(*link, false);
@@ -165,17 +167,18 @@ TEST(ShmFaults, KilledPeerWakesASleeper) {
     return 0;
   });
   Side side;
-  Link *link = connect_over(side, child.socket(), false);
+  Link* link = connect_over(side, child.socket(), false);
   while (side.port->arm() != TW_OK) side.port->progress(8);
   kill(child.pid(), SIGKILL);
-  EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond));
+  EXPECT_TRUE(progress_until(
+      {side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond));
   side.port->close(*link, false);
 }
 
 TEST(ShmFaults, MemoryIsGivenBack) {
   auto shared_kb = [] {
     long kb = 0;
-    FILE *f = fopen("/proc/self/status", "r");
+    FILE* f = fopen("/proc/self/status", "r");
     char line[200];
     while (fgets(line, sizeof line, f))
       if (sscanf(line, "RssShmem: %ld", &kb) == 1) break;
@@ -184,16 +187,16 @@ TEST(ShmFaults, MemoryIsGivenBack) {
   };
   Side a, b;
   const long before = shared_kb();
-  std::vector<std::pair<Link *, Link *>> links(50);
-  for (auto &[la, lb] : links) connect_sides(a, b, &la, &lb);
+  std::vector<std::pair<Link*, Link*>> links(50);
+  for (auto& [la, lb] : links) connect_sides(a, b, &la, &lb);
   const long with = shared_kb();
   // Mapped twice in this one process; an endpoint pair has one segment.
   EXPECT_LE((with - before) / 2, 50 * 128);
   EXPECT_GE((with - before) / 2, 50 * 64);
-  for (auto &[la, lb] : links) a.port->close(*la, false);
+  for (auto& [la, lb] : links) a.port->close(*la, false);
   EXPECT_TRUE(progress_until({b.port.get()}, [&] { return b.sink.lost == 50; }));
   EXPECT_LE(shared_kb() - before, 64);
-  for (auto &[la, lb] : links) b.port->close(*lb, false);
+  for (auto& [la, lb] : links) b.port->close(*lb, false);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames over shm: content, order, room, in one process and between two.
-#include "tests/unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_pair.hpp"
 
 namespace thalweg::impl::test {
 namespace {
 
 std::vector<uint32_t> switch_sizes() {
   std::vector<uint32_t> sizes;
-  for (uint32_t around : {0u, 1u, 4u, 8u, 16u, 32u, shm::kInlineMax, 64u, 128u, 1000u, 2048u, 4096u, shm::kCreditBulk, shm::kFragment,
-                          shm::kCopyMax})
+  for (uint32_t around : {0u, 1u, 4u, 8u, 16u, 32u, shm::kInlineMax, 64u, 128u, 1000u, 2048u, 4096u, shm::kCreditBulk,
+                          shm::kFragment, shm::kCopyMax})
     for (int d = -2; d <= 2; ++d)
       if (int64_t(around) + d >= 0 && int64_t(around) + d <= shm::kCopyMax) sizes.push_back(uint32_t(int64_t(around) + d));
   return sizes;
@@ -27,11 +27,11 @@ TEST(ShmFrames, EverySizeArrivesWithHeaderBothWays) {
     for (uint32_t size : switch_sizes()) {
       ++seed;
       std::vector<std::byte> body(size + 3);
-      std::byte *misaligned = body.data() + (size % 3);
+      std::byte* misaligned = body.data() + (size % 3);
       fill(misaligned, size, seed);
       const FrameHeader sent{size, uint8_t(seed & 0x7f), uint8_t(seed >> 8), uint16_t(seed >> 16), seed, ~seed};
       int seen = 0;
-      to->sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+      to->sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
         ++seen;
         EXPECT_EQ(std::memcmp(&h, &sent, sizeof h), 0);
         EXPECT_TRUE(filled(bytes, h.length, seed)) << size;
@@ -49,11 +49,11 @@ TEST(ShmFrames, ReserveAndCommitIncludingShorterThanReserved) {
   for (int i = 0; i < 20000; ++i) {
     const uint32_t reserved = random() % (shm::kCopyMax + 1);
     const uint32_t length = random() % 3 == 0 ? random() % (reserved + 1) : reserved;
-    std::byte *place = f.a.port->reserve(*f.la, reserved);
+    std::byte* place = f.a.port->reserve(*f.la, reserved);
     ASSERT_NE(place, nullptr) << i << " " << reserved;
     fill(place, length, uint64_t(i));
     int seen = 0;
-    f.b.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+    f.b.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
       ++seen;
       EXPECT_EQ(h.length, length);
       EXPECT_TRUE(filled(bytes, h.length, uint64_t(i)));
@@ -69,7 +69,7 @@ TEST(ShmFrames, FullRingSaysAgainAndGoesOnInOrder) {
     Frames f;
     uint64_t next = 0, received = 0;
     std::vector<std::byte> body(size);
-    f.b.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+    f.b.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
       EXPECT_EQ(h.a, received);
       EXPECT_TRUE(filled(bytes, h.length, received));
       ++received;
@@ -102,7 +102,7 @@ TEST(ShmFrames, TooLongIsRefused) {
 
 TEST(ShmFrames, CallbacksMaySendAndClose) {
   Frames f;
-  f.b.sink.frame = [&](Link &link, const FrameHeader &h, const std::byte *bytes) {
+  f.b.sink.frame = [&](Link& link, const FrameHeader& h, const std::byte* bytes) {
     EXPECT_EQ(f.b.port->send(link, h, bytes), TW_OK);
     if (h.a == 2) f.b.port->close(link, true);
   };
@@ -118,11 +118,11 @@ TEST(ShmFrames, CallbacksMaySendAndClose) {
 
 int echo_child(int socket, uint64_t seed, uint64_t count) {
   Side side;
-  Link *link = connect_over(side, socket, false);
+  Link* link = connect_over(side, socket, false);
   uint64_t received = 0;
   bool good = true;
   std::vector<std::vector<std::byte>> backlog;
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
     good = good && h.a == received && filled(bytes, h.length, seed + received);
     ++received;
     std::vector<std::byte> copy(sizeof h + h.length);
@@ -151,11 +151,11 @@ TEST(ShmFrames, TwoProcessesRandomSizesBothWays) {
   const uint64_t seed = random_id() >> 1, count = 20000;
   Child child([&](int socket) { return echo_child(socket, seed, count); });
   Side side;
-  Link *link = connect_over(side, child.socket(), true);
+  Link* link = connect_over(side, child.socket(), true);
   ASSERT_NE(link, nullptr);
   std::mt19937_64 random(seed);
   uint64_t sent = 0, received = 0;
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
     EXPECT_EQ(h.a, received);
     EXPECT_TRUE(filled(bytes, h.length, seed + received));
     ++received;
@@ -181,7 +181,7 @@ TEST(ShmFrames, AMillionSmallFramesInOrder) {
   constexpr uint64_t kCount = 1'000'000;
   Child child([&](int socket) {
     Side side;
-    Link *link = connect_over(side, socket, true);
+    Link* link = connect_over(side, socket, true);
     const Deadline deadline(60 * kSecond);
     for (uint64_t i = 0; i < kCount;) {
       const uint64_t value = i * 3;
@@ -196,14 +196,15 @@ TEST(ShmFrames, AMillionSmallFramesInOrder) {
     return 0;
   });
   Side side;
-  Link *link = connect_over(side, child.socket(), false);
+  Link* link = connect_over(side, child.socket(), false);
   bool good = true;
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *bytes) {
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
     uint64_t value;
     std::memcpy(&value, bytes, 8);
     good = good && h.a == side.sink.frames - 1 && value == h.a * 3;
   };
-  EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost != 0; }, 60 * kSecond));
+  EXPECT_TRUE(progress_until(
+      {side.port.get()}, [&] { return side.sink.lost != 0; }, 60 * kSecond));
   EXPECT_TRUE(good);
   EXPECT_EQ(side.sink.frames, kCount);
   EXPECT_EQ(child.wait(), 0);

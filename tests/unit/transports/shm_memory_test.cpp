@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reaching a peer's memory over shm: imported segments, single copy by the kernel.
-#include "tests/unit/transports/shm_pair.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/shm/shm.hpp"
+#include "unit/transports/shm_pair.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -11,12 +11,15 @@ struct Pair {
   Side a, b;
   Link *la = nullptr, *lb = nullptr;
   Pair() { connect_sides(a, b, &la, &lb); }
-  Status import(uint64_t segment, Mapping **mapping) {
+  Status import(uint64_t segment, Mapping** mapping) {
     Status s = TW_IN_PROGRESS;
-    EXPECT_TRUE(progress_until({a.port.get(), b.port.get()}, [&] {
-      s = a.port->import(*la, segment, mapping);
-      return s != TW_IN_PROGRESS;
-    }, 5 * kSecond));
+    EXPECT_TRUE(progress_until(
+        {a.port.get(), b.port.get()},
+        [&] {
+          s = a.port->import(*la, segment, mapping);
+          return s != TW_IN_PROGRESS;
+        },
+        5 * kSecond));
     return s;
   }
 };
@@ -24,9 +27,9 @@ struct Pair {
 TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
   Pair p;
   ASSERT_TRUE(p.la->features & kLinkMaps);
-  tw_memory *memory = nullptr;
+  tw_memory* memory = nullptr;
   ASSERT_EQ(p.b.registry.allocate(100'000, TW_MEMORY_ALL, false, &memory), TW_OK) << last_error();
-  Mapping *mapping = nullptr;
+  Mapping* mapping = nullptr;
   ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK) << last_error();
   ASSERT_GE(mapping->length, 100'000u);
   EXPECT_NE(mapping->address, memory->address);
@@ -35,14 +38,15 @@ TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
   fill(memory->address, 100'000, 12);
   EXPECT_TRUE(filled(mapping->address, 100'000, 12));
   EXPECT_EQ(p.a.sink.imports, 1);
-  Mapping *again = nullptr;
+  Mapping* again = nullptr;
   EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &again), TW_OK);
   EXPECT_EQ(again, mapping);
   // The owner's release drops the import; a user keeps the bytes mapped until it lets go.
   const uint64_t segment = memory->segment_id;
   mapping->users = 1;
   ASSERT_EQ(p.b.registry.release(memory), TW_OK);
-  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
+  EXPECT_TRUE(progress_until(
+      {p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
   EXPECT_TRUE(filled(mapping->address, 100'000, 12));
   mapping->users = 0;
   EXPECT_EQ(p.import(segment, &again), TW_ERR_STALE);
@@ -51,13 +55,14 @@ TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
 
 TEST(ShmMemory, AnImportEndsWithItsLink) {
   Pair p;
-  tw_memory *memory = nullptr;
+  tw_memory* memory = nullptr;
   ASSERT_EQ(p.b.registry.allocate(4096, TW_MEMORY_ALL, false, &memory), TW_OK);
-  Mapping *mapping = nullptr;
+  Mapping* mapping = nullptr;
   ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK);
   mapping->users = 1;
   p.b.port->close(*p.lb, true);
-  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
+  EXPECT_TRUE(progress_until(
+      {p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
   EXPECT_TRUE(mapping->revoked);
   mapping->users = 0;
   EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &mapping), TW_ERR_PEER_LOST);
@@ -66,11 +71,11 @@ TEST(ShmMemory, AnImportEndsWithItsLink) {
 
 TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   shm::ImportCache cache;
-  std::vector<Mapping *> used;
+  std::vector<Mapping*> used;
   for (uint64_t i = 1; i <= shm::ImportCache::kMaxCount + 100; ++i) {
     Segment segment;
     ASSERT_EQ(Segment::create("import", 4096, true, false, &segment), TW_OK);
-    Mapping *mapping = cache.insert(7, i, std::move(segment));
+    Mapping* mapping = cache.insert(7, i, std::move(segment));
     if (i <= 10) {
       mapping->users = 1;
       used.push_back(mapping);
@@ -92,7 +97,7 @@ TEST(ShmMemory, SingleCopyBetweenProcesses) {
   const uint64_t seed = random_id();
   Child child([&](int socket) {
     Side side;
-    Link *link = connect_over(side, socket, true);
+    Link* link = connect_over(side, socket, true);
     std::vector<std::byte> buffer(kBytes + 2, std::byte(0x77));
     fill(buffer.data() + 1, kBytes, seed);
     const uint64_t address = reinterpret_cast<uintptr_t>(buffer.data());
@@ -105,12 +110,12 @@ TEST(ShmMemory, SingleCopyBetweenProcesses) {
     return 0;
   });
   Side side;
-  Link *link = connect_over(side, child.socket(), false);
+  Link* link = connect_over(side, child.socket(), false);
   if (!(link->features & kLinkSingleCopy)) GTEST_SKIP() << "process_vm_readv is forbidden here";
   uint64_t address = 0;
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *) { address = h.a; };
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte*) { address = h.a; };
   ASSERT_TRUE(progress_until({side.port.get()}, [&] { return address != 0; }));
-  auto *theirs = reinterpret_cast<std::byte *>(address) + 1;
+  auto* theirs = reinterpret_cast<std::byte*>(address) + 1;
   std::vector<std::byte> local(kBytes);
   // 200 odd pieces here, 3 there.
   std::vector<iovec> pieces;
@@ -122,7 +127,7 @@ TEST(ShmMemory, SingleCopyBetweenProcesses) {
   EXPECT_TRUE(filled(local.data(), kBytes, seed));
   fill(local.data(), kBytes, seed + 1);
   EXPECT_EQ(side.port->write_peer(*link, pieces.data(), pieces.size(), remote, 3), int64_t(kBytes)) << last_error();
-  const iovec nowhere{reinterpret_cast<void *>(64), 8};
+  const iovec nowhere{reinterpret_cast<void*>(64), 8};
   const iovec eight{local.data(), 8};
   EXPECT_EQ(side.port->read_peer(*link, &eight, 1, &nowhere, 1), TW_ERR_INVALID);
   ASSERT_EQ(side.port->send(*link, FrameHeader{0, 1, 0, 0, 0, 0}, nullptr), TW_OK);
@@ -135,7 +140,7 @@ TEST(ShmMemory, TransportIsUsableHere) {
   auto transport = make_shm_transport();
   EXPECT_STREQ(transport->name(), "shm");
   EXPECT_EQ(transport->unavailable(), "");
-  for (const std::string &remark : transport->remarks()) EXPECT_NE(remark.find("Remedy"), std::string::npos) << remark;
+  for (const std::string& remark : transport->remarks()) EXPECT_NE(remark.find("Remedy"), std::string::npos) << remark;
 }
 
 }  // namespace

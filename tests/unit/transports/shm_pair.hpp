@@ -27,26 +27,26 @@ namespace thalweg::impl::test {
 /// Counts frames and hands them to a function.
 class RecordingSink final : public Sink {
  public:
-  std::function<void(Link &, const FrameHeader &, const std::byte *)> frame;
-  std::function<void(Link &)> lost_call;
+  std::function<void(Link&, const FrameHeader&, const std::byte*)> frame;
+  std::function<void(Link&)> lost_call;
   uint64_t frames = 0;
   int lost = 0, imports = 0;
   Status lost_status = TW_OK;
   std::string lost_why;
-  void on_frame(Link &link, const FrameHeader &header, const std::byte *body) override {
+  void on_frame(Link& link, const FrameHeader& header, const std::byte* body) override {
     ++frames;
     if (frame) frame(link, header, body);
   }
-  std::byte *landing(Link &, const FrameHeader &, const std::byte *, size_t) override { return nullptr; }
-  void on_landed(Link &, const FrameHeader &) override {}
-  void on_sent(Link &, void *, Status) override {}
-  void on_lost(Link &link, Status status, const char *why) override {
+  std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
+  void on_landed(Link&, const FrameHeader&) override {}
+  void on_sent(Link&, void*, Status) override {}
+  void on_lost(Link& link, Status status, const char* why) override {
     ++lost;
     lost_status = status;
     lost_why = why;
     if (lost_call) lost_call(link);
   }
-  void on_import(Link &, uint64_t) override { ++imports; }
+  void on_import(Link&, uint64_t) override { ++imports; }
 };
 
 /// One side: its own loop, registry, sink and port, as a context and worker would have.
@@ -57,7 +57,9 @@ struct Side {
   RecordingSink sink;
   std::unique_ptr<Port> port;
   explicit Side(bool with_loop = true) {
-    if (with_loop) { EXPECT_EQ(loop.start(), TW_OK); }
+    if (with_loop) {
+      EXPECT_EQ(loop.start(), TW_OK);
+    }
     PortOptions options;
     options.sink = &sink;
     options.service = with_loop ? &loop : nullptr;
@@ -70,18 +72,18 @@ struct Side {
     port.reset();
     loop.stop();
   }
-  shm::ShmPort &shm() { return static_cast<shm::ShmPort &>(*port); }
+  shm::ShmPort& shm() { return static_cast<shm::ShmPort&>(*port); }
 };
 
-inline SetupMessage copy_of(const SetupMessage &m) {
+inline SetupMessage copy_of(const SetupMessage& m) {
   SetupMessage c;
   c.bytes = m.bytes;
-  for (const UniqueFd &fd : m.fds) c.fds.emplace_back(dup(fd.get()));
+  for (const UniqueFd& fd : m.fds) c.fds.emplace_back(dup(fd.get()));
   return c;
 }
 
 /// In one process.
-inline void connect_sides(Side &a, Side &b, Link **la, Link **lb) {
+inline void connect_sides(Side& a, Side& b, Link** la, Link** lb) {
   int fds[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
   LinkInit ia, ib;
@@ -99,9 +101,9 @@ inline void connect_sides(Side &a, Side &b, Link **la, Link **lb) {
 }
 
 /// Blocking exchange of set-up messages for two processes.
-inline void send_setup(SetupChannel &channel, uint64_t incarnation, const SetupMessage &m) {
+inline void send_setup(SetupChannel& channel, uint64_t incarnation, const SetupMessage& m) {
   std::vector<int> fds;
-  for (const UniqueFd &fd : m.fds) fds.push_back(fd.get());
+  for (const UniqueFd& fd : m.fds) fds.push_back(fd.get());
   std::vector<std::byte> bytes(sizeof incarnation);
   std::memcpy(bytes.data(), &incarnation, sizeof incarnation);
   bytes.insert(bytes.end(), m.bytes.begin(), m.bytes.end());
@@ -109,7 +111,7 @@ inline void send_setup(SetupChannel &channel, uint64_t incarnation, const SetupM
   while (channel.flush() == TW_IN_PROGRESS) {
   }
 }
-inline void receive_setup(SetupChannel &channel, uint64_t *incarnation, SetupMessage *m) {
+inline void receive_setup(SetupChannel& channel, uint64_t* incarnation, SetupMessage* m) {
   SetupChannel::Message message;
   Status s;
   while ((s = channel.receive(&message)) == TW_IN_PROGRESS) cpu_pause();
@@ -118,7 +120,7 @@ inline void receive_setup(SetupChannel &channel, uint64_t *incarnation, SetupMes
   m->bytes.assign(message.bytes.begin() + 8, message.bytes.end());
   m->fds = std::move(message.fds);
 }
-inline Link *connect_over(Side &side, int socket, bool initiator) {
+inline Link* connect_over(Side& side, int socket, bool initiator) {
   LinkInit init;
   init.initiator = initiator;
   SetupChannel channel{UniqueFd(socket), nullptr};
@@ -132,7 +134,7 @@ inline Link *connect_over(Side &side, int socket, bool initiator) {
     send_setup(channel, side.incarnation, init.mine);
   }
   init.socket = channel.take_socket();
-  Link *link = nullptr;
+  Link* link = nullptr;
   EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
   return link;
 }
@@ -140,7 +142,7 @@ inline Link *connect_over(Side &side, int socket, bool initiator) {
 /// A child process that runs `body` over its end of a socket pair. Nothing of the library may exist before the fork.
 class Child {
  public:
-  explicit Child(const std::function<int(int socket)> &body) {
+  explicit Child(const std::function<int(int socket)>& body) {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) abort();
     pid_ = fork();
@@ -174,10 +176,10 @@ class Child {
 };
 
 template <typename Done>
-::testing::AssertionResult progress_until(std::initializer_list<Port *> ports, Done done, uint64_t timeout_ns = 30 * kSecond) {
+::testing::AssertionResult progress_until(std::initializer_list<Port*> ports, Done done, uint64_t timeout_ns = 30 * kSecond) {
   const Deadline deadline(timeout_ns);
   for (uint64_t i = 0; !done(); ++i) {
-    for (Port *port : ports) port->progress(64);
+    for (Port* port : ports) port->progress(64);
     if ((i & 63) == 63) sched_yield();  // more processes than cores
     if ((i & 1023) == 1023 && deadline.passed()) return ::testing::AssertionFailure() << "timed out";
   }
@@ -185,7 +187,7 @@ template <typename Done>
 }
 
 /// Bytes that both sides can compute from a seed; different for each frame.
-inline void fill(std::byte *to, size_t n, uint64_t seed) {
+inline void fill(std::byte* to, size_t n, uint64_t seed) {
   uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
   for (size_t i = 0; i < n; ++i) {
     x ^= x << 13;
@@ -194,7 +196,7 @@ inline void fill(std::byte *to, size_t n, uint64_t seed) {
     to[i] = std::byte(x);
   }
 }
-inline bool filled(const std::byte *from, size_t n, uint64_t seed) {
+inline bool filled(const std::byte* from, size_t n, uint64_t seed) {
   std::vector<std::byte> want(n);
   fill(want.data(), n, seed);
   return n == 0 || std::memcmp(want.data(), from, n) == 0;

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tests/unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_pair.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -15,7 +15,7 @@ bool wait_readable(int fd, int ms) {
 }
 
 /// Sleeps until there is something; false on a time-out.
-bool sleep_once(Port &port, int ms) {
+bool sleep_once(Port& port, int ms) {
   if (port.arm() == TW_OK && !wait_readable(port.fd(), ms)) return false;
   return true;
 }
@@ -23,7 +23,7 @@ bool sleep_once(Port &port, int ms) {
 TEST(ShmWakeup, IdleRingsGoColdAndComeBack) {
   constexpr size_t kLinks = 64;
   Side a, b;
-  std::vector<Link *> out(kLinks), in(kLinks);
+  std::vector<Link*> out(kLinks), in(kLinks);
   for (size_t i = 0; i < kLinks; ++i) connect_sides(a, b, &out[i], &in[i]);
   EXPECT_EQ(b.shm().hot_rings(), kLinks);
   const uint64_t value = random_id();
@@ -33,7 +33,7 @@ TEST(ShmWakeup, IdleRingsGoColdAndComeBack) {
     return b.shm().hot_rings() <= 1;
   }));
   std::vector<uint64_t> seen(kLinks);
-  b.sink.frame = [&](Link &link, const FrameHeader &h, const std::byte *body) {
+  b.sink.frame = [&](Link& link, const FrameHeader& h, const std::byte* body) {
     EXPECT_EQ(&link, in[h.a]);
     EXPECT_EQ(std::memcmp(body, &value, 8), 0);
     ++seen[h.a];
@@ -106,9 +106,9 @@ TEST(ShmWakeup, AHundredThousandWakeUpsBetweenProcesses) {
   constexpr uint64_t kCount = 100'000;
   Child child([&](int socket) {
     Side side;
-    Link *link = connect_over(side, socket, true);
+    Link* link = connect_over(side, socket, true);
     uint64_t answered = 0;
-    side.sink.frame = [&](Link &, const FrameHeader &, const std::byte *) { ++answered; };
+    side.sink.frame = [&](Link&, const FrameHeader&, const std::byte*) { ++answered; };
     std::mt19937 random(7);
     for (uint64_t i = 0; i < kCount; ++i) {
       if (side.port->send(*link, FrameHeader{8, 1, 0, 0, i, 0}, &i) != TW_OK) return 1;
@@ -122,8 +122,8 @@ TEST(ShmWakeup, AHundredThousandWakeUpsBetweenProcesses) {
     return 0;
   });
   Side side;
-  Link *link = connect_over(side, child.socket(), false);
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *body) {
+  Link* link = connect_over(side, child.socket(), false);
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* body) {
     EXPECT_EQ(side.port->send(*link, h, body), TW_OK);
   };
   bool slept_well = true;
@@ -142,7 +142,7 @@ TEST(ShmWakeup, BackPressureWhileBothSleep) {
   constexpr uint64_t kCount = 200'000;
   Child child([&](int socket) {
     Side side;
-    Link *link = connect_over(side, socket, true);
+    Link* link = connect_over(side, socket, true);
     std::vector<std::byte> body(4000);
     for (uint64_t i = 0; i < kCount;) {
       if (side.port->send(*link, FrameHeader{uint32_t(i % 97 == 0 ? 4000 : 8), 1, 0, 0, i, 0}, body.data()) == TW_OK) {
@@ -156,10 +156,10 @@ TEST(ShmWakeup, BackPressureWhileBothSleep) {
     return 0;
   });
   Side side;
-  Link *link = connect_over(side, child.socket(), false);
+  Link* link = connect_over(side, child.socket(), false);
   bool slept_well = true, ordered = true;
   uint64_t next = 0;
-  side.sink.frame = [&](Link &, const FrameHeader &h, const std::byte *) { ordered = ordered && h.a == next++; };
+  side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte*) { ordered = ordered && h.a == next++; };
   while (side.sink.lost == 0 && slept_well) {
     side.port->progress(8);
     slept_well = side.sink.lost != 0 || sleep_once(*side.port, 10000);
