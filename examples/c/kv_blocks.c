@@ -5,7 +5,9 @@
 
 enum { BLOCK = 16 * 1024, POOL = 64, LAYERS = 12, BLOCKS_PER_LAYER = 5 };
 
-static unsigned char byte_of(int layer, int block, int i) { return (unsigned char)(layer * 37 + block * 11 + i * 7 + (i >> 8)); }
+static unsigned char byte_of(int layer, int block, int i) {
+  return (unsigned char)(layer * 37 + block * 11 + i * 7 + (i >> 8));
+}
 static int slot_of(int layer, int block) { return (layer * BLOCKS_PER_LAYER + block) * 29 % POOL; }
 
 /* Scattered blocks of the pool, as the table of the receiving cache names them. */
@@ -48,7 +50,8 @@ static void check_blocks(const unsigned char *pool) {
   for (int layer = 0; layer < LAYERS; layer++)
     for (int b = 0; b < BLOCKS_PER_LAYER; b++)
       for (int i = 0; i < BLOCK; i++)
-        if (pool[(size_t)slot_of(layer, b) * BLOCK + (size_t)i] != byte_of(layer, b, i)) fail("kv_blocks", "a wrong byte arrived");
+        if (pool[(size_t)slot_of(layer, b) * BLOCK + (size_t)i] != byte_of(layer, b, i))
+          fail("kv_blocks", "a wrong byte arrived");
 }
 
 int main(int argc, char **argv) {

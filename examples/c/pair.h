@@ -29,14 +29,21 @@ static inline void must(tw_status status, const char *what) {
   if (status < 0) fail(what, *tw_last_error() ? tw_last_error() : tw_status_name(status));
 }
 
+static inline void pair_move(pair *p, int out, void *data, size_t length) {
+  ssize_t moved;
+  if (length == 0) return;
+  moved = out ? send(p->socket, data, length, MSG_NOSIGNAL) : recv(p->socket, data, length, MSG_WAITALL);
+  if (moved != (ssize_t)length) fail("exchange", "the other process ended");
+}
+
 /* Small things before there is a connection: addresses and keys, length first. Returns the length received. */
 static inline size_t pair_exchange(pair *p, const void *mine, size_t length, void *theirs, size_t capacity) {
   size_t received = 0;
-  if (write(p->socket, &length, sizeof length) != (ssize_t)sizeof length) fail("exchange", "the other process ended");
-  if (write(p->socket, mine, length) != (ssize_t)length) fail("exchange", "the other process ended");
-  if (recv(p->socket, &received, sizeof received, MSG_WAITALL) != (ssize_t)sizeof received || received > capacity)
-    fail("exchange", "the other process ended");
-  if (recv(p->socket, theirs, received, MSG_WAITALL) != (ssize_t)received) fail("exchange", "the other process ended");
+  pair_move(p, 1, &length, sizeof length);
+  pair_move(p, 1, (void *)mine, length);
+  pair_move(p, 0, &received, sizeof received);
+  if (received > capacity) fail("exchange", "more than expected");
+  pair_move(p, 0, theirs, received);
   return received;
 }
 
