@@ -108,7 +108,8 @@ Status listen_at(const SocketAddress &at, int backlog, UniqueFd *out) {
   }
   if (result != 0) {
     if (errno == EADDRINUSE)
-      return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any", at.text().c_str());
+      return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any",
+                  at.text().c_str());
     if (errno == EADDRNOTAVAIL)
       return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
     return fail_errno(errno, ("bind to " + at.text()).c_str());

@@ -115,7 +115,8 @@ void TcpPort::lose(TcpLink &link, Status status, std::string why) {
 
 void TcpPort::lose_errno(TcpLink &link, const char *doing, int error) {
   std::string why = error == EPROTO ? std::string("the peer's TLS stream is broken") : std::string();
-  if (why.empty()) why = std::string("the connection to the peer ended while ") + doing + ": " + std::generic_category().message(error);
+  if (why.empty())
+    why = std::string("the connection to the peer ended while ") + doing + ": " + std::generic_category().message(error);
   lose(link, error == EPROTO ? TW_ERR_PROTOCOL : TW_ERR_PEER_LOST, std::move(why));
 }
 

@@ -22,8 +22,8 @@ TEST(TcpAddress, ReadsTheFormsAUserWrites) {
   EXPECT_TRUE(text.unix_path);
   EXPECT_EQ(text.host, "/tmp/a:b");
   const std::string long_path = "unix:/" + std::string(200, 'x');
-  for (const char *bad : {"", "node7", "node7:", "node7:65536", "node7:-1", "node7:4x", "::1:4711", "[::1:4711", "[]:1", "unix:",
-                          long_path.c_str()}) {
+  for (const char *bad : {"", "node7", "node7:", "node7:65536", "node7:-1", "node7:4x", "::1:4711", "[::1:4711", "[]:1",
+                          "unix:", long_path.c_str()}) {
     EXPECT_EQ(parse_address(bad, &text), TW_ERR_INVALID) << bad;
   }
 }

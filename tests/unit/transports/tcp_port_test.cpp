@@ -44,7 +44,9 @@ TEST_P(TcpPortOver, CarriesRandomFramesInOrderBothWaysAtOnce) {
   EXPECT_EQ(left.sink.bytes, back.bytes);
   EXPECT_GT(right.sink.landed, 0u);
   EXPECT_GT(right.sink.asked, right.sink.landed);
-  EXPECT_TRUE(progress_until({&left, &right}, [&] { return left.sink.by_reference.empty() && right.sink.by_reference.empty(); }));
+  EXPECT_TRUE(progress_until({&left, &right}, [&] {
+    return left.sink.by_reference.empty() && right.sink.by_reference.empty();
+  }));
   EXPECT_EQ(left.port->queued(*left.link), 0u);
 }
 
