@@ -136,7 +136,7 @@ int own(int socket, Memory kind) {
   offer.signal_segment_length = length;
   if (!send_all(socket, &offer, sizeof offer) || !send_fd(socket, data_fd.get()) || !send_fd(socket, signal_fd.get())) return 20;
 
-  std::vector<std::byte> expected(kArea), before(area, area + kArea);
+  std::vector<std::byte> expected(kArea);
   for (uint64_t count = 1; count <= std::size(kSizes); ++count) {
     if (!receive_all(socket, expected.data(), kArea)) return 21;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
