@@ -2,7 +2,6 @@
 // Active messages. The library calls a handler inside progress, where Python may not run (another thread may hold the GIL and
 // wait for this worker). So the C handler only takes the message, and the thread that progresses calls the Python handlers
 // right after, with the GIL.
-#include <nanobind/stl/string.h>
 
 #include "arguments.hpp"
 #include "request.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listeners and endpoints: how connections begin and end.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <optional>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"

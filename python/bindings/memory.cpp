@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wait.hpp"
 
-#include <nanobind/stl/string.h>
 
 namespace thalweg::python {
 namespace {

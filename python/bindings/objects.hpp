@@ -4,6 +4,7 @@
 // Everything here is touched with the GIL held unless a comment says otherwise.
 #pragma once
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <thalweg/thalweg.h>
 
 #include <atomic>

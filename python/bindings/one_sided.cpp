@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put, get, atomics, flush and fence.
-#include <nanobind/stl/string.h>
 
 #include "arguments.hpp"
 #include "request.hpp"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/stl/string.h>
 
 #include "request.hpp"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <optional>
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Active messages: handlers run in the progressing thread, take the data at once or later, and may reply."""
+
+import os
+
+import pytest
+import thalweg as tw
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 300_000])
+@pytest.mark.parametrize("protocol", [None, "rendezvous"])
+def test_header_and_payload_arrive(worker, me, size, protocol):
+    got = []
+    worker.on_am(5, lambda message: got.append((message.header, message.length, message.data, message.endpoint)))
+    payload = os.urandom(size)
+    request = me.iam(5, b"header", payload, protocol=protocol if size else None)
+    while not got:
+        worker.progress()
+    assert got[0] == (b"header", size, payload, me)
+    request.wait(10)
+
+
+def test_data_taken_later(worker, me):
+    kept = []
+    worker.on_am(1, kept.append)
+    payload = os.urandom(200_000)
+    request = me.iam(1, buffer=payload, protocol="rendezvous")
+    while not kept:
+        worker.progress()
+    assert not request.done()
+    into = bytearray(200_000)
+    assert kept.pop().recv(into).length == 200_000
+    request.wait(10)
+    assert into == payload
+
+
+def test_a_dropped_payload_completes_its_sender(worker, me):
+    worker.on_am(1, lambda message: None)
+    me.iam(1, buffer=bytes(1 << 20), protocol="rendezvous").wait(10)
+
+
+def test_reply_and_handler_errors(worker, me):
+    def reply(message):
+        message.endpoint.iam(2, b"reply to " + message.header)
+
+    answers = []
+    worker.on_am(1, reply)
+    worker.on_am(2, lambda message: answers.append(message.header))
+    me.am(1, b"question")
+    while not answers:
+        worker.progress()
+    assert answers == [b"reply to question"]
+
+    def broken(message):
+        raise LookupError("in the handler")
+
+    worker.on_am(3, broken)
+    request = me.iam(3)
+    with pytest.raises(LookupError, match="in the handler"):
+        for _ in range(10_000):
+            worker.progress()
+    request.wait(5)
+    worker.on_am(3, None)
+
+
+def test_limits(me):
+    with pytest.raises(tw.InvalidError):
+        me.am(4096)
+    with pytest.raises(tw.InvalidError):
+        me.am(1, bytes(tw.AM_HEADER_MAX + 1))

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put, get, atomics, signals, flush and keys between two processes."""
+
+import os
+
+import numpy as np
+import pytest
+import thalweg as tw
+from peers import connected
+
+TRANSPORTS = ["shm", "tcp"]
+BYTES = 1 << 20
+
+
+def target(endpoint, pipe):
+    """Offers memory, a signal and a counter; checks what the signal covers."""
+    context = endpoint.worker.context
+    memory = tw.Memory.allocate(context, BYTES)
+    view = np.frombuffer(memory, np.uint8)
+    assert not view.any()
+    signal = tw.Signal(endpoint.worker)
+    counter = tw.Signal(endpoint.worker, "add", 5)
+    registered = bytearray(b"\x11" * 4096)
+    plain = tw.Memory.register(context, registered)
+    pipe.send((memory.export(), signal.export(), counter.export(), plain.export(1024, 2048)))
+    signal.wait(1, timeout=20)
+    expected = pipe.recv()
+    assert (view[100 : 100 + len(expected)] == np.frombuffer(expected, np.uint8)).all() and not view[:100].any()
+    assert not view[100 + len(expected) :].any()
+    counter.wait(12, timeout=20)
+    pipe.send(counter.value)
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    assert registered[:1024] == b"\x11" * 1024 and registered[3072:] == b"\x11" * 1024
+    pipe.send(bytes(registered[1024:3072]))
+    pipe.recv()
+    del view
+    memory.release()
+    pipe.send("released")
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    pipe.recv()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_everything_one_sided(transport):
+    with connected(target, transport=transport) as (endpoint, pipe):
+        keys = pipe.recv()
+        remote = tw.RemoteMemory(endpoint, keys[0])
+        assert len(remote) == BYTES
+        signal, counter = tw.RemoteSignal(endpoint, keys[1]), tw.RemoteSignal(endpoint, keys[2], "add")
+        data = os.urandom(70_001)
+        endpoint.put(data, remote, 100, signal=signal, value=1)
+        pipe.send(data)
+        got = bytearray(70_001)
+        endpoint.get(got, remote, 100)
+        assert got == data
+        counter.post(3)
+        counter.post(4)
+        while not pipe.poll(0):
+            endpoint.worker.wait(0.01)
+        assert pipe.recv() == 12
+
+        word = 512 * 1024
+        assert endpoint.atomic("add", remote, word, 7) == 0
+        assert endpoint.atomic("cswap", remote, word, 99, compare=7) == 7
+        assert endpoint.atomic("cswap", remote, word, 1, compare=7) == 99
+        assert endpoint.atomic("swap", remote, word, 2**64 - 1) == 99
+        assert endpoint.atomic("and", remote, word, 0xF0) == 2**64 - 1
+        assert endpoint.atomic("or", remote, word, 0x0F, fetch=False) is None
+        assert endpoint.atomic("xor", remote, word, 0xFF) == 0xFF
+        assert endpoint.atomic("add", remote, word + 8, 2**32 - 1, size=4) == 0
+        assert endpoint.atomic("add", remote, word + 8, 2, size=4) == 2**32 - 1
+        assert endpoint.atomic("add", remote, word + 8, 0, size=4) == 1
+        with pytest.raises(tw.Misaligned):
+            endpoint.atomic("add", remote, word + 1, 1)
+
+        rows = np.random.default_rng().integers(0, 256, (16, 64), np.uint8)
+        endpoint.put(rows[:, 8:24], remote, 600_000, remote_layout=tw.Layout.strided(16, [16], [100]), visible=True)
+        back = np.zeros((16, 100), np.uint8)
+        endpoint.get(back[:, :16], remote, 600_000, remote_layout=tw.Layout.strided(16, [16], [100]))
+        assert (back[:, :16] == rows[:, 8:24]).all() and not back[:, 16:].any()
+
+        part = tw.RemoteMemory(endpoint, keys[3])
+        assert len(part) == 2048
+        fill = os.urandom(2048)
+        endpoint.put(fill, part)
+        endpoint.flush(20)
+        endpoint.worker.flush(20)
+        for offset, size in ((2048, 1), (2000, 49), (2**63, 8)):
+            with pytest.raises(tw.OutOfBounds):
+                endpoint.put(bytes(size), part, offset)
+        pipe.send("filled")
+        while not pipe.poll(0):
+            endpoint.worker.wait(0.01)
+        assert pipe.recv() == fill
+
+        pipe.send("release it")
+        while not pipe.poll(0):
+            endpoint.worker.wait(0.01)
+        assert pipe.recv() == "released"
+        with pytest.raises(tw.Stale):
+            endpoint.get(bytearray(8), remote, 0)
+            endpoint.flush(20)
+        pipe.send("end")
+
+
+def mapped(endpoint, pipe):
+    memory = tw.Memory.allocate(endpoint.worker.context, 1 << 16)
+    signal = tw.Signal(endpoint.worker)
+    pipe.send((memory.export(), signal.export()))
+    signal.wait(1, timeout=20)
+    assert (np.frombuffer(memory, np.uint8) == 0x3C).all()
+
+
+def test_a_peers_memory_as_an_array():
+    with connected(mapped, transport="shm") as (endpoint, pipe):
+        key, signal = pipe.recv()
+        remote = tw.RemoteMemory(endpoint, key)
+        view = remote.map()
+        np.frombuffer(view, np.uint8)[:] = 0x3C
+        tw.RemoteSignal(endpoint, signal).post(1)
+
+
+def test_memory_with_views_is_not_released(context):
+    memory = tw.Memory.allocate(context, 4096)
+    view = memoryview(memory)
+    with pytest.raises(tw.BusyError):
+        memory.release()
+    view.release()
+    memory.release()
+    with pytest.raises(tw.HandleError):
+        memory.export()
+
+
+def test_access_is_checked(context, worker, me):
+    memory = tw.Memory.register(context, b"only to be read", access="r")
+    remote = tw.RemoteMemory(me, memory.export())
+    got = bytearray(4)
+    me.get(got, remote, 8)
+    assert got == b"be read"[:4] or got == b"o be"
+    with pytest.raises(tw.PermissionDenied):
+        me.put(b"xxxx", remote)
+        me.flush(5)
+    with pytest.raises(tw.InvalidError):
+        tw.Memory.register(context, b"read only")
+    with pytest.raises(tw.InvalidError):
+        tw.Memory.register(context, bytearray(8), access="x")
+    with pytest.raises(tw.ThalwegError):
+        tw.RemoteMemory(me, b"no key at all")
+
+
+def test_signals_compare_cyclically(worker, me):
+    signal = tw.Signal(worker, "add", 2**64 - 2)
+    remote = tw.RemoteSignal(me, signal.export(), "add")
+    assert signal.test(2**64 - 2) and not signal.test(1)
+    remote.post(3)
+    signal.wait(1, timeout=5)
+    assert signal.value == 1 and signal.test(1, "==") and signal.test(2, "!=")
+    with pytest.raises(tw.TimedOut):
+        signal.wait(2, timeout=0.05)
+    with pytest.raises(tw.InvalidError):
+        signal.test(1, "<")
+    signal.reset(0)
+    assert signal.value == 0
