@@ -3,7 +3,7 @@
  * signal for each layer; rank 1 sleeps on no message: it sees the signal and reads its own memory. */
 #include "pair.h"
 
-enum { BLOCK = 16 * 1024, POOL = 64, LAYERS = 12, BLOCKS_PER_LAYER = 5 };
+enum { BLOCK = 16 * 1024, POOL = 64, LAYERS = 12, BLOCKS_PER_LAYER = 5, ALL_READ = 1 };
 
 static unsigned char byte_of(int layer, int block, int i) {
   return (unsigned char)(layer * 37 + block * 11 + i * 7 + (i >> 8));
@@ -39,9 +39,7 @@ static void write_blocks(pair *p, const char *keys, const size_t *lengths) {
   }
   must(tw_wait_all(requests, LAYERS), "tw_wait_all");
   for (int layer = 0; layer < LAYERS; layer++) tw_layout_destroy(where[layer]);
-  tw_request done;
-  must(tw_endpoint_flush(p->endpoint, &done), "tw_endpoint_flush");
-  if (done != TW_REQUEST_NONE) must(tw_wait(done), "tw_wait");
+  must(tw_recv_blocking(p->worker, NULL, 0, ALL_READ, UINT64_MAX, NULL), "tw_recv_blocking");
   tw_remote_signal_release(ready);
   tw_remote_memory_release(pool);
 }
@@ -77,6 +75,7 @@ int main(int argc, char **argv) {
   } else {
     must(tw_signal_wait(ready, TW_COMPARE_GE, LAYERS, 30000000000ull), "tw_signal_wait");
     check_blocks(tw_memory_address(pool));
+    must(tw_send_blocking(p.endpoint, NULL, 0, ALL_READ), "tw_send_blocking");
     printf("kv_blocks: %d layers of %d blocks, %d KiB, put over %s, every byte right\n", LAYERS, BLOCKS_PER_LAYER,
            LAYERS * BLOCKS_PER_LAYER * BLOCK / 1024, tw_endpoint_transport(p.endpoint));
   }
