@@ -22,7 +22,10 @@ class Buffer {
  public:
   Buffer(std::mt19937_64& random, size_t size) : size_(size), offset_(kGuard + random() % 16) {
     bytes_.assign(offset_ + size + kGuard, std::byte{0xa5});
-    for (size_t i = 0; i < size; ++i) data()[i] = static_cast<std::byte>(random());
+    for (size_t i = 0; i < size; i += 8) {
+      uint64_t word = random();
+      std::memcpy(data() + i, &word, std::min<size_t>(8, size - i));
+    }
   }
   std::byte* data() { return bytes_.data() + offset_; }
   size_t size() const { return size_; }
