@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flush: a frame behind everything in the lane, answered when all of it is applied. Endpoints without unconfirmed frames are
 // flushed already, because the other ways are complete when they return. A worker's flush is one of each of its peers.
+#include <algorithm>
+#include <utility>
+
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -12,6 +15,9 @@ bool probe(const OpDesc& op, Cost& cost) {
   return true;
 }
 
+/// On whose behalf a flush of a peer is sent.
+enum Stage : uint8_t { kForEndpoint, kForWorker, kForFence };
+
 /// Flush of a worker: how many peers have not answered, and the first failure. Kept in the OpRun::state of the parent; a
 /// child knows the parent by its request number, which dies with it.
 struct Parent {
@@ -20,9 +26,10 @@ struct Parent {
 };
 
 void child_ended(Engine& engine, OpRun& child, Status status) {
+  if (child.stage != kForWorker) return;
   uint64_t number = 0;
   std::memcpy(&number, child.state, sizeof number);
-  OpRun* run = number == 0 ? nullptr : engine.find(number);
+  OpRun* run = engine.find(number);
   if (run == nullptr || run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return;
   Parent parent;
   std::memcpy(&parent, run->state, sizeof parent);
@@ -33,8 +40,17 @@ void child_ended(Engine& engine, OpRun& child, Status status) {
 }
 
 void answered(Engine& engine, OpRun& run, Status status) {
-  if (run.peer != nullptr) confirm(*run.peer, run);
   if (status > 0) status = TW_ERR_PROTOCOL;
+  if (run.peer != nullptr) {
+    OneSided& state = run.peer->one_sided;
+    confirm(*run.peer, run);
+    state.reported = std::max(state.reported, run.sequence);
+    if (run.stage == kForFence) {
+      if (state.owed == TW_OK) state.owed = status;
+    } else if (status == TW_OK) {
+      status = std::exchange(state.owed, TW_OK);
+    }
+  }
   child_ended(engine, run, status);
   engine.complete(run, status);
 }
@@ -52,7 +68,7 @@ void abort(OpRun& run, Status why) {
   if (run.peer != nullptr) child_ended(*run.peer->engine, run, why);
 }
 
-/// A flush of one peer that nobody holds, on behalf of `parent` (0: of nobody). It is sent by the next progress, so the
+/// A flush of one peer that nobody holds, on behalf of the worker flush `parent` (0: of a fence). It is sent by the next progress, so the
 /// answer cannot come before the parent has counted its children.
 Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   OpDesc op;
@@ -61,6 +77,7 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   OpRun* run = engine.acquire(op, Completion{});
   if (run == nullptr) return TW_ERR_LIMIT;
   std::memcpy(run->state, &parent, sizeof parent);
+  run->stage = parent == 0 ? kForFence : kForWorker;
   run->protocol = &kFlushFrames;
   run->sequence = ++peer.one_sided.issued;
   engine.bind(*run, peer);
@@ -69,7 +86,11 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   return TW_OK;
 }
 
-bool to_flush(const Peer& peer) { return !is_error(peer.state) && unconfirmed(peer); }
+/// Confirmed is not enough: a failure of a put that asked for no answer is told by a flush only.
+bool to_flush(const Peer& peer) {
+  const OneSided& state = peer.one_sided;
+  return !is_error(peer.state) && (unconfirmed(peer) || state.silent > state.reported || is_error(state.owed));
+}
 
 Status flush_worker(Engine& engine, const OpDesc& op, const Completion& completion) {
   uint64_t missing = 0;
@@ -101,7 +122,7 @@ Status start_flush(Engine& engine, const OpDesc& op, const Completion& completio
   if (op.peer == nullptr) return flush_worker(engine, op, completion);
   Peer& peer = *op.peer;
   if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
-  if (!unconfirmed(peer)) return TW_OK;
+  if (!to_flush(peer)) return TW_OK;
   OpDesc plain = op;
   plain.flags &= ~uint32_t{TW_OP_NO_WAIT};
   return launch_one_sided(engine, plain, completion, kFlushFrames);

@@ -219,6 +219,8 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
+  const bool answered = op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
+  if (!answered || op.signal != nullptr) peer.one_sided.silent = run->sequence;
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;

@@ -82,6 +82,8 @@ struct Assembly {
 struct OneSided {
   RunList lane;
   uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
+  uint64_t silent = 0, reported = 0;  // last operation without an answer of its own; last flush that was answered
+  Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.
   Status put_failed = TW_OK;   // of the put whose frames are being applied
   Status failed = TW_OK;       // first failure since the last flush that nobody was told of

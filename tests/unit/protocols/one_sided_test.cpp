@@ -354,6 +354,34 @@ TEST_P(OneSided, AfterAFenceNothingOvertakes) {
   }
 }
 
+TEST_P(OneSided, AFailureNobodyWasToldOfIsToldByTheNextFlush) {
+  if (way != Way::frames && way != Way::references) return;  // the other ways answer at once
+  RemoteRegion* whole = remote;
+  RemoteRegion* dead = import(memory, 16, 4096, 0);
+  ASSERT_EQ(registry.revoke(dead->key.rkey), TW_OK);
+  Buffer buffer(world.random, 100);
+  for (int round = 0; round < 6; ++round) {
+    remote = dead;
+    tw_request request = TW_REQUEST_NONE;
+    if (world.left->start(op(Verb::put, buffer.data(), 100, 0), Completion{&request, nullptr, nullptr}) == TW_IN_PROGRESS) {
+      ASSERT_TRUE(world.finish(request));
+      Engine::release(request);
+    }
+    remote = whole;
+    if (round % 3 == 1) {  // confirms the frames before it
+      ASSERT_EQ(run(op(Verb::get, buffer.data(), 100, 0)), TW_OK);
+    }
+    if (round % 3 == 2) {  // its own flush hears of the failure first
+      ASSERT_EQ(fence_one_sided(*world.left, world.a), TW_OK);
+      world.settle();
+    }
+    OpDesc worker;
+    worker.verb = Verb::flush;
+    EXPECT_EQ(round < 3 ? flush() : run(worker), TW_ERR_STALE) << round;
+    EXPECT_EQ(flush(), TW_OK);
+  }
+}
+
 TEST_P(OneSided, WorkerFlushWaitsForAll) {
   Buffer source(world.random, 40'000);
   for (int i = 0; i < 5; ++i) {
