@@ -40,7 +40,8 @@ Status parse_key(const void* bytes, size_t length, KeyBody* out) {
   if (std::memcmp(wire.magic, kMagic, sizeof kMagic) != 0) {
     return fail(TW_ERR_INVALID, "these bytes are not a key; pass on what tw_memory_export or tw_signal_export wrote");
   }
-  if (wire.version != kVersion) return fail(TW_ERR_VERSION, "the key has version %u, this release knows %u", wire.version, kVersion);
+  if (wire.version != kVersion)
+    return fail(TW_ERR_VERSION, "the key has version %u, this release knows %u", wire.version, kVersion);
   if (!sane(wire)) return fail(TW_ERR_INVALID, "the key is damaged; pass on what the export wrote unchanged");
   KeyBody key{};
   key.version = wire.version;

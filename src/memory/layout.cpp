@@ -111,7 +111,8 @@ bool list_overlap(const std::vector<tw_piece>& pieces) {
 
 Status fill_strided(Layout& layout, unsigned dimensions, int64_t start, uint64_t block, const Dimension* dimension) {
   if (dimensions > kMaxDimensions) {
-    return fail(TW_ERR_LIMIT, "a layout has at most %u dimensions, not %u; merge some or use a list", kMaxDimensions, dimensions);
+    return fail(TW_ERR_LIMIT, "a layout has at most %u dimensions, not %u; merge some or use a list", kMaxDimensions,
+                dimensions);
   }
   if (block > kMaxBytes || magnitude(start) > kMaxBytes) return too_large("a block or its start");
   layout.start = start;
@@ -134,8 +135,8 @@ Status fill_list(Layout& layout, const tw_piece* pieces, size_t count) {
     bytes += piece.length;
     if (bytes > kMaxBytes) return too_large("the number of bytes");
     const int64_t end = static_cast<int64_t>(piece.offset + piece.length);
-    layout.first = layout.pieces.empty() ? static_cast<int64_t>(piece.offset)
-                                         : std::min(layout.first, static_cast<int64_t>(piece.offset));
+    layout.first =
+        layout.pieces.empty() ? static_cast<int64_t>(piece.offset) : std::min(layout.first, static_cast<int64_t>(piece.offset));
     layout.last = std::max(layout.last, end);
     if (!layout.pieces.empty() && layout.pieces.back().offset + layout.pieces.back().length == piece.offset) {
       layout.pieces.back().length += piece.length;
@@ -162,7 +163,8 @@ Status fill_list(Layout& layout, const tw_piece* pieces, size_t count) {
 
 Status make_strided(unsigned dimensions, size_t block, const uint64_t* count, const int64_t* stride, Layout** out) {
   if (dimensions > kMaxDimensions) {
-    return fail(TW_ERR_LIMIT, "a layout has at most %u dimensions, not %u; merge some or use a list", kMaxDimensions, dimensions);
+    return fail(TW_ERR_LIMIT, "a layout has at most %u dimensions, not %u; merge some or use a list", kMaxDimensions,
+                dimensions);
   }
   Dimension dims[kMaxDimensions];
   for (unsigned d = 0; d < dimensions; ++d) dims[d] = {count[d], stride[d]};
@@ -172,8 +174,8 @@ Status make_strided(unsigned dimensions, size_t block, const uint64_t* count, co
   return TW_OK;
 }
 
-Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start,
-                     size_t element, int order, Layout** out) {
+Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start, size_t element,
+                     int order, Layout** out) {
   if (dimensions == 0 || dimensions > kMaxDimensions) {
     return fail(TW_ERR_INVALID, "a subarray has 1 to %u dimensions, not %u", kMaxDimensions, dimensions);
   }
@@ -209,7 +211,8 @@ Status make_list(const tw_piece* pieces, size_t count, Layout** out) {
 
 Status check_receive(const Layout* layout) {
   if (layout == nullptr || !layout->overlaps) return TW_OK;
-  return fail(TW_ERR_INVALID, "blocks of the receiving layout overlap, so what arrives would overwrite itself; "
+  return fail(TW_ERR_INVALID,
+              "blocks of the receiving layout overlap, so what arrives would overwrite itself; "
               "make strides at least a block long and list pieces disjoint");
 }
 

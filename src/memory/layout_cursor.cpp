@@ -20,12 +20,18 @@ void copy_blocks(std::byte* to, int64_t to_stride, const std::byte* from, int64_
 
 void copy_rows(std::byte* to, int64_t to_stride, const std::byte* from, int64_t from_stride, uint64_t block, uint64_t rows) {
   switch (block) {
-    case 1: return copy_blocks<1>(to, to_stride, from, from_stride, rows);
-    case 2: return copy_blocks<2>(to, to_stride, from, from_stride, rows);
-    case 4: return copy_blocks<4>(to, to_stride, from, from_stride, rows);
-    case 8: return copy_blocks<8>(to, to_stride, from, from_stride, rows);
-    case 16: return copy_blocks<16>(to, to_stride, from, from_stride, rows);
-    case 32: return copy_blocks<32>(to, to_stride, from, from_stride, rows);
+    case 1:
+      return copy_blocks<1>(to, to_stride, from, from_stride, rows);
+    case 2:
+      return copy_blocks<2>(to, to_stride, from, from_stride, rows);
+    case 4:
+      return copy_blocks<4>(to, to_stride, from, from_stride, rows);
+    case 8:
+      return copy_blocks<8>(to, to_stride, from, from_stride, rows);
+    case 16:
+      return copy_blocks<16>(to, to_stride, from, from_stride, rows);
+    case 32:
+      return copy_blocks<32>(to, to_stride, from, from_stride, rows);
     default:
       for (uint64_t i = 0; i < rows; ++i) {
         std::memcpy(to, from, block);

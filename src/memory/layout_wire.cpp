@@ -13,10 +13,15 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint8_t kVersion = 1, kStrided = 0, kList = 1;
-struct Head { uint8_t version, form; uint16_t count; };
+struct Head {
+  uint8_t version, form;
+  uint16_t count;
+};
 static_assert(sizeof(Head) == 4 && sizeof(Dimension) == 16 && sizeof(tw_piece) == 16);
 
-Status malformed() { return fail(TW_ERR_PROTOCOL, "a peer sent a layout that does not parse; both sides need the same release"); }
+Status malformed() {
+  return fail(TW_ERR_PROTOCOL, "a peer sent a layout that does not parse; both sides need the same release");
+}
 
 }  // namespace
 

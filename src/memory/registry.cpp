@@ -80,8 +80,8 @@ struct Registry::State {
   std::unordered_map<uint64_t, Export, SameBits> exports;
   CheckWords checks;
   std::unordered_set<tw_memory*> memories;
-  std::map<uintptr_t, tw_memory*> allocated;             // by start address
-  std::unordered_map<uint64_t, tw_memory*> segments;     // by identifier
+  std::map<uintptr_t, tw_memory*> allocated;          // by start address
+  std::unordered_map<uint64_t, tw_memory*> segments;  // by identifier
   std::atomic<size_t> segment_count{0};
   std::mutex listening;
   std::vector<SegmentListener*> listeners;
@@ -120,7 +120,8 @@ Registry::~Registry() {
 Status Registry::register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   if (length == 0 || length > kMaxLength || start == 0 || start + length < start) {
-    return fail(TW_ERR_INVALID, "cannot register %zu bytes at %p; give the start and size of an existing buffer", length, address);
+    return fail(TW_ERR_INVALID, "cannot register %zu bytes at %p; give the start and size of an existing buffer", length,
+                address);
   }
   if (access & ~(uint32_t{TW_MEMORY_ALL} | kAccessSignal)) return fail(TW_ERR_INVALID, "access takes TW_MEMORY_* bits only");
   auto memory = std::make_unique<tw_memory>();

@@ -12,11 +12,16 @@ uint64_t apply(std::byte* at, unsigned op, uint64_t operand64, uint64_t compare6
   Word* word = reinterpret_cast<Word*>(at);
   const Word operand = static_cast<Word>(operand64);
   switch (op) {
-    case TW_ATOMIC_ADD: return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
-    case TW_ATOMIC_AND: return __atomic_fetch_and(word, operand, __ATOMIC_SEQ_CST);
-    case TW_ATOMIC_OR: return __atomic_fetch_or(word, operand, __ATOMIC_SEQ_CST);
-    case TW_ATOMIC_XOR: return __atomic_fetch_xor(word, operand, __ATOMIC_SEQ_CST);
-    case TW_ATOMIC_SWAP: return __atomic_exchange_n(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_ADD:
+      return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_AND:
+      return __atomic_fetch_and(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_OR:
+      return __atomic_fetch_or(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_XOR:
+      return __atomic_fetch_xor(word, operand, __ATOMIC_SEQ_CST);
+    case TW_ATOMIC_SWAP:
+      return __atomic_exchange_n(word, operand, __ATOMIC_SEQ_CST);
     default: {
       Word expected = static_cast<Word>(compare64);  // becomes what was there
       __atomic_compare_exchange_n(word, &expected, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -27,8 +32,7 @@ uint64_t apply(std::byte* at, unsigned op, uint64_t operand64, uint64_t compare6
 
 bool probe_mapped(const OpDesc& op, Cost& cost) {
   cost = {30, 0, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the word is not in memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && fenced(*op.peer)) {
@@ -78,8 +82,8 @@ Status step_frames(OpRun& run) {
   const bool fetch = op.result != nullptr;
   const bool acknowledge = !fetch && (op.flags & TW_OP_REMOTE) != 0;
   AtomicBody body{peer.engine->number(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
-  const FrameHeader header = make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset,
-                                         acknowledge ? kFrameAck : 0);
+  const FrameHeader header =
+      make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset, acknowledge ? kFrameAck : 0);
   run.fin = replied;
   if (Status s = peer.link->port->send(*peer.link, header, &body); s != TW_OK) return s;
   return fetch || acknowledge ? TW_IN_PROGRESS : TW_OK;

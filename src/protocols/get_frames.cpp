@@ -67,7 +67,9 @@ Status step(OpRun& run) {
 // ------------------------------------------------------------------------------------------------ target
 
 /// An answer that waits for room. Kept in OpRun::state, the layout in own.remote_layout.
-struct Answer { uint64_t rkey, offset, op, length, at, skip; };
+struct Answer {
+  uint64_t rkey, offset, op, length, at, skip;
+};
 static_assert(sizeof(Answer) <= sizeof(OpRun::state));
 
 /// TW_OK: answered with data or with fin. TW_AGAIN: no room.
@@ -93,7 +95,8 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout
       return TW_OK;
     }
   }
-  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))), nullptr);
+  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))),
+                      nullptr);
   return TW_OK;
 }
 
@@ -138,7 +141,8 @@ void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
   if (header.length > sizeof fields) {
     size_t used = 0;
     const size_t left = header.length - sizeof fields;
-    if (is_error(decode(body + sizeof fields, left, &layout, &used))) return engine.violation(peer, "a layout that does not parse");
+    if (is_error(decode(body + sizeof fields, left, &layout, &used)))
+      return engine.violation(peer, "a layout that does not parse");
     if (used != left || fields.skip > layout->bytes || fields.length > layout->bytes - fields.skip) {
       release(layout);
       return engine.violation(peer, "a get beyond its layout");

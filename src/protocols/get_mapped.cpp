@@ -7,8 +7,7 @@ namespace {
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {60, link_costs(op).mapped, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the source is not memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && fenced(*op.peer)) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-
 namespace thalweg::impl {
 namespace {
 
@@ -28,12 +27,18 @@ Status refuse_bounds(const OpDesc& op) {
 
 const Protocol* const* one_sided_protocols(Verb verb) {
   switch (verb) {
-    case Verb::put: return kPuts;
-    case Verb::get: return kGets;
-    case Verb::atomic: return kAtomics;
-    case Verb::signal: return kSignals;
-    case Verb::flush: return kFlushes;
-    default: return kNone;
+    case Verb::put:
+      return kPuts;
+    case Verb::get:
+      return kGets;
+    case Verb::atomic:
+      return kAtomics;
+    case Verb::signal:
+      return kSignals;
+    case Verb::flush:
+      return kFlushes;
+    default:
+      return kNone;
   }
 }
 
@@ -42,7 +47,8 @@ const Protocol* const* one_sided_protocols(Verb verb) {
 Status import_region(Peer& peer, const KeyBody& key, RemoteRegion** out) {
   if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
   if (peer.state == TW_OK && key.incarnation != peer.identity.incarnation) {
-    return fail(TW_ERR_STALE, "the key was exported by another process or an earlier incarnation of this peer; export it again");
+    return fail(TW_ERR_STALE,
+                "the key was exported by another process or an earlier incarnation of this peer; export it again");
   }
   auto region = std::make_unique<RemoteRegion>();
   region->peer = &peer;
@@ -77,7 +83,8 @@ Status map_region(RemoteRegion& region) {
   if (peer.link == nullptr) return TW_IN_PROGRESS;
   if (region.key.incarnation != peer.identity.incarnation) {
     region.revoked = true;
-    return fail(TW_ERR_STALE, "the key was exported by another process or an earlier incarnation of this peer; export it again");
+    return fail(TW_ERR_STALE,
+                "the key was exported by another process or an earlier incarnation of this peer; export it again");
   }
   if (region.unmappable || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
     return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
@@ -219,7 +226,8 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
-  const bool answered = op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
+  const bool answered =
+      op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
   if (!answered || op.signal != nullptr) peer.one_sided.silent = run->sequence;
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);

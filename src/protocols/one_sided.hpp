@@ -119,8 +119,8 @@ uint64_t apply_atomic(std::byte* word, unsigned size, unsigned op, uint64_t oper
 /// The short form of a contiguous put without options into memory mapped here: true when it is done. A word-sized, aligned
 /// put is one store. False: use Engine::start, which also explains refusals. Multi-threaded engines: under the lock.
 inline bool try_put_mapped(const void* buffer, size_t length, const RemoteRegion& region, uint64_t offset) {
-  if (region.mapped == nullptr || region.mapping->revoked || length == 0 || offset > region.key.length || length > region.key.length - offset ||
-      (region.key.access & TW_MEMORY_WRITE) == 0 || fenced(*region.peer)) {
+  if (region.mapped == nullptr || region.mapping->revoked || length == 0 || offset > region.key.length ||
+      length > region.key.length - offset || (region.key.access & TW_MEMORY_WRITE) == 0 || fenced(*region.peer)) {
     return false;
   }
   std::byte* to = region.mapped + offset;

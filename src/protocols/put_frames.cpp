@@ -55,7 +55,8 @@ Status send_fragment(Peer& peer, OpRun& run) {
       piece.prefix = run.state;
       piece.prefix_length = sizeof number;
     }
-    const Status s = send_piece(peer, run, make_header(Frame::put, 0, op.remote->key.rkey, op.remote_offset + run.moved, flags), piece);
+    const Status s =
+        send_piece(peer, run, make_header(Frame::put, 0, op.remote->key.rkey, op.remote_offset + run.moved, flags), piece);
     if (s == TW_OK) run.moved += piece.length;
     return s;
   }
@@ -73,7 +74,8 @@ Status send_fragment(Peer& peer, OpRun& run) {
   piece.prefix_length = 16 + wire - unused;
   piece.length = length;
   piece.by_reference = false;  // the prefix lives on this stack
-  const Status s = send_piece(peer, run, make_header(Frame::put_layout, 0, op.remote->key.rkey, op.remote_offset, flags), piece);
+  const Status s =
+      send_piece(peer, run, make_header(Frame::put_layout, 0, op.remote->key.rkey, op.remote_offset, flags), piece);
   if (s == TW_OK) run.moved += length;
   return s;
 }

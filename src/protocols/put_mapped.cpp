@@ -16,8 +16,7 @@ constexpr size_t kMaxCopies = 65536;  // of one queued operation
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {25, link_costs(op).mapped, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the target is not memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && fenced(*op.peer)) {
@@ -80,7 +79,8 @@ uint64_t device_address(const RemoteRegion& region) {
 
 Status check_addresses(const OpDesc& op) {
   if (op.remote == nullptr || device_address(*op.remote) == 0) {
-    return fail(TW_ERR_UNSUPPORTED, "a queue or kernel puts only into imported device memory or mapped memory of "
+    return fail(TW_ERR_UNSUPPORTED,
+                "a queue or kernel puts only into imported device memory or mapped memory of "
                 "tw_memory_allocate; map the region first");
   }
   if (op.signal != nullptr && device_address(*op.signal) == 0) {

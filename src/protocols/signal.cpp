@@ -111,7 +111,8 @@ Status start_signal(Engine& engine, const OpDesc& op, const Completion& completi
 }
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  if ((header.flags & kFrameAck) != 0 && header.length < 8) return engine.violation(peer, "a signal too short for its own fields");
+  if ((header.flags & kFrameAck) != 0 && header.length < 8)
+    return engine.violation(peer, "a signal too short for its own fields");
   if (header.id > TW_SIGNAL_ADD) return engine.violation(peer, "a signal of unknown kind");
   Status status = TW_OK;
   // Who waits for this signal must not be told of data that is not there.

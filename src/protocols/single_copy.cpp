@@ -7,7 +7,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kRuns = 64;               // of each side and call
+constexpr size_t kRuns = 64;                // of each side and call
 constexpr size_t kPiece = size_t{1} << 30;  // of one call
 
 /// The next runs of both sides, covering the same bytes. Both cursors advance.
@@ -83,7 +83,8 @@ bool probe(const OpDesc& op, Cost& cost) {
     cost.why_not = "the kernel does not let these processes copy each other's memory (another machine, or ptrace is forbidden)";
   } else if (op.peer != nullptr && fenced(*op.peer)) {
     cost.why_not = "operations before a fence still travel as frames";
-  } else if (op.remote != nullptr && (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
+  } else if (op.remote != nullptr &&
+             (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
     cost.why_not = "the peer's memory is not host memory";
   }
   return cost.why_not == nullptr;

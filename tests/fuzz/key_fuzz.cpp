@@ -28,7 +28,8 @@ struct Fixture {
 void resolve(Fixture& fixture, uint64_t rkey, const KeyBody& key) {
   const Registry::Reading reading(fixture.registry);
   Target target;
-  const Status s = fixture.registry.resolve(reading, rkey, key.segment_offset, key.length, key.access & TW_MEMORY_READ, &target);
+  const Status s =
+      fixture.registry.resolve(reading, rkey, key.segment_offset, key.length, key.access & TW_MEMORY_READ, &target);
   if (s != TW_OK) return;
   require(target.address >= fixture.memory + 32 && target.address + key.length <= fixture.memory + 160);
 }

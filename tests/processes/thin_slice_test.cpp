@@ -134,7 +134,8 @@ int own(int socket, Memory kind) {
   if (registry.segment_fd(signal->memory->segment_id, &raw, &length) != TW_OK) return 19;
   const UniqueFd signal_fd(raw);
   offer.signal_segment_length = length;
-  if (!send_all(socket, &offer, sizeof offer) || !send_fd(socket, data_fd.get()) || !send_fd(socket, signal_fd.get())) return 20;
+  if (!send_all(socket, &offer, sizeof offer) || !send_fd(socket, data_fd.get()) || !send_fd(socket, signal_fd.get()))
+    return 20;
 
   std::vector<std::byte> expected(kArea);
   for (uint64_t count = 1; count <= std::size(kSizes); ++count) {
@@ -293,7 +294,8 @@ TEST_F(ThinSlice, KernelTwinOnAQueueStoresOntoTheOtherProcesssDevice) {
       device::PutSignal put = desc.put_signal;  // a twin reaches device memory through the device's own mapping
       put.target = reinterpret_cast<unsigned char*>(device_->translate(reinterpret_cast<uintptr_t>(put.target), put.length));
       device::put_signal(put);
-    }), TW_OK);
+    }),
+              TW_OK);
     ASSERT_NO_FATAL_FAILURE(confirmed());
   }
   EXPECT_EQ(queue->synchronize(), TW_OK);

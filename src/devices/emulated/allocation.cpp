@@ -35,8 +35,10 @@ Status Allocation::create(uint64_t bytes) {
   fd = UniqueFd(raw);
   if (ftruncate(raw, static_cast<off_t>(mapped)) != 0) return fail_errno(errno, "sizing emulated device memory");
   if (const int error = posix_fallocate(raw, 0, static_cast<off_t>(mapped)); error != 0) {
-    return fail(TW_ERR_NO_SHARED_MEMORY, "no room for %zu bytes of emulated device memory; free some or enlarge the memory "
-                "cgroup", mapped);
+    return fail(TW_ERR_NO_SHARED_MEMORY,
+                "no room for %zu bytes of emulated device memory; free some or enlarge the memory "
+                "cgroup",
+                mapped);
   }
   if (fcntl(raw, F_ADD_SEALS, kSeals) != 0) return fail_errno(errno, "sealing emulated device memory");
   return map();
@@ -44,9 +46,11 @@ Status Allocation::create(uint64_t bytes) {
 
 Status Allocation::adopt(UniqueFd from, uint64_t bytes) {
   struct stat info;
-  if (!from || fstat(from.get(), &info) != 0) return fail(TW_ERR_INVALID, "the export has no descriptor; pass it on over a unix socket");
+  if (!from || fstat(from.get(), &info) != 0)
+    return fail(TW_ERR_INVALID, "the export has no descriptor; pass it on over a unix socket");
   const int seals = fcntl(from.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || info.st_size <= 0 || bytes == 0 || static_cast<uint64_t>(info.st_size) < bytes) {
+  if (seals < 0 || (seals & kSeals) != kSeals || info.st_size <= 0 || bytes == 0 ||
+      static_cast<uint64_t>(info.st_size) < bytes) {
     return fail(TW_ERR_PROTOCOL, "the descriptor is not one of exported device memory");
   }
   fd = std::move(from);

@@ -90,7 +90,8 @@ Status EmulatedDevice::place(std::shared_ptr<Allocation> allocation, uint64_t* a
     if (start - at >= allocation->mapped) break;
     at = start + other->mapped;
   }
-  if (allocation->mapped > base_ + kRange - at) return fail(TW_ERR_NO_MEMORY, "the emulated device has no addresses left; free some memory");
+  if (allocation->mapped > base_ + kRange - at)
+    return fail(TW_ERR_NO_MEMORY, "the emulated device has no addresses left; free some memory");
   allocation->address = at;
   allocations_[at] = std::move(allocation);
   *address = at;
@@ -109,7 +110,8 @@ Status EmulatedDevice::remove(uint64_t address, bool imported) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || found->second->imported != imported) {
-    return fail(TW_ERR_HANDLE, imported ? "this address was not imported (any more)" : "this address was not allocated (any more)");
+    return fail(TW_ERR_HANDLE,
+                imported ? "this address was not imported (any more)" : "this address was not allocated (any more)");
   }
   allocations_.erase(found);
   return TW_OK;

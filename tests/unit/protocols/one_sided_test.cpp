@@ -27,8 +27,10 @@ class OneSided : public ::testing::TestWithParam<std::tuple<Way, bool>> {
  protected:
   static constexpr size_t kSize = 300'000, kGuard = 512;
   OneSided()
-      : way(std::get<0>(GetParam())), world(options_of(way, std::get<1>(GetParam()) ? 0.3 : 0), seed()),
-        pool(right_registry()), registry(right_registry()) {}
+      : way(std::get<0>(GetParam())),
+        world(options_of(way, std::get<1>(GetParam()) ? 0.3 : 0), seed()),
+        pool(right_registry()),
+        registry(right_registry()) {}
   Registry& right_registry() {
     // In one process both engines look keys up in the same registry.
     return way == Way::process ? world.registry_a : world.registry_b;
@@ -252,12 +254,23 @@ TEST_P(OneSided, AtomicsReturnTheOldValue) {
         ASSERT_EQ(old, model);
       }
       switch (round % 6) {
-        case TW_ATOMIC_ADD: model = (model + operand) & mask; break;
-        case TW_ATOMIC_AND: model &= operand & mask; break;
-        case TW_ATOMIC_OR: model |= operand & mask; break;
-        case TW_ATOMIC_XOR: model ^= operand & mask; break;
-        case TW_ATOMIC_SWAP: model = operand & mask; break;
-        default: if (model == (atomic.compare & mask)) model = operand & mask;
+        case TW_ATOMIC_ADD:
+          model = (model + operand) & mask;
+          break;
+        case TW_ATOMIC_AND:
+          model &= operand & mask;
+          break;
+        case TW_ATOMIC_OR:
+          model |= operand & mask;
+          break;
+        case TW_ATOMIC_XOR:
+          model ^= operand & mask;
+          break;
+        case TW_ATOMIC_SWAP:
+          model = operand & mask;
+          break;
+        default:
+          if (model == (atomic.compare & mask)) model = operand & mask;
       }
       uint64_t now = 0;
       std::memcpy(&now, target(offset), word);
@@ -422,13 +435,14 @@ TEST_P(OneSided, LossEndsEverythingOnce) {
 TEST_P(OneSided, HostileFramesHurtOnlyTheirConnection) {
   for (int round = 0; round < 400 && world.b.state == TW_OK; ++round) {
     FrameHeader header{};
-    static constexpr Frame kFrames[] = {Frame::put, Frame::put_layout, Frame::get, Frame::atomic,
-                                        Frame::atomic_reply, Frame::signal, Frame::flush};
+    static constexpr Frame kFrames[] = {Frame::put,          Frame::put_layout, Frame::get,  Frame::atomic,
+                                        Frame::atomic_reply, Frame::signal,     Frame::flush};
     std::vector<std::byte> body(world.random() % 200);
     for (std::byte& b : body) b = static_cast<std::byte>(world.random());
-    header = make_header(kFrames[world.random() % std::size(kFrames)], body.size(),
-                         world.random() % 2 ? remote->key.rkey : world.random(), world.random() % 3 ? world.random() : kSize - 4,
-                         static_cast<uint8_t>(world.random()), static_cast<uint16_t>(world.random()));
+    header =
+        make_header(kFrames[world.random() % std::size(kFrames)], body.size(),
+                    world.random() % 2 ? remote->key.rkey : world.random(), world.random() % 3 ? world.random() : kSize - 4,
+                    static_cast<uint8_t>(world.random()), static_cast<uint16_t>(world.random()));
     if (header.type == frame_type(Frame::put) && header.a == remote->key.rkey && header.b < kSize) continue;  // a good one
     world.pb->inject(*world.lb, header, body);
     world.turn();
