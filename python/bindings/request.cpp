@@ -33,6 +33,7 @@ nb::object request_wait(Request &request, nb::handle timeout) {
   Operation &operation = request.operation;
   if (operation.under_way()) {
     uint64_t deadline = deadline_of(timeout.ptr());
+    operation.worker->enter();
     if (!wait_until(*operation.worker, deadline, [&] { return operation.test(); })) {
       raise(TW_ERR_TIMED_OUT, "the operation has not ended yet; the request stays alive");
     }

@@ -248,8 +248,11 @@ class Listener:
         return self.worker.endpoint(request.accept(data))
 
     async def accept(self, *, data: bytes | None = None) -> Endpoint:
-        """Waits for a client and accepts it; data: private bytes for it."""
-        return self.take(await self.next(), data)
+        """Waits for a client, accepts it, and returns once it is connected; data: private bytes for it."""
+        endpoint = self.take(await self.next(), data)
+        await self.worker._until(lambda: endpoint.core.state != "in_progress" or None)
+        endpoint.core.wait_connected(0)
+        return endpoint
 
     async def __aiter__(self) -> AsyncIterator[Endpoint]:
         while not self.core.closed:

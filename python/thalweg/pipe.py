@@ -5,8 +5,8 @@ Life of a pipe. Pipe() makes two ends, a random job key of their own and a socke
 use, so it can be pickled to another process before that (the key travels through the parent's private channel). At its first
 use an end joins its process's host for this pipe: one context and worker. End 0 then sends its worker's address through the
 socket pair; end 1 waits for it, connects, and says hello; from then on all data goes over the connection, and the sockets
-only tell of a peer that ends before it ever connected. Objects sent by end 0 before end 1 is there wait in a small outbox, as
-they would in a system pipe's buffer.
+only tell of a peer that ends before it ever connected. Objects sent before the peer is there wait in a small outbox, as they
+would in a system pipe's buffer.
 
 Like multiprocessing's, an end is used by one thread at a time; its two directions have their own tags.
 """
@@ -14,6 +14,7 @@ Like multiprocessing's, an end is used by one thread at a time; its two directio
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import secrets
@@ -95,7 +96,8 @@ class PipeEnd:
             host.ends.append(self)
             if self._role == 0:
                 self._hello = host.worker.irecv(bytearray(1), _HELLO)
-                self._socket.send_bytes(host.worker.address)
+                with contextlib.suppress(BrokenPipeError):  # a peer that is gone shows at the next look at the socket
+                    self._socket.send_bytes(host.worker.address)
             for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
                 if end._name == self._name and end._moved:
                     end._socket.close()
@@ -111,31 +113,33 @@ class PipeEnd:
                 return False
             self._endpoint = host.worker.connect(self._socket.recv_bytes(), wait=False)
             self._endpoint.isend(b"\0", _HELLO)
+            self._send_outbox()
             return True
         assert self._hello is not None
         if self._hello.done():
             self._endpoint = self._hello.wait().endpoint
             self._hello = None
-            waiting, self._outbox = self._outbox, []
-            for frame in waiting:
-                self._endpoint.isend(frame, _DATA)
+            self._send_outbox()
             return True
         if self._socket.poll(0):
             self._socket.recv_bytes()  # nothing is ever sent this way: raises EOFError
         return False
 
+    def _send_outbox(self) -> None:
+        assert self._endpoint is not None
+        waiting, self._outbox = self._outbox, []
+        for frame in waiting:
+            self._endpoint.isend(frame, _DATA + self._role)
+
     def _connected(self, timeout: float | None = None) -> _core.Endpoint | None:
         """The endpoint, waiting for the peer at most timeout seconds."""
-        if self._endpoint is not None:
-            return self._endpoint
         deadline = None if timeout is None else time.monotonic() + timeout
         nap = 0.0002
         host = self._join()
         while True:
-            for end in list(host.ends):  # both ends may live here: each moves on while the other waits
-                if not end.closed:
-                    end._step()
-            if self._endpoint is not None:
+            # Both ends may live here: each moves on while the other waits, and what one has in its outbox is for the other.
+            ready = [end._step() for end in list(host.ends)]
+            if all(ready):
                 return self._endpoint
             left = nap if deadline is None else min(nap, deadline - time.monotonic())
             if left <= 0:
@@ -173,11 +177,10 @@ class PipeEnd:
             self._join()
             if self._step():
                 return self._endpoint
-            if self._role == 0:
-                size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in rest)
-                if size <= _OUTBOX_BYTES:
-                    self._outbox += [header, *(bytes(part) for part in rest)]
-                    return None
+            size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in rest)
+            if size <= _OUTBOX_BYTES:
+                self._outbox += [header, *(bytes(part) for part in rest)]
+                return None
             return self._connected()
         except EOFError as error:
             raise BrokenPipeError("the other end was closed") from error
@@ -305,6 +308,9 @@ class PipeEnd:
         if host is not None and host.pid == os.getpid():
             try:
                 if self._outbox:
+                    for end in list(_ends):  # an unused peer in this process takes what is for it
+                        if end._name == self._name and not end._moved and not end.closed:
+                            end._join()
                     self._connected(_LINGER)
                 if self._endpoint is not None and self._endpoint.state == "ok":
                     self._endpoint.send(_END, _DATA + self._role)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""asyncio: every operation awaited, in both modes; an idle loop sleeps; cancelling and closing end what waits."""
+
+import asyncio
+import functools
+import os
+import resource
+import secrets
+
+import numpy as np
+import pytest
+import thalweg as tw
+from peers import spawn
+from thalweg import aio
+
+MODES = pytest.mark.parametrize("polling", [False, True], ids=["sleeping", "polling"])
+SECONDS = 30
+
+
+def run(function):
+    """Runs a coroutine test with a limit of time."""
+
+    @functools.wraps(function)
+    def test(*args, **kwargs):
+        asyncio.run(asyncio.wait_for(function(*args, **kwargs), SECONDS))
+
+    return test
+
+
+async def serve(pipe, key, polling):
+    """Echoes messages and objects of one client, until an object says stop."""
+    async with aio.Worker(tw.Context(job_key=key), polling=polling) as worker:
+        memory = tw.Memory.allocate(worker.core.context, 1 << 16)
+        signal = tw.Signal(worker.core)
+        worker.on_am(3, answer)
+        with worker.listen() as listener:
+            pipe.send((listener.port, memory.export(), signal.export()))
+            endpoint = await listener.accept(data=b"welcome")
+        buffer = bytearray(1 << 20)
+        while (size := (await endpoint.recv(buffer, 1)).length) > 0:
+            await endpoint.send(memoryview(buffer)[:size], 2)
+        await worker.wait_signal(signal, 9)
+        assert bytes(memory)[:5] == b"there"
+        while not isinstance(value := await endpoint.recv_object(4), str):
+            await endpoint.send_object(value, 4)
+        await endpoint.send_object("stopped", 4)
+        try:
+            await endpoint.recv(buffer, 99)
+        except (tw.PeerLost, tw.ClosedError):
+            pass
+
+
+async def answer(message):
+    """The handler of active messages: takes the payload later and replies."""
+    data = await message.data()
+    await message.endpoint.am(4, message.header, bytes(data)[::-1])
+
+
+def serving(pipe, key, polling):
+    asyncio.run(serve(pipe, key, polling))
+
+
+@MODES
+@run
+async def test_a_service_in_another_process(polling):
+    key = secrets.token_bytes(32)
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=serving, args=(there, key, polling))
+    process.start()
+    port, memory_key, signal_key = await asyncio.to_thread(here.recv)
+    async with aio.Worker(tw.Context(job_key=key), polling=polling) as worker:
+        endpoint = await worker.connect(f"127.0.0.1:{port}", data=b"hello")
+        assert endpoint.data == b"welcome" and endpoint.state == "ok"
+        for size in (1, 8, 5000, 70_001, 1 << 20):
+            data, back = os.urandom(size), bytearray(size)
+            sending = asyncio.ensure_future(endpoint.send(data, 1))
+            assert (await endpoint.recv(back, 2)).length == size
+            await sending
+            assert back == data
+        await endpoint.send(b"", 1)
+        remote = tw.RemoteMemory(endpoint.core, memory_key)
+        signal = tw.RemoteSignal(endpoint.core, signal_key)
+        await endpoint.put(b"there", remote, signal=signal, value=9)
+        back = bytearray(5)
+        await endpoint.get(back, remote)
+        assert back == b"there"
+        assert await endpoint.atomic("add", remote, 64, 5) == 0
+        assert await endpoint.atomic("add", remote, 64, 5) == 5
+        await endpoint.flush()
+        await worker.flush()
+        replies: asyncio.Queue = asyncio.Queue()
+        worker.on_am(4, lambda message: replies.put_nowait(message))
+        payload = os.urandom(100_000)
+        await endpoint.am(3, b"head", payload)
+        reply = await replies.get()
+        assert reply.header == b"head" and await reply.data() == payload[::-1]
+        array = np.random.default_rng().random((300, 200))
+        for value in (1, {"a": [None, "text"]}, array, [array[:50], array.T]):
+            await endpoint.send_object(value, 4)
+            back = await endpoint.recv_object(4)
+            np.testing.assert_equal(back, value)
+        await endpoint.send_object("stop", 4)
+        assert await endpoint.recv_object(4) == "stopped"
+        await endpoint.close()
+    await asyncio.to_thread(process.join, 10)
+    assert process.exitcode == 0
+
+
+@MODES
+@run
+async def test_many_at_once_and_create_task(context, polling):
+    async with aio.Worker(context, polling=polling) as worker:
+        me = await worker.connect(worker.address)
+        buffers = [bytearray(3000) for _ in range(200)]
+        receives = [asyncio.create_task(me.recv(buffer, tag)) for tag, buffer in enumerate(buffers)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(me.send(bytes([tag]) * 3000, tag) for tag in reversed(range(200))))
+        infos = await asyncio.gather(*receives)
+        assert [info.tag for info in infos] == list(range(200))
+        assert all(buffer == bytes([tag]) * 3000 for tag, buffer in enumerate(buffers))
+
+
+@MODES
+@run
+async def test_cancelling_a_receive(context, polling):
+    async with aio.Worker(context, polling=polling) as worker:
+        me = await worker.connect(worker.address)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(me.recv(bytearray(4), 1), 0.05)
+        got = bytearray(4)
+        receive = asyncio.create_task(me.recv(got, 1))
+        await asyncio.sleep(0)
+        await me.send(b"next", 1)
+        await receive
+        assert got == b"next"
+
+
+@MODES
+@run
+async def test_closing_the_worker_ends_what_waits(context, polling):
+    worker = aio.Worker(context, polling=polling)
+    me = await worker.connect(worker.address)
+    receive = asyncio.create_task(me.recv(bytearray(4), 1))
+    await asyncio.sleep(0.01)
+    worker.close()
+    with pytest.raises(tw.ClosedError):
+        await receive
+    with pytest.raises(tw.ClosedError):
+        await me.send(b"x")
+
+
+@run
+async def test_an_idle_loop_sleeps(context):
+    async with aio.Worker(context) as worker:
+        me = await worker.connect(worker.address)
+        receive = asyncio.create_task(me.recv(bytearray(4), 1))
+        await asyncio.sleep(0.1)
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        await asyncio.sleep(1.0)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert used < 0.2, f"{used:.3f} s of CPU in an idle second"
+        await me.send(b"wake", 1)
+        await receive
+
+
+@run
+async def test_a_failed_operation_raises_in_its_task(context):
+    async with aio.Worker(context) as worker:
+        me = await worker.connect(worker.address)
+        receive = asyncio.create_task(me.recv(bytearray(2), 1))
+        await asyncio.sleep(0)
+        await me.send(b"too long", 1)
+        with pytest.raises(tw.Truncated) as caught:
+            await receive
+        assert caught.value.length == 8
+
+
+@run
+async def test_rejection_carries_its_reason(context):
+    async with aio.Worker(context) as worker, aio.Worker(context) as other:
+        listener = worker.listen()
+        connecting = asyncio.create_task(other.connect(f"127.0.0.1:{listener.port}", data=b"let me in"))
+        request = await listener.next()
+        assert request.data == b"let me in"
+        request.reject(b"not today")
+        with pytest.raises(tw.Rejected, match="not today"):
+            await connecting
+        listener.close()
+
+
+@run
+async def test_a_worker_belongs_to_one_loop(context):
+    worker = aio.Worker(context)
+    await worker.connect(worker.address)
+
+    def elsewhere():
+        async def use():
+            worker._attach()
+
+        with pytest.raises(RuntimeError, match="another event loop"):
+            asyncio.run(use())
+
+    await asyncio.to_thread(elsewhere)
+    worker.close()

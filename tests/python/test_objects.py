@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects and pipes: shapes and types travel, the receiver allocates, and the end of a peer is the end of its pipe."""
+
+import multiprocessing.connection
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import thalweg as tw
+from hypothesis import given
+from hypothesis import strategies as st
+from peers import connected, spawn
+
+VALUES = [
+    None,
+    "text" * 10_000,
+    {"a": 1, "b": [2.5, (3, b"bytes")]},
+    np.arange(12, dtype=np.int16).reshape(3, 4),
+    np.random.default_rng(1).random((257, 311)),
+    np.asfortranarray(np.random.default_rng(2).random((100, 64))),
+    [np.zeros(20_000, np.uint8) + i for i in range(20)],
+    {"x": np.float32(1.5), "empty": np.zeros((0, 3))},
+]
+
+
+def echo_objects(endpoint, pipe, count):
+    for _ in range(count):
+        value = endpoint.recv_object(3)
+        if isinstance(value, np.ndarray) and value.size:
+            value[...] = value  # what arrives may be written to
+        tw.send_object(endpoint, value, 3)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_objects_there_and_back(transport):
+    with connected(echo_objects, len(VALUES), transport=transport) as (endpoint, _):
+        for value in VALUES:
+            endpoint.send_object(value, 3)
+            np.testing.assert_equal(tw.recv_object(endpoint, 3, timeout=20), value)
+
+
+def test_something_else_is_no_object(me):
+    for junk in (b"", b"short", b"x" * 500):
+        request = me.isend(junk, 1)
+        with pytest.raises(tw.ProtocolError):
+            me.recv_object(1)
+        request.wait()
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+)
+
+
+@given(json_like)
+def test_both_ends_in_one_process(value):
+    a, b = tw.Pipe()
+    with a, b:
+        a.send(value)
+        assert b.recv() == value
+        b.send([value])
+        assert a.poll(5) and a.recv() == [value]
+        assert not a.poll()
+
+
+def is_text(value, text):
+    """An array is not to be compared with a text."""
+    return isinstance(value, str) and value == text
+
+
+def child(pipe):
+    while not is_text(value := pipe.recv(), "end"):
+        pipe.send(value)
+    pipe.send("bye")
+    pipe.close()
+
+
+def start(target, *args):
+    process = spawn.Process(target=target, args=args)
+    process.start()
+    return process
+
+
+def test_pipe_to_a_spawned_child():
+    a, b = tw.Pipe()
+    a.send("before the child is there")
+    process = start(child, b)
+    assert a.recv() == "before the child is there"
+    for value in [*VALUES, np.random.default_rng(3).integers(0, 255, 8 << 20, np.uint8)]:
+        a.send(value)
+        np.testing.assert_equal(a.recv(), value)
+    a.send_bytes(b"raw bytes", 4)
+    into = bytearray(10)
+    assert a.recv_bytes_into(into, 2) == 5 and into == b"\0\0bytes\0\0\0"
+    assert "shm" in a.explain()
+    a.send("end")
+    assert a.recv() == "bye"
+    with pytest.raises(EOFError):
+        a.recv()
+    process.join(10)
+    assert process.exitcode == 0
+    a.close()
+    with pytest.raises(OSError):
+        a.send(1)
+
+
+def test_the_end_that_connects_may_stay():
+    a, b = tw.Pipe()
+    process = start(child, a)
+    b.send([1, 2])
+    assert b.recv() == [1, 2]
+    b.send("end")
+    assert b.recv() == "bye"
+    process.join(10)
+    b.close()
+
+
+def killed(pipe):
+    pipe.send(os.getpid())
+    pipe.recv()
+
+
+def test_a_killed_child_is_the_end():
+    a, b = tw.Pipe()
+    process = start(killed, b)
+    os.kill(a.recv(), signal.SIGKILL)
+    start_time = time.monotonic()
+    with pytest.raises(EOFError):
+        a.recv()
+    assert time.monotonic() - start_time < 5
+    with pytest.raises(BrokenPipeError):
+        for _ in range(100):
+            a.send(bytes(100_000))
+    process.join(10)
+    a.close()
+
+
+def never_uses(pipe):
+    pass
+
+
+def test_a_child_that_never_used_its_end():
+    a, b = tw.Pipe()
+    process = start(never_uses, b)
+    process.join(20)
+    del b
+    with pytest.raises(EOFError):
+        a.recv()
+    a.close()
+
+
+def late(pipe):
+    time.sleep(0.3)
+    pipe.send("late")
+    pipe.recv()
+
+
+def test_poll_and_multiprocessing_wait():
+    a, b = tw.Pipe()
+    process = start(late, b)
+    assert not a.poll(0)
+    end = time.monotonic() + 20
+    while not multiprocessing.connection.wait([a], 1) or not a.poll(0):
+        assert time.monotonic() < end
+    assert a.recv() == "late"
+    start_time = time.monotonic()
+    assert not a.poll(0.1)
+    assert time.monotonic() - start_time < 2
+    a.send("end")
+    process.join(10)
+    a.close()
+
+
+def test_one_way():
+    receiver, sender = tw.Pipe(duplex=False)
+    sender.send(1)
+    with pytest.raises(OSError):
+        receiver.send(1)
+    with pytest.raises(OSError):
+        sender.recv()
+    with pytest.raises(tw.Unsupported):
+        receiver.recv(device="cuda:0")
+    sender.close()
+    receiver.close()
