@@ -387,6 +387,7 @@ typedef struct tw_am_message {
 typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
 /** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
 TW_API tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
+/** The header (at most TW_AM_HEADER_MAX bytes) is copied before the call returns; the payload is the library's until done. */
 TW_API tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length, const void *buffer,
                             size_t length, const tw_op_options *options, tw_request *request);
 /** Receives a kept payload into buffer and ends the descriptor. */

@@ -7,6 +7,9 @@
 // the end of progress(), outside the lock, so that frame handlers are never entered again from user code half-way.
 #include "protocols/engine.hpp"
 
+#include <cstring>
+#include <new>
+
 #include "protocols/active.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/dispatch.hpp"
@@ -36,7 +39,7 @@ Engine::~Engine() {
 }
 
 OpRun* Engine::acquire(const OpDesc& op) {
-  OpRun* run = runs_->acquire();
+  OpRun* run = acquire_blank();
   if (run == nullptr) [[unlikely]] return nullptr;
   run->own = op;
   if (op.layout != nullptr) {
@@ -48,6 +51,12 @@ OpRun* Engine::acquire(const OpDesc& op) {
     }
   }
   if (op.remote_layout != nullptr) retain(op.remote_layout);
+  return run;
+}
+
+OpRun* Engine::acquire_blank() {
+  OpRun* run = runs_->acquire();
+  if (run == nullptr) [[unlikely]] return nullptr;
   run->op = &run->own;
   run->detached = run->cancelable = run->posted = false;
   run->stage = 0;
@@ -78,7 +87,23 @@ void Engine::bind(OpRun& run, Peer& peer) {
   peer.waiting.push_back(&run);
 }
 
+namespace {
+/// A queued active message outlives the call that posted it; its header is the caller's only until then.
+[[gnu::cold]] bool keep_header(OpRun& run) {
+  auto* copy = new (std::nothrow) std::byte[run.own.header_length];
+  if (copy == nullptr) return false;
+  std::memcpy(copy, run.own.header, run.own.header_length);
+  run.own.header = copy;
+  run.owns_header = true;
+  return true;
+}
+}  // namespace
+
 void Engine::release_run(OpRun& run) {
+  if (run.owns_header) [[unlikely]] {
+    delete[] run.own.header;
+    run.owns_header = false;
+  }
   if (run.own.layout != nullptr) impl::release(run.own.layout);
   if (run.own.remote_layout != nullptr) impl::release(run.own.remote_layout);
   runs_->free(run);
@@ -137,6 +162,10 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
   uint64_t name = number(*run);
   Status status = may_step ? run->protocol->step(*run) : TW_AGAIN;
   if (status == TW_AGAIN && (!no_wait || run->stage != 0)) {
+    if (op.header_length != 0 && !keep_header(*run)) {
+      discard(*run);
+      return impl::fail(TW_ERR_NO_MEMORY, "no memory to queue an active message");
+    }
     queue.push_back(run);
     wants_push(peer);
     status = TW_IN_PROGRESS;
@@ -325,7 +354,8 @@ Status Engine::release(tw_request request) {
   Engine* engine = run == nullptr ? nullptr : pool->engine();
   if (engine == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released already");
   Guard guard(*engine);
-  run = pool->find(request);  // again: another thread may have released it meanwhile
+  // Again: another thread may have released it meanwhile.
+  if (engine->options_.multi_threaded) run = pool->find(request);
   if (run == nullptr || run->callback != nullptr || run->detached) {
     return impl::fail(TW_ERR_HANDLE, "this request was released already, or is released after its callback");
   }

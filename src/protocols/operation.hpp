@@ -99,6 +99,7 @@ struct OpRun {
   bool detached = false;               // nobody holds the request: freed when complete
   bool cancelable = false;
   bool posted = false;                 // a receive that waits in the matcher
+  bool owns_header = false;            // own.header is a copy, freed with the run
   uint8_t stage = 0;                   // the protocol's own
   RunList* list = nullptr;             // where it is queued now
   RunLink link;                        // for that list
