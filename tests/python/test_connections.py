@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listeners, addresses, keys, forks, peers that die, the store and the log."""
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+
+import pytest
+import thalweg as tw
+from peers import connected, spawn
+
+
+def drive(*workers, until):
+    """Progresses several workers of this thread until a condition holds."""
+    end = time.monotonic() + 20
+    while not until():
+        for worker in workers:
+            worker.progress()
+        assert time.monotonic() < end, "nothing happened in time"
+
+
+@pytest.fixture
+def other(context):
+    with tw.Worker(context) as made:
+        yield made
+
+
+@pytest.mark.parametrize("transport", [None, "tcp"])
+def test_listen_connect_accept(worker, other, transport):
+    with worker.listen("127.0.0.1:0") as listener:
+        assert listener.port > 0
+        client = other.connect(f"127.0.0.1:{listener.port}", data=b"hello", transport=transport, wait=False)
+        requests = []
+        drive(worker, other, until=lambda: requests.append(listener.next()) or requests[-1] is not None)
+        request = requests[-1]
+        assert request.data == b"hello" and "127.0.0.1" in request.peer
+        server = request.accept(b"welcome")
+        with pytest.raises(tw.HandleError):
+            request.accept()
+        drive(worker, other, until=lambda: client.state == server.state == "ok")
+        assert client.data == b"welcome"
+        if transport:
+            assert client.transport == transport
+    got = bytearray(3)
+    receive = server.irecv(got, 1)
+    client.isend(b"abc", 1)
+    drive(worker, other, until=receive.done)
+    assert got == b"abc" and receive.wait().endpoint is server
+
+
+def test_unix_socket_address_in_use_and_nobody_there(worker, other, tmp_path):
+    address = f"unix:{tmp_path}/door"
+    with worker.listen(address), pytest.raises(tw.AddressInUse):
+        other.listen(address)
+    with pytest.raises((tw.Unreachable, tw.SystemCallError)):
+        other.connect(f"unix:{tmp_path}/nobody", timeout=2)
+
+
+def test_connecting_twice_is_one_connection(worker, other):
+    first = other.connect(worker.address, wait=False)
+    second = other.connect(worker.address, wait=False)
+    drive(worker, other, until=lambda: first.state == second.state == "ok")
+    got = [bytearray(1), bytearray(1)]
+    receives = [worker.irecv(buffer, 1) for buffer in got]
+    first.isend(b"1", 1)
+    second.isend(b"2", 1)
+    drive(worker, other, until=lambda: all(receive.done() for receive in receives))
+    assert sorted(bytes(buffer) for buffer in got) == [b"1", b"2"]
+    assert receives[0].wait().endpoint is receives[1].wait().endpoint
+
+
+def test_another_key_is_refused_and_counted(context, worker):
+    stranger = tw.Worker(tw.Context(job_key=secrets.token_bytes(32)))
+    listener = worker.listen()
+    with pytest.raises(tw.AuthenticationError):
+        stranger.connect(f"127.0.0.1:{listener.port}", timeout=5)
+    assert any(count > 0 for count in context.counters().values() if isinstance(count, int))
+    listener.close()
+    stranger.close()
+
+
+def test_info_says_what_is_there(context):
+    info = context.info()
+    assert info["version"] == tw.__version__ and "transports" in info
+
+
+def wait_to_be_killed(endpoint, pipe):
+    pipe.send(os.getpid())
+    while True:
+        endpoint.worker.wait()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_killed_peer_ends_what_waits(transport):
+    with (
+        pytest.raises(tw.PeerLost),
+        connected(wait_to_be_killed, transport=transport) as (endpoint, pipe),
+    ):
+        pid = pipe.recv()
+        pending = [endpoint.irecv(bytearray(8), tag) for tag in range(5)]
+        threading.Timer(0.2, lambda: os.kill(pid, signal.SIGKILL)).start()
+        start = time.monotonic()
+        with pytest.raises(tw.PeerLost):
+            endpoint.recv(bytearray(8), 9, timeout=20)
+        assert time.monotonic() - start < 4
+        for request in pending:
+            with pytest.raises(tw.PeerLost):
+                request.wait(5)
+        assert endpoint.state == "peer_lost"
+        endpoint.send(b"x")
+
+
+def test_a_forked_child_gets_an_error_and_leaves_the_parent_alone(context, worker, me):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            me.send(b"from the child", 1)
+        except tw.ForkedError:
+            try:
+                tw.Worker(context)
+            except tw.ForkedError:
+                status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    request = me.isend(b"still here", 1)
+    got = bytearray(10)
+    worker.recv(got, 1, timeout=10)
+    request.wait(10)
+    assert got == b"still here"
+
+
+def test_a_busy_context_is_not_closed():
+    context = tw.Context(job_key=secrets.token_bytes(32))
+    worker = tw.Worker(context)
+    with pytest.raises(tw.BusyError):
+        context.close()
+    worker.close()
+    context.close()
+    with pytest.raises(tw.ClosedError):
+        tw.Worker(context)
+
+
+def rank(address, key, number, count, pipe):
+    with tw.Store(address, job_key=key, rank=number, count=count, timeout=20) as store:
+        store.put(f"from {number}", bytes([number]) * 5000)
+        seen = [store.wait(f"from {other}") for other in range(count)]
+        values = store.exchange(bytes([number]) * 3)
+        store.barrier()
+        pipe.send((seen, values, store.get("absent"), store.get("absent", b"-")))
+
+
+@pytest.mark.parametrize("kind", ["file", "tcp"])
+def test_store(kind, tmp_path):
+    key, count = secrets.token_bytes(32), 3
+    served = None
+    if kind == "tcp":
+        served = tw.Store("serve:127.0.0.1:0", job_key=key, timeout=20)
+        address = served.address
+    else:
+        address = f"file:{tmp_path}/store"
+    pipes, processes = [], []
+    for number in range(count):
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=rank, args=(address, key, number, count, there))
+        process.start()
+        pipes.append(here)
+        processes.append(process)
+    for pipe in pipes:
+        assert pipe.poll(30)
+        seen, values, absent, default = pipe.recv()
+        assert seen == [bytes([number]) * 5000 for number in range(count)]
+        assert values == [bytes([number]) * 3 for number in range(count)]
+        assert absent is None and default == b"-"
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == 0
+    if served:
+        served.close()
+
+
+def test_the_log_comes_by_logging(worker, other, caplog):
+    """An active message that nobody handles is a warning of the library."""
+    with caplog.at_level(logging.WARNING, logger="thalweg"):
+        me = worker.connect(worker.address)
+        me.am(77, b"", b"for nobody")
+        for _ in range(100):
+            worker.progress()
+        end = time.monotonic() + 5
+        while not caplog.records and time.monotonic() < end:
+            time.sleep(0.01)  # the interpreter delivers it between two of its instructions
+    assert any(record.name == "thalweg" and "77" in record.getMessage() for record in caplog.records)
