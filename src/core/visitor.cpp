@@ -59,6 +59,8 @@ void Visitor::leave() {
 
 void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
   if (state_ == State::over) return;
+  // The client went on over the unix socket and closed this one: the claim stays until that is confirmed, or in vain.
+  if (state_ == State::answered && claimed_ && refusal != Refusal::timeout) return;
   const State was = state_;
   if (was == State::stranger) {
     setup_.refused(refusal, from.peer_text() + ": " + why);
@@ -137,6 +139,7 @@ void Visitor::by_ticket() {
     return reject(TW_ERR_STALE, RejectKind::refused, "this ticket is not known (any more)");
   }
   worker_ = first->worker_;
+  first->claimed_ = true;
   Offer answer;
   std::string why;
   if (!choose("shm", &answer, &why)) return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);

@@ -48,6 +48,7 @@ class Visitor final : public Conversation::User, public std::enable_shared_from_
   Setup& setup_;
   uint64_t id_, listener_, key_ = 0, timer_ = 0, ticket_ = 0;
   tw_worker* worker_;
+  bool claimed_ = false;  // another visitor came with this one's ticket
   State state_ = State::stranger;
   std::shared_ptr<Conversation> conversation_;
   ConnectMessage message_;

@@ -70,6 +70,11 @@ std::string Pipe::receive() {
   return got > 0 ? std::string(buffer, size_t(got)) : "";
 }
 
+bool Pipe::readable() const {
+  pollfd one{fd_, POLLIN, 0};
+  return poll(&one, 1, 0) > 0;
+}
+
 Child::Child(const std::string& role, const std::vector<std::string>& environment) : pipe_([&] {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) abort();
@@ -91,7 +96,14 @@ void Child::kill() {
 
 int Child::join() {
   int status = 0;
-  waitpid(pid_, &status, 0);
+  const uint64_t limit = now_ns() + 30'000'000'000;
+  while (waitpid(pid_, &status, WNOHANG) == 0) {
+    if (now_ns() > limit) {
+      kill();
+      return -1;
+    }
+    poll(nullptr, 0, 2);
+  }
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -22,7 +22,8 @@ class Pipe {
   void send(const std::string& text);
   /// "" when the other side has ended.
   std::string receive();
-  int fd() const { return fd_; }
+  /// receive() would not wait.
+  bool readable() const;
 
  private:
   int fd_;
@@ -41,8 +42,9 @@ class Child {
   Child(const Child&) = delete;
   void send(const std::string& text) { pipe_.send(text); }
   std::string receive() { return pipe_.receive(); }
+  bool readable() const { return pipe_.readable(); }
   void kill();       // SIGKILL, and waits
-  int join();        // exit code; 128 + signal
+  int join();        // exit code; 128 + signal; -1: killed after 30 s
   pid_t pid() const { return pid_; }
 
  private:
