@@ -11,15 +11,15 @@ namespace {
 
 constexpr size_t copied_at_once = 4096;  // larger payloads stay with the library until they are received: one copy, not two
 
-tw_status take_message(void *argument, const tw_am_message *message) {
-  Worker &worker = *static_cast<Worker *>(argument);
+tw_status take_message(void* argument, const tw_am_message* message) {
+  Worker& worker = *static_cast<Worker*>(argument);
   AmRecord record{message->endpoint, message->id, {}, {}, message->length, nullptr};
-  record.header.assign(static_cast<const char *>(message->header), message->header_length);
+  record.header.assign(static_cast<const char*>(message->header), message->header_length);
   bool keep = message->length > 0 && (message->data == nullptr || message->length > copied_at_once);
   if (keep) {
     record.descriptor = message->descriptor;
   } else if (message->length > 0) {
-    record.data.assign(static_cast<const char *>(message->data), message->length);
+    record.data.assign(static_cast<const char*>(message->data), message->length);
   }
   std::lock_guard lock(worker.am_mutex);
   worker.am_queue.push_back(std::move(record));
@@ -30,12 +30,12 @@ tw_status take_message(void *argument, const tw_am_message *message) {
 /// What a Python handler gets. A payload that the library still keeps is dropped with this object unless received.
 struct AmMessage {
   nb::object worker_object, endpoint;
-  Worker *worker;
+  Worker* worker;
   AmRecord record;
 
-  AmMessage(nb::object owner, nb::object from, Worker *its_worker, AmRecord taken)
+  AmMessage(nb::object owner, nb::object from, Worker* its_worker, AmRecord taken)
       : worker_object(std::move(owner)), endpoint(std::move(from)), worker(its_worker), record(std::move(taken)) {}
-  AmMessage(AmMessage &&other) noexcept
+  AmMessage(AmMessage&& other) noexcept
       : worker_object(std::move(other.worker_object)),
         endpoint(std::move(other.endpoint)),
         worker(other.worker),
@@ -48,27 +48,29 @@ struct AmMessage {
   }
 };
 
-nb::object am_recv(AmMessage &self, nb::handle buffer, bool blocking) {
+nb::object am_recv(AmMessage& self, nb::handle buffer, bool blocking) {
   self.worker->enter();
   Operation operation(self.worker_object, self.worker, Result::received);
   operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
   operation.endpoint = self.endpoint;
   operation.info = {nullptr, 0, 0, self.record.length};
   if (self.record.descriptor == nullptr) {
-    if (operation.buffer.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
-    if (operation.buffer.length() < self.record.data.size()) raise_truncated("the buffer is shorter than the payload", self.record.length);
-    std::copy(self.record.data.begin(), self.record.data.end(), static_cast<char *>(operation.buffer.data()));
+    if (operation.buffer.layout() != nullptr)
+      raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
+    if (operation.buffer.length() < self.record.data.size())
+      raise_truncated("the buffer is shorter than the payload", self.record.length);
+    std::copy(self.record.data.begin(), self.record.data.end(), static_cast<char*>(operation.buffer.data()));
     operation.posted(TW_OK);
   } else {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = operation.buffer.layout();
-    operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(), operation.buffer.length(),
-                                &options, &operation.request));
+    operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(),
+                                operation.buffer.length(), &options, &operation.request));
   }
   return nb::steal(deliver(operation, blocking));
 }
 
-nb::object am_data(AmMessage &self) {
+nb::object am_data(AmMessage& self) {
   if (self.record.descriptor == nullptr) return nb::bytes(self.record.data.data(), self.record.data.size());
   nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(self.record.length)));
   am_recv(self, bytes, true);
@@ -77,9 +79,9 @@ nb::object am_data(AmMessage &self) {
   return data;
 }
 
-void worker_on_am(Worker &self, uint16_t id, nb::object handler) {
-  tw_worker *handle = self.enter();
-  std::erase_if(self.handlers, [&](const auto &entry) { return entry.first == id; });
+void worker_on_am(Worker& self, uint16_t id, nb::object handler) {
+  tw_worker* handle = self.enter();
+  std::erase_if(self.handlers, [&](const auto& entry) { return entry.first == id; });
   if (handler.is_none()) {
     check(tw_am_register(handle, id, nullptr, nullptr));
     return;
@@ -89,12 +91,12 @@ void worker_on_am(Worker &self, uint16_t id, nb::object handler) {
 }
 
 template <bool blocking>
-PyObject *endpoint_am(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<5> signature("am", 1, 3, {"id", "header", "buffer", "protocol", "timeout"});
-    std::array<PyObject *, 5> a;
+    std::array<PyObject*, 5> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     uint64_t id = as_u64(a[0], 0);
     if (id >= 4096) raise(TW_ERR_INVALID, "an active message id is below 4096");
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
@@ -113,8 +115,8 @@ PyObject *endpoint_am(PyObject *self, PyObject *const *args, Py_ssize_t count, P
     }
     operation.keep(self);
     if (header.length() > 0) operation.keep(a[1]);
-    operation.posted(tw_am_send(endpoint.get(), static_cast<uint16_t>(id), header.data(), header.length(), operation.buffer.data(),
-                                operation.buffer.length(), &options, &operation.request));
+    operation.posted(tw_am_send(endpoint.get(), static_cast<uint16_t>(id), header.data(), header.length(),
+                                operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[4]) : 0);
   });
 }
@@ -133,7 +135,8 @@ PyMethodDef methods[] = {
 }  // namespace
 
 bool Worker::dispatch() {
-  if (am_waiting.load(std::memory_order_acquire) == 0) [[likely]] return false;
+  if (am_waiting.load(std::memory_order_acquire) == 0) [[likely]]
+    return false;
   nb::object self = nb::find(this);
   bool any = false;
   while (handle != nullptr) {
@@ -147,7 +150,7 @@ bool Worker::dispatch() {
     }
     any = true;
     nb::object handler;
-    for (auto &[id, callable] : handlers) {
+    for (auto& [id, callable] : handlers) {
       if (id == record.id) handler = callable;
     }
     nb::object from = record.endpoint != nullptr ? wrap_endpoint(self, record.endpoint, false) : nb::none();
@@ -157,18 +160,22 @@ bool Worker::dispatch() {
   return any;
 }
 
-void bind_active_messages(nb::module_ &m) {
+void bind_active_messages(nb::module_& m) {
   using nb::arg;
   nb::class_<AmMessage>(m, "AmMessage", "An active message given to its handler. Dropping it drops a payload not received.")
-      .def_prop_ro("endpoint", [](const AmMessage &a) { return a.endpoint; }, "Reply here.")
-      .def_prop_ro("id", [](const AmMessage &a) { return a.record.id; })
-      .def_prop_ro("header", [](const AmMessage &a) { return nb::bytes(a.record.header.data(), a.record.header.size()); })
-      .def_prop_ro("length", [](const AmMessage &a) { return a.record.length; }, "Bytes of the payload.")
+      .def_prop_ro(
+          "endpoint", [](const AmMessage& a) { return a.endpoint; }, "Reply here.")
+      .def_prop_ro("id", [](const AmMessage& a) { return a.record.id; })
+      .def_prop_ro("header", [](const AmMessage& a) { return nb::bytes(a.record.header.data(), a.record.header.size()); })
+      .def_prop_ro(
+          "length", [](const AmMessage& a) { return a.record.length; }, "Bytes of the payload.")
       .def_prop_ro("data", &am_data, "The payload as bytes; a large one is received now, progressing.")
-      .def("recv", [](AmMessage &a, nb::handle buffer) { return am_recv(a, buffer, true); }, arg("buffer"),
-           "Receives the payload into a writable buffer without another copy.")
-      .def("irecv", [](AmMessage &a, nb::handle buffer) { return am_recv(a, buffer, false); }, arg("buffer"),
-           "As recv, but returns a Request.");
+      .def(
+          "recv", [](AmMessage& a, nb::handle buffer) { return am_recv(a, buffer, true); }, arg("buffer"),
+          "Receives the payload into a writable buffer without another copy.")
+      .def(
+          "irecv", [](AmMessage& a, nb::handle buffer) { return am_recv(a, buffer, false); }, arg("buffer"),
+          "As recv, but returns a Request.");
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
       .def("on_am", &worker_on_am, arg("id"), arg("handler").none(),
            "Calls handler(AmMessage) for active messages of id (below 4096), from this worker's progress in the thread that\n"

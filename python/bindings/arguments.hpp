@@ -12,13 +12,13 @@ namespace thalweg::python {
 template <size_t N>
 class Signature {
  public:
-  Signature(const char *function, size_t required, size_t positional, std::array<const char *, N> names)
+  Signature(const char* function, size_t required, size_t positional, std::array<const char*, N> names)
       : function_(function), required_(required), positional_(positional), names_(names) {
     for (size_t i = 0; i < N; ++i) interned_[i] = PyUnicode_InternFromString(names[i]);
   }
 
   /// Fills values (null: not given) or raises TypeError.
-  void parse(std::array<PyObject *, N> &values, PyObject *const *args, Py_ssize_t count, PyObject *keywords) const {
+  void parse(std::array<PyObject*, N>& values, PyObject* const* args, Py_ssize_t count, PyObject* keywords) const {
     values.fill(nullptr);
     if (static_cast<size_t>(count) > positional_) [[unlikely]] {
       fail("%s() takes at most %zu positional arguments", function_, positional_);
@@ -27,8 +27,8 @@ class Signature {
     if (keywords != nullptr) {
       Py_ssize_t given = PyTuple_GET_SIZE(keywords);
       for (Py_ssize_t i = 0; i < given; ++i) {
-        PyObject *name = PyTuple_GET_ITEM(keywords, i);
-        PyObject *&value = values[find(name)];
+        PyObject* name = PyTuple_GET_ITEM(keywords, i);
+        PyObject*& value = values[find(name)];
         if (value != nullptr) fail("%s() got the argument '%U' twice", function_, name);
         value = args[count + i];
       }
@@ -39,7 +39,7 @@ class Signature {
   }
 
  private:
-  size_t find(PyObject *name) const {
+  size_t find(PyObject* name) const {
     for (size_t i = 0; i < N; ++i) {
       if (interned_[i] == name) return i;
     }
@@ -50,18 +50,18 @@ class Signature {
   }
 
   template <class... Values>
-  [[noreturn]] static void fail(const char *format, Values... values) {
+  [[noreturn]] static void fail(const char* format, Values... values) {
     PyErr_Format(PyExc_TypeError, format, values...);
     throw nb::python_error();
   }
 
-  const char *function_;
+  const char* function_;
   size_t required_, positional_;
-  std::array<const char *, N> names_;
-  std::array<PyObject *, N> interned_;
+  std::array<const char*, N> names_;
+  std::array<PyObject*, N> interned_;
 };
 
-inline uint64_t as_u64(PyObject *value, uint64_t otherwise) {
+inline uint64_t as_u64(PyObject* value, uint64_t otherwise) {
   if (value == nullptr) return otherwise;
   uint64_t number = PyLong_AsUnsignedLongLong(value);
   if (number == UINT64_MAX && PyErr_Occurred() != nullptr) [[unlikely]] {
@@ -75,7 +75,7 @@ inline uint64_t as_u64(PyObject *value, uint64_t otherwise) {
   return number;
 }
 
-inline bool as_bool(PyObject *value, bool otherwise = false) {
+inline bool as_bool(PyObject* value, bool otherwise = false) {
   if (value == nullptr) return otherwise;
   int truth = PyObject_IsTrue(value);
   if (truth < 0) throw nb::python_error();
@@ -84,7 +84,7 @@ inline bool as_bool(PyObject *value, bool otherwise = false) {
 
 /// The C++ half of an argument, or null for None and what was not given. Raises TypeError for another type.
 template <class T>
-T *as_object(PyObject *value, const char *name) {
+T* as_object(PyObject* value, const char* name) {
   if (value == nullptr || value == Py_None) return nullptr;
   if (!nb::isinstance<T>(value)) {
     PyErr_Format(PyExc_TypeError, "%s is a %s", name, Py_TYPE(value)->tp_name);
@@ -94,17 +94,17 @@ T *as_object(PyObject *value, const char *name) {
 }
 
 /// Adds functions that take the interpreter's vector of arguments to a class. methods ends with an empty entry.
-inline void add_methods(nb::handle type, PyMethodDef *methods) {
-  for (PyMethodDef *method = methods; method->ml_name != nullptr; ++method) {
-    nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject *>(type.ptr()), method));
+inline void add_methods(nb::handle type, PyMethodDef* methods) {
+  for (PyMethodDef* method = methods; method->ml_name != nullptr; ++method) {
+    nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), method));
     if (!descriptor.is_valid()) throw nb::python_error();
     nb::setattr(type, method->ml_name, descriptor);
   }
 }
 
-using FastFunction = PyObject *(*)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-inline PyMethodDef fast_method(const char *name, FastFunction function, const char *doc) {
+inline PyMethodDef fast_method(const char* name, FastFunction function, const char* doc) {
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL | METH_KEYWORDS, doc};
 }
 

@@ -13,7 +13,7 @@ constexpr size_t kept_bytes = 256u << 20;  ///< in all
 constexpr size_t page = 4096;
 
 struct Piece {
-  void *address;
+  void* address;
   size_t capacity;
 };
 
@@ -29,7 +29,7 @@ Piece take(size_t size) {
     kept_total -= piece.capacity;
     return piece;
   }
-  void *address = capacity < kept_from ? std::malloc(capacity) : std::aligned_alloc(page, capacity);
+  void* address = capacity < kept_from ? std::malloc(capacity) : std::aligned_alloc(page, capacity);
   if (address == nullptr) throw std::bad_alloc();
   return {address, capacity};
 }
@@ -52,24 +52,24 @@ struct Block {
   Piece piece;
   size_t size;
   explicit Block(size_t bytes) : piece(take(bytes)), size(bytes) {}
-  Block(const Block &) = delete;
-  Block &operator=(const Block &) = delete;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
   ~Block() { give(piece); }
 };
 
-int get_buffer(PyObject *self, Py_buffer *view, int flags) {
-  Block &block = *nb::inst_ptr<Block>(self);
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  Block& block = *nb::inst_ptr<Block>(self);
   return PyBuffer_FillInfo(view, self, block.piece.address, static_cast<Py_ssize_t>(block.size), 0, flags);
 }
 
-PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(&get_buffer)}, {0, nullptr}};
+PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
 
 }  // namespace
 
-void bind_block(nb::module_ &m) {
+void bind_block(nb::module_& m) {
   nb::class_<Block>(m, "Block", "Memory of so many bytes, not zeroed, with the buffer protocol.", nb::type_slots(slots))
       .def(nb::init<size_t>(), nb::arg("length"))
-      .def("__len__", [](const Block &b) { return b.size; });
+      .def("__len__", [](const Block& b) { return b.size; });
 }
 
 }  // namespace thalweg::python

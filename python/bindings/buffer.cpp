@@ -3,7 +3,7 @@
 
 namespace thalweg::python {
 
-Strided Strided::of(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element) {
+Strided Strided::of(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element) {
   Strided out;
   out.block = element;
   out.bytes = element;
@@ -35,7 +35,7 @@ Strided Strided::of(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *s
   return out;
 }
 
-BufferView::BufferView(BufferView &&other) noexcept
+BufferView::BufferView(BufferView&& other) noexcept
     : view_(other.view_),
       held_(std::exchange(other.held_, false)),
       tensor_(std::exchange(other.tensor_, nullptr)),
@@ -48,7 +48,7 @@ void BufferView::check_format() {
   if (view_.format == nullptr) return;
   bool name = false;  // between colons stand the names of a record's fields
   bool objects = false;
-  for (const char *c = view_.format; *c != '\0'; ++c) {
+  for (const char* c = view_.format; *c != '\0'; ++c) {
     if (*c == ':') name = !name;
     if (*c == 'O' && !name) objects = true;
   }
@@ -57,13 +57,14 @@ void BufferView::check_format() {
   }
 }
 
-void BufferView::take_shape(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element, Use use) {
+void BufferView::take_shape(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element, Use use) {
   strided_ = Strided::of(dimensions, shape, strides, element);
   length_ = strided_.bytes;
   if (length_ == 0 || strided_.dimensions == 0) return;
   if (strided_.dimensions > 3) {
-    std::string text = "the array has " + std::to_string(strided_.dimensions) +
-                       " separate dimensions after merging, a layout at most 3: copy it (numpy.ascontiguousarray) or move it in slices";
+    std::string text =
+        "the array has " + std::to_string(strided_.dimensions) +
+        " separate dimensions after merging, a layout at most 3: copy it (numpy.ascontiguousarray) or move it in slices";
     raise(TW_ERR_UNSUPPORTED, text.c_str());
   }
   for (unsigned d = 0; d < strided_.dimensions; ++d) {
@@ -71,12 +72,12 @@ void BufferView::take_shape(int dimensions, const Py_ssize_t *shape, const Py_ss
       raise(TW_ERR_INVALID, "the destination is a broadcast array, its elements overlap: give an array of its own memory");
     }
   }
-  tw_layout *layout = nullptr;
+  tw_layout* layout = nullptr;
   check(tw_layout_strided(strided_.dimensions, strided_.block, strided_.count, strided_.stride, &layout));
   layout_ = Layout(layout);
 }
 
-void BufferView::acquire_strided(PyObject *object, Use use) {
+void BufferView::acquire_strided(PyObject* object, Use use) {
   int flags = PyBUF_STRIDES | PyBUF_FORMAT | (use == Use::destination ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(object, &view_, flags) != 0) {
     if (use == Use::destination) {
@@ -95,7 +96,7 @@ void BufferView::acquire_strided(PyObject *object, Use use) {
   take_shape(view_.ndim, view_.shape, view_.strides, static_cast<size_t>(view_.itemsize), use);
 }
 
-void BufferView::acquire_tensor(PyObject *object, Use use) {
+void BufferView::acquire_tensor(PyObject* object, Use use) {
   nb::ndarray<nb::ro> tensor;
   if (!nb::try_cast(nb::handle(object), tensor)) {
     PyErr_Clear();
@@ -118,11 +119,11 @@ void BufferView::acquire_tensor(PyObject *object, Use use) {
     shape[d] = static_cast<Py_ssize_t>(tensor_->shape(d));
     strides[d] = static_cast<Py_ssize_t>(tensor_->stride(d)) * static_cast<Py_ssize_t>(tensor_->itemsize());
   }
-  data_ = const_cast<void *>(static_cast<const void *>(tensor_->data()));
+  data_ = const_cast<void*>(static_cast<const void*>(tensor_->data()));
   take_shape(static_cast<int>(tensor_->ndim()), shape, strides, tensor_->itemsize(), use);
 }
 
-void BufferView::acquire_slow(PyObject *object, Use use) {
+void BufferView::acquire_slow(PyObject* object, Use use) {
   PyErr_Clear();
   if (PyObject_CheckBuffer(object) != 0) {
     acquire_strided(object, use);

@@ -16,7 +16,7 @@ struct Strided {
   int64_t stride[8] = {};   ///< bytes
 
   /// shape and strides (bytes) as in the buffer protocol; strides null: C-contiguous. Raises for more than 8 after merging.
-  static Strided of(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element);
+  static Strided of(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element);
 };
 
 /// Holds an object's buffer until it is destroyed. Movable; the address stays.
@@ -25,10 +25,10 @@ class BufferView {
   enum class Use { source, destination };
 
   BufferView() = default;
-  BufferView(const BufferView &) = delete;
-  BufferView &operator=(const BufferView &) = delete;
-  BufferView(BufferView &&other) noexcept;
-  BufferView &operator=(BufferView &&) = delete;
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+  BufferView(BufferView&& other) noexcept;
+  BufferView& operator=(BufferView&&) = delete;
   ~BufferView() {
     if (held_) PyBuffer_Release(&view_);
     if (tensor_ != nullptr) delete tensor_;
@@ -36,13 +36,15 @@ class BufferView {
 
   /// Takes object's buffer. A contiguous one gives address and length; another one gives a layout as well. Raises for what
   /// has no buffer, is read-only but a destination, holds Python objects, lies on a device, or has too many dimensions.
-  void acquire(PyObject *object, Use use) {
+  void acquire(PyObject* object, Use use) {
     // The common case first: what is C-contiguous answers this in a few nanoseconds.
     int flags = PyBUF_ND | PyBUF_FORMAT | (use == Use::destination ? PyBUF_WRITABLE : 0);
     if (PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &view_, flags) == 0) [[likely]] {
       held_ = true;
-      if (view_.format != nullptr && view_.format[0] != '\0' && view_.format[1] != '\0') [[unlikely]] check_format();
-      else if (view_.format != nullptr && view_.format[0] == 'O') [[unlikely]] check_format();
+      if (view_.format != nullptr && view_.format[0] != '\0' && view_.format[1] != '\0') [[unlikely]]
+        check_format();
+      else if (view_.format != nullptr && view_.format[0] == 'O') [[unlikely]]
+        check_format();
       data_ = view_.buf;
       length_ = static_cast<size_t>(view_.len);
       return;
@@ -50,22 +52,22 @@ class BufferView {
     acquire_slow(object, use);
   }
 
-  void *data() const { return data_; }
-  size_t length() const { return length_; }           ///< bytes moved
-  const tw_layout *layout() const { return layout_.handle; }  ///< null: contiguous
-  const Strided &strided() const { return strided_; }
+  void* data() const { return data_; }
+  size_t length() const { return length_; }                   ///< bytes moved
+  const tw_layout* layout() const { return layout_.handle; }  ///< null: contiguous
+  const Strided& strided() const { return strided_; }
 
  private:
-  void acquire_slow(PyObject *object, Use use);
-  void acquire_strided(PyObject *object, Use use);
-  void acquire_tensor(PyObject *object, Use use);
-  void take_shape(int dimensions, const Py_ssize_t *shape, const Py_ssize_t *strides, size_t element, Use use);
+  void acquire_slow(PyObject* object, Use use);
+  void acquire_strided(PyObject* object, Use use);
+  void acquire_tensor(PyObject* object, Use use);
+  void take_shape(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element, Use use);
   void check_format();
 
   Py_buffer view_;
   bool held_ = false;
-  nb::ndarray<nb::ro> *tensor_ = nullptr;
-  void *data_ = nullptr;
+  nb::ndarray<nb::ro>* tensor_ = nullptr;
+  void* data_ = nullptr;
   size_t length_ = 0;
   Layout layout_;
   Strided strided_;

@@ -12,9 +12,9 @@ namespace {
 std::atomic<int> forks{0};
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
-const char *text_or_null(const std::optional<std::string> &text) { return text ? text->c_str() : nullptr; }
+const char* text_or_null(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
 
-void context_init(Context *self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
+void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
                   std::optional<std::string> transports, std::optional<std::string> interfaces,
                   std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls) {
   new (self) Context();
@@ -38,7 +38,7 @@ void context_init(Context *self, std::optional<nb::bytes> job_key, std::optional
   check(status);
 }
 
-nb::object json_of(tw_status (*ask)(tw_context *, char *, size_t *), tw_context *context) {
+nb::object json_of(tw_status (*ask)(tw_context*, char*, size_t*), tw_context* context) {
   size_t length = 0;
   tw_status status = ask(context, nullptr, &length);
   if (status != TW_ERR_TRUNCATED) check(status);
@@ -53,46 +53,48 @@ nb::object json_of(tw_status (*ask)(tw_context *, char *, size_t *), tw_context 
 int fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
 void Context::close() noexcept {
-  tw_context *ended = std::exchange(handle, nullptr);
+  tw_context* ended = std::exchange(handle, nullptr);
   if (ended == nullptr || generation != fork_generation()) return;
-  PyThreadState *saved = PyEval_SaveThread();  // its threads may be about to end
+  PyThreadState* saved = PyEval_SaveThread();  // its threads may be about to end
   tw_context_destroy(ended);
   PyEval_RestoreThread(saved);
 }
 
-tw_context *Context::get() const {
+tw_context* Context::get() const {
   if (handle == nullptr) raise(TW_ERR_CLOSED, "the context is closed");
-  if (generation != fork_generation()) raise(TW_ERR_FORKED, "the context belongs to the parent process: make one of its own after fork()");
+  if (generation != fork_generation())
+    raise(TW_ERR_FORKED, "the context belongs to the parent process: make one of its own after fork()");
   return handle;
 }
 
-void bind_context(nb::module_ &m) {
+void bind_context(nb::module_& m) {
   using nb::arg;
-  nb::class_<Context>(m, "Context",
-                      "A process's transports, job key and service thread.\n\n"
-                      "job_key: at least 16 bytes of secret (None: THALWEG_JOB_KEY, then the user's key file); transports: comma\n"
-                      "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
-                      "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
-                      "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection.\n"
-                      "Any thread may use it. Raises KeyFileError, InvalidError.")
+  nb::class_<Context>(
+      m, "Context",
+      "A process's transports, job key and service thread.\n\n"
+      "job_key: at least 16 bytes of secret (None: THALWEG_JOB_KEY, then the user's key file); transports: comma\n"
+      "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
+      "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
+      "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection.\n"
+      "Any thread may use it. Raises KeyFileError, InvalidError.")
       .def("__init__", &context_init, nb::kw_only(), arg("job_key") = nb::none(), arg("key_file") = nb::none(),
            arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("socket_dir") = nb::none(),
            arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false)
       .def(
-          "info", [](Context &c) { return json_of(&tw_context_info, c.get()); },
+          "info", [](Context& c) { return json_of(&tw_context_info, c.get()); },
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")
       .def(
-          "counters", [](Context &c) { return json_of(&tw_context_counters, c.get()); },
+          "counters", [](Context& c) { return json_of(&tw_context_counters, c.get()); },
           "Counts of refused connections by cause, as a dictionary.")
       .def(
           "close",
-          [](Context &c) {
+          [](Context& c) {
             if (c.handle == nullptr) return;
             if (c.children > 0) raise(TW_ERR_BUSY, "workers or memories of this context are open: close them first");
             c.close();
           },
           "Ends the context. Raises BusyError while workers or memories of it are open.")
-      .def_prop_ro("closed", [](const Context &c) { return c.handle == nullptr; });
+      .def_prop_ro("closed", [](const Context& c) { return c.handle == nullptr; });
   context_manager<Context>(m.attr("Context"));
 }
 

@@ -10,8 +10,8 @@ namespace thalweg::python {
 namespace {
 
 /// Connection options from Python's arguments. The texts must outlive it.
-tw_endpoint_options endpoint_options(const std::optional<nb::bytes> &data, uint64_t timeout_ns,
-                                     const std::optional<std::string> &transport, bool tls) {
+tw_endpoint_options endpoint_options(const std::optional<nb::bytes>& data, uint64_t timeout_ns,
+                                     const std::optional<std::string>& transport, bool tls) {
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   if (data) {
     options.private_data = data->c_str();
@@ -23,7 +23,7 @@ tw_endpoint_options endpoint_options(const std::optional<nb::bytes> &data, uint6
   return options;
 }
 
-bool endpoint_wait(Endpoint &self, nb::handle timeout) {
+bool endpoint_wait(Endpoint& self, nb::handle timeout) {
   tw_status state = TW_IN_PROGRESS;
   self.worker->enter();
   bool ended = wait_until(*self.worker, deadline_of(timeout.ptr()), [&] {
@@ -35,8 +35,8 @@ bool endpoint_wait(Endpoint &self, nb::handle timeout) {
     std::string text = std::string("the connection failed: ") + tw_status_name(state);
     if (state == TW_ERR_REJECTED) {
       size_t length = 0;
-      const void *data = tw_endpoint_data(self.handle, &length);
-      text += "; the listener's reason: " + std::string(static_cast<const char *>(data != nullptr ? data : ""), length);
+      const void* data = tw_endpoint_data(self.handle, &length);
+      text += "; the listener's reason: " + std::string(static_cast<const char*>(data != nullptr ? data : ""), length);
     }
     raise(state, text.c_str());
   }
@@ -45,15 +45,15 @@ bool endpoint_wait(Endpoint &self, nb::handle timeout) {
 
 nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std::optional<nb::bytes> data, nb::handle timeout,
                             std::optional<std::string> transport, bool tls, bool wait) {
-  Worker &worker = *nb::inst_ptr<Worker>(owner);
+  Worker& worker = *nb::inst_ptr<Worker>(owner);
   tw_endpoint_options options = endpoint_options(data, duration_of(timeout.ptr(), 0), transport, tls);
-  tw_endpoint *endpoint = nullptr;
+  tw_endpoint* endpoint = nullptr;
   if (PyBytes_Check(address.ptr()) != 0) {
     check(tw_connect(worker.enter(), PyBytes_AS_STRING(address.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(address.ptr())),
                      &options, &endpoint));
   } else {
     std::string text = nb::cast<std::string>(address);
-    tw_worker *handle = worker.enter();
+    tw_worker* handle = worker.enter();
     tw_status status;
     {
       nb::gil_scoped_release release;  // a name may have to be looked up
@@ -66,17 +66,17 @@ nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std:
   return made;
 }
 
-nb::bytes endpoint_data(Endpoint &self) {
+nb::bytes endpoint_data(Endpoint& self) {
   size_t length = 0;
-  const void *data = tw_endpoint_data(self.get(), &length);
+  const void* data = tw_endpoint_data(self.get(), &length);
   return nb::bytes(data != nullptr ? data : "", length);
 }
 
-void endpoint_close(Endpoint &self, bool force) {
+void endpoint_close(Endpoint& self, bool force) {
   if (self.handle == nullptr || self.worker->handle == nullptr) return;
   if (self.worker->generation != fork_generation()) return;
   self.worker->enter();
-  tw_endpoint *handle = std::exchange(self.handle, nullptr);
+  tw_endpoint* handle = std::exchange(self.handle, nullptr);
   tw_endpoint_set_user(handle, nullptr);
   tw_request request = TW_REQUEST_NONE;
   tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &request);
@@ -89,18 +89,18 @@ void endpoint_close(Endpoint &self, bool force) {
 }
 
 nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
-  Endpoint &self = *nb::inst_ptr<Endpoint>(owner);
+  Endpoint& self = *nb::inst_ptr<Endpoint>(owner);
   Operation operation(self.worker_object, self.worker, Result::none);
-  tw_endpoint *handle = self.get();
+  tw_endpoint* handle = self.get();
   self.handle = nullptr;
   tw_endpoint_set_user(handle, nullptr);
   operation.posted(tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &operation.request));
   return nb::steal(into_request(std::move(operation)));
 }
 
-std::string endpoint_explain(Endpoint &self, const std::string &verb, size_t length) {
+std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t length) {
   size_t size = 0;
-  tw_endpoint *handle = self.get();
+  tw_endpoint* handle = self.get();
   tw_status status = tw_endpoint_explain(handle, verb.c_str(), length, nullptr, &size);
   if (status != TW_ERR_TRUNCATED) check(status);
   std::string text(size + 256, '\0');
@@ -112,11 +112,11 @@ std::string endpoint_explain(Endpoint &self, const std::string &verb, size_t len
 /// A connection request is answered once; the C handle goes with the answer.
 struct Incoming {
   nb::object listener;
-  Listener *from;
-  tw_connection_request *handle;
+  Listener* from;
+  tw_connection_request* handle;
   std::string data, peer;
 
-  tw_connection_request *take() {
+  tw_connection_request* take() {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the connection request was answered already");
     from->get();
     return std::exchange(handle, nullptr);
@@ -124,28 +124,29 @@ struct Incoming {
 };
 
 nb::object listener_next(nb::handle_t<Listener> owner) {
-  Listener &self = *nb::inst_ptr<Listener>(owner);
-  tw_connection_request *request = nullptr;
+  Listener& self = *nb::inst_ptr<Listener>(owner);
+  tw_connection_request* request = nullptr;
   tw_status status = tw_listener_next(self.get(), &request);
   if (status == TW_AGAIN) return nb::none();
   check(status);
   size_t length = 0;
-  const void *data = tw_connection_request_data(request, &length);
-  const char *peer = tw_connection_request_peer(request);
-  return nb::cast(Incoming{nb::borrow(owner), &self, request, std::string(static_cast<const char *>(data), data != nullptr ? length : 0),
-                           peer != nullptr ? peer : ""},
-                  nb::rv_policy::move);
+  const void* data = tw_connection_request_data(request, &length);
+  const char* peer = tw_connection_request_peer(request);
+  return nb::cast(
+      Incoming{nb::borrow(owner), &self, request, std::string(static_cast<const char*>(data), data != nullptr ? length : 0),
+               peer != nullptr ? peer : ""},
+      nb::rv_policy::move);
 }
 
-nb::object incoming_accept(Incoming &self, std::optional<nb::bytes> data) {
+nb::object incoming_accept(Incoming& self, std::optional<nb::bytes> data) {
   tw_endpoint_options options = endpoint_options(data, 0, std::nullopt, false);
-  tw_endpoint *endpoint = nullptr;
+  tw_endpoint* endpoint = nullptr;
   check(tw_accept(self.take(), &options, &endpoint));
   return wrap_endpoint(self.from->worker_object, endpoint, true);
 }
 
 nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std::optional<nb::bytes> data) {
-  Listener &self = *nb::inst_ptr<Listener>(owner);
+  Listener& self = *nb::inst_ptr<Listener>(owner);
   uint64_t deadline = deadline_of(timeout.ptr());
   nb::object request = listener_next(owner);
   while (request.is_none()) {
@@ -161,11 +162,11 @@ nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std
     self.worker->dispatch();
     request = listener_next(owner);
   }
-  return incoming_accept(nb::cast<Incoming &>(request), std::move(data));
+  return incoming_accept(nb::cast<Incoming&>(request), std::move(data));
 }
 
-nb::object listener_make(nb::handle_t<Worker> owner, const std::string &address, uint32_t backlog) {
-  Worker &worker = *nb::inst_ptr<Worker>(owner);
+nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address, uint32_t backlog) {
+  Worker& worker = *nb::inst_ptr<Worker>(owner);
   tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
   options.backlog = backlog;
   Listener listener;
@@ -175,18 +176,20 @@ nb::object listener_make(nb::handle_t<Worker> owner, const std::string &address,
   return nb::cast(std::move(listener), nb::rv_policy::move);
 }
 
-bool alive(const Worker *worker) { return worker != nullptr && worker->handle != nullptr && worker->generation == fork_generation(); }
+bool alive(const Worker* worker) {
+  return worker != nullptr && worker->handle != nullptr && worker->generation == fork_generation();
+}
 
 }  // namespace
 
-nb::object wrap_endpoint(nb::handle worker, tw_endpoint *endpoint, bool owned) {
-  if (void *user = tw_endpoint_user(endpoint); user != nullptr) {
-    nb::object known = nb::borrow(static_cast<PyObject *>(user));
+nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
+  if (void* user = tw_endpoint_user(endpoint); user != nullptr) {
+    nb::object known = nb::borrow(static_cast<PyObject*>(user));
     if (owned) nb::inst_ptr<Endpoint>(known)->owned = true;
     return known;
   }
   nb::object object = nb::inst_alloc_zero(nb::type<Endpoint>());
-  Endpoint &made = *nb::inst_ptr<Endpoint>(object);
+  Endpoint& made = *nb::inst_ptr<Endpoint>(object);
   made.worker_object = nb::borrow(worker);
   made.worker = nb::inst_ptr<Worker>(worker);
   made.handle = endpoint;
@@ -196,7 +199,7 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint *endpoint, bool owned) {
 }
 
 void Endpoint::drop() noexcept {
-  tw_endpoint *ended = std::exchange(handle, nullptr);
+  tw_endpoint* ended = std::exchange(handle, nullptr);
   if (ended == nullptr || !alive(worker)) return;
   tw_endpoint_set_user(ended, nullptr);
   if (!owned || (worker->waiting && !worker->multi)) return;  // else the worker's end closes it
@@ -204,65 +207,72 @@ void Endpoint::drop() noexcept {
   if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) tw_request_release(request);
 }
 
-tw_endpoint *Endpoint::get() const {
-  if (handle == nullptr) [[unlikely]] raise(TW_ERR_CLOSED, "the endpoint is closed");
+tw_endpoint* Endpoint::get() const {
+  if (handle == nullptr) [[unlikely]]
+    raise(TW_ERR_CLOSED, "the endpoint is closed");
   worker->enter();
   return handle;
 }
 
 void Listener::close() noexcept {
-  tw_listener *ended = std::exchange(handle, nullptr);
+  tw_listener* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && alive(worker)) tw_listener_destroy(ended);
 }
 
-tw_listener *Listener::get() const {
+tw_listener* Listener::get() const {
   if (handle == nullptr) raise(TW_ERR_CLOSED, "the listener is closed");
   worker->enter();
   return handle;
 }
 
-void bind_endpoint(nb::module_ &m) {
+void bind_endpoint(nb::module_& m) {
   using nb::arg;
   nb::class_<Endpoint>(m, "Endpoint",
                        "A connection between two workers. Worker.connect and Listener.accept make it; dropping it closes it.",
                        nb::is_weak_referenceable())
-      .def_prop_ro("worker", [](Endpoint &e) { return e.worker_object; })
-      .def_prop_ro("transport", [](Endpoint &e) { return tw_endpoint_transport(e.get()); },
-                   "\"shm\", \"tcp\" or \"self\"; \"\" while connecting.")
-      .def_prop_ro("state", [](Endpoint &e) { return tw_status_name(e.handle == nullptr ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
-                   "\"ok\", \"in_progress\" while connecting, or the name of the error that ended it.")
+      .def_prop_ro("worker", [](Endpoint& e) { return e.worker_object; })
+      .def_prop_ro(
+          "transport", [](Endpoint& e) { return tw_endpoint_transport(e.get()); },
+          "\"shm\", \"tcp\" or \"self\"; \"\" while connecting.")
+      .def_prop_ro(
+          "state", [](Endpoint& e) { return tw_status_name(e.handle == nullptr ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
+          "\"ok\", \"in_progress\" while connecting, or the name of the error that ended it.")
       .def_prop_ro("data", &endpoint_data, "Private bytes that came with accept or reject.")
       .def("wait_connected", &endpoint_wait, arg("timeout") = nb::none(),
            "Progresses until connected, at most timeout seconds. Raises why it failed, or TimedOut.")
-      .def("close", &endpoint_close, nb::kw_only(), arg("force") = false,
-           "Ends the connection. Graceful: flushes, tells the peer, waits with the GIL released. force: does not wait, what is\n"
-           "pending ends with ClosedError.")
+      .def(
+          "close", &endpoint_close, nb::kw_only(), arg("force") = false,
+          "Ends the connection. Graceful: flushes, tells the peer, waits with the GIL released. force: does not wait, what is\n"
+          "pending ends with ClosedError.")
       .def("iclose", &endpoint_iclose, nb::kw_only(), arg("force") = false, "As close, but returns a Request.")
-      .def_prop_ro("closed", [](const Endpoint &e) { return e.handle == nullptr || e.worker->handle == nullptr; })
-      .def("explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8,
-           "The table of protocols for a verb (send, put, get, am, bytes, atomic) of length bytes: candidates, predicted cost,\n"
-           "why the loser lost.");
+      .def_prop_ro("closed", [](const Endpoint& e) { return e.handle == nullptr || e.worker->handle == nullptr; })
+      .def(
+          "explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8,
+          "The table of protocols for a verb (send, put, get, am, bytes, atomic) of length bytes: candidates, predicted cost,\n"
+          "why the loser lost.");
   nb::class_<Incoming>(m, "ConnectionRequest", "A client that asks to connect: answer it once, by accept or reject.")
-      .def_prop_ro("data", [](const Incoming &i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")
+      .def_prop_ro(
+          "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")
       .def_ro("peer", &Incoming::peer, "The client's address as text.")
       .def("accept", &incoming_accept, arg("data") = nb::none(), "Takes the connection; data: private bytes for the client.")
       .def(
-          "reject",
-          [](Incoming &i, nb::bytes data) { check(tw_reject(i.take(), data.c_str(), data.size())); },
+          "reject", [](Incoming& i, nb::bytes data) { check(tw_reject(i.take(), data.c_str(), data.size())); },
           arg("data") = nb::bytes("", 0), "Refuses; data tells the client why.");
   nb::class_<Listener>(m, "Listener", "Waits for connections to \"host:port\", \":port\" or \"unix:/path\" on a worker.")
-      .def_prop_ro("port", [](Listener &l) { return tw_listener_port(l.get()); }, "The port listened on (0 for unix).")
-      .def_prop_ro("worker", [](Listener &l) { return l.worker_object; })
+      .def_prop_ro(
+          "port", [](Listener& l) { return tw_listener_port(l.get()); }, "The port listened on (0 for unix).")
+      .def_prop_ro("worker", [](Listener& l) { return l.worker_object; })
       .def("next", &listener_next, "The next waiting ConnectionRequest, or None. Does not progress.")
       .def("accept", &listener_accept, arg("timeout") = nb::none(), nb::kw_only(), arg("data") = nb::none(),
            "Waits for a client, at most timeout seconds, and takes the connection. data: private bytes for the client.")
       .def("close", &Listener::close, "Stops listening; connections made stay.")
-      .def_prop_ro("closed", [](const Listener &l) { return l.handle == nullptr; });
+      .def_prop_ro("closed", [](const Listener& l) { return l.handle == nullptr; });
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
       .def("connect", &endpoint_connect, arg("address"), nb::kw_only(), arg("data") = nb::none(), arg("timeout") = nb::none(),
            arg("transport") = nb::none(), arg("tls") = false, arg("wait") = true,
            "Connects to a worker's address (bytes) or to a listener (\"host:port\", \"[v6]:port\", \"unix:/path\").\n\n"
-           "data: private bytes for the listener's user; timeout: seconds until connected (10); transport: only \"shm\" or \"tcp\";\n"
+           "data: private bytes for the listener's user; timeout: seconds until connected (10); transport: only \"shm\" or "
+           "\"tcp\";\n"
            "tls: TLS 1.3 with the job key. wait=False returns at once: operations may be posted and start when connected.\n"
            "Raises Unreachable, Rejected, AuthenticationError, TimedOut.")
       .def("listen", &listener_make, arg("address") = "127.0.0.1:0", nb::kw_only(), arg("backlog") = 0,

@@ -6,24 +6,25 @@
 namespace thalweg::python {
 
 /// Raises the exception of status with text (null: tw_last_error()).
-[[noreturn]] void raise(tw_status status, const char *text = nullptr);
+[[noreturn]] void raise(tw_status status, const char* text = nullptr);
 /// Raises the exception of truncated with the message's true length.
-[[noreturn]] void raise_truncated(const char *text, size_t length);
+[[noreturn]] void raise_truncated(const char* text, size_t length);
 
 inline void check(tw_status status) {
-  if (status < 0) [[unlikely]] raise(status);
+  if (status < 0) [[unlikely]]
+    raise(status);
 }
 
 /// Runs body in a function called by the interpreter: a C++ exception becomes a Python one. Returns null then.
 template <class Body>
-PyObject *guarded(Body &&body) noexcept {
+PyObject* guarded(Body&& body) noexcept {
   try {
     return body();
-  } catch (nb::python_error &error) {
+  } catch (nb::python_error& error) {
     error.restore();
-  } catch (const std::bad_alloc &) {
+  } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
-  } catch (const std::exception &error) {
+  } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
   return nullptr;

@@ -31,7 +31,7 @@ int python_level(int level) {
   }
 }
 
-int deliver(void *) {
+int deliver(void*) {
   while (true) {
     Line line;
     {
@@ -43,13 +43,13 @@ int deliver(void *) {
     try {
       nb::object logger = nb::module_::import_("logging").attr("getLogger")("thalweg");
       logger.attr("log")(python_level(line.level), "%s", line.text);
-    } catch (nb::python_error &error) {
+    } catch (nb::python_error& error) {
       error.discard_as_unraisable("thalweg's log");
     }
   }
 }
 
-void queue_line(void *, int level, const char *text) {
+void queue_line(void*, int level, const char* text) {
   {
     std::lock_guard lock(mutex);
     if (lines.size() >= most_lines) return;
@@ -60,7 +60,7 @@ void queue_line(void *, int level, const char *text) {
 
 }  // namespace
 
-void bind_log(nb::module_ &m) {
+void bind_log(nb::module_& m) {
   m.def(
       "_log_to_python",
       [](bool on) {

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wait.hpp"
 
-
 namespace thalweg::python {
 namespace {
 
-uint32_t access_of(const std::string &access) {
+uint32_t access_of(const std::string& access) {
   uint32_t bits = 0;
   for (char c : access) {
-    if (c == 'r') bits |= TW_MEMORY_READ;
-    else if (c == 'w') bits |= TW_MEMORY_WRITE;
-    else if (c == 'a') bits |= TW_MEMORY_ATOMIC;
-    else raise(TW_ERR_INVALID, "access is letters of \"rwa\": read, write, atomic");
+    if (c == 'r')
+      bits |= TW_MEMORY_READ;
+    else if (c == 'w')
+      bits |= TW_MEMORY_WRITE;
+    else if (c == 'a')
+      bits |= TW_MEMORY_ATOMIC;
+    else
+      raise(TW_ERR_INVALID, "access is letters of \"rwa\": read, write, atomic");
   }
   if (bits == 0) raise(TW_ERR_INVALID, "access is letters of \"rwa\": read, write, atomic");
   return bits;
 }
 
-void own(Memory &self, nb::object context) {
+void own(Memory& self, nb::object context) {
   self.context = nb::inst_ptr<Context>(context);
   self.context_object = std::move(context);
   ++self.context->children;
 }
 
-nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std::string &access, bool huge_pages) {
+nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std::string& access, bool huge_pages) {
   Memory memory;
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.access = access_of(access);
@@ -33,11 +36,11 @@ nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std
   return nb::cast(std::move(memory), nb::rv_policy::move);
 }
 
-nb::object memory_register(nb::handle_t<Context> owner, nb::handle buffer, const std::string &access) {
+nb::object memory_register(nb::handle_t<Context> owner, nb::handle buffer, const std::string& access) {
   Memory memory;
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.access = access_of(access);
-  tw_context *context = nb::inst_ptr<Context>(owner)->get();
+  tw_context* context = nb::inst_ptr<Context>(owner)->get();
   memory.writable = (options.access & (TW_MEMORY_WRITE | TW_MEMORY_ATOMIC)) != 0;
   int flags = PyBUF_ND | (memory.writable ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(buffer.ptr(), &memory.source, flags) != 0) {
@@ -50,7 +53,7 @@ nb::object memory_register(nb::handle_t<Context> owner, nb::handle buffer, const
   return nb::cast(std::move(memory), nb::rv_policy::move);
 }
 
-nb::bytes memory_export(Memory &self, size_t offset, nb::handle length, nb::handle access) {
+nb::bytes memory_export(Memory& self, size_t offset, nb::handle length, nb::handle access) {
   char key[TW_KEY_MAX];
   size_t key_length = sizeof(key);
   size_t range = length.is_none() ? 0 : nb::cast<size_t>(length);
@@ -64,14 +67,14 @@ nb::bytes memory_export(Memory &self, size_t offset, nb::handle length, nb::hand
   return nb::bytes(key, key_length);
 }
 
-int get_buffer(PyObject *self, Py_buffer *view, int flags) {
-  Memory &memory = *nb::inst_ptr<Memory>(self);
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  Memory& memory = *nb::inst_ptr<Memory>(self);
   view->obj = nullptr;
   if (memory.handle == nullptr) {
     PyErr_SetString(PyExc_BufferError, "the memory is released");
     return -1;
   }
-  void *address = tw_memory_address(memory.handle);
+  void* address = tw_memory_address(memory.handle);
   if (PyBuffer_FillInfo(view, self, address, static_cast<Py_ssize_t>(tw_memory_length(memory.handle)), memory.writable ? 0 : 1,
                         flags) != 0) {
     return -1;
@@ -80,13 +83,13 @@ int get_buffer(PyObject *self, Py_buffer *view, int flags) {
   return 0;
 }
 
-void release_buffer(PyObject *self, Py_buffer *) { --nb::inst_ptr<Memory>(self)->views; }
+void release_buffer(PyObject* self, Py_buffer*) { --nb::inst_ptr<Memory>(self)->views; }
 
-PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(&get_buffer)},
-                              {Py_bf_releasebuffer, reinterpret_cast<void *>(&release_buffer)},
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)},
+                              {Py_bf_releasebuffer, reinterpret_cast<void*>(&release_buffer)},
                               {0, nullptr}};
 
-void memory_release(Memory &self) {
+void memory_release(Memory& self) {
   if (self.views > 0) raise(TW_ERR_BUSY, "arrays or views over this memory are alive: drop them first");
   self.close();
 }
@@ -102,23 +105,22 @@ nb::object remote_import(nb::handle_t<Endpoint> owner, nb::bytes key) {
 /// The peer's memory as loads and stores reach it; views of it keep the import alive.
 struct Mapping {
   nb::object remote;
-  void *address;
+  void* address;
   size_t length;
 };
 
-int map_buffer(PyObject *self, Py_buffer *view, int flags) {
-  Mapping &mapping = *nb::inst_ptr<Mapping>(self);
+int map_buffer(PyObject* self, Py_buffer* view, int flags) {
+  Mapping& mapping = *nb::inst_ptr<Mapping>(self);
   return PyBuffer_FillInfo(view, self, mapping.address, static_cast<Py_ssize_t>(mapping.length), 0, flags);
 }
 
-PyType_Slot mapping_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(&map_buffer)}, {0, nullptr}};
+PyType_Slot mapping_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&map_buffer)}, {0, nullptr}};
 
 nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
-  RemoteMemory &self = *nb::inst_ptr<RemoteMemory>(owner);
-  void *address = nullptr;
+  RemoteMemory& self = *nb::inst_ptr<RemoteMemory>(owner);
+  void* address = nullptr;
   check(tw_remote_memory_map(self.get(), &address));
-  nb::object mapping =
-      nb::cast(Mapping{nb::borrow(owner), address, tw_remote_memory_length(self.handle)}, nb::rv_policy::move);
+  nb::object mapping = nb::cast(Mapping{nb::borrow(owner), address, tw_remote_memory_length(self.handle)}, nb::rv_policy::move);
   nb::object view = nb::steal(PyMemoryView_FromObject(mapping.ptr()));
   if (!view.is_valid()) throw nb::python_error();
   return view;
@@ -127,38 +129,39 @@ nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
 }  // namespace
 
 void Memory::close() noexcept {
-  tw_memory *ended = std::exchange(handle, nullptr);
+  tw_memory* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && context->generation == fork_generation()) tw_memory_release(ended);
   if (ended != nullptr) --context->children;
   if (std::exchange(has_source, false)) PyBuffer_Release(&source);
 }
 
-tw_memory *Memory::get() const {
+tw_memory* Memory::get() const {
   if (handle == nullptr) raise(TW_ERR_HANDLE, "the memory is released");
   context->get();
   return handle;
 }
 
 void RemoteMemory::close() noexcept {
-  tw_remote_memory *ended = std::exchange(handle, nullptr);
+  tw_remote_memory* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && endpoint->handle != nullptr && endpoint->worker->handle != nullptr &&
       endpoint->worker->generation == fork_generation()) {
     tw_remote_memory_release(ended);
   }
 }
 
-tw_remote_memory *RemoteMemory::get() const {
+tw_remote_memory* RemoteMemory::get() const {
   if (handle == nullptr) raise(TW_ERR_HANDLE, "the remote memory is released");
   endpoint->get();
   return handle;
 }
 
-void bind_memory(nb::module_ &m) {
+void bind_memory(nb::module_& m) {
   using nb::arg;
-  nb::class_<Memory>(m, "Memory",
-                     "A region that peers may be given access to. Has the buffer protocol: numpy.frombuffer(memory, dtype) is a\n"
-                     "view of it. Any thread may use it. Raises BusyError on release while such views are alive.",
-                     nb::type_slots(memory_slots), nb::is_weak_referenceable())
+  nb::class_<Memory>(
+      m, "Memory",
+      "A region that peers may be given access to. Has the buffer protocol: numpy.frombuffer(memory, dtype) is a\n"
+      "view of it. Any thread may use it. Raises BusyError on release while such views are alive.",
+      nb::type_slots(memory_slots), nb::is_weak_referenceable())
       .def_static("allocate", &memory_allocate, arg("context"), arg("length"), nb::kw_only(), arg("access") = "rwa",
                   arg("huge_pages") = false,
                   "Allocates length bytes that peers on this machine map, so that a put is a store. Zeroed, page aligned.")
@@ -166,16 +169,17 @@ void bind_memory(nb::module_ &m) {
                   "Registers a contiguous buffer, which is kept until release. access: letters of \"rwa\".")
       .def("export", &memory_export, arg("offset") = 0, arg("length") = nb::none(), nb::kw_only(), arg("access") = nb::none(),
            "An unguessable key of at most KEY_MAX bytes for a range (bytes), to travel by any means. Revoked by release().")
-      .def_prop_ro("address", [](Memory &s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })
-      .def("__len__", [](Memory &s) { return tw_memory_length(s.get()); })
+      .def_prop_ro("address", [](Memory& s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })
+      .def("__len__", [](Memory& s) { return tw_memory_length(s.get()); })
       .def("release", &memory_release, "Revokes every key, then ends the region.")
-      .def_prop_ro("released", [](const Memory &s) { return s.handle == nullptr; });
+      .def_prop_ro("released", [](const Memory& s) { return s.handle == nullptr; });
   nb::class_<RemoteMemory>(m, "RemoteMemory", "A peer's memory, imported through an endpoint from its key.")
-      .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return remote_import(endpoint, std::move(key)); }), arg("endpoint"),
-           arg("key"))
-      .def("__len__", [](RemoteMemory &s) { return tw_remote_memory_length(s.get()); })
+      .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return remote_import(endpoint, std::move(key)); }),
+           arg("endpoint"), arg("key"))
+      .def("__len__", [](RemoteMemory& s) { return tw_remote_memory_length(s.get()); })
       .def("map", &remote_map,
-           "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach it.\n"
+           "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
+           "it.\n"
            "Not to be used after the peer is lost or the import released. Raises Unsupported elsewhere.")
       .def("release", &RemoteMemory::close, "Ends the import; views made by map may not be used any more.");
   nb::class_<Mapping>(m, "_Mapping", nb::type_slots(mapping_slots));

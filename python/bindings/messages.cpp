@@ -7,11 +7,12 @@ namespace thalweg::python {
 namespace {
 
 /// The layout argument names pieces of a contiguous buffer: within its borders.
-void take_layout(Operation &operation, tw_op_options &options, PyObject *value) {
-  Layout *layout = as_object<Layout>(value, "layout");
+void take_layout(Operation& operation, tw_op_options& options, PyObject* value) {
+  Layout* layout = as_object<Layout>(value, "layout");
   options.layout = operation.buffer.layout();
   if (layout == nullptr) return;
-  if (options.layout != nullptr) raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
+  if (options.layout != nullptr)
+    raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
   int64_t first = 0, last = 0;
   tw_layout_extent(layout->handle, &first, &last);
   if (first < 0 || last > static_cast<int64_t>(operation.buffer.length())) {
@@ -21,21 +22,21 @@ void take_layout(Operation &operation, tw_op_options &options, PyObject *value) 
   operation.keep(value);
 }
 
-size_t length_of(const Operation &operation, const tw_op_options &options) {
+size_t length_of(const Operation& operation, const tw_op_options& options) {
   return options.layout != nullptr ? tw_layout_bytes(options.layout) : operation.buffer.length();
 }
 
 template <bool blocking>
-PyObject *endpoint_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<6> signature("send", 1, 2, {"buffer", "tag", "sync", "immediate", "layout", "timeout"});
-    std::array<PyObject *, 6> a;
+    std::array<PyObject*, 6> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.buffer.acquire(a[0], BufferView::Use::source);
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    const tw_op_options *given = nullptr;
+    const tw_op_options* given = nullptr;
     if (keywords != nullptr || operation.buffer.layout() != nullptr) {
       options.flags = as_bool(a[2]) ? TW_OP_SYNC : 0;
       options.immediate = as_u64(a[3], 0);
@@ -51,8 +52,8 @@ PyObject *endpoint_send(PyObject *self, PyObject *const *args, Py_ssize_t count,
 }
 
 template <bool blocking>
-PyObject *receive(PyObject *worker_object, Worker &worker, tw_endpoint *source, PyObject *endpoint,
-                  const std::array<PyObject *, 6> &a) {
+PyObject* receive(PyObject* worker_object, Worker& worker, tw_endpoint* source, PyObject* endpoint,
+                  const std::array<PyObject*, 6>& a) {
   Operation operation(worker_object, &worker, Result::received);
   operation.buffer.acquire(a[0], BufferView::Use::destination);
   if (endpoint != nullptr) operation.endpoint = nb::borrow(endpoint);
@@ -62,62 +63,64 @@ PyObject *receive(PyObject *worker_object, Worker &worker, tw_endpoint *source, 
   uint64_t tag = as_u64(a[1], 0);
   // A receive that is complete at once may give no request to ask: what is known without one stands here before.
   operation.info = {source, tag, 0, length_of(operation, options)};
-  operation.posted(tw_recv(worker.enter(), operation.buffer.data(), operation.info.length, tag, as_u64(a[2], UINT64_MAX), &options,
-                           &operation.request));
+  operation.posted(tw_recv(worker.enter(), operation.buffer.data(), operation.info.length, tag, as_u64(a[2], UINT64_MAX),
+                           &options, &operation.request));
   return deliver(operation, blocking, blocking ? deadline_of(a[4]) : 0);
 }
 
 using ReceiveSignature = Signature<6>;
-const ReceiveSignature &receive_signature() {
+const ReceiveSignature& receive_signature() {
   static const ReceiveSignature signature("recv", 1, 3, {"buffer", "tag", "mask", "layout", "timeout", "source"});
   return signature;
 }
 
 template <bool blocking>
-PyObject *endpoint_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* endpoint_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    std::array<PyObject *, 6> a;
+    std::array<PyObject*, 6> a;
     receive_signature().parse(a, args, count, keywords);
     if (a[5] != nullptr) raise(TW_ERR_INVALID, "an endpoint's receive has that endpoint as its source: use the worker's");
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     return receive<blocking>(endpoint.worker_object.ptr(), *endpoint.worker, endpoint.get(), self, a);
   });
 }
 
 template <bool blocking>
-PyObject *worker_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* worker_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    std::array<PyObject *, 6> a;
+    std::array<PyObject*, 6> a;
     receive_signature().parse(a, args, count, keywords);
-    Endpoint *source = as_object<Endpoint>(a[5], "source");
+    Endpoint* source = as_object<Endpoint>(a[5], "source");
     return receive<blocking>(self, *nb::inst_ptr<Worker>(self), source != nullptr ? source->get() : nullptr,
                              source != nullptr ? a[5] : nullptr, a);
   });
 }
 
 template <bool blocking>
-PyObject *endpoint_bytes_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* endpoint_bytes_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<2> signature("bytes_send", 1, 1, {"buffer", "timeout"});
-    std::array<PyObject *, 2> a;
+    std::array<PyObject*, 2> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.buffer.acquire(a[0], BufferView::Use::source);
-    if (operation.buffer.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "byte streams take contiguous buffers: copy it, or use send");
+    if (operation.buffer.layout() != nullptr)
+      raise(TW_ERR_UNSUPPORTED, "byte streams take contiguous buffers: copy it, or use send");
     operation.keep(self);
-    operation.posted(tw_bytes_send(endpoint.get(), operation.buffer.data(), operation.buffer.length(), nullptr, &operation.request));
+    operation.posted(
+        tw_bytes_send(endpoint.get(), operation.buffer.data(), operation.buffer.length(), nullptr, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[1]) : 0);
   });
 }
 
 template <bool blocking>
-PyObject *endpoint_bytes_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* endpoint_bytes_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<3> signature("bytes_recv", 1, 1, {"buffer", "all", "timeout"});
-    std::array<PyObject *, 3> a;
+    std::array<PyObject*, 3> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::received);
     operation.buffer.acquire(a[0], BufferView::Use::destination);
     if (operation.buffer.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "byte streams take contiguous buffers: use recv");
@@ -125,7 +128,8 @@ PyObject *endpoint_bytes_recv(PyObject *self, PyObject *const *args, Py_ssize_t 
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.flags = as_bool(a[1]) ? TW_OP_WAIT_ALL : 0;
     operation.info = {endpoint.handle, 0, 0, operation.buffer.length()};
-    operation.posted(tw_bytes_recv(endpoint.get(), operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
+    operation.posted(
+        tw_bytes_recv(endpoint.get(), operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[2]) : 0);
   });
 }
@@ -133,13 +137,13 @@ PyObject *endpoint_bytes_recv(PyObject *self, PyObject *const *args, Py_ssize_t 
 /// A message taken out of matching by probe: it must be received.
 struct Matched {
   nb::object worker_object;
-  Worker *worker;
-  tw_message *handle;
+  Worker* worker;
+  tw_message* handle;
   tw_recv_info info;
   nb::object endpoint;
 };
 
-nb::object matched_recv(Matched &self, nb::handle buffer, bool blocking) {
+nb::object matched_recv(Matched& self, nb::handle buffer, bool blocking) {
   self.worker->enter();
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the message was received already");
   Operation operation(self.worker_object, self.worker, Result::received);
@@ -148,19 +152,19 @@ nb::object matched_recv(Matched &self, nb::handle buffer, bool blocking) {
   operation.info = self.info;
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.layout = operation.buffer.layout();
-  operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), operation.buffer.length(), &options,
-                                   &operation.request));
+  operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), operation.buffer.length(),
+                                   &options, &operation.request));
   return nb::steal(deliver(operation, blocking));
 }
 
 nb::object worker_probe(nb::handle_t<Worker> owner, uint64_t tag, uint64_t mask, nb::handle source, bool take) {
-  Worker &worker = *nb::inst_ptr<Worker>(owner);
-  tw_worker *handle = worker.enter();
+  Worker& worker = *nb::inst_ptr<Worker>(owner);
+  tw_worker* handle = worker.enter();
   tw_op_options options = TW_OP_OPTIONS_INIT;
-  if (Endpoint *from = as_object<Endpoint>(source.ptr(), "source"); from != nullptr) options.source = from->get();
+  if (Endpoint* from = as_object<Endpoint>(source.ptr(), "source"); from != nullptr) options.source = from->get();
   if (!worker.progress_thread) tw_progress(handle);
   tw_recv_info info{};
-  tw_message *message = nullptr;
+  tw_message* message = nullptr;
   tw_status status = tw_probe(handle, tag, mask, &options, &info, take ? &message : nullptr);
   if (status == TW_ERR_NO_MATCH) return nb::none();
   check(status);
@@ -174,7 +178,8 @@ const char send_doc[] =
     "Sends a buffer as one message; returns when it may be reused, with sync when it was matched. timeout: seconds; on expiry\n"
     "an unannounced send is cancelled and TimedOut raised. The GIL is released while waiting. Raises PeerLost, TimedOut.";
 const char isend_doc[] =
-    "isend(buffer, tag=0, *, sync=False, immediate=0, layout=None)\n--\n\nAs send, but returns a Request, which keeps the buffer.";
+    "isend(buffer, tag=0, *, sync=False, immediate=0, layout=None)\n--\n\nAs send, but returns a Request, which keeps the "
+    "buffer.";
 const char recv_doc[] =
     "recv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, timeout=None)\n--\n\n"
     "Receives the earliest message whose tag equals tag in the bits of mask into a writable buffer; returns RecvInfo.\n"
@@ -183,9 +188,11 @@ const char recv_doc[] =
 const char irecv_doc[] =
     "irecv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None)\n--\n\nAs recv, but returns a Request, which keeps the buffer.";
 const char bytes_send_doc[] =
-    "bytes_send(buffer, *, timeout=None)\n--\n\nAppends a contiguous buffer to the endpoint's byte stream, which has no message borders.";
+    "bytes_send(buffer, *, timeout=None)\n--\n\nAppends a contiguous buffer to the endpoint's byte stream, which has no "
+    "message borders.";
 const char bytes_recv_doc[] =
-    "bytes_recv(buffer, *, all=False, timeout=None)\n--\n\nTakes 1 to len(buffer) bytes from the byte stream, or with all that many. "
+    "bytes_recv(buffer, *, all=False, timeout=None)\n--\n\nTakes 1 to len(buffer) bytes from the byte stream, or with all that "
+    "many. "
     "Returns RecvInfo with .length.";
 
 PyMethodDef endpoint_methods[] = {
@@ -208,20 +215,24 @@ PyMethodDef worker_methods[] = {
 
 }  // namespace
 
-void bind_messages(nb::module_ &m) {
+void bind_messages(nb::module_& m) {
   using nb::arg;
   nb::class_<Matched>(m, "Message", "A message taken out of matching by Worker.probe(take=True): it must be received.")
-      .def_prop_ro("length", [](const Matched &s) { return s.info.length; }, "Bytes.")
-      .def_prop_ro("tag", [](const Matched &s) { return s.info.tag; })
-      .def_prop_ro("immediate", [](const Matched &s) { return s.info.immediate; })
-      .def_prop_ro("endpoint", [](const Matched &s) { return s.endpoint; })
-      .def("recv", [](Matched &s, nb::handle buffer) { return matched_recv(s, buffer, true); }, arg("buffer"),
-           "Receives it into a writable buffer. Returns RecvInfo.")
-      .def("irecv", [](Matched &s, nb::handle buffer) { return matched_recv(s, buffer, false); }, arg("buffer"),
-           "As recv, but returns a Request.");
+      .def_prop_ro(
+          "length", [](const Matched& s) { return s.info.length; }, "Bytes.")
+      .def_prop_ro("tag", [](const Matched& s) { return s.info.tag; })
+      .def_prop_ro("immediate", [](const Matched& s) { return s.info.immediate; })
+      .def_prop_ro("endpoint", [](const Matched& s) { return s.endpoint; })
+      .def(
+          "recv", [](Matched& s, nb::handle buffer) { return matched_recv(s, buffer, true); }, arg("buffer"),
+          "Receives it into a writable buffer. Returns RecvInfo.")
+      .def(
+          "irecv", [](Matched& s, nb::handle buffer) { return matched_recv(s, buffer, false); }, arg("buffer"),
+          "As recv, but returns a Request.");
   nb::object worker = m.attr("Worker");
   nb::borrow<nb::class_<Worker>>(worker).def(
-      "probe", &worker_probe, arg("tag") = 0, arg("mask") = UINT64_MAX, nb::kw_only(), arg("source") = nb::none(), arg("take") = false,
+      "probe", &worker_probe, arg("tag") = 0, arg("mask") = UINT64_MAX, nb::kw_only(), arg("source") = nb::none(),
+      arg("take") = false,
       "Looks for an unmatched message: RecvInfo, or None. take: gives a Message that must be received instead.");
   add_methods(worker, worker_methods);
   add_methods(m.attr("Endpoint"), endpoint_methods);

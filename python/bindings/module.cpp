@@ -13,8 +13,9 @@ NB_MODULE(_core, m) {
   m.attr("KEY_MAX") = TW_KEY_MAX;
   m.attr("PRIVATE_MAX") = TW_PRIVATE_MAX;
   m.attr("AM_HEADER_MAX") = TW_AM_HEADER_MAX;
-  m.def("status_name", [](int status) { return tw_status_name(status); }, nanobind::arg("status"),
-        "The name of a status number, such as \"peer_lost\".");
+  m.def(
+      "status_name", [](int status) { return tw_status_name(status); }, nanobind::arg("status"),
+      "The name of a status number, such as \"peer_lost\".");
   py::bind_log(m);
   py::bind_layout(m);
   py::bind_context(m);

@@ -21,33 +21,33 @@ namespace nb = nanobind;
 int fork_generation() noexcept;
 
 struct Context {
-  tw_context *handle = nullptr;
+  tw_context* handle = nullptr;
   int generation = fork_generation();
   int children = 0;  ///< live workers and memories: they must end first
 
   ~Context() { close(); }
   void close() noexcept;
-  tw_context *get() const;  ///< raises when closed
+  tw_context* get() const;  ///< raises when closed
 };
 
 /// An active message taken from progress, waiting for its Python handler.
 struct AmRecord {
-  tw_endpoint *endpoint;
+  tw_endpoint* endpoint;
   uint16_t id;
   std::string header, data;
   size_t length;
-  tw_am_data *descriptor;  ///< null: data holds the payload
+  tw_am_data* descriptor;  ///< null: data holds the payload
 };
 
 struct Worker {
   nb::object context;
-  tw_worker *handle = nullptr;
+  tw_worker* handle = nullptr;
   int generation = fork_generation();
   bool multi = false, progress_thread = false;
-  bool waiting = false;  ///< a thread waits without the GIL
-  mutable bool touched = false;  ///< entered since the event loop's last turn
-  std::vector<nb::object> watched;  ///< requests an event loop waits for
-  std::vector<nb::object> orphans;  ///< requests dropped by Python while the library used their buffers
+  bool waiting = false;                                   ///< a thread waits without the GIL
+  mutable bool touched = false;                           ///< entered since the event loop's last turn
+  std::vector<nb::object> watched;                        ///< requests an event loop waits for
+  std::vector<nb::object> orphans;                        ///< requests dropped by Python while the library used their buffers
   std::vector<std::pair<uint16_t, nb::object>> handlers;  ///< active message id -> callable
   std::mutex am_mutex;
   std::deque<AmRecord> am_queue;  ///< filled inside progress, by any thread, without the GIL
@@ -55,48 +55,48 @@ struct Worker {
 
   ~Worker() { close(); }
   void close() noexcept;
-  tw_worker *get() const;    ///< raises when closed
-  tw_worker *enter() const;  ///< as get, and refuses a second thread on a single-thread worker
+  tw_worker* get() const;    ///< raises when closed
+  tw_worker* enter() const;  ///< as get, and refuses a second thread on a single-thread worker
   void reap_orphans() noexcept;
-  bool dispatch();           ///< runs the handlers of waiting active messages; false: none waited
+  bool dispatch();  ///< runs the handlers of waiting active messages; false: none waited
 };
 
 struct Endpoint {
   nb::object worker_object;
-  Worker *worker = nullptr;
-  tw_endpoint *handle = nullptr;
+  Worker* worker = nullptr;
+  tw_endpoint* handle = nullptr;
   bool owned = false;  ///< made by this program's connect or accept; else met as the sender of a message
 
   ~Endpoint() { drop(); }
   void drop() noexcept;      ///< graceful close that nobody waits for
-  tw_endpoint *get() const;  ///< raises when closed
+  tw_endpoint* get() const;  ///< raises when closed
 };
 
 /// The Python object of an endpoint: the one there is, else a new one (owned: it ends the connection with itself).
-nb::object wrap_endpoint(nb::handle worker, tw_endpoint *endpoint, bool owned);
+nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned);
 
 struct Listener {
   nb::object worker_object;
-  Worker *worker = nullptr;
-  tw_listener *handle = nullptr;
+  Worker* worker = nullptr;
+  tw_listener* handle = nullptr;
   Listener() = default;
-  Listener(Listener &&other) noexcept
+  Listener(Listener&& other) noexcept
       : worker_object(std::move(other.worker_object)), worker(other.worker), handle(std::exchange(other.handle, nullptr)) {}
   ~Listener() { close(); }
   void close() noexcept;
-  tw_listener *get() const;
+  tw_listener* get() const;
 };
 
 struct Memory {
   nb::object context_object;
-  Context *context = nullptr;
-  tw_memory *handle = nullptr;
-  Py_buffer source{};        ///< held for a registered buffer
+  Context* context = nullptr;
+  tw_memory* handle = nullptr;
+  Py_buffer source{};  ///< held for a registered buffer
   bool has_source = false;
   bool writable = true;
-  Py_ssize_t views = 0;      ///< buffers handed out: the memory may not go away under them
+  Py_ssize_t views = 0;  ///< buffers handed out: the memory may not go away under them
   Memory() = default;
-  Memory(Memory &&other) noexcept
+  Memory(Memory&& other) noexcept
       : context_object(std::move(other.context_object)),
         context(other.context),
         handle(std::exchange(other.handle, nullptr)),
@@ -105,59 +105,61 @@ struct Memory {
         writable(other.writable) {}
   ~Memory() { close(); }
   void close() noexcept;
-  tw_memory *get() const;
+  tw_memory* get() const;
 };
 
 struct RemoteMemory {
   nb::object endpoint_object;
-  Endpoint *endpoint = nullptr;
-  tw_remote_memory *handle = nullptr;
+  Endpoint* endpoint = nullptr;
+  tw_remote_memory* handle = nullptr;
   RemoteMemory() = default;
-  RemoteMemory(RemoteMemory &&other) noexcept
-      : endpoint_object(std::move(other.endpoint_object)), endpoint(other.endpoint), handle(std::exchange(other.handle, nullptr)) {}
+  RemoteMemory(RemoteMemory&& other) noexcept
+      : endpoint_object(std::move(other.endpoint_object)),
+        endpoint(other.endpoint),
+        handle(std::exchange(other.handle, nullptr)) {}
   ~RemoteMemory() { close(); }
   void close() noexcept;
-  tw_remote_memory *get() const;
+  tw_remote_memory* get() const;
 };
 
 struct Signal {
   nb::object worker_object;
-  Worker *worker = nullptr;
-  tw_signal *handle = nullptr;
+  Worker* worker = nullptr;
+  tw_signal* handle = nullptr;
   bool adds = false;
   Signal() = default;
-  Signal(Signal &&other) noexcept
+  Signal(Signal&& other) noexcept
       : worker_object(std::move(other.worker_object)),
         worker(other.worker),
         handle(std::exchange(other.handle, nullptr)),
         adds(other.adds) {}
   ~Signal() { close(); }
   void close() noexcept;
-  tw_signal *get() const;
+  tw_signal* get() const;
 };
 
 struct RemoteSignal {
   nb::object endpoint_object;
-  Endpoint *endpoint = nullptr;
-  tw_remote_signal *handle = nullptr;
+  Endpoint* endpoint = nullptr;
+  tw_remote_signal* handle = nullptr;
   bool adds = false;
   RemoteSignal() = default;
-  RemoteSignal(RemoteSignal &&other) noexcept
+  RemoteSignal(RemoteSignal&& other) noexcept
       : endpoint_object(std::move(other.endpoint_object)),
         endpoint(other.endpoint),
         handle(std::exchange(other.handle, nullptr)),
         adds(other.adds) {}
   ~RemoteSignal() { close(); }
   void close() noexcept;
-  tw_remote_signal *get() const;
+  tw_remote_signal* get() const;
 };
 
 struct Layout {
-  tw_layout *handle = nullptr;
+  tw_layout* handle = nullptr;
   Layout() = default;
-  explicit Layout(tw_layout *taken) : handle(taken) {}
-  Layout(Layout &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
-  Layout &operator=(Layout &&other) noexcept {
+  explicit Layout(tw_layout* taken) : handle(taken) {}
+  Layout(Layout&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Layout& operator=(Layout&& other) noexcept {
     std::swap(handle, other.handle);
     return *this;
   }
@@ -174,33 +176,33 @@ struct RecvInfo {
 };
 
 struct Store {
-  tw_store *handle = nullptr;
+  tw_store* handle = nullptr;
   int generation = fork_generation();
   ~Store() { close(); }
   void close() noexcept;
-  tw_store *get() const;
+  tw_store* get() const;
 };
 
 /// Makes a class usable in `with`: its close method runs at the end.
 template <class T>
-void context_manager(nb::handle type, const char *close = "close") {
+void context_manager(nb::handle type, const char* close = "close") {
   nb::borrow<nb::class_<T>>(type)
       .def("__enter__", [](nb::handle_t<T> self) { return nb::borrow(self); })
       .def("__exit__", [close](nb::handle_t<T> self, nb::args) { self.attr(close)(); });
 }
 
-void bind_context(nb::module_ &m);
-void bind_worker(nb::module_ &m);
-void bind_endpoint(nb::module_ &m);
-void bind_messages(nb::module_ &m);
-void bind_one_sided(nb::module_ &m);
-void bind_active_messages(nb::module_ &m);
-void bind_request(nb::module_ &m);
-void bind_memory(nb::module_ &m);
-void bind_layout(nb::module_ &m);
-void bind_signal(nb::module_ &m);
-void bind_block(nb::module_ &m);
-void bind_store(nb::module_ &m);
-void bind_log(nb::module_ &m);
+void bind_context(nb::module_& m);
+void bind_worker(nb::module_& m);
+void bind_endpoint(nb::module_& m);
+void bind_messages(nb::module_& m);
+void bind_one_sided(nb::module_& m);
+void bind_active_messages(nb::module_& m);
+void bind_request(nb::module_& m);
+void bind_memory(nb::module_& m);
+void bind_layout(nb::module_& m);
+void bind_signal(nb::module_& m);
+void bind_block(nb::module_& m);
+void bind_store(nb::module_& m);
+void bind_log(nb::module_& m);
 
 }  // namespace thalweg::python

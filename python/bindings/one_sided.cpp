@@ -8,16 +8,16 @@ namespace thalweg::python {
 namespace {
 
 template <bool put, bool blocking>
-PyObject *transfer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<10> signature(put ? "put" : "get", 2, 3,
-                                         {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout",
-                                          "remote_layout", "timeout"});
-    std::array<PyObject *, 10> a;
+    static const Signature<10> signature(
+        put ? "put" : "get", 2, 3,
+        {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout", "remote_layout", "timeout"});
+    std::array<PyObject*, 10> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
-    RemoteMemory *remote = as_object<RemoteMemory>(a[1], "remote");
-    RemoteSignal *signal = as_object<RemoteSignal>(a[3], "signal");
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
+    RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
+    RemoteSignal* signal = as_object<RemoteSignal>(a[3], "signal");
     if (remote == nullptr) raise(TW_ERR_INVALID, "remote is a RemoteMemory, imported from the peer's key");
     if (remote->endpoint != &endpoint) raise(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
     if (!put && signal != nullptr) raise(TW_ERR_UNSUPPORTED, "a get carries no signal: its end is the notice");
@@ -28,16 +28,17 @@ PyObject *transfer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyOb
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = operation.buffer.layout();
     size_t length = operation.buffer.length();
-    if (Layout *layout = as_object<Layout>(a[7], "layout"); layout != nullptr) {
+    if (Layout* layout = as_object<Layout>(a[7], "layout"); layout != nullptr) {
       int64_t first = 0, last = 0;
       tw_layout_extent(layout->handle, &first, &last);
       if (options.layout != nullptr) raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout, not both");
-      if (first < 0 || last > static_cast<int64_t>(length)) raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
+      if (first < 0 || last > static_cast<int64_t>(length))
+        raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
       options.layout = layout->handle;
       length = tw_layout_bytes(layout->handle);
       operation.keep(a[7]);
     }
-    if (Layout *layout = as_object<Layout>(a[8], "remote_layout"); layout != nullptr) {
+    if (Layout* layout = as_object<Layout>(a[8], "remote_layout"); layout != nullptr) {
       options.remote_layout = layout->handle;
       operation.keep(a[8]);
     }
@@ -51,17 +52,19 @@ PyObject *transfer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyOb
     if (as_bool(a[6])) options.flags |= TW_OP_REMOTE;
     uint64_t offset = as_u64(a[2], 0);
     if constexpr (put) {
-      operation.posted(tw_put(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
+      operation.posted(
+          tw_put(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
     } else {
-      operation.posted(tw_get(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
+      operation.posted(
+          tw_get(endpoint.get(), operation.buffer.data(), length, remote->get(), offset, &options, &operation.request));
     }
     return deliver(operation, blocking, blocking ? deadline_of(a[9]) : 0);
   });
 }
 
-uint32_t atomic_of(PyObject *name) {
-  static const std::array<const char *, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
-  const char *text = PyUnicode_AsUTF8(name);
+uint32_t atomic_of(PyObject* name) {
+  static const std::array<const char*, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
+  const char* text = PyUnicode_AsUTF8(name);
   if (text == nullptr) throw nb::python_error();
   for (uint32_t i = 0; i < names.size(); ++i) {
     if (std::string_view(text) == names[i]) return i;
@@ -70,14 +73,14 @@ uint32_t atomic_of(PyObject *name) {
 }
 
 template <bool blocking>
-PyObject *atomic(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* atomic(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<8> signature("atomic", 4, 4,
                                         {"op", "remote", "offset", "operand", "compare", "size", "fetch", "timeout"});
-    std::array<PyObject *, 8> a;
+    std::array<PyObject*, 8> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
-    RemoteMemory *remote = as_object<RemoteMemory>(a[1], "remote");
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
+    RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
     if (remote == nullptr) raise(TW_ERR_INVALID, "remote is a RemoteMemory, imported from the peer's key");
     if (remote->endpoint != &endpoint) raise(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
     uint64_t size = as_u64(a[5], 8);
@@ -94,12 +97,12 @@ PyObject *atomic(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObje
 }
 
 template <bool blocking>
-PyObject *flush(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+PyObject* flush(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<1> signature("flush", 0, 1, {"timeout"});
-    std::array<PyObject *, 1> a;
+    std::array<PyObject*, 1> a;
     signature.parse(a, args, count, keywords);
-    Endpoint &endpoint = *nb::inst_ptr<Endpoint>(self);
+    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.keep(self);
     operation.posted(tw_endpoint_flush(endpoint.get(), &operation.request));
@@ -110,8 +113,10 @@ PyObject *flush(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObjec
 const char put_doc[] =
     "put(buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
     "timeout=None)\n--\n\n"
-    "Writes a buffer into the peer's memory at offset bytes; returns when the buffer may be reused, with visible when the data\n"
-    "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that of\n"
+    "Writes a buffer into the peer's memory at offset bytes; returns when the buffer may be reused, with visible when the "
+    "data\n"
+    "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that "
+    "of\n"
     "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. Raises PeerLost, Stale.";
 const char get_doc[] =
     "get(buffer, remote, offset=0, *, layout=None, remote_layout=None, timeout=None)\n--\n\n"
@@ -124,20 +129,24 @@ const char flush_doc[] =
     "flush(timeout=None)\n--\n\nWaits until all earlier one-sided operations of the endpoint are visible at the target.";
 
 PyMethodDef methods[] = {
-    fast_method("put", &transfer<true, true>, put_doc),        fast_method("iput", &transfer<true, false>, put_doc),
-    fast_method("get", &transfer<false, true>, get_doc),       fast_method("iget", &transfer<false, false>, get_doc),
-    fast_method("atomic", &atomic<true>, atomic_doc),          fast_method("iatomic", &atomic<false>, atomic_doc),
-    fast_method("flush", &flush<true>, flush_doc),             fast_method("iflush", &flush<false>, flush_doc),
+    fast_method("put", &transfer<true, true>, put_doc),
+    fast_method("iput", &transfer<true, false>, put_doc),
+    fast_method("get", &transfer<false, true>, get_doc),
+    fast_method("iget", &transfer<false, false>, get_doc),
+    fast_method("atomic", &atomic<true>, atomic_doc),
+    fast_method("iatomic", &atomic<false>, atomic_doc),
+    fast_method("flush", &flush<true>, flush_doc),
+    fast_method("iflush", &flush<false>, flush_doc),
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
-void bind_one_sided(nb::module_ &m) {
+void bind_one_sided(nb::module_& m) {
   nb::object endpoint = m.attr("Endpoint");
   add_methods(endpoint, methods);
   nb::borrow<nb::class_<Endpoint>>(endpoint).def(
-      "fence", [](Endpoint &e) { check(tw_fence(e.get())); },
+      "fence", [](Endpoint& e) { check(tw_fence(e.get())); },
       "Later one-sided operations become visible after earlier ones. Does not wait.");
 }
 

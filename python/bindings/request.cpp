@@ -5,8 +5,8 @@ namespace thalweg::python {
 namespace {
 
 /// The library still uses the operation's buffer while Python has lost interest: the worker keeps it until it ends.
-void orphan(Operation &&operation) noexcept {
-  Worker *worker = operation.worker;
+void orphan(Operation&& operation) noexcept {
+  Worker* worker = operation.worker;
   if (worker->handle == nullptr || worker->generation != fork_generation()) return;  // ended with its worker
   try {
     nb::object self = nb::cast(Request(std::move(operation)), nb::rv_policy::move);
@@ -17,10 +17,10 @@ void orphan(Operation &&operation) noexcept {
   }
 }
 
-bool request_done(Request &request) {
-  Operation &operation = request.operation;
+bool request_done(Request& request) {
+  Operation& operation = request.operation;
   if (!operation.under_way()) return true;
-  Worker &worker = *operation.worker;
+  Worker& worker = *operation.worker;
   worker.enter();
   if (!worker.progress_thread) tw_progress(worker.handle);
   worker.dispatch();
@@ -29,8 +29,8 @@ bool request_done(Request &request) {
   return true;
 }
 
-nb::object request_wait(Request &request, nb::handle timeout) {
-  Operation &operation = request.operation;
+nb::object request_wait(Request& request, nb::handle timeout) {
+  Operation& operation = request.operation;
   if (operation.under_way()) {
     uint64_t deadline = deadline_of(timeout.ptr());
     operation.worker->enter();
@@ -42,10 +42,10 @@ nb::object request_wait(Request &request, nb::handle timeout) {
   return operation.value();
 }
 
-bool request_spin(Request &request, double seconds) {
-  Operation &operation = request.operation;
+bool request_spin(Request& request, double seconds) {
+  Operation& operation = request.operation;
   if (!operation.under_way()) return true;
-  Worker &worker = *operation.worker;
+  Worker& worker = *operation.worker;
   worker.enter();
   uint64_t stop = 0;
   for (unsigned round = 0;; ++round) {
@@ -61,8 +61,8 @@ bool request_spin(Request &request, double seconds) {
   }
 }
 
-bool request_cancel(Request &request) {
-  Operation &operation = request.operation;
+bool request_cancel(Request& request) {
+  Operation& operation = request.operation;
   if (!operation.under_way()) return false;
   operation.worker->enter();
   tw_status status = tw_cancel(operation.request);
@@ -75,7 +75,7 @@ bool request_cancel(Request &request) {
 
 Request::~Request() {
   if (!operation.under_way() || !operation.worker_object.is_valid()) return;
-  Worker &worker = *operation.worker;
+  Worker& worker = *operation.worker;
   if (worker.handle == nullptr || worker.generation != fork_generation()) return;
   if (operation.test()) {
     operation.finish();
@@ -100,7 +100,7 @@ nb::object Operation::value() {
     case Result::none:
       return nb::none();
     case Result::number:
-      return nb::int_(number_size == 4 ? static_cast<uint64_t>(*reinterpret_cast<uint32_t *>(number.get())) : *number);
+      return nb::int_(number_size == 4 ? static_cast<uint64_t>(*reinterpret_cast<uint32_t*>(number.get())) : *number);
     case Result::received:
       break;
   }
@@ -124,7 +124,7 @@ void Operation::wait(uint64_t deadline) {
   finish();
 }
 
-PyObject *complete(Operation &operation, uint64_t deadline) {
+PyObject* complete(Operation& operation, uint64_t deadline) {
   try {
     operation.wait(deadline);
   } catch (...) {
@@ -138,13 +138,13 @@ PyObject *complete(Operation &operation, uint64_t deadline) {
   return operation.value().release().ptr();
 }
 
-PyObject *into_request(Operation &&operation) {
+PyObject* into_request(Operation&& operation) {
   return nb::cast(Request(std::move(operation)), nb::rv_policy::move).release().ptr();
 }
 
 void Worker::reap_orphans() noexcept {
   for (size_t i = 0; i < orphans.size();) {
-    Operation &operation = nb::inst_ptr<Request>(orphans[i])->operation;
+    Operation& operation = nb::inst_ptr<Request>(orphans[i])->operation;
     if (!operation.test()) {
       ++i;
       continue;
@@ -155,13 +155,14 @@ void Worker::reap_orphans() noexcept {
   }
 }
 
-void bind_request(nb::module_ &m) {
+void bind_request(nb::module_& m) {
   nb::class_<RecvInfo>(m, "RecvInfo", "What a receive learned: sender's endpoint, tag, immediate value, length in bytes.")
-      .def_prop_ro("endpoint", [](const RecvInfo &info) { return info.endpoint; }, "The sender's endpoint on this side.")
+      .def_prop_ro(
+          "endpoint", [](const RecvInfo& info) { return info.endpoint; }, "The sender's endpoint on this side.")
       .def_ro("tag", &RecvInfo::tag)
       .def_ro("immediate", &RecvInfo::immediate)
       .def_ro("length", &RecvInfo::length, "True length in bytes.")
-      .def("__repr__", [](const RecvInfo &info) {
+      .def("__repr__", [](const RecvInfo& info) {
         return "RecvInfo(tag=" + std::to_string(info.tag) + ", immediate=" + std::to_string(info.immediate) +
                ", length=" + std::to_string(info.length) + ")";
       });
@@ -169,15 +170,15 @@ void bind_request(nb::module_ &m) {
   nb::class_<Request>(m, "Request",
                       "An operation under way. Keeps its buffer alive until it ends, also when the request is dropped.")
       .def("done", &request_done, "Progresses once; True when the operation has ended. Does not raise how it ended.")
-      .def_prop_ro("ended", [](const Request &r) { return !r.operation.under_way(); }, "As done(), without progress.")
+      .def_prop_ro(
+          "ended", [](const Request& r) { return !r.operation.under_way(); }, "As done(), without progress.")
       .def("wait", &request_wait, nb::arg("timeout") = nb::none(),
            "Progresses until the end, at most timeout seconds (None: no limit), with the GIL released. Returns what the\n"
            "blocking form returns, or raises how it ended; TimedOut leaves the request alive.")
-      .def("cancel", &request_cancel,
-           "Asks an unmatched receive or an unannounced send to end with Canceled. False: too late.")
-      .def_prop_ro("worker", [](Request &r) { return r.operation.worker_object; })
+      .def("cancel", &request_cancel, "Asks an unmatched receive or an unannounced send to end with Canceled. False: too late.")
+      .def_prop_ro("worker", [](Request& r) { return r.operation.worker_object; })
       .def("_spin", &request_spin, nb::arg("seconds"))
-      .def("_value", [](Request &r) { return r.operation.value(); })
+      .def("_value", [](Request& r) { return r.operation.value(); })
       .def_rw("_token", &Request::token, nb::arg().none());
 }
 

@@ -12,18 +12,19 @@ namespace thalweg::python {
 enum class Result : uint8_t { none, received, number };
 
 struct Operation {
-  Operation(nb::handle owner, Worker *its_worker, Result kind) : worker_object(nb::borrow(owner)), worker(its_worker), result(kind) {}
-  Operation(Operation &&) noexcept = default;
+  Operation(nb::handle owner, Worker* its_worker, Result kind)
+      : worker_object(nb::borrow(owner)), worker(its_worker), result(kind) {}
+  Operation(Operation&&) noexcept = default;
 
-  nb::object worker_object;   ///< keeps the worker alive
-  Worker *worker;
+  nb::object worker_object;  ///< keeps the worker alive
+  Worker* worker;
   Result result;
   uint8_t number_size = 8;
   tw_status status = TW_IN_PROGRESS;
   tw_request request = TW_REQUEST_NONE;
   BufferView buffer;
-  nb::object kept;            ///< endpoint, remote memory, layouts: whatever else the library uses
-  nb::object endpoint;        ///< of a receive from one endpoint: saves the look-up
+  nb::object kept;                   ///< endpoint, remote memory, layouts: whatever else the library uses
+  nb::object endpoint;               ///< of a receive from one endpoint: saves the look-up
   std::unique_ptr<uint64_t> number;  ///< where a fetched value lands
   tw_recv_info info{};
   std::string message;
@@ -53,8 +54,8 @@ struct Operation {
 };
 
 struct Request {
-  explicit Request(Operation &&taken) : operation(std::move(taken)) {}
-  Request(Request &&) noexcept = default;
+  explicit Request(Operation&& taken) : operation(std::move(taken)) {}
+  Request(Request&&) noexcept = default;
   ~Request();
 
   Operation operation;
@@ -62,11 +63,11 @@ struct Request {
 };
 
 /// Waits and gives the value, as blocking calls do. On an exception the operation is handed to the worker until it ends.
-PyObject *complete(Operation &operation, uint64_t deadline);
+PyObject* complete(Operation& operation, uint64_t deadline);
 /// A Request object of the operation, for the calls that return one.
-PyObject *into_request(Operation &&operation);
+PyObject* into_request(Operation&& operation);
 
-inline PyObject *deliver(Operation &operation, bool blocking, uint64_t deadline = TW_FOREVER) {
+inline PyObject* deliver(Operation& operation, bool blocking, uint64_t deadline = TW_FOREVER) {
   return blocking ? complete(operation, deadline) : into_request(std::move(operation));
 }
 

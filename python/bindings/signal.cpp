@@ -5,19 +5,19 @@
 namespace thalweg::python {
 namespace {
 
-bool adds(const std::string &kind) {
+bool adds(const std::string& kind) {
   if (kind != "set" && kind != "add") raise(TW_ERR_INVALID, "a signal's kind is \"set\" (one writer) or \"add\" (any number)");
   return kind == "add";
 }
 
-uint32_t compare_of(const std::string &compare) {
+uint32_t compare_of(const std::string& compare) {
   if (compare == ">=") return TW_COMPARE_GE;
   if (compare == "==") return TW_COMPARE_EQ;
   if (compare == "!=") return TW_COMPARE_NE;
   raise(TW_ERR_INVALID, "compare is \">=\" (cyclic), \"==\" or \"!=\"");
 }
 
-nb::object signal_make(nb::handle_t<Worker> owner, const std::string &kind, uint64_t initial) {
+nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint64_t initial) {
   Signal signal;
   signal.adds = adds(kind);
   tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
@@ -29,21 +29,21 @@ nb::object signal_make(nb::handle_t<Worker> owner, const std::string &kind, uint
   return nb::cast(std::move(signal), nb::rv_policy::move);
 }
 
-nb::bytes signal_export(Signal &self) {
+nb::bytes signal_export(Signal& self) {
   char key[TW_KEY_MAX];
   size_t length = sizeof(key);
   check(tw_signal_export(self.get(), key, &length));
   return nb::bytes(key, length);
 }
 
-bool signal_test(Signal &self, uint64_t value, const std::string &compare) {
+bool signal_test(Signal& self, uint64_t value, const std::string& compare) {
   tw_status status = tw_signal_test(self.get(), compare_of(compare), value);
   check(status);
   return status == TW_OK;
 }
 
-void signal_wait(Signal &self, uint64_t value, const std::string &compare, nb::handle timeout) {
-  tw_signal *handle = self.get();
+void signal_wait(Signal& self, uint64_t value, const std::string& compare, nb::handle timeout) {
+  tw_signal* handle = self.get();
   self.worker->enter();
   uint32_t comparison = compare_of(compare);
   tw_status status = TW_IN_PROGRESS;
@@ -55,7 +55,7 @@ void signal_wait(Signal &self, uint64_t value, const std::string &compare, nb::h
   check(status);
 }
 
-nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::string &kind) {
+nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::string& kind) {
   RemoteSignal remote;
   remote.adds = adds(kind);
   check(tw_signal_import(nb::inst_ptr<Endpoint>(owner)->get(), key.c_str(), key.size(), &remote.handle));
@@ -65,7 +65,7 @@ nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::s
 }
 
 nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool after_all, bool blocking) {
-  RemoteSignal &self = *nb::inst_ptr<RemoteSignal>(owner);
+  RemoteSignal& self = *nb::inst_ptr<RemoteSignal>(owner);
   Operation operation(self.endpoint->worker_object, self.endpoint->worker, Result::none);
   operation.keep(owner);
   tw_op_options options = TW_OP_OPTIONS_INIT;
@@ -78,49 +78,57 @@ nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool af
 }  // namespace
 
 void Signal::close() noexcept {
-  tw_signal *ended = std::exchange(handle, nullptr);
+  tw_signal* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && worker->handle != nullptr && worker->generation == fork_generation()) tw_signal_destroy(ended);
 }
 
-tw_signal *Signal::get() const {
+tw_signal* Signal::get() const {
   if (handle == nullptr) raise(TW_ERR_HANDLE, "the signal is released");
   worker->get();
   return handle;
 }
 
 void RemoteSignal::close() noexcept {
-  tw_remote_signal *ended = std::exchange(handle, nullptr);
+  tw_remote_signal* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && endpoint->handle != nullptr && endpoint->worker->handle != nullptr &&
       endpoint->worker->generation == fork_generation()) {
     tw_remote_signal_release(ended);
   }
 }
 
-tw_remote_signal *RemoteSignal::get() const {
+tw_remote_signal* RemoteSignal::get() const {
   if (handle == nullptr) raise(TW_ERR_HANDLE, "the remote signal is released");
   endpoint->get();
   return handle;
 }
 
-void bind_signal(nb::module_ &m) {
+void bind_signal(nb::module_& m) {
   using nb::arg;
-  nb::class_<Signal>(m, "Signal", "A 64-bit word at its waiter, set (one writer) or added to (any number) from afar. The kind is fixed.")
+  nb::class_<Signal>(m, "Signal",
+                     "A 64-bit word at its waiter, set (one writer) or added to (any number) from afar. The kind is fixed.")
       .def(nb::new_(&signal_make), arg("worker"), arg("kind") = "set", arg("initial") = 0)
       .def("export", &signal_export, "The key by which peers import it.")
-      .def_prop_ro("value", [](Signal &s) { return tw_signal_read(s.get()); }, "The word; what it covers is visible.")
+      .def_prop_ro(
+          "value", [](Signal& s) { return tw_signal_read(s.get()); }, "The word; what it covers is visible.")
       .def("test", &signal_test, arg("value"), arg("compare") = ">=", "Does the comparison hold? Does not progress.")
       .def("wait", &signal_wait, arg("value"), arg("compare") = ">=", arg("timeout") = nb::none(),
-           "Progresses until the comparison holds (>= is cyclic), at most timeout seconds, with the GIL released. Raises TimedOut.")
-      .def("reset", [](Signal &s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
-           "Stores the word. Only when nobody waits and nothing is in flight.")
+           "Progresses until the comparison holds (>= is cyclic), at most timeout seconds, with the GIL released. Raises "
+           "TimedOut.")
+      .def(
+          "reset", [](Signal& s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
+          "Stores the word. Only when nobody waits and nothing is in flight.")
       .def("release", &Signal::close, "Ends the signal.");
-  nb::class_<RemoteSignal>(m, "RemoteSignal", "A peer's signal, imported through an endpoint from its key; kind as at its home.")
+  nb::class_<RemoteSignal>(m, "RemoteSignal",
+                           "A peer's signal, imported through an endpoint from its key; kind as at its home.")
       .def(nb::new_(&remote_make), arg("endpoint"), arg("key"), arg("kind") = "set")
-      .def("post", [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { remote_post(s, value, after_all, true); },
-           arg("value") = 1, nb::kw_only(), arg("after_all") = false,
-           "Sets or adds value, alone; with after_all when all earlier puts of the endpoint are there.")
-      .def("ipost", [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { return remote_post(s, value, after_all, false); },
-           arg("value") = 1, nb::kw_only(), arg("after_all") = false, "As post, but returns a Request.")
+      .def(
+          "post", [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { remote_post(s, value, after_all, true); },
+          arg("value") = 1, nb::kw_only(), arg("after_all") = false,
+          "Sets or adds value, alone; with after_all when all earlier puts of the endpoint are there.")
+      .def(
+          "ipost",
+          [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { return remote_post(s, value, after_all, false); },
+          arg("value") = 1, nb::kw_only(), arg("after_all") = false, "As post, but returns a Request.")
       .def("release", &RemoteSignal::close, "Ends the import.");
 }
 

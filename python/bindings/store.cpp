@@ -8,8 +8,8 @@
 namespace thalweg::python {
 namespace {
 
-void store_init(Store *self, std::optional<std::string> address, std::optional<nb::bytes> job_key, nb::handle timeout, uint32_t rank,
-                uint32_t count) {
+void store_init(Store* self, std::optional<std::string> address, std::optional<nb::bytes> job_key, nb::handle timeout,
+                uint32_t rank, uint32_t count) {
   new (self) Store();
   tw_store_options options = TW_STORE_OPTIONS_INIT;
   if (job_key) {
@@ -29,8 +29,8 @@ void store_init(Store *self, std::optional<std::string> address, std::optional<n
 
 /// Asks with a growing buffer until the value fits.
 template <class Ask>
-nb::object read_value(Store &self, Ask ask, nb::object absent) {
-  tw_store *handle = self.get();
+nb::object read_value(Store& self, Ask ask, nb::object absent) {
+  tw_store* handle = self.get();
   std::string value(4096, '\0');
   while (true) {
     size_t length = value.size();
@@ -49,16 +49,17 @@ nb::object read_value(Store &self, Ask ask, nb::object absent) {
   }
 }
 
-nb::object store_get(Store &self, const std::string &key, nb::object otherwise) {
-  return read_value(self, [&](tw_store *s, void *v, size_t *n) { return tw_store_get(s, key.c_str(), v, n); }, std::move(otherwise));
+nb::object store_get(Store& self, const std::string& key, nb::object otherwise) {
+  return read_value(
+      self, [&](tw_store* s, void* v, size_t* n) { return tw_store_get(s, key.c_str(), v, n); }, std::move(otherwise));
 }
 
-nb::object store_wait(Store &self, const std::string &key) {
-  return read_value(self, [&](tw_store *s, void *v, size_t *n) { return tw_store_wait(s, key.c_str(), v, n); }, nb::object());
+nb::object store_wait(Store& self, const std::string& key) {
+  return read_value(self, [&](tw_store* s, void* v, size_t* n) { return tw_store_wait(s, key.c_str(), v, n); }, nb::object());
 }
 
-void store_put(Store &self, const std::string &key, nb::bytes value) {
-  tw_store *handle = self.get();
+void store_put(Store& self, const std::string& key, nb::bytes value) {
+  tw_store* handle = self.get();
   tw_status status;
   {
     nb::gil_scoped_release release;
@@ -67,8 +68,8 @@ void store_put(Store &self, const std::string &key, nb::bytes value) {
   check(status);
 }
 
-nb::list store_exchange(Store &self, nb::bytes mine, uint32_t count) {
-  tw_store *handle = self.get();
+nb::list store_exchange(Store& self, nb::bytes mine, uint32_t count) {
+  tw_store* handle = self.get();
   std::string all(mine.size() * count, '\0');
   tw_status status;
   {
@@ -81,8 +82,8 @@ nb::list store_exchange(Store &self, nb::bytes mine, uint32_t count) {
   return values;
 }
 
-void store_barrier(Store &self) {
-  tw_store *handle = self.get();
+void store_barrier(Store& self) {
+  tw_store* handle = self.get();
   tw_status status;
   {
     nb::gil_scoped_release release;
@@ -94,21 +95,23 @@ void store_barrier(Store &self) {
 }  // namespace
 
 void Store::close() noexcept {
-  tw_store *ended = std::exchange(handle, nullptr);
+  tw_store* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && generation == fork_generation()) tw_store_close(ended);
 }
 
-tw_store *Store::get() const {
+tw_store* Store::get() const {
   if (handle == nullptr) raise(TW_ERR_CLOSED, "the store is closed");
-  if (generation != fork_generation()) raise(TW_ERR_FORKED, "the store belongs to the parent process: open one of its own after fork()");
+  if (generation != fork_generation())
+    raise(TW_ERR_FORKED, "the store belongs to the parent process: open one of its own after fork()");
   return handle;
 }
 
-void bind_store(nb::module_ &m) {
+void bind_store(nb::module_& m) {
   using nb::arg;
   nb::class_<Store>(m, "_Store")
-      .def("__init__", &store_init, arg("address").none(), arg("job_key").none(), arg("timeout").none(), arg("rank"), arg("count"))
-      .def_prop_ro("address", [](Store &s) { return tw_store_address(s.get()); })
+      .def("__init__", &store_init, arg("address").none(), arg("job_key").none(), arg("timeout").none(), arg("rank"),
+           arg("count"))
+      .def_prop_ro("address", [](Store& s) { return tw_store_address(s.get()); })
       .def("put", &store_put, arg("key"), arg("value"))
       .def("get", &store_get, arg("key"), arg("default").none())
       .def("wait", &store_wait, arg("key"))

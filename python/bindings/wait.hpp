@@ -10,14 +10,12 @@
 
 namespace thalweg::python {
 
-inline uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+inline uint64_t now_ns() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
 /// None and what was not given: for ever. Else seconds from now, as a moment of now_ns(). Raises for negative numbers.
-uint64_t deadline_of(PyObject *seconds);
+uint64_t deadline_of(PyObject* seconds);
 /// Nanoseconds of a duration in seconds; None and null: otherwise.
-uint64_t duration_of(PyObject *seconds, uint64_t otherwise);
+uint64_t duration_of(PyObject* seconds, uint64_t otherwise);
 
 constexpr uint64_t spin_ns = 50'000;
 constexpr uint64_t slice_ns = 100'000'000;  ///< the longest that a signal waits for its handler
@@ -25,24 +23,24 @@ constexpr uint64_t slice_ns = 100'000'000;  ///< the longest that a signal waits
 /// Marks the worker as waited in by this thread, and lets others run Python meanwhile.
 class Waiting {
  public:
-  explicit Waiting(Worker &worker) : worker_(worker), saved_((worker.waiting = true, PyEval_SaveThread())) {}
-  Waiting(const Waiting &) = delete;
-  Waiting &operator=(const Waiting &) = delete;
+  explicit Waiting(Worker& worker) : worker_(worker), saved_((worker.waiting = true, PyEval_SaveThread())) {}
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
     PyEval_RestoreThread(saved_);
     worker_.waiting = false;
   }
 
  private:
-  Worker &worker_;
-  PyThreadState *saved_;
+  Worker& worker_;
+  PyThreadState* saved_;
 };
 
 /// One slice of a wait without the GIL: true when done() holds, false when it is time to look at the interpreter.
 template <class Done>
-bool wait_slice(Worker &worker, uint64_t deadline, Done &&done) {
+bool wait_slice(Worker& worker, uint64_t deadline, Done&& done) {
   Waiting waiting(worker);
-  tw_worker *handle = worker.handle;
+  tw_worker* handle = worker.handle;
   {
     uint64_t stop = 0;
     for (unsigned round = 0;; ++round) {
@@ -73,7 +71,7 @@ bool wait_slice(Worker &worker, uint64_t deadline, Done &&done) {
 
 /// Progresses until done() holds: true; or until the deadline: false. Raises what a signal handler raised.
 template <class Done>
-bool wait_until(Worker &worker, uint64_t deadline, Done &&done) {
+bool wait_until(Worker& worker, uint64_t deadline, Done&& done) {
   while (true) {
     if (done()) return true;
     if (wait_slice(worker, deadline, done)) return true;

@@ -8,10 +8,10 @@
 namespace thalweg::python {
 namespace {
 
-void worker_init(Worker *self, nb::object context, const std::string &threads, const std::string &progress,
+void worker_init(Worker* self, nb::object context, const std::string& threads, const std::string& progress,
                  uint64_t unexpected_budget) {
   new (self) Worker();
-  Context &parent = nb::cast<Context &>(context);
+  Context& parent = nb::cast<Context&>(context);
   tw_worker_options options = TW_WORKER_OPTIONS_INIT;
   if (threads != "single" && threads != "multi") raise(TW_ERR_INVALID, "threads is \"single\" or \"multi\"");
   if (progress != "caller" && progress != "thread") raise(TW_ERR_INVALID, "progress is \"caller\" or \"thread\"");
@@ -25,21 +25,21 @@ void worker_init(Worker *self, nb::object context, const std::string &threads, c
   self->context = std::move(context);
 }
 
-nb::bytes worker_address(Worker &self) {
+nb::bytes worker_address(Worker& self) {
   char address[TW_ADDRESS_MAX];
   size_t length = sizeof(address);
   check(tw_worker_address(self.get(), address, &length));
   return nb::bytes(address, length);
 }
 
-unsigned worker_progress(Worker &self) {
+unsigned worker_progress(Worker& self) {
   unsigned events = tw_progress(self.enter());
   if (!self.orphans.empty()) self.reap_orphans();
   if (self.dispatch()) ++events;
   return events;
 }
 
-bool worker_wait(Worker &self, nb::handle timeout) {
+bool worker_wait(Worker& self, nb::handle timeout) {
   self.enter();
   uint64_t deadline = deadline_of(timeout.ptr());
   // One sleep is one event at least: the caller looks itself for what it waits for.
@@ -61,7 +61,7 @@ bool worker_wait(Worker &self, nb::handle timeout) {
   return came;
 }
 
-bool worker_arm(Worker &self) {
+bool worker_arm(Worker& self) {
   tw_status status = tw_worker_arm(self.enter());
   if (status == TW_ERR_BUSY) return false;
   check(status);
@@ -69,7 +69,7 @@ bool worker_arm(Worker &self) {
 }
 
 /// One turn of an event loop: progress, then the watched requests that have ended (None: nothing happened).
-nb::object worker_turn(Worker &self) {
+nb::object worker_turn(Worker& self) {
   bool touched = std::exchange(self.touched, false);  // calls since the last turn may have ended watched requests
   unsigned events = worker_progress(self);
   self.touched = false;
@@ -77,7 +77,7 @@ nb::object worker_turn(Worker &self) {
   nb::list ended;
   size_t kept = 0;
   for (size_t i = 0; i < self.watched.size(); ++i) {
-    Operation &operation = nb::inst_ptr<Request>(self.watched[i])->operation;
+    Operation& operation = nb::inst_ptr<Request>(self.watched[i])->operation;
     if (operation.test()) {
       if (operation.under_way()) operation.finish();
       ended.append(std::move(self.watched[i]));
@@ -90,7 +90,7 @@ nb::object worker_turn(Worker &self) {
   return ended;
 }
 
-PyObject *worker_flush(Worker &self, nb::handle owner, bool blocking, uint64_t deadline) {
+PyObject* worker_flush(Worker& self, nb::handle owner, bool blocking, uint64_t deadline) {
   Operation operation(owner, &self, Result::none);
   operation.posted(tw_worker_flush(self.enter(), &operation.request));
   return deliver(operation, blocking, deadline);
@@ -99,7 +99,7 @@ PyObject *worker_flush(Worker &self, nb::handle owner, bool blocking, uint64_t d
 }  // namespace
 
 void Worker::close() noexcept {
-  tw_worker *ended = std::exchange(handle, nullptr);
+  tw_worker* ended = std::exchange(handle, nullptr);
   if (ended == nullptr) return;
   if (generation == fork_generation()) tw_worker_destroy(ended);
   watched.clear();
@@ -108,13 +108,14 @@ void Worker::close() noexcept {
   if (context.is_valid()) --nb::inst_ptr<Context>(context)->children;
 }
 
-tw_worker *Worker::get() const {
+tw_worker* Worker::get() const {
   if (handle == nullptr) raise(TW_ERR_CLOSED, "the worker is closed");
-  if (generation != fork_generation()) raise(TW_ERR_FORKED, "the worker belongs to the parent process: make one of its own after fork()");
+  if (generation != fork_generation())
+    raise(TW_ERR_FORKED, "the worker belongs to the parent process: make one of its own after fork()");
   return handle;
 }
 
-tw_worker *Worker::enter() const {
+tw_worker* Worker::enter() const {
   if (waiting && !multi) [[unlikely]] {
     raise(TW_ERR_THREAD, "another thread waits in this single-thread worker: make it with threads=\"multi\"");
   }
@@ -122,45 +123,62 @@ tw_worker *Worker::enter() const {
   return get();
 }
 
-void bind_worker(nb::module_ &m) {
+void bind_worker(nb::module_& m) {
   using nb::arg;
-  nb::class_<Worker>(m, "Worker",
-                     "A progress engine: endpoints, messages and their matching belong to one.\n\n"
-                     "threads: \"single\" (one thread at a time) or \"multi\"; progress: \"caller\" (this worker's calls move its\n"
-                     "work) or \"thread\" (the library's thread does); unexpected_budget: bytes of unmatched messages kept (0: 64 MiB).\n"
-                     "After fork() the child gets ForkedError.",
-                     nb::is_weak_referenceable())
+  nb::class_<Worker>(
+      m, "Worker",
+      "A progress engine: endpoints, messages and their matching belong to one.\n\n"
+      "threads: \"single\" (one thread at a time) or \"multi\"; progress: \"caller\" (this worker's calls move its\n"
+      "work) or \"thread\" (the library's thread does); unexpected_budget: bytes of unmatched messages kept (0: 64 MiB).\n"
+      "After fork() the child gets ForkedError.",
+      nb::is_weak_referenceable())
       .def("__init__", &worker_init, arg("context"), nb::kw_only(), arg("threads") = "single", arg("progress") = "caller",
            arg("unexpected_budget") = 0)
-      .def_prop_ro("context", [](Worker &w) { return w.context; })
-      .def_prop_ro("address", &worker_address, "The bytes by which others connect: at most ADDRESS_MAX, to travel by any means.")
-      .def("progress", &worker_progress, "Moves the worker's work forward, never blocks. Returns the number of events (0: idle).")
+      .def_prop_ro("context", [](Worker& w) { return w.context; })
+      .def_prop_ro("address", &worker_address,
+                   "The bytes by which others connect: at most ADDRESS_MAX, to travel by any means.")
+      .def("progress", &worker_progress,
+           "Moves the worker's work forward, never blocks. Returns the number of events (0: idle).")
       .def("wait", &worker_wait, arg("timeout") = nb::none(),
            "Sleeps until something happened, at most timeout seconds, with the GIL released. False: nothing came.")
-      .def("wake", [](Worker &w) { check(tw_worker_wake(w.get())); }, "Makes a sleeping wait return. Any thread.")
-      .def("fileno", [](Worker &w) {
-        int fd = -1;
-        check(tw_worker_fd(w.get(), &fd));
-        return fd;
-      }, "A descriptor that becomes readable when progress is needed, once armed. Owned by the worker.")
+      .def(
+          "wake", [](Worker& w) { check(tw_worker_wake(w.get())); }, "Makes a sleeping wait return. Any thread.")
+      .def(
+          "fileno",
+          [](Worker& w) {
+            int fd = -1;
+            check(tw_worker_fd(w.get(), &fd));
+            return fd;
+          },
+          "A descriptor that becomes readable when progress is needed, once armed. Owned by the worker.")
       .def("arm", &worker_arm, "Arms the descriptor. False: something came in meanwhile, progress first.")
-      .def("flush", [](nb::handle_t<Worker> w, nb::handle timeout) {
-        return nb::steal(worker_flush(*nb::inst_ptr<Worker>(w), w, true, deadline_of(timeout.ptr())));
-      }, arg("timeout") = nb::none(), "Waits until all earlier one-sided operations of all endpoints are visible at their targets.")
-      .def("iflush", [](nb::handle_t<Worker> w) { return nb::steal(worker_flush(*nb::inst_ptr<Worker>(w), w, false, 0)); },
-           "As flush, but returns a Request.")
+      .def(
+          "flush",
+          [](nb::handle_t<Worker> w, nb::handle timeout) {
+            return nb::steal(worker_flush(*nb::inst_ptr<Worker>(w), w, true, deadline_of(timeout.ptr())));
+          },
+          arg("timeout") = nb::none(),
+          "Waits until all earlier one-sided operations of all endpoints are visible at their targets.")
+      .def(
+          "iflush", [](nb::handle_t<Worker> w) { return nb::steal(worker_flush(*nb::inst_ptr<Worker>(w), w, false, 0)); },
+          "As flush, but returns a Request.")
       .def("_turn", &worker_turn)
-      .def("_watch", [](Worker &w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
-      .def_prop_ro("_watched", [](Worker &w) {
-        nb::list requests;
-        for (const nb::object &request : w.watched) requests.append(request);
-        return requests;
-      })
-      .def("close", [](Worker &w) {
-        if (w.waiting) raise(TW_ERR_BUSY, "a thread waits in this worker: end its wait first");
-        w.close();
-      }, "Ends every endpoint without waiting; what is pending ends with ClosedError.")
-      .def_prop_ro("closed", [](const Worker &w) { return w.handle == nullptr; });
+      .def(
+          "_watch", [](Worker& w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
+      .def_prop_ro("_watched",
+                   [](Worker& w) {
+                     nb::list requests;
+                     for (const nb::object& request : w.watched) requests.append(request);
+                     return requests;
+                   })
+      .def(
+          "close",
+          [](Worker& w) {
+            if (w.waiting) raise(TW_ERR_BUSY, "a thread waits in this worker: end its wait first");
+            w.close();
+          },
+          "Ends every endpoint without waiting; what is pending ends with ClosedError.")
+      .def_prop_ro("closed", [](const Worker& w) { return w.handle == nullptr; });
   context_manager<Worker>(m.attr("Worker"));
 }
 

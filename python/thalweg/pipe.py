@@ -329,10 +329,8 @@ class PipeEnd:
     def _leave(self, host: _Host) -> None:
         here_alone = host.ends == [self]
         if self._endpoint is not None and here_alone:
-            try:
+            with contextlib.suppress(TimedOut, PeerLost, ClosedError):
                 self._endpoint.iclose().wait(_LINGER)
-            except (TimedOut, PeerLost, ClosedError):
-                pass
         self._endpoint = None
         self._hello = None
         host.leave(self)

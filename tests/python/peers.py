@@ -30,7 +30,7 @@ def _child(pipe, key, transport, function, args):
 
 @contextlib.contextmanager
 def connected(function, *args, transport=None):
-    """(endpoint to a process that runs function(endpoint, pipe, *args), pipe to it). On exit the process must have succeeded."""
+    """(endpoint to a process that runs function(endpoint, pipe, *args), pipe to it). At the end that must have succeeded."""
     key = secrets.token_bytes(32)
     here, there = spawn.Pipe()
     process = spawn.Process(target=_child, args=(there, key, transport, function, args))

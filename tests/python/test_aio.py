@@ -2,6 +2,7 @@
 """asyncio: every operation awaited, in both modes; an idle loop sleeps; cancelling and closing end what waits."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import resource
@@ -44,10 +45,8 @@ async def serve(pipe, key, polling):
         while not isinstance(value := await endpoint.recv_object(4), str):
             await endpoint.send_object(value, 4)
         await endpoint.send_object("stopped", 4)
-        try:
-            await endpoint.recv(buffer, 99)
-        except (tw.PeerLost, tw.ClosedError):
-            pass
+        with contextlib.suppress(tw.PeerLost, tw.ClosedError):
+            await endpoint.recv(buffer, 99)  # until the client has closed
 
 
 async def answer(message):

@@ -27,7 +27,8 @@ def arrays(draw):
     dimensions = draw(st.integers(1, 3))
     shape = [draw(st.integers(1, 7)) for _ in range(dimensions)]
     dtype = draw(st.sampled_from(["u1", "<i2", "<f4", "<f8", "<c16"]))
-    whole = np.frombuffer(np.random.default_rng(draw(st.integers(0, 2**32))).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype)
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    whole = np.frombuffer(np.random.default_rng(draw(st.integers(0, 2**32))).bytes(size), dtype)
     whole = whole.reshape(shape, order=draw(st.sampled_from("CF"))).transpose(draw(st.permutations(range(dimensions))))
     index = []
     for extent in whole.shape:
