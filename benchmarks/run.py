@@ -134,7 +134,7 @@ def find_library(build: pathlib.Path) -> pathlib.Path:
 
 def run_with_peers(options: argparse.Namespace, library: pathlib.Path, work: pathlib.Path) -> compare.Samples:
     """Everything in run_peers.sh's shuffled rounds."""
-    jobs = work / "jobs.txt"
+    jobs = work / "thalweg.jobs"
     jobs.write_text("".join(f"{name}|{command}\n" for name, command in thalweg_jobs(options, library, work).items()))
     environment = {
         **os.environ,
