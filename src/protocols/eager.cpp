@@ -330,16 +330,39 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
   }
   OpRun* run = acquire(op, completion);
   if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
-  run->info = {};
   hand_out(*run, completion);
+  return place_receive(*run);
+}
+
+Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
+  Guard guard(*this);
+  OpRun* run = acquire_blank();
+  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  // Field by field: copying a whole OpDesc that was just written would wait for its stores.
+  OpDesc& op = run->own;
+  op.verb = Verb::recv;
+  op.flags = 0;
+  op.peer = nullptr;
+  op.tag = tag;
+  op.mask = mask;
+  op.address = static_cast<std::byte*>(buffer);
+  op.length = length;
+  op.layout = op.remote_layout = nullptr;
+  *request = number(*run);
+  return place_receive(*run);
+}
+
+Status Engine::place_receive(OpRun& run) {
+  const OpDesc& op = *run.op;
+  run.info = {};
   if (tw_message* message = matcher_->find(op.tag, op.mask, op.peer)) [[unlikely]] {
     matcher_->take_out(*message);
-    receive_kept(*this, *run, *message);
+    receive_kept(*this, run, *message);
     return TW_IN_PROGRESS;
   }
-  run->cancelable = true;
-  if (op.peer != nullptr) bind(*run, *op.peer);
-  matcher_->post(*run);
+  run.cancelable = true;
+  if (op.peer != nullptr) bind(run, *op.peer);
+  matcher_->post(run);
   return TW_IN_PROGRESS;
 }
 

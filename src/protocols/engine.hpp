@@ -80,6 +80,8 @@ class Engine final : public Sink {
   // TW_OK: complete, no request, no callback. TW_IN_PROGRESS: *request or the callback tells. Receives always do the latter.
   Status start(const OpDesc& op, const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
+  /// The short form of a contiguous receive without options. request must not be null.
+  Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
   /// The short form of a contiguous send without options: TW_OK when it is gone, TW_AGAIN: use start().
   Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
   /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
@@ -118,6 +120,7 @@ class Engine final : public Sink {
   // --- for the protocols (lock held, or progress owner)
   /// A run in progress with a copy of op (layouts retained); null at the limit of requests.
   OpRun* acquire(const OpDesc& op);
+  OpRun* acquire_blank();  // run.own is the last life's: the caller fills in what it needs, both layouts included
   OpRun* acquire(const OpDesc& op, const Completion& completion);
   /// From now on a loss of the peer ends this run.
   void bind(OpRun& run, Peer& peer);
@@ -168,6 +171,7 @@ class Engine final : public Sink {
   unsigned run_callbacks();
   void end_runs(Peer& peer, Status status, const std::string& why);
   void release_run(OpRun& run);
+  Status place_receive(OpRun& run);
 
   EngineOptions options_;
   EngineLock lock_;

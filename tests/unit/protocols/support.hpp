@@ -105,6 +105,7 @@ inline OpDesc receive_op(std::byte* address, size_t length, uint64_t tag, uint64
   return op;
 }
 inline Status post(World& world, Buffer& to, uint64_t tag, uint64_t mask, tw_request* request) {
+  if (world.random() % 2 == 0) return world.right->post_short(to.data(), to.size(), tag, mask, request);
   return world.right->post_receive(receive_op(to.data(), to.size(), tag, mask), {request});
 }
 
