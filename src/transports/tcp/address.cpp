@@ -149,8 +149,7 @@ Status resolve(const AddressText &text, bool to_listen, std::vector<SocketAddres
   }
   if (text.host.empty()) {
     // Everywhere to listen at; this machine to connect to.
-    for (const char *host : to_listen ? std::initializer_list<const char *>{"::", "0.0.0.0"}
-                                      : std::initializer_list<const char *>{"127.0.0.1", "::1"}) {
+    for (const char *host : {to_listen ? "::" : "127.0.0.1", to_listen ? "0.0.0.0" : "::1"}) {
       if (parse_numeric(host, text.port, &address)) out->push_back(address);
     }
     return TW_OK;
