@@ -32,9 +32,9 @@ def measure(program: pathlib.Path, transport: str, what: str, work: pathlib.Path
         f"--callgrind-out-file={work / f'callgrind.{transport}.{what}'}", str(program), transport,
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
-        print(f"callgrind {transport} {what}: no end within 300 s", file=sys.stderr)
+        print(f"callgrind {transport} {what}: no end within 60 s", file=sys.stderr)
         return None
     collected = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
     if done.returncode or not collected:
