@@ -8,7 +8,7 @@ namespace {
 
 inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
   const Status status = worker.engine->start(op, completion_of(options, request));
-  if (status == TW_IN_PROGRESS) worker.posted();
+  worker.posted();
   return status;
 }
 
@@ -37,6 +37,7 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   if (is_error(enter.status())) return enter.status();
   if (given == nullptr && buffer != nullptr && worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) == TW_OK) {
     if (request != nullptr) *request = TW_REQUEST_NONE;
+    worker.posted();
     return TW_OK;
   }
   const Options<tw_op_options> options(given, kOpDefaults);
@@ -56,6 +57,11 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
   if (is_error(status)) [[unlikely]] return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
+  if (given == nullptr && request != nullptr && (buffer != nullptr || length == 0)) {
+    status = worker->engine->post_short(buffer, length, tag, mask, request);
+    worker->posted();
+    return status;
+  }
   const Options<tw_op_options> options(given, kOpDefaults);
   status = need_completion(*options, request);
   if (is_error(status)) return status;

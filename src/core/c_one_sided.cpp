@@ -54,7 +54,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
     if (is_error(status)) return status;
   }
   status = endpoint->worker->engine->start(op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  endpoint->worker->posted();
   return status;
 }
 
@@ -100,7 +100,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   op.verb = Verb::flush;
   op.peer = &*endpoint->peer;
   const Status started = endpoint->worker->engine->start(op, Completion{request, nullptr, nullptr});
-  if (started == TW_IN_PROGRESS) endpoint->worker->posted();
+  endpoint->worker->posted();
   return started;
 }
 
@@ -141,7 +141,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   op.compare = compare;
   op.result = result;
   status = endpoint->worker->engine->start(op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  endpoint->worker->posted();
   return status;
 }
 

@@ -105,7 +105,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   op.signal_op = static_cast<uint8_t>(region->key.device);
   op.signal_value = value;
   status = endpoint->worker->engine->start(op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) endpoint->worker->posted();
+  endpoint->worker->posted();
   return status;
 }
 

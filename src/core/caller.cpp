@@ -18,6 +18,12 @@ constexpr uint64_t kRetryNs = 20 * kMillisecond;
 Caller::~Caller() { end(); }
 
 void Caller::end() {
+  if (committed_ && !over_ && by_address() && plan_.worker->directory.dropped(plan_.message.target, plan_.message.token)) {
+    News news;
+    news.kind = News::Kind::retry;
+    news.peer = plan_.message.target;
+    plan_.worker->inbox.post(std::move(news));
+  }
   over_ = true;
   EventLoop& loop = setup_.context().loop;
   if (deadline_timer_ != 0) loop.cancel(deadline_timer_);
@@ -64,10 +70,12 @@ void Caller::retry() {
 void Caller::failed(Status status, const std::string& why, std::vector<std::byte> data) {
   if (over_) return;
   auto self = shared_from_this();
+  over_ = true;  // the failure is told, and with it the directory
   end();
   News news;
   news.kind = News::Kind::failed;
   news.key = plan_.key;
+  news.token = committed_ ? plan_.message.token : 0;
   news.status = status;
   news.text = why;
   news.data = std::move(data);
@@ -218,6 +226,7 @@ void Caller::hand_over(Conversation& from) {
   if (by_address()) news.token = plan_.message.token;
   from.release(&news.init.socket, &news.init.tls);
   auto self = shared_from_this();
+  over_ = true;
   end();
   plan_.worker->inbox.post(std::move(news));
   setup_.end_caller(plan_.key);

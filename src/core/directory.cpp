@@ -55,12 +55,30 @@ bool Directory::won(WorkerId peer, uint64_t key, uint64_t token) {
   return true;
 }
 
-void Directory::forget(WorkerId peer, const tw_endpoint* endpoint) {
+bool Directory::dropped(WorkerId peer, uint64_t token) {
+  std::lock_guard lock(mutex);
+  auto at = entries.find(peer);
+  if (at == entries.end() || at->second.state != State::established || at->second.token != token) return false;
+  ended[peer] = token;
+  if (at->second.endpoint == nullptr) {
+    entries.erase(at);
+    return false;
+  }
+  at->second.state = State::outgoing;
+  at->second.key = at->second.token = 0;
+  return true;
+}
+
+void Directory::forget(WorkerId peer, const tw_endpoint* endpoint, uint64_t token) {
   std::lock_guard lock(mutex);
   auto at = entries.find(peer);
   if (at == entries.end() || at->second.endpoint != endpoint) return;
-  if (at->second.state == State::established) ended[peer] = at->second.token;
-  entries.erase(at);
+  if (at->second.state == State::established && at->second.token == token) ended[peer] = token;
+  if (at->second.state == State::outgoing || at->second.token == token) {
+    entries.erase(at);
+  } else {
+    at->second.endpoint = nullptr;
+  }
 }
 
 }  // namespace thalweg::impl

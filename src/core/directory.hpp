@@ -42,8 +42,11 @@ class Directory {
   std::mutex mutex;
   std::unordered_map<WorkerId, Entry> entries;
   std::unordered_map<WorkerId, uint64_t> ended;  // token of the last connection that is over
-  /// Forgets the entry of `peer` if it is `endpoint`'s. Takes the mutex.
-  void forget(WorkerId peer, const tw_endpoint* endpoint);
+  /// The connection `token` was made and is dropped before an endpoint took it. true: somebody waits and must try himself.
+  bool dropped(WorkerId peer, uint64_t token);
+  /// `endpoint`, whose connection was `token` (0: it never had one), has ended. A newer connection of the same peer that is
+  /// on its way stays. Takes the mutex.
+  void forget(WorkerId peer, const tw_endpoint* endpoint, uint64_t token);
 
  private:
   WorkerId self_;

@@ -261,12 +261,12 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   if (endpoint.flush != TW_REQUEST_NONE) Engine::release(endpoint.flush);
   endpoint.flush = TW_REQUEST_NONE;
   engine->remove(peer);
-  if (endpoint.remote != 0) directory.forget(endpoint.remote, &endpoint);
+  if (endpoint.remote != 0) directory.forget(endpoint.remote, &endpoint, endpoint.token);
   if (endpoint.close_run != nullptr) engine->complete(*endpoint.close_run, TW_OK);
   tw_endpoint* successor = std::exchange(endpoint.successor, nullptr);
   endpoint.close_run = nullptr;
   endpoint.magic = tw_endpoint::kFree;
-  endpoint.remote = 0;
+  endpoint.remote = endpoint.token = 0;
   endpoint.transport = "";
   endpoint.note.clear();
   endpoint.received.clear();

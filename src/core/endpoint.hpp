@@ -25,6 +25,7 @@ struct tw_endpoint {
   uint32_t references = 0;              // handles that tw_connect and tw_accept gave out
   uint64_t key = 0;                     // of the attempt that is to connect it, 0 none
   thalweg::impl::WorkerId remote = 0;   // by worker address: the peer; 0: listener connection
+  uint64_t token = 0;                   // by worker address: of its connection, 0 while there is none
   const char* transport = "";           // name of the link's transport
   std::string note;                     // why not a better transport
   std::vector<std::byte> received;      // private data that came

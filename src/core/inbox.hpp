@@ -19,7 +19,7 @@ struct News {
   enum class Kind { linked, failed, retry, request, request_gone };
   Kind kind = Kind::failed;
   uint64_t key = 0;            // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
-  uint64_t token = 0;          // linked by worker address: must be the directory's
+  uint64_t token = 0;          // linked, failed, by worker address: of the attempt, as the directory knows it
   WorkerId peer = 0;           // retry: whom to connect to
   Port* port = nullptr;        // linked
   LinkInit init;               // linked

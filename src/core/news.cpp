@@ -17,16 +17,7 @@ void tw_worker::take(News&& news) {
   switch (news.kind) {
     case News::Kind::linked: return take_link(std::move(news));
     case News::Kind::request: return take_request(std::move(news));
-    case News::Kind::retry: {
-      tw_endpoint* endpoint = nullptr;
-      {
-        std::lock_guard lock(directory.mutex);
-        auto at = directory.entries.find(news.peer);
-        if (at != directory.entries.end() && at->second.state == Directory::State::outgoing) endpoint = at->second.endpoint;
-      }
-      if (endpoint != nullptr && endpoint->key == 0 && endpoint->addressed) call(*endpoint);
-      return;
-    }
+    case News::Kind::retry: return try_again(news.peer);
     case News::Kind::request_gone: {
       auto at = listeners.find(news.listener);
       if (at == listeners.end()) return;
@@ -39,11 +30,23 @@ void tw_worker::take(News&& news) {
       tw_endpoint& endpoint = *at->second;
       pending.erase(at);
       endpoint.key = 0;
+      endpoint.token = news.token;
       endpoint.received = std::move(news.data);
       engine->fail(*endpoint.peer, news.status, news.text);
       return;
     }
   }
+}
+
+/// Somebody waits for a connection that the peer's attempt, or an earlier one of ours, was to bring.
+void tw_worker::try_again(WorkerId peer) {
+  tw_endpoint* endpoint = nullptr;
+  {
+    std::lock_guard lock(directory.mutex);
+    auto at = directory.entries.find(peer);
+    if (at != directory.entries.end() && at->second.state == Directory::State::outgoing) endpoint = at->second.endpoint;
+  }
+  if (endpoint != nullptr && endpoint->key == 0 && endpoint->addressed) call(*endpoint);
 }
 
 tw_endpoint* tw_worker::endpoint_of(const News& news) {
@@ -75,8 +78,12 @@ tw_endpoint* tw_worker::endpoint_of(const News& news) {
 
 void tw_worker::take_link(News&& news) {
   tw_endpoint* endpoint = endpoint_of(news);
-  if (endpoint == nullptr) return;  // closed meanwhile; the socket goes with the news
+  if (endpoint == nullptr) {  // closed meanwhile; the socket goes with the news
+    if (news.token != 0 && directory.dropped(news.init.peer.worker, news.token)) try_again(news.init.peer.worker);
+    return;
+  }
   endpoint->key = 0;
+  endpoint->token = news.token;
   endpoint->received = std::move(news.data);
   endpoint->note = std::move(news.text);
   const PeerIdentity identity = news.init.peer;
@@ -108,7 +115,7 @@ void tw_worker::on_lost(Peer& peer, Status why) {
   tw_endpoint* endpoint = peer.endpoint;
   if (endpoint == nullptr || endpoint->peer->engine == nullptr) return;
   for (RemoteRegion* region : endpoint->regions) unmap_region(*region);
-  if (endpoint->remote != 0) directory.forget(endpoint->remote, endpoint);
+  if (endpoint->remote != 0) directory.forget(endpoint->remote, endpoint, endpoint->token);
   if (endpoint->magic != tw_endpoint::kAlive) return;
   lost_.emplace_back(endpoint, why);
   chores_.store(true, std::memory_order_relaxed);

@@ -75,6 +75,7 @@ struct tw_worker {
   void take_link(thalweg::impl::News&& news);
   tw_endpoint* endpoint_of(const thalweg::impl::News& news);
   void take_request(thalweg::impl::News&& news);
+  void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
   thalweg::impl::CallPlan plan_for(tw_endpoint& endpoint);

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg.hpp: the C++ view of thalweg.h. Header only; everything that is said there holds here.
+//
+//   Context, Worker, Listener, Endpoint, Memory, RemoteMemory, Layout, Signal, RemoteSignal, Store own their handles.
+//   Set-up throws thalweg::Error. The data path returns a tw_status and throws nothing.
+//   Buffers are spans: anything contiguous and trivially copyable converts.
+//
+//   thalweg::Context context;
+//   thalweg::Worker worker(context);
+//   auto peer = worker.connect_to("10.0.0.2:4711");
+//   if (peer.send_blocking(std::span(data), tag) != TW_OK) ...
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace thalweg {
+
+/// What set-up throws: the status and the library's text with its remedy.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(tw_status status, const std::string& text = tw_last_error())
+      : std::runtime_error(std::string(tw_status_name(status)) + ": " + text), status_(status) {}
+  tw_status status() const noexcept { return status_; }
+
+ private:
+  tw_status status_;
+};
+
+namespace detail {
+
+inline void check(tw_status status) {
+  if (status < 0) throw Error(status);
+}
+
+/// A C handle with the function that ends it.
+template <class T, auto End>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T* handle) : handle_(handle) {}
+  T* get() const noexcept { return handle_.get(); }
+  T* release() noexcept { return handle_.release(); }
+  explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+ private:
+  struct Ender {
+    void operator()(T* handle) const noexcept { End(handle); }
+  };
+  std::unique_ptr<T, Ender> handle_;
+};
+
+template <class F>
+std::string text_of(F ask) {
+  size_t length = 0;
+  check(ask(nullptr, &length));
+  for (;;) {  // it may have grown since it was asked for
+    std::string text(length, '\0');
+    const tw_status status = ask(text.data(), &length);
+    if (status == TW_ERR_INVALID && length > text.size()) continue;
+    check(status);
+    text.resize(length == 0 ? 0 : length - 1);
+    return text;
+  }
+}
+
+inline uint64_t nanoseconds(std::optional<std::chrono::nanoseconds> time) {
+  return time ? static_cast<uint64_t>(time->count()) : TW_FOREVER;
+}
+
+}  // namespace detail
+
+/// Bytes of any contiguous range of trivially copyable values.
+class ConstBytes {
+ public:
+  ConstBytes() = default;
+  ConstBytes(const void* data, size_t size) : data_(data), size_(size) {}
+  template <class T, size_t N>
+    requires std::is_trivially_copyable_v<T>
+  ConstBytes(std::span<T, N> from) : data_(from.data()), size_(from.size_bytes()) {}
+  template <class R>
+    requires(!std::is_same_v<std::remove_cvref_t<R>, ConstBytes> && requires(R& range) { std::span(range); })
+  ConstBytes(R&& from) : ConstBytes(std::span(from)) {}
+  const void* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+
+ private:
+  const void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// The same, to be written into.
+class Bytes {
+ public:
+  Bytes() = default;
+  Bytes(void* data, size_t size) : data_(data), size_(size) {}
+  template <class T, size_t N>
+    requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>)
+  Bytes(std::span<T, N> to) : data_(to.data()), size_(to.size_bytes()) {}
+  template <class R>
+    requires(!std::is_same_v<std::remove_cvref_t<R>, Bytes> && requires(R& range) { std::span(range); })
+  Bytes(R&& to) : Bytes(std::span(to)) {}
+  void* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// A request that releases itself. Empty: nothing to wait for. Letting go of a running one does not stop it.
+class Request {
+ public:
+  Request() = default;
+  explicit Request(tw_request number) : number_(number) {}
+  Request(Request&& other) noexcept : number_(std::exchange(other.number_, TW_REQUEST_NONE)) {}
+  Request& operator=(Request&& other) noexcept {
+    if (this != &other) {
+      reset();
+      number_ = std::exchange(other.number_, TW_REQUEST_NONE);
+    }
+    return *this;
+  }
+  ~Request() { reset(); }
+  bool done() const noexcept { return tw_request_test(number_) != TW_IN_PROGRESS; }
+  tw_status test() const noexcept { return tw_request_test(number_); }
+  /// Progresses until done. The request stays: info() and message() may follow.
+  tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) noexcept {
+    return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
+  }
+  tw_status cancel() noexcept { return tw_cancel(number_); }
+  tw_recv_info info() const noexcept {
+    tw_recv_info info{};
+    tw_request_info(number_, &info);
+    return info;
+  }
+  const char* message() const noexcept { return tw_request_message(number_); }
+  tw_request number() const noexcept { return number_; }
+  tw_request release() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
+  void reset() noexcept {
+    if (number_ != TW_REQUEST_NONE) tw_request_release(std::exchange(number_, TW_REQUEST_NONE));
+  }
+  /// Where a C call stores its number.
+  tw_request* out() noexcept {
+    reset();
+    return &number_;
+  }
+
+ private:
+  tw_request number_ = TW_REQUEST_NONE;
+};
+
+class Layout {
+ public:
+  static Layout strided(size_t block, std::span<const uint64_t> count, std::span<const int64_t> stride) {
+    if (count.size() != stride.size()) throw Error(TW_ERR_INVALID, "as many strides as counts are needed");
+    tw_layout* made = nullptr;
+    detail::check(tw_layout_strided(static_cast<unsigned>(count.size()), block, count.data(), stride.data(), &made));
+    return Layout(made);
+  }
+  static Layout subarray(std::span<const uint64_t> shape, std::span<const uint64_t> extent, std::span<const uint64_t> start,
+                         size_t element, int order = TW_ORDER_C) {
+    if (shape.size() != extent.size() || shape.size() != start.size()) {
+      throw Error(TW_ERR_INVALID, "shape, extent and start must have as many dimensions");
+    }
+    tw_layout* made = nullptr;
+    detail::check(tw_layout_subarray(static_cast<unsigned>(shape.size()), shape.data(), extent.data(), start.data(), element,
+                                     order, &made));
+    return Layout(made);
+  }
+  static Layout list(std::span<const tw_piece> pieces) {
+    tw_layout* made = nullptr;
+    detail::check(tw_layout_list(pieces.data(), pieces.size(), &made));
+    return Layout(made);
+  }
+  size_t bytes() const noexcept { return tw_layout_bytes(get()); }
+  tw_layout* get() const noexcept { return handle_.get(); }
+
+ private:
+  explicit Layout(tw_layout* layout) : handle_(layout) {}
+  detail::Handle<tw_layout, tw_layout_destroy> handle_;
+};
+
+struct ContextOptions : tw_context_options {
+  ContextOptions() : tw_context_options TW_CONTEXT_OPTIONS_INIT {}
+};
+struct WorkerOptions : tw_worker_options {
+  WorkerOptions() : tw_worker_options TW_WORKER_OPTIONS_INIT {}
+};
+struct EndpointOptions : tw_endpoint_options {
+  EndpointOptions() : tw_endpoint_options TW_ENDPOINT_OPTIONS_INIT {}
+};
+struct OpOptions : tw_op_options {
+  OpOptions() : tw_op_options TW_OP_OPTIONS_INIT {}
+};
+
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(tw_memory* memory) : handle_(memory) {}
+  void* data() const noexcept { return tw_memory_address(handle_.get()); }
+  size_t size() const noexcept { return tw_memory_length(handle_.get()); }
+  template <class T>
+  std::span<T> as() const noexcept {
+    return {static_cast<T*>(data()), size() / sizeof(T)};
+  }
+  std::string key() const { return key(0, 0, 0); }
+  std::string key(size_t offset, size_t length, uint32_t access) const {
+    std::string key(TW_KEY_MAX, '\0');
+    size_t size = key.size();
+    detail::check(tw_memory_export_range(handle_.get(), offset, length, access, key.data(), &size));
+    key.resize(size);
+    return key;
+  }
+  tw_memory* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_memory, tw_memory_release> handle_;
+};
+
+class Context {
+ public:
+  explicit Context(const tw_context_options& options = ContextOptions()) {
+    tw_context* made = nullptr;
+    detail::check(tw_context_create(&options, &made));
+    handle_ = detail::Handle<tw_context, tw_context_destroy>(made);
+  }
+  std::string info() const {
+    return detail::text_of([this](char* to, size_t* length) { return tw_context_info(get(), to, length); });
+  }
+  std::string counters() const {
+    return detail::text_of([this](char* to, size_t* length) { return tw_context_counters(get(), to, length); });
+  }
+  Memory allocate(size_t length) const {
+    tw_memory* made = nullptr;
+    detail::check(tw_memory_allocate(get(), length, nullptr, &made));
+    return Memory(made);
+  }
+  Memory register_memory(Bytes memory) const {
+    tw_memory* made = nullptr;
+    detail::check(tw_memory_register(get(), memory.data(), memory.size(), nullptr, &made));
+    return Memory(made);
+  }
+  tw_context* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_context, tw_context_destroy> handle_;
+};
+
+class RemoteMemory {
+ public:
+  RemoteMemory() = default;
+  explicit RemoteMemory(tw_remote_memory* remote) : handle_(remote) {}
+  size_t size() const noexcept { return tw_remote_memory_length(handle_.get()); }
+  /// Where loads and stores reach it; null when they cannot.
+  void* map() const noexcept {
+    void* address = nullptr;
+    return tw_remote_memory_map(handle_.get(), &address) == TW_OK ? address : nullptr;
+  }
+  tw_remote_memory* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_remote_memory, tw_remote_memory_release> handle_;
+};
+
+class RemoteSignal {
+ public:
+  RemoteSignal() = default;
+  explicit RemoteSignal(tw_remote_signal* remote) : handle_(remote) {}
+  tw_status post(uint64_t value, const tw_op_options* options = nullptr, Request* request = nullptr) const noexcept {
+    return tw_signal_post(handle_.get(), value, options, request == nullptr ? nullptr : request->out());
+  }
+  tw_remote_signal* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_remote_signal, tw_remote_signal_release> handle_;
+};
+
+class Signal {
+ public:
+  explicit Signal(tw_signal* signal) : handle_(signal) {}
+  uint64_t read() const noexcept { return tw_signal_read(handle_.get()); }
+  tw_status reset(uint64_t value) const noexcept { return tw_signal_reset(handle_.get(), value); }
+  bool test(uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
+    return tw_signal_test(handle_.get(), compare, value) == TW_OK;
+  }
+  tw_status wait(uint64_t value, uint32_t compare = TW_COMPARE_GE,
+                 std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+    return tw_signal_wait(handle_.get(), compare, value, detail::nanoseconds(timeout));
+  }
+  std::string key() const {
+    std::string key(TW_KEY_MAX, '\0');
+    size_t size = key.size();
+    detail::check(tw_signal_export(handle_.get(), key.data(), &size));
+    key.resize(size);
+    return key;
+  }
+  tw_signal* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_signal, tw_signal_destroy> handle_;
+};
+
+/// A connection. The destructor closes by force: close() first to deliver what is queued.
+class Endpoint {
+ public:
+  Endpoint() = default;
+  explicit Endpoint(tw_endpoint* endpoint) : handle_(endpoint) {}
+  tw_status state() const noexcept { return tw_endpoint_state(get()); }
+  /// Progresses until connected; throws when that fails.
+  void wait(std::optional<std::chrono::nanoseconds> timeout = {}) const {
+    detail::check(tw_endpoint_wait(get(), detail::nanoseconds(timeout)));
+  }
+  std::string_view transport() const noexcept { return tw_endpoint_transport(get()); }
+  std::string_view data() const noexcept {
+    size_t length = 0;
+    const void* data = tw_endpoint_data(get(), &length);
+    return {static_cast<const char*>(data), length};
+  }
+  std::string explain(const char* verb, size_t length) const {
+    return detail::text_of([&](char* to, size_t* size) { return tw_endpoint_explain(get(), verb, length, to, size); });
+  }
+  /// Flushes, tells the peer, ends the handle.
+  tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }
+
+  // --- messages
+  tw_status send(ConstBytes from, uint64_t tag, Request& request, const tw_op_options* options = nullptr) const noexcept {
+    return tw_send(get(), from.data(), from.size(), tag, options, request.out());
+  }
+  tw_status send_blocking(ConstBytes from, uint64_t tag) const noexcept {
+    return tw_send_blocking(get(), from.data(), from.size(), tag);
+  }
+  tw_status am_send(uint16_t id, ConstBytes header, ConstBytes from, Request& request,
+                    const tw_op_options* options = nullptr) const noexcept {
+    return tw_am_send(get(), id, header.data(), header.size(), from.data(), from.size(), options, request.out());
+  }
+  tw_status bytes_send(ConstBytes from, Request& request, const tw_op_options* options = nullptr) const noexcept {
+    return tw_bytes_send(get(), from.data(), from.size(), options, request.out());
+  }
+  tw_status bytes_recv(Bytes to, Request& request, const tw_op_options* options = nullptr) const noexcept {
+    return tw_bytes_recv(get(), to.data(), to.size(), options, request.out());
+  }
+
+  // --- one-sided
+  RemoteMemory import_memory(std::string_view key) const {
+    tw_remote_memory* made = nullptr;
+    detail::check(tw_memory_import(get(), key.data(), key.size(), &made));
+    return RemoteMemory(made);
+  }
+  RemoteSignal import_signal(std::string_view key) const {
+    tw_remote_signal* made = nullptr;
+    detail::check(tw_signal_import(get(), key.data(), key.size(), &made));
+    return RemoteSignal(made);
+  }
+  tw_status put(ConstBytes from, const RemoteMemory& to, uint64_t offset, Request& request,
+                const tw_op_options* options = nullptr) const noexcept {
+    return tw_put(get(), from.data(), from.size(), to.get(), offset, options, request.out());
+  }
+  tw_status get(Bytes to, const RemoteMemory& from, uint64_t offset, Request& request,
+                const tw_op_options* options = nullptr) const noexcept {
+    return tw_get(get(), to.data(), to.size(), from.get(), offset, options, request.out());
+  }
+  tw_status atomic(uint32_t op, const RemoteMemory& at, uint64_t offset, size_t size, uint64_t operand, uint64_t compare,
+                   void* result, Request& request, const tw_op_options* options = nullptr) const noexcept {
+    return tw_atomic(get(), op, at.get(), offset, size, operand, compare, result, options, request.out());
+  }
+  tw_status flush(Request& request) const noexcept { return tw_endpoint_flush(get(), request.out()); }
+  tw_status fence() const noexcept { return tw_fence(get()); }
+  tw_endpoint* get() const noexcept { return handle_.get(); }
+
+ private:
+  static void end(tw_endpoint* endpoint) noexcept { tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr); }
+  detail::Handle<tw_endpoint, &Endpoint::end> handle_;
+};
+
+/// A client that waits for yes or no. Rejected when nobody answers.
+class ConnectionRequest {
+ public:
+  explicit ConnectionRequest(tw_connection_request* request) : handle_(request) {}
+  std::string_view data() const noexcept {
+    size_t length = 0;
+    const void* data = tw_connection_request_data(handle_.get(), &length);
+    return {static_cast<const char*>(data), length};
+  }
+  std::string_view peer() const noexcept { return tw_connection_request_peer(handle_.get()); }
+  Endpoint accept(const tw_endpoint_options& options = EndpointOptions()) {
+    tw_endpoint* made = nullptr;
+    detail::check(tw_accept(handle_.get(), &options, &made));
+    handle_.release();
+    return Endpoint(made);
+  }
+  void reject(ConstBytes data = {}) {
+    detail::check(tw_reject(handle_.get(), data.data(), data.size()));
+    handle_.release();
+  }
+
+ private:
+  static void end(tw_connection_request* request) noexcept { tw_reject(request, nullptr, 0); }
+  detail::Handle<tw_connection_request, &ConnectionRequest::end> handle_;
+};
+
+class Listener {
+ public:
+  explicit Listener(tw_listener* listener) : handle_(listener) {}
+  uint16_t port() const noexcept { return tw_listener_port(handle_.get()); }
+  /// The next waiting request, if there is one.
+  std::optional<ConnectionRequest> next() const {
+    tw_connection_request* request = nullptr;
+    const tw_status status = tw_listener_next(handle_.get(), &request);
+    detail::check(status);
+    if (status == TW_AGAIN) return std::nullopt;
+    return ConnectionRequest(request);
+  }
+
+ private:
+  detail::Handle<tw_listener, tw_listener_destroy> handle_;
+};
+
+class Worker {
+ public:
+  explicit Worker(const Context& context, const tw_worker_options& options = WorkerOptions()) {
+    tw_worker* made = nullptr;
+    detail::check(tw_worker_create(context.get(), &options, &made));
+    handle_ = detail::Handle<tw_worker, tw_worker_destroy>(made);
+  }
+  unsigned progress() const noexcept { return tw_progress(get()); }
+  tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+    return tw_worker_wait(get(), detail::nanoseconds(timeout));
+  }
+  void wake() const noexcept { tw_worker_wake(get()); }
+  int fd() const {
+    int fd = -1;
+    detail::check(tw_worker_fd(get(), &fd));
+    return fd;
+  }
+  tw_status arm() const noexcept { return tw_worker_arm(get()); }
+  std::string address() const {
+    std::string address(TW_ADDRESS_MAX, '\0');
+    size_t length = address.size();
+    detail::check(tw_worker_address(get(), address.data(), &length));
+    address.resize(length);
+    return address;
+  }
+  Endpoint connect(std::string_view address, const tw_endpoint_options& options = EndpointOptions()) const {
+    tw_endpoint* made = nullptr;
+    detail::check(tw_connect(get(), address.data(), address.size(), &options, &made));
+    return Endpoint(made);
+  }
+  Endpoint connect_to(const std::string& address, const tw_endpoint_options& options = EndpointOptions()) const {
+    tw_endpoint* made = nullptr;
+    detail::check(tw_connect_to(get(), address.c_str(), &options, &made));
+    return Endpoint(made);
+  }
+  Listener listen(const std::string& address) const {
+    tw_listener* made = nullptr;
+    detail::check(tw_listen(get(), address.c_str(), nullptr, &made));
+    return Listener(made);
+  }
+  tw_status recv(Bytes to, uint64_t tag, Request& request, uint64_t mask = UINT64_MAX,
+                 const tw_op_options* options = nullptr) const noexcept {
+    return tw_recv(get(), to.data(), to.size(), tag, mask, options, request.out());
+  }
+  tw_status recv_blocking(Bytes to, uint64_t tag, tw_recv_info* info = nullptr, uint64_t mask = UINT64_MAX) const noexcept {
+    return tw_recv_blocking(get(), to.data(), to.size(), tag, mask, info);
+  }
+  tw_status probe(uint64_t tag, tw_recv_info& info, uint64_t mask = UINT64_MAX) const noexcept {
+    return tw_probe(get(), tag, mask, nullptr, &info, nullptr);
+  }
+  void on_am(uint16_t id, tw_am_handler handler, void* arg) const { detail::check(tw_am_register(get(), id, handler, arg)); }
+  tw_status flush(Request& request) const noexcept { return tw_worker_flush(get(), request.out()); }
+  Signal signal(uint32_t kind = TW_SIGNAL_SET, uint64_t initial = 0) const {
+    tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
+    options.kind = kind;
+    options.initial = initial;
+    tw_signal* made = nullptr;
+    detail::check(tw_signal_create(get(), &options, &made));
+    return Signal(made);
+  }
+  tw_worker* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_worker, tw_worker_destroy> handle_;
+};
+
+class Store {
+ public:
+  explicit Store(const char* address, const tw_store_options* options = nullptr) {
+    tw_store* made = nullptr;
+    detail::check(tw_store_open(address, options, &made));
+    handle_ = detail::Handle<tw_store, tw_store_close>(made);
+  }
+  std::string address() const { return tw_store_address(get()); }
+  void put(const std::string& key, ConstBytes value) const {
+    detail::check(tw_store_put(get(), key.c_str(), value.data(), value.size()));
+  }
+  /// Waits until the key is there.
+  std::string wait(const std::string& key) const {
+    std::string value(256, '\0');
+    for (;;) {
+      size_t length = value.size();
+      const tw_status status = tw_store_wait(get(), key.c_str(), value.data(), &length);
+      if (status != TW_ERR_TRUNCATED) detail::check(status);
+      value.resize(length);
+      if (status == TW_OK) return value;
+    }
+  }
+  void barrier() const { detail::check(tw_store_barrier(get())); }
+  tw_store* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_store, tw_store_close> handle_;
+};
+
+}  // namespace thalweg
