@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the packaging tests share: the library installed under a prefix of its own."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "release"
+BUILD = pathlib.Path(os.environ.get("THALWEG_BUILD", ROOT / "build" / "release"))
 
 
 def run(*command, **options):

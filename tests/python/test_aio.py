@@ -81,6 +81,7 @@ async def test_a_service_in_another_process(polling):
         signal = tw.RemoteSignal(endpoint.core, signal_key)
         await endpoint.put(b"there", remote, signal=signal, value=9)
         back = bytearray(5)
+        await endpoint.flush()
         await endpoint.get(back, remote)
         assert back == b"there"
         assert await endpoint.atomic("add", remote, 64, 5) == 0
