@@ -36,7 +36,7 @@ GREY = "#555555"
 
 def draw(rows: list[dict[str, Any]], stem: pathlib.Path) -> list[pathlib.Path]:
     """Writes stem.png and stem.svg and returns their names."""
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5.4), constrained_layout=True)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 6.2), constrained_layout=True)
     series(left, rows, "_lat", latency)
     floors(left, rows, LATENCY_FLOORS, latency)
     series(right, rows, "_bw", bandwidth)
@@ -99,4 +99,4 @@ def axis(axes, title: str, unit: str, form: str) -> None:
     axes.set_ylabel(unit)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
     axes.grid(True, which="minor", color="#eeeeee", linewidth=0.4)
-    axes.legend(fontsize=8.5, framealpha=0.92)
+    axes.legend(fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
