@@ -215,6 +215,13 @@ void Caller::hand_over(Conversation& from) {
   news.kind = News::Kind::linked;
   news.key = plan_.key;
   news.port = plan_.worker->port(accept_.answer.transport);
+  if (by_address() && plan_.target_host == setup_.context().host && !from.is_unix() && plan_.transport.empty() &&
+      plan_.worker->port("shm") != nullptr) {
+    plan_.note = "TCP inside one host: the peer is on this machine, but its unix socket is out of reach" +
+                 (last_text_.empty() ? std::string() : " (" + last_text_ + ")") +
+                 ". Give both processes one socket directory (THALWEG_SOCKET_DIR)";
+    warn_once("tcp-inside-host", plan_.note);
+  }
   news.text = plan_.note;
   news.data = std::move(accept_.data);
   news.init.peer = identify(setup_.context(), accept_.worker, accept_.incarnation, accept_.host, from.pid());

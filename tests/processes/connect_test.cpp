@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "process.hpp"
@@ -96,6 +97,28 @@ TEST(Connect, BetweenWorkersOfOneProcess) {
   }));
   EXPECT_EQ(tw_wait(receive), TW_OK);
   EXPECT_EQ(in, out);
+}
+
+TEST(Connect, WithoutACommonSocketDirectoryIsTcpAndSaysSo) {
+  char directory[] = "/tmp/tw-sockets-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  {
+    Child child("echo", {std::string("THALWEG_SOCKET_DIR=") + directory});
+    child.send("all");
+    Side side;
+    tw_endpoint* endpoint = side.connect(child.receive());
+    EXPECT_TRUE(echo(side.worker, endpoint, 4711, 1));
+    EXPECT_STREQ(tw_endpoint_transport(endpoint), "tcp");
+    char text[8192];
+    size_t length = sizeof text;
+    ASSERT_EQ(tw_endpoint_explain(endpoint, "send", 8, text, &length), TW_OK);
+    EXPECT_NE(std::string(text).find("TCP inside one host"), std::string::npos) << text;
+    EXPECT_EQ(tw_send_blocking(endpoint, "", 0, kStop), TW_OK);
+    EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+    EXPECT_EQ(child.join(), 0);
+  }
+  rmdir((std::string(directory) + "/thalweg-" + std::to_string(geteuid())).c_str());
+  EXPECT_EQ(rmdir(directory), 0) << "something is left in the socket directory";
 }
 
 TEST(Connect, StaleAddressIsRefused) {

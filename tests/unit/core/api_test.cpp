@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface's checks: bad input is refused before anything moves, with a text; and the C++ view.
+#include <gtest/gtest.h>
+#include <thalweg/thalweg.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/setup_wire.hpp"
+
+namespace {
+
+constexpr char kKey[] = "a secret of more than sixteen bytes";
+
+thalweg::ContextOptions test_options() {
+  thalweg::ContextOptions options;
+  options.job_key = kKey;
+  options.job_key_length = sizeof kKey;
+  return options;
+}
+
+class Api : public testing::Test {
+ protected:
+  thalweg::Context context{test_options()};
+  thalweg::Worker worker{context};
+};
+
+TEST_F(Api, InfoSaysWhatWasFound) {
+  const std::string info = context.info();
+  for (const char* part : {"\"version\"", "\"transports\"", "\"self\"", "\"shm\"", "\"tcp\"", "\"memlock\"", "\"nofile\"",
+                           "\"ptrace\"", "\"membarrier\""}) {
+    EXPECT_NE(info.find(part), std::string::npos) << part << " in " << info;
+  }
+  char small[4];
+  size_t length = sizeof small;
+  EXPECT_EQ(tw_context_info(context.get(), small, &length), TW_ERR_INVALID);
+  EXPECT_GT(length, 100u);
+}
+
+TEST_F(Api, NullsAreRefused) {
+  tw_request request;
+  tw_endpoint* endpoint = nullptr;
+  EXPECT_EQ(tw_context_create(nullptr, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_send(nullptr, "x", 1, 1, nullptr, &request), TW_ERR_INVALID);
+  EXPECT_EQ(tw_recv(nullptr, nullptr, 0, 0, 0, nullptr, &request), TW_ERR_INVALID);
+  EXPECT_EQ(tw_recv(worker.get(), nullptr, 5, 0, 0, nullptr, &request), TW_ERR_INVALID);
+  char byte;
+  EXPECT_EQ(tw_recv(worker.get(), &byte, 1, 0, 0, nullptr, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_connect(worker.get(), "rubbish", 7, nullptr, &endpoint), TW_ERR_INVALID);
+  EXPECT_EQ(tw_connect_to(worker.get(), "no port", nullptr, &endpoint), TW_ERR_INVALID);
+  EXPECT_EQ(tw_connect_to(worker.get(), "host:0", nullptr, &endpoint), TW_ERR_INVALID);
+  EXPECT_STRNE(tw_last_error(), "");
+}
+
+TEST_F(Api, OptionsOfOlderCallersAreFilledUp) {
+  tw_worker_options old = TW_WORKER_OPTIONS_INIT;
+  old.size = offsetof(tw_worker_options, unexpected_budget);
+  old.unexpected_budget = 1;  // behind the caller's size: not read
+  tw_worker* made = nullptr;
+  ASSERT_EQ(tw_worker_create(context.get(), &old, &made), TW_OK);
+  tw_worker_destroy(made);
+  old = TW_WORKER_OPTIONS_INIT;
+  old.threads = 77;
+  EXPECT_EQ(tw_worker_create(context.get(), &old, &made), TW_ERR_INVALID);
+}
+
+TEST(ApiContext, UnknownTransportIsNamed) {
+  thalweg::ContextOptions options = test_options();
+  options.transports = "self,carrier-pigeon";
+  try {
+    thalweg::Context context(options);
+    FAIL();
+  } catch (const thalweg::Error& error) {
+    EXPECT_EQ(error.status(), TW_ERR_INVALID);
+    EXPECT_NE(std::string(error.what()).find("carrier-pigeon"), std::string::npos);
+  }
+}
+
+TEST(ApiContext, TransportsMayBeRestricted) {
+  thalweg::ContextOptions options = test_options();
+  options.transports = "self";
+  thalweg::Context context(options);
+  thalweg::Worker worker(context);
+  auto endpoint = worker.connect(worker.address());
+  EXPECT_EQ(endpoint.transport(), "self");
+  thalweg::EndpointOptions forced;
+  forced.transport = "tcp";
+  EXPECT_THROW(worker.connect(worker.address(), forced), thalweg::Error);
+}
+
+TEST(ApiContext, ShortKeyIsRefused) {
+  thalweg::ContextOptions options;
+  options.job_key = "short";
+  options.job_key_length = 5;
+  EXPECT_THROW(thalweg::Context{options}, thalweg::Error);
+}
+
+TEST_F(Api, SpansAndRequests) {
+  auto endpoint = worker.connect(worker.address());
+  endpoint.wait();
+  const std::vector<int> out{1, 2, 3, 4, 5};
+  std::array<int, 5> in{};
+  thalweg::Request send, receive;
+  ASSERT_EQ(worker.recv(in, 3, receive), TW_IN_PROGRESS);
+  ASSERT_GE(endpoint.send(out, 3, send), 0);
+  EXPECT_EQ(receive.wait(), TW_OK);
+  EXPECT_EQ(send.wait(), TW_OK);
+  EXPECT_EQ(receive.info().length, sizeof in);
+  EXPECT_EQ(std::vector<int>(in.begin(), in.end()), out);
+  const tw_request number = receive.number();
+  receive.reset();
+  EXPECT_EQ(tw_request_test(number), TW_ERR_HANDLE);
+  EXPECT_EQ(endpoint.close(), TW_OK);
+}
+
+TEST_F(Api, KeysAndBounds) {
+  auto endpoint = worker.connect(worker.address());
+  thalweg::Memory memory = context.allocate(4096);
+  EXPECT_THROW(memory.key(4000, 200, 0), thalweg::Error);
+  auto remote = endpoint.import_memory(memory.key(8, 100, 0));
+  EXPECT_EQ(remote.size(), 100u);
+  char bytes[128] = {};
+  thalweg::Request request;
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes(bytes, 101), remote, 0, request), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes(bytes, 1), remote, 100, request), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(endpoint.atomic(TW_ATOMIC_ADD, remote, 4, 8, 1, 0, nullptr, request), TW_ERR_MISALIGNED);
+  EXPECT_EQ(endpoint.atomic(99, remote, 0, 8, 1, 0, nullptr, request), TW_ERR_INVALID);
+  EXPECT_EQ(endpoint.atomic(TW_ATOMIC_ADD, remote, 0, 3, 1, 0, nullptr, request), TW_ERR_INVALID);
+  EXPECT_THROW(endpoint.import_signal(memory.key()), thalweg::Error);
+  ASSERT_GE(endpoint.put(thalweg::ConstBytes("guarded!", 8), remote, 92, request), 0);
+  EXPECT_EQ(request.wait(), TW_OK);
+  EXPECT_EQ(endpoint.flush(request) < 0, false);
+  EXPECT_EQ(request.wait(), TW_OK);
+  EXPECT_EQ(std::memcmp(memory.as<char>().data() + 100, "guarded!", 8), 0);
+  EXPECT_EQ(memory.as<char>()[108], 0);
+}
+
+TEST_F(Api, LayoutAndLengthMustAgree) {
+  auto endpoint = worker.connect(worker.address());
+  const uint64_t count[] = {4};
+  const int64_t stride[] = {16};
+  thalweg::Layout layout = thalweg::Layout::strided(8, count, stride);
+  EXPECT_EQ(layout.bytes(), 32u);
+  thalweg::OpOptions options;
+  options.layout = layout.get();
+  char buffer[64] = {};
+  tw_request request;
+  EXPECT_EQ(tw_send(endpoint.get(), buffer, 31, 1, &options, &request), TW_ERR_INVALID);
+  EXPECT_EQ(tw_bytes_send(endpoint.get(), buffer, 0, &options, &request), TW_ERR_UNSUPPORTED);
+}
+
+TEST_F(Api, SignalsAreFixedInKind) {
+  auto endpoint = worker.connect(worker.address());
+  endpoint.wait();
+  thalweg::Signal signal = worker.signal(TW_SIGNAL_ADD, 5);
+  auto remote = endpoint.import_signal(signal.key());
+  EXPECT_EQ(remote.post(7), TW_OK);
+  EXPECT_EQ(signal.wait(12), TW_OK);
+  EXPECT_EQ(signal.wait(13, TW_COMPARE_GE, std::chrono::milliseconds(5)), TW_ERR_TIMED_OUT);
+  thalweg::Memory memory = context.allocate(64);
+  auto target = endpoint.import_memory(memory.key());
+  thalweg::OpOptions options;
+  options.signal = remote.get();
+  options.signal_op = TW_SIGNAL_SET;
+  thalweg::Request request;
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, &options), TW_ERR_INVALID);
+}
+
+TEST_F(Api, ClosedHandleIsAnErrorNotACrash) {
+  tw_endpoint* endpoint = nullptr;
+  const std::string address = worker.address();
+  ASSERT_EQ(tw_connect(worker.get(), address.data(), address.size(), nullptr, &endpoint), TW_OK);
+  ASSERT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+  tw_request request;
+  EXPECT_EQ(tw_send(endpoint, "x", 1, 1, nullptr, &request), TW_ERR_HANDLE);
+  EXPECT_EQ(tw_endpoint_state(endpoint), TW_ERR_HANDLE);
+  EXPECT_STREQ(tw_endpoint_transport(endpoint), "");
+}
+
+TEST_F(Api, ExplainNamesTheTransport) {
+  auto endpoint = worker.connect(worker.address());
+  endpoint.wait();
+  EXPECT_NE(endpoint.explain("send", 8).find("self"), std::string::npos);
+  EXPECT_THROW(endpoint.explain("teleport", 8), thalweg::Error);
+}
+
+TEST(SetupWire, CutMessagesAreRefused) {
+  using namespace thalweg::impl;
+  const std::byte zeros[64] = {};
+  for (size_t length = 0; length <= sizeof zeros; ++length) {
+    SetupChannel::Message message;
+    message.bytes.assign(zeros, zeros + length);
+    ConnectMessage connect;
+    EXPECT_EQ(parse_connect(std::move(message), &connect), TW_ERR_PROTOCOL);
+    message.bytes.assign(zeros, zeros + length);
+    AcceptMessage accept;
+    EXPECT_EQ(parse_accept(std::move(message), &accept), TW_ERR_PROTOCOL);
+  }
+}
+
+}  // namespace

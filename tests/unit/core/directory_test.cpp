@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of simultaneous connects, step by step.
+#include "core/directory.hpp"
+
+#include <gtest/gtest.h>
+
+namespace thalweg::impl {
+namespace {
+
+using Verdict = Directory::Verdict;
+using State = Directory::State;
+
+constexpr WorkerId kSelf = 100, kLower = 50, kHigher = 200;
+
+tw_endpoint* endpoint(uintptr_t number) { return reinterpret_cast<tw_endpoint*>(number << 4); }
+
+void go_out(Directory& directory, WorkerId peer, uint64_t key, tw_endpoint* who) {
+  directory.entries[peer] = {State::outgoing, who, key, 0};
+}
+
+TEST(Directory, LowerIdWins) {
+  Directory directory(kSelf);
+  go_out(directory, kLower, 1, endpoint(1));
+  go_out(directory, kHigher, 2, endpoint(2));
+  EXPECT_EQ(directory.arrived(kLower, 7, 0), Verdict::answer);
+  EXPECT_EQ(directory.arrived(kHigher, 8, 0), Verdict::superseded);
+  uint64_t own = 0;
+  EXPECT_TRUE(directory.confirmed(kLower, 7, 0, &own));
+  EXPECT_EQ(own, 1u);
+  EXPECT_FALSE(directory.won(kLower, 1, 70)) << "the peer's attempt was confirmed first";
+  EXPECT_TRUE(directory.won(kHigher, 2, 80));
+  EXPECT_EQ(directory.entries[kLower].token, 7u);
+  EXPECT_EQ(directory.entries[kLower].endpoint, endpoint(1));
+}
+
+TEST(Directory, LateRivalOfAnEstablishedConnectionIsSuperseded) {
+  Directory directory(kSelf);
+  go_out(directory, kHigher, 2, endpoint(2));
+  EXPECT_TRUE(directory.won(kHigher, 2, 80));
+  EXPECT_EQ(directory.arrived(kHigher, 9, 0), Verdict::superseded);
+}
+
+TEST(Directory, ReconnectNamesWhatItReplaces) {
+  Directory directory(kSelf);
+  uint64_t own = 0;
+  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Verdict::answer);
+  EXPECT_TRUE(directory.confirmed(kHigher, 5, 0, &own));
+  EXPECT_EQ(directory.arrived(kHigher, 6, 5), Verdict::answer);
+  EXPECT_TRUE(directory.confirmed(kHigher, 6, 5, &own));
+  EXPECT_EQ(directory.entries[kHigher].token, 6u);
+}
+
+TEST(Directory, EndOfTheOldDoesNotTouchTheNew) {
+  Directory directory(kSelf);
+  uint64_t own = 0;
+  directory.arrived(kHigher, 5, 0);
+  directory.confirmed(kHigher, 5, 0, &own);
+  directory.entries[kHigher].endpoint = endpoint(1);
+  directory.arrived(kHigher, 6, 5);
+  directory.confirmed(kHigher, 6, 5, &own);
+  directory.forget(kHigher, endpoint(1), 5);
+  ASSERT_EQ(directory.entries.count(kHigher), 1u);
+  EXPECT_EQ(directory.entries[kHigher].token, 6u);
+  EXPECT_EQ(directory.entries[kHigher].endpoint, nullptr);
+}
+
+TEST(Directory, BrokenIncomingAttemptIsTriedFromHere) {
+  Directory directory(kSelf);
+  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Verdict::answer);
+  EXPECT_FALSE(directory.broke(kHigher, 4)) << "another attempt";
+  directory.entries[kHigher].endpoint = endpoint(3);
+  EXPECT_TRUE(directory.broke(kHigher, 5));
+  EXPECT_EQ(directory.entries[kHigher].state, State::outgoing);
+  EXPECT_EQ(directory.arrived(kLower, 6, 0), Verdict::answer);
+  EXPECT_FALSE(directory.broke(kLower, 6));
+  EXPECT_EQ(directory.entries.count(kLower), 0u) << "nobody here waits for it";
+}
+
+TEST(Directory, DroppedConnectionIsRememberedAsEnded) {
+  Directory directory(kSelf);
+  go_out(directory, kHigher, 2, nullptr);
+  EXPECT_TRUE(directory.won(kHigher, 2, 80));
+  EXPECT_FALSE(directory.dropped(kHigher, 80));
+  EXPECT_EQ(directory.entries.count(kHigher), 0u);
+  EXPECT_EQ(directory.ended[kHigher], 80u);
+}
+
+}  // namespace
+}  // namespace thalweg::impl
