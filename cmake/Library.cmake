@@ -10,6 +10,4 @@ target_link_libraries(thalweg PRIVATE thalweg_plans thalweg_core thalweg_bootstr
 set_target_properties(thalweg PROPERTIES LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,thalweg_core,thalweg_bootstrap,thalweg_memory")
 target_link_options(thalweg PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/thalweg.map -Wl,--no-undefined)
 set_target_properties(thalweg PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/thalweg.map)
-if(THALWEG_LTO)
-  set_target_properties(thalweg PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
-endif()
+target_link_options(thalweg PRIVATE ${THALWEG_LTO_LINK})

@@ -190,7 +190,9 @@ unsigned Engine::progress() {
     Guard guard(*this);
     if (progressing_) return 0;  // from a handler of active messages
     progressing_ = true;
-    for (auto& port : ports_) events += port->progress(kBudget);
+    for (auto& port : ports_) {
+      if (!port->quiet) events += port->progress(kBudget);
+    }
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]] close_doomed();
     progressing_ = false;

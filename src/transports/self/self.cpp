@@ -88,6 +88,7 @@ Status SelfPort::establish(LinkInit&& init, Link** out) {
   link->fragment = kCopyMax;
   *out = link.get();
   links_.push_back(std::move(link));
+  quiet = false;
   return TW_OK;
 }
 
@@ -141,10 +142,12 @@ unsigned SelfPort::progress(unsigned budget) {
   progressing_ = false;
   if (!graveyard_.empty()) [[unlikely]]
     graveyard_.clear();
+  quiet = links_.empty();
   return done;
 }
 
 Status SelfPort::arm() {
+  quiet = false;
   for (const auto& link : links_)
     if (link->queue.frames() != 0) return TW_ERR_BUSY;
   armed_ = true;

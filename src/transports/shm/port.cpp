@@ -153,6 +153,7 @@ unsigned ShmPort::progress(unsigned budget) {
   if (!graveyard_.empty() || !unmapping_.empty()) [[unlikely]]
     bury();
   progressing_ = false;
+  quiet = links_.empty();
   // Without a pause the spinning load is in the way of the very store it waits for: 37 instead of 68 ns a message.
   if (done == 0) cpu_pause();
   return done;

@@ -100,6 +100,7 @@ Status ShmPort::establish(LinkInit&& init, Link** out) {
   if (Status s = open_link(*link, init); is_error(s)) return s;
   *out = link.get();
   links_.emplace(link->id, std::move(link));
+  quiet = false;
   return TW_OK;
 }
 

@@ -72,6 +72,7 @@ bool ShmPort::anything_there() const {
 }
 
 Status ShmPort::arm() {
+  quiet = false;
   armed_ = true;
   bool waiting = false;
   for (const Hot& hot : hot_) hot.link->in.set_mode(kBelled);

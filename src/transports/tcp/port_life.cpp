@@ -93,6 +93,7 @@ Status TcpPort::establish(LinkInit &&init, Link **out) {
   if (Status s = poller_.add(*link); s != TW_OK) return s;
   TcpLink &established = *link;
   links_.push_back(std::move(link));
+  quiet = false;
   read_again(established);  // TLS may hold frames that came with the last set-up message
   *out = &established;
   return TW_OK;

@@ -22,6 +22,7 @@ unsigned TcpPort::progress(unsigned budget) {
   if (!lost_.empty()) events += report_lost();
   if (round_ % 16 == 0 && !(watched_.empty() && lingering_.empty())) check_silence(false);
   poller_.age(round_);
+  quiet = links_.empty() && dirty_.empty() && lost_.empty() && resume_.empty();
   return events;
 }
 
@@ -206,6 +207,7 @@ void TcpPort::check_silence(bool due) {
 }
 
 Status TcpPort::arm() {
+  quiet = false;
   const auto busy = [this] {
     look_everywhere_ = true;
     return TW_ERR_BUSY;
