@@ -64,7 +64,7 @@ Order order_of(const Options& o, const Test& test, size_t size) {
 
 /// Calibrates with a short verified run, then measures for o.seconds.
 Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
-  if (!test.latency) while (o.window > 1 && size * o.window > (size_t{4} << 30)) size = (size_t{4} << 30) / o.window;
+  if (!test.latency) while (o.window > 1 && size * o.window > (size_t{2} << 30)) size = (size_t{2} << 30) / o.window;
   Order order = order_of(o, test, size);
   order.verify = 1;
   order.iterations = 2;
