@@ -188,6 +188,33 @@ TEST_F(Api, ExplainNamesTheTransport) {
   EXPECT_THROW(endpoint.explain("teleport", 8), thalweg::Error);
 }
 
+TEST_F(Api, WakeIsNotLostAndDescriptorsAgree) {
+  worker.wake();
+  EXPECT_EQ(worker.wait(std::chrono::seconds(10)), TW_OK);
+  EXPECT_EQ(worker.wait(std::chrono::milliseconds(5)), TW_ERR_TIMED_OUT);
+  worker.wake();
+  EXPECT_EQ(worker.arm(), TW_ERR_BUSY);
+  EXPECT_EQ(worker.arm(), TW_OK);
+}
+
+#ifndef NDEBUG
+TEST_F(Api, TwoThreadsInASingleThreadedWorkerAreTold) {
+  std::thread sleeper([this] {
+    while (worker.wait(std::chrono::seconds(20)) == TW_ERR_THREAD) {  // this thread may be the one that comes second
+    }
+  });
+  tw_status seen = TW_OK;
+  while (seen != TW_ERR_THREAD) {  // until the other is inside
+    seen = tw_worker_arm(worker.get());
+    std::this_thread::yield();
+  }
+  EXPECT_NE(std::string(tw_last_error()).find("TW_THREADS_MULTI"), std::string::npos);
+  worker.wake();
+  sleeper.join();
+  EXPECT_NE(worker.arm(), TW_ERR_THREAD);
+}
+#endif
+
 TEST(SetupWire, CutMessagesAreRefused) {
   using namespace thalweg::impl;
   const std::byte zeros[64] = {};
