@@ -89,6 +89,7 @@ class ShmPort final : public Port, private SegmentListener {
   static constexpr size_t kHotMin = 8;
   /// Sweeps between two looks for rings to demote and imports to unmap.
   static constexpr uint64_t kSweepMask = 255;
+  static constexpr unsigned kIdleTurns = 256;
   /// Imports of one link in flight; further ones wait.
   static constexpr size_t kMaxWanted = 256;
 
@@ -133,6 +134,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::shared_ptr<Mailbox> mailbox_;  // shared with the service thread's callbacks
   std::vector<Hot> hot_;
   uint64_t sweep_ = 0;
+  unsigned idle_ = 0;  // turns in a row without a frame
   size_t start_ = 0;  // where the next sweep begins, when the budget ran out
   bool armed_ = false;
   bool progressing_ = false;
