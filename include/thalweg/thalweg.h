@@ -121,9 +121,11 @@ typedef uint64_t tw_request;
 
 typedef struct tw_context_options {
   size_t size;
-  const void *job_key;    /* at least 16 bytes of secret; NULL: THALWEG_JOB_KEY (hex), then the user's key file */
+  const void *job_key;    /* at least 16 bytes of secret; NULL: key_file if given, then THALWEG_JOB_KEY (hex), then the
+                             user's key file */
   size_t job_key_length;
-  const char *key_file;   /* NULL: $XDG_CONFIG_HOME/thalweg/job.key or ~/.config/thalweg/job.key (made with mode 0600) */
+  const char *key_file;   /* hex text, made with mode 0600 when absent; NULL: THALWEG_JOB_KEY, then
+                             $XDG_CONFIG_HOME/thalweg/job.key or ~/.config/thalweg/job.key */
   const char *transports; /* comma list of self,shm,tcp; NULL: THALWEG_TRANSPORTS, then all */
   const char *interfaces; /* comma list of network interfaces or addresses tcp may use; NULL: THALWEG_INTERFACES, then all */
   const char *socket_dir; /* where unix sockets of this user live; NULL: THALWEG_SOCKET_DIR, XDG_RUNTIME_DIR, /tmp */
@@ -139,7 +141,8 @@ TW_API void tw_context_destroy(tw_context *context);
 /** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
  *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
 TW_API tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
-/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload), as JSON. */
+/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed), as
+ *  JSON. */
 TW_API tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
 /* ------------------------------------------------------------------------------------------------ worker */
@@ -237,8 +240,9 @@ enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 /** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
  *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. */
 TW_API tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
-/** The table of protocols for an operation: candidates, predicted cost, why the loser lost. verb: "send", "put", "get",
- *  "am", "bytes", "atomic"; length bytes from local to remote (NULL: plain memory). Text; *size as in tw_context_info. */
+/** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost, why the loser
+ *  lost. verb: "send", "am", "bytes"; for "put", "get", "atomic" and "signal" the route depends on the target's memory, and
+ *  the text says only that. Text; *size as in tw_context_info. */
 TW_API tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -251,7 +255,7 @@ typedef struct tw_memory_options {
 } tw_memory_options;
 #define TW_MEMORY_OPTIONS_INIT {sizeof(tw_memory_options), 0, 0}
 
-/** Registers a region of any kind so that peers may be given access. Costs no pinning. End with tw_memory_release. */
+/** Registers a region of host memory so that peers may be given access. Costs no pinning. End with tw_memory_release. */
 TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
                                     tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
@@ -303,8 +307,8 @@ TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *l
 enum {
   TW_OP_SYNC = 1u,       /* send: complete when matched */
   TW_OP_NO_WAIT = 2u,    /* TW_AGAIN instead of queueing past the flow-control budget */
-  TW_OP_REMOTE = 4u,     /* put, atomic: complete when visible at the target */
-  TW_OP_AFTER_ALL = 8u,  /* put with signal: the signal covers all earlier puts of the endpoint */
+  TW_OP_REMOTE = 4u,     /* put, atomic, signal post: complete when visible at the target */
+  TW_OP_AFTER_ALL = 8u,  /* put with signal, signal post: the signal covers all earlier puts of the endpoint */
   TW_OP_WAIT_ALL = 16u,  /* byte stream receive: complete only when the buffer is full */
   TW_OP_EAGER = 32u,     /* active message: never rendezvous */
   TW_OP_RENDEZVOUS = 64u /* active message: always rendezvous */
@@ -447,7 +451,7 @@ TW_API tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const 
 
 typedef struct tw_store_options {
   size_t size;
-  const void *job_key; /* as in tw_context_options */
+  const void *job_key; /* NULL: THALWEG_JOB_KEY, then the user's key file, as in tw_context_options */
   size_t job_key_length;
   uint64_t timeout_ns; /* of blocking calls; 0: 60 s */
   uint32_t rank, count; /* for exchange and barrier */

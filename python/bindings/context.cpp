@@ -72,7 +72,7 @@ void bind_context(nb::module_& m) {
   nb::class_<Context>(
       m, "Context",
       "A process's transports, job key and service thread.\n\n"
-      "job_key: at least 16 bytes of secret (None: THALWEG_JOB_KEY, then the user's key file); transports: comma\n"
+      "job_key: at least 16 bytes of secret (None: key_file, THALWEG_JOB_KEY, the user's key file); transports: comma\n"
       "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
       "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
       "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection.\n"

@@ -37,7 +37,7 @@ struct TransportSlot {
   std::unique_ptr<Transport> transport;  // null when not built or not wanted
   std::string why_not;                   // empty: usable
 };
-/// Every transport this build knows, usable or not (transports.cpp).
+/// Every transport this build knows, usable or not.
 std::vector<TransportSlot> make_transports(const Settings& settings);
 
 /// The local IP addresses that `interfaces` allows; loopback last, and only when named or when there is no other.

@@ -9,7 +9,7 @@
 
 namespace thalweg::impl {
 
-/// Measured costs of a link, in nanoseconds and nanoseconds per byte.
+/// Costs of a link, in nanoseconds and nanoseconds per byte: constants of one machine (select.cpp) until each measures its own.
 struct LinkCosts {
   const char* name;
   double frame;         // a small frame, one way
