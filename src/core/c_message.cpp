@@ -93,14 +93,20 @@ tw_status tw_send_blocking(tw_endpoint* endpoint, const void* buffer, size_t len
 }
 
 tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_recv_info* info) {
-  tw_request request = TW_REQUEST_NONE;
-  const Status status = tw_recv(worker, buffer, length, tag, mask, nullptr, &request);
-  if (status != TW_IN_PROGRESS) return status;
+  Status status = check(worker);
+  if (is_error(status)) [[unlikely]] return status;
   const Enter enter(*worker);
-  const Status result = wait_for(*worker, request);
-  if (info != nullptr) Engine::info(request, info);
-  Engine::release(request);
-  return result;
+  if (is_error(enter.status())) return enter.status();
+  if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
+  Engine& engine = *worker->engine;
+  OpRun* run = engine.post_held(buffer, length, tag, mask);
+  if (run == nullptr) return TW_ERR_LIMIT;
+  worker->posted();
+  worker->wait_until([&] { return (status = run->status.load(std::memory_order_acquire)) != TW_IN_PROGRESS; }, TW_FOREVER);
+  if (info != nullptr) *info = run->info;
+  if (is_error(status)) set_last_error(Engine::text_of(*run));
+  engine.end_held(*run);
+  return status;
 }
 
 tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_options* given, tw_recv_info* info,

@@ -101,6 +101,7 @@ struct tw_worker {
 template <class Done>
 thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
   using namespace thalweg::impl;
+  constexpr unsigned kEager = 64;           // a pause delays the next look by more than a look takes
   constexpr unsigned kSpins = 2000;         // busy: the answer is usually microseconds away
   constexpr uint64_t kYieldNs = 2'000'000;  // polite: others may need this core
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
@@ -115,7 +116,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
       continue;
     }
     if (++idle < kSpins && (idle & 255) != 0) {
-      cpu_pause();
+      if (idle > kEager) cpu_pause();
       continue;
     }
     const uint64_t now = monotonic_ns();

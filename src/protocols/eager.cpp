@@ -336,8 +336,16 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
 
 Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
   Guard guard(*this);
-  OpRun* run = acquire_blank();
+  OpRun* run = post_held(buffer, length, tag, mask);
   if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  *request = number(*run);
+  return TW_IN_PROGRESS;
+}
+
+OpRun* Engine::post_held(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
+  Guard guard(*this);
+  OpRun* run = acquire_blank();
+  if (run == nullptr) [[unlikely]] return nullptr;
   // Field by field: copying a whole OpDesc that was just written would wait for its stores.
   OpDesc& op = run->own;
   op.verb = Verb::recv;
@@ -348,8 +356,8 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
   op.address = static_cast<std::byte*>(buffer);
   op.length = length;
   op.layout = op.remote_layout = nullptr;
-  *request = number(*run);
-  return place_receive(*run);
+  place_receive(*run);
+  return run;
 }
 
 Status Engine::place_receive(OpRun& run) {

@@ -48,9 +48,13 @@ OpRun* Engine::acquire(const OpDesc& op) {
       run->own.layout = nullptr;
     } else {
       retain(op.layout);
+      run->extras = true;
     }
   }
-  if (op.remote_layout != nullptr) retain(op.remote_layout);
+  if (op.remote_layout != nullptr) {
+    retain(op.remote_layout);
+    run->extras = true;
+  }
   return run;
 }
 
@@ -94,20 +98,10 @@ namespace {
   if (copy == nullptr) return false;
   std::memcpy(copy, run.own.header, run.own.header_length);
   run.own.header = copy;
-  run.owns_header = true;
+  run.owns_header = run.extras = true;
   return true;
 }
 }  // namespace
-
-void Engine::release_run(OpRun& run) {
-  if (run.owns_header) [[unlikely]] {
-    delete[] run.own.header;
-    run.owns_header = false;
-  }
-  if (run.own.layout != nullptr) impl::release(run.own.layout);
-  if (run.own.remote_layout != nullptr) impl::release(run.own.remote_layout);
-  runs_->free(run);
-}
 
 void Engine::complete(OpRun& run, Status status) {
   if (run.posted) [[unlikely]] {
@@ -131,7 +125,10 @@ void Engine::complete(OpRun& run, Status status) {
 }
 
 void Engine::complete(OpRun& run, Status status, const std::string& text) {
-  if (run.text == nullptr && !run.detached) run.text = new std::string(text);
+  if (run.text == nullptr && !run.detached) {
+    run.text = new std::string(text);
+    run.extras = true;
+  }
   complete(run, status);
 }
 
@@ -347,25 +344,22 @@ const char* Engine::message(tw_request request) {
   OpRun* run = RunPool::find_any(request, &pool);
   if (run == nullptr) return status_text(TW_ERR_HANDLE);
   Status status = run->status.load(std::memory_order_acquire);
-  return status != TW_IN_PROGRESS && run->text != nullptr ? run->text->c_str() : status_text(status);
+  return status != TW_IN_PROGRESS ? text_of(*run) : status_text(status);
 }
 
 Status Engine::release(tw_request request) {
   RunPool* pool = nullptr;
   OpRun* run = RunPool::find_any(request, &pool);
   Engine* engine = run == nullptr ? nullptr : pool->engine();
-  if (engine == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released already");
+  if (engine == nullptr) [[unlikely]]
+    return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released already");
   Guard guard(*engine);
   // Again: another thread may have released it meanwhile.
   if (engine->options_.multi_threaded) run = pool->find(request);
   if (run == nullptr || run->callback != nullptr || run->detached) {
     return impl::fail(TW_ERR_HANDLE, "this request was released already, or is released after its callback");
   }
-  if (run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS) {
-    run->detached = true;
-  } else {
-    engine->release_run(*run);
-  }
+  engine->end(*run);
   return TW_OK;
 }
 

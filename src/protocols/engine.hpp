@@ -82,6 +82,16 @@ class Engine final : public Sink {
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
   /// The short form of a contiguous receive without options. request must not be null.
   Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
+  /// The same for a caller that waits here: the run itself instead of its number; null at the limit of requests. The caller
+  /// loads run->status with acquire until it is no longer TW_IN_PROGRESS and gives the run back by end_held().
+  OpRun* post_held(void* buffer, size_t length, uint64_t tag, uint64_t mask);
+  void end_held(OpRun& run) {
+    Guard guard(*this);
+    end(run);
+  }
+  static const char* text_of(const OpRun& run) {
+    return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
+  }
   /// The short form of a contiguous send without options: TW_OK when it is gone, TW_AGAIN: use start().
   Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
   /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
@@ -170,7 +180,15 @@ class Engine final : public Sink {
   void close_doomed();
   unsigned run_callbacks();
   void end_runs(Peer& peer, Status status, const std::string& why);
-  void release_run(OpRun& run);
+  /// Nobody holds the request any more.
+  void end(OpRun& run) {
+    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS) {
+      run.detached = true;
+    } else {
+      release_run(run);
+    }
+  }
+  void release_run(OpRun& run) { runs_->free(run); }
   Status place_receive(OpRun& run);
 
   EngineOptions options_;

@@ -36,12 +36,6 @@ void Matcher::post(OpRun& run) {
   }
 }
 
-void Matcher::withdraw(OpRun& run) {
-  run.posted = false;
-  --posted_;
-  run.list->remove(&run);
-}
-
 OpRun* Matcher::any_posted() const {
   if (posted_ == 0) return nullptr;
   for (const RunList& list : exact_) {

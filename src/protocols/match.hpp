@@ -36,7 +36,11 @@ class Matcher {
 
   // --- posted receives
   void post(OpRun& run);
-  void withdraw(OpRun& run);
+  void withdraw(OpRun& run) {
+    run.posted = false;
+    --posted_;
+    run.list->remove(&run);
+  }
   /// Any posted receive, or null (to end them all).
   OpRun* any_posted() const;
   /// The earliest posted receive that takes this message, out of matching; or null.

@@ -99,7 +99,8 @@ struct OpRun {
   bool detached = false;               // nobody holds the request: freed when complete
   bool cancelable = false;
   bool posted = false;                 // a receive that waits in the matcher
-  bool owns_header = false;            // own.header is a copy, freed with the run
+  bool owns_header = false;            // own.header is a copy
+  bool extras = false;                 // holds layouts, a header or a text: freed with it (RunPool::free)
   uint8_t stage = 0;                   // the protocol's own
   RunList* list = nullptr;             // where it is queued now
   RunLink link;                        // for that list

@@ -65,14 +65,13 @@ OpRun* RunPool::grow() {
   return chunk;
 }
 
-void RunPool::free(OpRun& run) {
+void RunPool::free_extras(OpRun& run) {
+  if (run.owns_header) delete[] run.own.header;
+  if (run.own.layout != nullptr) impl::release(run.own.layout);
+  if (run.own.remote_layout != nullptr) impl::release(run.own.remote_layout);
   delete run.text;
   run.text = nullptr;
-  // release: a reader that still sees the old generation also saw the old status
-  run.generation.store(run.generation.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  run.link = {free_, nullptr};
-  free_ = &run;
-  --alive_;
+  run.owns_header = run.extras = false;
 }
 
 OpRun* RunPool::find_any(uint64_t number, RunPool** pool) {

@@ -43,7 +43,15 @@ class RunPool {
     return run;
   }
   /// The slot goes back; its number is dead from here on.
-  void free(OpRun& run);
+  void free(OpRun& run) {
+    if (run.extras) [[unlikely]]
+      free_extras(run);
+    // release: a reader that still sees the old generation also saw the old status
+    run.generation.store(run.generation.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    run.link.next = free_;
+    free_ = &run;
+    --alive_;
+  }
   uint32_t alive() const { return alive_; }
 
   uint64_t number(const OpRun& run) const {
@@ -65,6 +73,7 @@ class RunPool {
 
  private:
   RunPool() = default;
+  [[gnu::cold]] static void free_extras(OpRun& run);
   OpRun* grow();
   OpRun* slot(uint32_t index) const {
     if (index >= kChunk * kChunks) return nullptr;

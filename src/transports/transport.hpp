@@ -134,9 +134,9 @@ class Port {
   virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
 
   // --- progress
-  /// Nothing to poll: no links, not armed. Kept by the port in establish(), arm() and progress(), so that an engine may skip
+  /// Nothing to poll: no links, not armed. Set by progress(), cleared by establish() and arm(), so that an engine may skip
   /// progress() and pays nothing for transports that nobody uses.
-  bool quiet = true;
+  bool quiet = false;
   /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
   virtual unsigned progress(unsigned budget) = 0;
   /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.

@@ -36,11 +36,13 @@ Sample tag_latency(Pair& p, const Order& order) {
   size_t n = moved(out, order);
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   auto send = [&] {
+    if (oo == nullptr && !p.sleep) return must(tw_send_blocking(p.endpoint, out.at(0), n, kDataTag), "tw_send_blocking");
     tw_request r = TW_REQUEST_NONE;
     must(tw_send(p.endpoint, out.at(0), n, kDataTag, oo, &r), "tw_send");
     p.wait(r);
   };
   auto receive = [&] {
+    if (oi == nullptr && !p.sleep) return must(tw_recv_blocking(p.worker, in.at(0), n, kDataTag, ~0ull, nullptr), "tw_recv_blocking");
     tw_request r = TW_REQUEST_NONE;
     must(tw_recv(p.worker, in.at(0), n, kDataTag, ~0ull, oi, &r), "tw_recv");
     p.wait(r);

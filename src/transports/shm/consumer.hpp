@@ -11,25 +11,26 @@ class Consumer {
  public:
   void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
+    next_ = shared.slots;
     fence_needed_ = fence_needed;
   }
 
   /// The word to poll, and the parity bit it has once the next frame is there.
-  const uint64_t* next_word() const { return &shared_->slots[head_ & (kSlots - 1)].word; }
-  uint64_t next_parity() const { return (head_ & kSlots) != 0 ? 0 : kParity; }
+  const uint64_t* next_word() const { return &next_->word; }
+  uint64_t next_parity() const { return parity_; }
   bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
 
   enum class Take { nothing, frame, violation };
   /// The next frame, if any. *body stays where it is until consumed() is called.
   Take take(FrameHeader* header, const std::byte** body) {
-    const Slot& slot = shared_->slots[head_ & (kSlots - 1)];
+    const Slot& slot = *next_;
     const uint64_t word = load_acquire(slot.word);  // the only load of it
-    if (((word ^ next_parity()) & kParity) != 0) return Take::nothing;
+    if (((word ^ parity_) & kParity) != 0) return Take::nothing;
     const uint64_t plain = word & ~kParity;
     std::memcpy(header, &plain, sizeof plain);
     header->a = load_relaxed(slot.a);
     header->b = load_relaxed(slot.b);
-    ++head_;
+    advance();
     if (header->length <= kInlineMax) [[likely]] {
       *body = slot.body;
       return Take::frame;
@@ -55,6 +56,14 @@ class Consumer {
   void set_mode(uint32_t mode) { store_relaxed(shared_->control.consumer_mode, mode); }
 
  private:
+  void advance() {
+    ++next_;
+    if ((++head_ & (kSlots - 1)) == 0) [[unlikely]] {
+      next_ = shared_->slots;
+      parity_ ^= kParity;
+    }
+  }
+
   /// Release: the producer may overwrite what was read before it.
   bool give() {
     store_release(shared_->control.consumed_slots, head_);
@@ -70,6 +79,8 @@ class Consumer {
   }
 
   Direction* shared_ = nullptr;
+  const Slot* next_ = nullptr;
+  uint64_t parity_ = kParity;  // of the lap that next_ is in: lap 0 publishes parity 1, lap 1 parity 0
   uint64_t head_ = 0;
   uint64_t slots_given_ = 0;
   uint32_t bulk_position_ = 0;
