@@ -66,8 +66,8 @@ def build(preset: str) -> bool:
 
 
 def ctest(preset: str, total: Sum) -> None:
-    """One test at a time: most have two processes that poll, and the machine may have two cores."""
-    code, output = run("ctest", "--preset", preset, "--timeout", "180", "--no-tests=error", limit=1500)
+    """Unit tests two at a time; the others are RUN_SERIAL: they have several processes that poll."""
+    code, output = run("ctest", "--preset", preset, "-j", "2", "--timeout", "180", "--no-tests=error", limit=1500)
     found = re.search(r"tests passed, (\d+) tests? failed out of (\d+)", output)
     skipped = len(re.findall(r"\*\*\*Skipped", output))
     if found:
