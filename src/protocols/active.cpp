@@ -151,6 +151,24 @@ Status step_am(OpRun& run) {
 }
 const Protocol kAmRoute = {"route", Verb::am, nullptr, step_am, nullptr, nullptr, nullptr};
 
+/// The short form of a small contiguous message when nothing waits before it: no run. TW_AGAIN: take the long way.
+Status try_am(Peer& peer, const OpDesc& op) {
+  uint64_t body = op.length + op.header_length;
+  if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC)) != 0 || body > peer.limits.copy ||
+      !affordable(peer, op) || !peer.ordered.empty() || !peer.control.empty()) {
+    return TW_AGAIN;
+  }
+  std::byte* to = peer.link->port->reserve(*peer.link, body);
+  if (to == nullptr) return TW_AGAIN;
+  if (op.header_length != 0) std::memcpy(to, op.header, op.header_length);
+  if (op.length != 0) std::memcpy(to + op.header_length, op.address, op.length);
+  FrameHeader header = am_header(Frame::am, op);
+  header.length = static_cast<uint32_t>(body);
+  peer.link->port->commit(*peer.link, header);
+  peer.eager_credit -= eager_cost(body);
+  return TW_OK;
+}
+
 }  // namespace
 
 Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) {
@@ -161,6 +179,10 @@ Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) 
   if ((op.flags & TW_OP_EAGER) != 0 && static_cast<uint64_t>(eager_cost(body)) > kFirstEager) {
     return fail(TW_ERR_LIMIT, "an eager active message has at most %llu bytes with its header: send it without TW_OP_EAGER",
                 static_cast<unsigned long long>(kFirstEager - kMessageOverhead));
+  }
+  if (try_am(*op.peer, op) == TW_OK) {
+    if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+    return TW_OK;
   }
   return engine.launch(op, completion, kAmRoute);
 }
