@@ -15,6 +15,27 @@ Status check_access(uint32_t access) {
 
 }  // namespace
 
+namespace thalweg::impl {
+
+Status import_mapped(tw_endpoint& endpoint, const KeyBody& key, RemoteRegion** out) {
+  tw_worker& worker = *endpoint.worker;
+  {
+    const Engine::Guard guard(*worker.engine);
+    const Status status = import_region(*endpoint.peer, key, out);
+    if (is_error(status)) return status;
+    endpoint.regions.insert(*out);
+    if (worker.engine->progressing() || endpoint.peer->link == nullptr) return TW_OK;
+  }
+  const auto settled = [&] {
+    const Engine::Guard guard(*worker.engine);
+    return (*out)->peer == nullptr || map_region(**out) != TW_IN_PROGRESS;
+  };
+  worker.wait_until(settled, kSecond);
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
+
 extern "C" {
 
 tw_status tw_memory_register(tw_context* context, void* address, size_t length, const tw_memory_options* given,
@@ -98,11 +119,9 @@ tw_status tw_memory_import(tw_endpoint* endpoint, const void* key, size_t key_le
   if ((body.access & kAccessSignal) != 0) return fail(TW_ERR_INVALID, "this is a signal's key: use tw_signal_import");
   const Enter enter(*endpoint->worker);
   if (is_error(enter.status())) return enter.status();
-  const Engine::Guard guard(*endpoint->worker->engine);
   RemoteRegion* region = nullptr;
-  status = import_region(*endpoint->peer, body, &region);
+  status = import_mapped(*endpoint, body, &region);
   if (is_error(status)) return status;
-  endpoint->regions.insert(region);
   *remote = reinterpret_cast<tw_remote_memory*>(region);
   return TW_OK;
 }

@@ -51,7 +51,7 @@ tw_status tw_request_wait(tw_request request, uint64_t timeout_ns) {
 }
 
 tw_status tw_wait(tw_request request) {
-  if (request == TW_REQUEST_NONE) return TW_OK;
+  if (request == TW_REQUEST_NONE || Engine::finish(request) == TW_OK) return TW_OK;
   const Status status = tw_request_wait(request, TW_FOREVER);
   if (status == TW_ERR_FORKED || status == TW_ERR_THREAD || status == TW_ERR_HANDLE) return status;
   if (is_error(status)) set_last_error(Engine::message(request));

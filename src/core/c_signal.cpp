@@ -46,11 +46,9 @@ tw_status tw_signal_import(tw_endpoint* endpoint, const void* key, size_t key_le
   if ((body.access & kAccessSignal) == 0) return fail(TW_ERR_INVALID, "this is a memory key: use tw_memory_import");
   const Enter enter(*endpoint->worker);
   if (is_error(enter.status())) return enter.status();
-  const Engine::Guard guard(*endpoint->worker->engine);
   RemoteRegion* region = nullptr;
-  status = import_region(*endpoint->peer, body, &region);
+  status = import_mapped(*endpoint, body, &region);
   if (is_error(status)) return status;
-  endpoint->regions.insert(region);
   *remote = reinterpret_cast<tw_remote_signal*>(region);
   return TW_OK;
 }

@@ -347,6 +347,16 @@ const char* Engine::message(tw_request request) {
   return status != TW_IN_PROGRESS ? text_of(*run) : status_text(status);
 }
 
+Status Engine::finish(tw_request request) {
+  RunPool* pool = nullptr;
+  OpRun* run = RunPool::find_any(request, &pool);
+  Engine* engine = run == nullptr ? nullptr : pool->engine();
+  if (engine == nullptr || run->callback != nullptr || engine->options_.multi_threaded) [[unlikely]] return TW_IN_PROGRESS;
+  Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
+  if (status == TW_OK) engine->release_run(*run);
+  return status == TW_OK ? TW_OK : TW_IN_PROGRESS;
+}
+
 Status Engine::release(tw_request request) {
   RunPool* pool = nullptr;
   OpRun* run = RunPool::find_any(request, &pool);

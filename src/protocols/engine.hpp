@@ -108,6 +108,8 @@ class Engine final : public Sink {
 
   // --- progress
   unsigned progress();
+  /// Under the lock: the caller is a handler that progress() runs.
+  bool progressing() const { return progressing_; }
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
@@ -116,6 +118,8 @@ class Engine final : public Sink {
   static Status info(tw_request request, tw_recv_info* out);
   static const char* message(tw_request request);  // valid until release
   static Status release(tw_request request);
+  /// TW_OK: it had ended well and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
+  static Status finish(tw_request request);
   static Engine* engine_of(tw_request request);    // null: not alive
   void* owner() const { return options_.owner; }
 

@@ -148,6 +148,10 @@ Status check_target(const OpDesc& op, uint32_t access) {
   return TW_OK;
 }
 
+bool needs_target(const Protocol& protocol) {
+  return &protocol == &kPutFrames || &protocol == &kGetFrames || &protocol == &kAtomicFrames || &protocol == &kSignalFrames;
+}
+
 const Protocol* choose_one_sided(const OpDesc& op) {
   const Protocol* best = nullptr;
   Cost least{};
@@ -158,6 +162,7 @@ const Protocol* choose_one_sided(const OpDesc& op) {
       why = cost.why_not;
       continue;
     }
+    if (best != nullptr && needs_target(**at)) break;  // whatever it costs (docs/decisions/0004)
     const double bytes = static_cast<double>(op.length);
     if (best == nullptr || cost.fixed_ns + cost.ns_per_byte * bytes < least.fixed_ns + least.ns_per_byte * bytes) {
       best = *at;

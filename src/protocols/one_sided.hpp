@@ -57,7 +57,9 @@ extern const Protocol kSignalMapped, kSignalFrames;
 extern const Protocol kFlushFrames;
 /// The candidates of a verb in the order of preference at equal cost; null-terminated. For explain and the support table.
 const Protocol* const* one_sided_protocols(Verb verb);
-/// The cheapest that can; null with the reason in the error text.
+/// It moves on only when the target progresses.
+bool needs_target(const Protocol& protocol);
+/// The cheapest of those that need nothing of the target, else frames; null with the reason in the error text.
 const Protocol* choose_one_sided(const OpDesc& op);
 
 // --- the immediate forms of the protocols that are complete when they return. TW_AGAIN: not this way, use frames.

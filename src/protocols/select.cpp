@@ -112,8 +112,8 @@ void line(std::string& text, bool chosen, const char* name, const Cost& cost, ui
   text += buffer;
 }
 
-/// How a rendezvous would move the bytes: one line per way, with the receiver's choice marked.
-void rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
+/// How a rendezvous would move the bytes: one line per way, with the receiver's choice marked. Its name.
+const char* rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
   Path path = path_of(op);
   const LinkCosts& costs = path.costs;
   double handshake = 3 * costs.frame;
@@ -133,15 +133,22 @@ void rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
   } else if (!kernel) {
     kernel_note = "costs more per byte on this machine";
   }
+  const char* const dear = "the handshake costs more than it saves at this size";
+  if (!chosen && direct) direct_note = dear;
+  if (!chosen && kernel) kernel_note = dear;
+  const char* frames_note = reference ? "sent from the caller's memory" : "copied in and out at the same time";
+  if (direct || kernel) frames_note = "slower";
+  if (!chosen) frames_note = dear;
   line(text, chosen && direct, "rendezvous, direct copy", {handshake, costs.mapped, nullptr}, op.length, direct_note);
   line(text, chosen && kernel, "rendezvous, kernel copy", {handshake + costs.kernel_fixed, costs.kernel, nullptr}, op.length,
        kernel_note);
   line(text, chosen && !direct && !kernel, "rendezvous, data frames",
        {handshake, reference ? costs.reference : costs.copy, nullptr}, op.length,
-       reference ? "sent from the caller's memory" : "copied in and out at the same time");
+       frames_note);
+  return direct ? "rendezvous, direct copy" : kernel ? "rendezvous, kernel copy" : "rendezvous, data frames";
 }
 
-void explain_messages(std::string& text, const OpDesc& op) {
+const char* explain_messages(std::string& text, const OpDesc& op) {
   const Protocol* chosen = &select_send(op);
   for (const Protocol* protocol : {&kEagerSingle, &kEagerSegmented}) {
     Cost cost;
@@ -149,40 +156,74 @@ void explain_messages(std::string& text, const OpDesc& op) {
     const char* note = !can ? cost.why_not : protocol == chosen ? "" : "the bytes would be copied twice";
     line(text, protocol == chosen, protocol->name, cost, op.length, note);
   }
-  rendezvous_ways(text, op, chosen == &kRendezvousSend);
+  const char* way = rendezvous_ways(text, op, chosen == &kRendezvousSend);
+  return chosen == &kRendezvousSend ? way : chosen->name;
 }
 
-void explain_one_sided(std::string& text, const OpDesc& op) {
+const char* explain_one_sided(std::string& text, const OpDesc& op) {
   const Protocol* chosen = choose_one_sided(op);
   for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
     Cost cost;
     bool can = (*at)->probe(op, cost);
-    line(text, *at == chosen, (*at)->name, cost, op.length, !can ? cost.why_not : *at == chosen ? "" : "slower");
+    const char* note = "slower";
+    if (!can) {
+      note = cost.why_not;
+    } else if (*at == chosen) {
+      note = needs_target(**at) ? "applied by the target's progress" : "needs no CPU of the target";
+    } else if (needs_target(**at)) {
+      note = "needs the target's progress; the chosen one does not";
+    }
+    line(text, *at == chosen, (*at)->name, cost, op.length, note);
   }
+  return chosen != nullptr ? chosen->name : "none";
+}
+
+/// As if the target were memory of each of both kinds. Returns the choice for library memory, whose table comes last.
+const char* explain_both(std::string& text, const OpDesc& given) {
+  static std::byte anywhere[8];
+  const char* name = "none";
+  for (const bool library : {false, true}) {
+    RemoteRegion region;
+    region.peer = given.peer;
+    region.key.access = TW_MEMORY_ALL;
+    region.key.length = given.length;
+    region.key.check = 1;
+    region.key.segment = library ? 1 : 0;
+    if (library && (link_features(given) & kLinkMaps) != 0) region.mapped = anywhere;
+    if (!library && given.verb == Verb::signal) continue;  // signals always live in library memory
+    OpDesc op = given;
+    op.remote = &region;
+    if (op.verb == Verb::signal) op.signal = &region;
+    text += library ? "target of tw_memory_allocate:\n" : "target registered by tw_memory_register:\n";
+    name = explain_one_sided(text, op);
+    if (!library) text += std::string("  so: ") + name + "\n";
+  }
+  return name;
 }
 
 }  // namespace
 
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
-  if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\n";
+  if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
   LinkCosts costs = costs_of(*peer.link);
   char head[160];
   std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from default costs)\n",
                 static_cast<unsigned long long>(op.length), peer.link->port->name());
   std::string text = head;
+  const char* chosen = "stream";
   if (op.verb == Verb::send || op.verb == Verb::am) {
-    explain_messages(text, op);
+    chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
     bool reference = op.length >= peer.limits.reference;
     line(text, true, "stream", {costs.frame, reference ? costs.reference : costs.copy, nullptr}, op.length,
          reference ? "sent from the caller's memory" : "in frames");
   } else if (op.remote != nullptr) {
-    explain_one_sided(text, op);
+    chosen = explain_one_sided(text, op);
   } else {
-    text += "  one-sided operations depend on the target's memory: name a remote memory\n";
+    chosen = explain_both(text, op);
   }
-  return text;
+  return text + "chosen: " + chosen + "\n";
 }
 
 }  // namespace thalweg::impl
