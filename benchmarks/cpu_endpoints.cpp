@@ -45,7 +45,8 @@ double pss_kib(pid_t pid) {
   FILE* f = std::fopen(("/proc/" + std::to_string(pid) + "/smaps_rollup").c_str(), "r");
   char line[256];
   double value = 0;
-  while (f && std::fgets(line, sizeof line, f)) if (std::sscanf(line, "Pss: %lf", &value) == 1) break;
+  while (f && std::fgets(line, sizeof line, f))
+    if (std::sscanf(line, "Pss: %lf", &value) == 1) break;
   if (f) std::fclose(f);
   return value;
 }
@@ -91,7 +92,8 @@ void satellite(int socket, const char* transport, unsigned count, bool player) {
   }
   for (unsigned i = 0; i < count; ++i) send(endpoints[i], kReady, player && i == 0 ? kPlayer : kReady);
   for (char command = 0; ::read(socket, &command, 1) == 1 && command != 'q';) {
-    if (command == 'a') for (unsigned i = 0; i < count; ++i) send(endpoints[i], kAll);
+    if (command == 'a')
+      for (unsigned i = 0; i < count; ++i) send(endpoints[i], kAll);
     if (command == 'p' && player) {
       for (;;) {
         uint64_t value = 0;
@@ -113,7 +115,10 @@ double ping_pong(tw_worker* w, tw_endpoint* ep) {
   std::vector<double> us;
   for (int b = 0; b < kBatches; ++b) {
     double start = now();
-    for (int i = 0; i < kBatch; ++i) { send(ep, kPing); receive(w, kPong); }
+    for (int i = 0; i < kBatch; ++i) {
+      send(ep, kPing);
+      receive(w, kPong);
+    }
     us.push_back((now() - start) * 1e6 / 2 / kBatch);
   }
   uint64_t end = kDone;
@@ -124,13 +129,19 @@ double ping_pong(tw_worker* w, tw_endpoint* ep) {
   return us[kBatches / 2];
 }
 
-struct Child { pid_t pid; int socket; unsigned endpoints; };
+struct Child {
+  pid_t pid;
+  int socket;
+  unsigned endpoints;
+};
 
 void command(std::vector<Child>& children, tw_worker* w, char c, bool progress) {
-  for (Child& child : children) if (::write(child.socket, &c, 1) != 1) std::exit(1);
+  for (Child& child : children)
+    if (::write(child.socket, &c, 1) != 1) std::exit(1);
   for (Child& child : children) {
     char answer = 0;
-    while (::recv(child.socket, &answer, 1, MSG_DONTWAIT) != 1) if (progress) tw_progress(w);
+    while (::recv(child.socket, &answer, 1, MSG_DONTWAIT) != 1)
+      if (progress) tw_progress(w);
   }
 }
 
@@ -158,7 +169,8 @@ double run(const char* transport, unsigned endpoints, unsigned processes, bool r
   size_t n = sizeof address;
   must(tw_worker_address(worker, address, &n), "tw_worker_address");
   uint64_t length = n;
-  for (Child& c : children) if (::write(c.socket, &length, 8) != 8 || ::write(c.socket, address, sizeof address) < 0) std::exit(1);
+  for (Child& c : children)
+    if (::write(c.socket, &length, 8) != 8 || ::write(c.socket, address, sizeof address) < 0) std::exit(1);
   ::usleep(500000);
   auto memory = [&] {
     double sum = pss_kib(::getpid());
@@ -166,7 +178,8 @@ double run(const char* transport, unsigned endpoints, unsigned processes, bool r
     return sum;
   };
   double before = memory();
-  for (Child& c : children) if (::write(c.socket, "g", 1) != 1) std::exit(1);
+  for (Child& c : children)
+    if (::write(c.socket, "g", 1) != 1) std::exit(1);
   tw_endpoint* player = nullptr;
   for (unsigned i = 0; i < endpoints; ++i) {
     uint64_t value = 0;
@@ -185,7 +198,8 @@ double run(const char* transport, unsigned endpoints, unsigned processes, bool r
     std::printf("%s_latency_others_idle,%.4f,us\n", transport, latency);
     std::vector<tw_request> requests(endpoints, 0);
     std::vector<uint64_t> values(endpoints, 0);
-    for (unsigned i = 0; i < endpoints; ++i) must(tw_recv(worker, &values[i], 8, kAll, ~0ull, nullptr, &requests[i]), "tw_recv");
+    for (unsigned i = 0; i < endpoints; ++i)
+      must(tw_recv(worker, &values[i], 8, kAll, ~0ull, nullptr, &requests[i]), "tw_recv");
     command(children, worker, 'a', true);
     must(tw_wait_all(requests.data(), requests.size()), "tw_wait_all");
     if (::write(children[0].socket, &p, 1) != 1) std::exit(1);
@@ -195,7 +209,11 @@ double run(const char* transport, unsigned endpoints, unsigned processes, bool r
     std::printf("%s_latency_alone,%.4f,us\n", transport, latency);
   }
   std::fflush(stdout);
-  for (Child& c : children) { ::kill(c.pid, SIGKILL); ::waitpid(c.pid, nullptr, 0); ::close(c.socket); }
+  for (Child& c : children) {
+    ::kill(c.pid, SIGKILL);
+    ::waitpid(c.pid, nullptr, 0);
+    ::close(c.socket);
+  }
   tw_worker_destroy(worker);
   tw_context_destroy(context);
   return latency;

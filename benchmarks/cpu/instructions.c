@@ -11,22 +11,22 @@
 
 enum { WARM = 300, CALLS = 1000, TAG = 5 };
 
-static tw_worker *workers[2];
-static tw_endpoint *endpoints[2];
+static tw_worker* workers[2];
+static tw_endpoint* endpoints[2];
 
-static void must(tw_status status, const char *what) {
+static void must(tw_status status, const char* what) {
   if (status >= 0) return;
   fprintf(stderr, "%s: %s: %s\n", what, tw_status_name(status), tw_last_error());
   exit(1);
 }
 
-__attribute__((noinline)) void measured_send(const uint64_t *value) {
+__attribute__((noinline)) void measured_send(const uint64_t* value) {
   tw_request request;
   must(tw_send(endpoints[0], value, sizeof *value, TAG, NULL, &request), "tw_send");
   if (request != TW_REQUEST_NONE) must(tw_wait(request), "tw_wait");
 }
 
-__attribute__((noinline)) void measured_receive(uint64_t *value) {
+__attribute__((noinline)) void measured_receive(uint64_t* value) {
   tw_request request;
   must(tw_recv(workers[1], value, sizeof *value, TAG, UINT64_MAX, NULL, &request), "tw_recv");
   if (request != TW_REQUEST_NONE) must(tw_wait(request), "tw_wait");
@@ -49,14 +49,16 @@ static void warm_one(uint64_t value) {
 }
 
 /* shm: two workers; self: one that talks to itself. */
-static void connect_both(tw_context *context, const char *transport) {
+static void connect_both(tw_context* context, const char* transport) {
   char address[2][TW_ADDRESS_MAX];
   size_t length[2] = {TW_ADDRESS_MAX, TW_ADDRESS_MAX};
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   options.transport = transport;
   for (int i = 0; i < 2; i++) {
-    if (i == 1 && strcmp(transport, "self") == 0) workers[1] = workers[0];
-    else must(tw_worker_create(context, NULL, &workers[i]), "tw_worker_create");
+    if (i == 1 && strcmp(transport, "self") == 0)
+      workers[1] = workers[0];
+    else
+      must(tw_worker_create(context, NULL, &workers[i]), "tw_worker_create");
     must(tw_worker_address(workers[i], address[i], &length[i]), "tw_worker_address");
   }
   for (int i = 0; i < 2; i++) must(tw_connect(workers[i], address[!i], length[!i], &options, &endpoints[i]), "tw_connect");
@@ -70,8 +72,8 @@ static void connect_both(tw_context *context, const char *transport) {
   }
 }
 
-int main(int argc, char **argv) {
-  tw_context *context;
+int main(int argc, char** argv) {
+  tw_context* context;
   must(tw_context_create(NULL, &context), "tw_context_create");
   connect_both(context, argc > 1 ? argv[1] : "shm");
   for (uint64_t i = 0; i < WARM; i++) warm_one(i);
@@ -79,7 +81,10 @@ int main(int argc, char **argv) {
     uint64_t got = 0;
     measured_send(&i);
     measured_receive(&got);
-    if (got != i) { fprintf(stderr, "message %lu arrived as %lu\n", (unsigned long)i, (unsigned long)got); return 1; }
+    if (got != i) {
+      fprintf(stderr, "message %lu arrived as %lu\n", (unsigned long)i, (unsigned long)got);
+      return 1;
+    }
   }
   printf("%d\n", CALLS);
   return 0;

@@ -11,30 +11,33 @@
 #undef xalloc
 #include <thalweg/thalweg.h>
 
-static tw_context *context;
-static tw_worker *worker;
-static tw_endpoint *endpoint;
+static tw_context* context;
+static tw_worker* worker;
+static tw_endpoint* endpoint;
 static tw_request sends[WINDOW], receives[WINDOW];
 enum { TAG = 1 };
 
-static void must(tw_status status, const char *what) {
+static void must(tw_status status, const char* what) {
   if (status < 0) DIE("%s: %s: %s", what, tw_status_name(status), tw_last_error());
 }
 
 /* --- buffers: the loop's xalloc and free, by the library's allocator when asked */
-static struct { void *address; tw_memory *memory; } owned[16];
+static struct {
+  void* address;
+  tw_memory* memory;
+} owned[16];
 
-static tw_memory *library_memory(size_t n) {
+static tw_memory* library_memory(size_t n) {
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
-  tw_memory *memory;
+  tw_memory* memory;
   options.huge_pages = getenv("BENCH_THP") != NULL;
   must(tw_memory_allocate(context, n, &options, &memory), "tw_memory_allocate");
   memset(tw_memory_address(memory), 0, n);
   return memory;
 }
 
-static void *xalloc(size_t n) {
-  const char *kind = getenv("THALWEG_BENCH_MEMORY");
+static void* xalloc(size_t n) {
+  const char* kind = getenv("THALWEG_BENCH_MEMORY");
   if (!kind || strcmp(kind, "library") != 0) return core_xalloc(n);
   for (unsigned i = 0; i < sizeof owned / sizeof *owned; i++) {
     if (owned[i].address) continue;
@@ -44,7 +47,7 @@ static void *xalloc(size_t n) {
   DIE("xalloc: too many buffers");
 }
 
-static void xfree(void *address) {
+static void xfree(void* address) {
   for (unsigned i = 0; address && i < sizeof owned / sizeof *owned; i++) {
     if (owned[i].address != address) continue;
     must(tw_memory_release(owned[i].memory), "tw_memory_release");
@@ -55,21 +58,23 @@ static void xfree(void *address) {
 }
 
 /* --- the eight functions of the loop */
-static inline void finish(tw_request *request) {
+static inline void finish(tw_request* request) {
   if (*request != TW_REQUEST_NONE) must(tw_wait(*request), "tw_wait");
 }
-static inline void x_send(const void *b, size_t n) { must(tw_send_blocking(endpoint, b, n, TAG), "tw_send_blocking"); }
-static inline void x_recv(void *b, size_t n) {
+static inline void x_send(const void* b, size_t n) { must(tw_send_blocking(endpoint, b, n, TAG), "tw_send_blocking"); }
+static inline void x_recv(void* b, size_t n) {
   must(tw_recv_blocking(worker, b, n, TAG, UINT64_MAX, NULL), "tw_recv_blocking");
 }
-static inline void x_isend(int i, const void *b, size_t n) {
-  must(tw_send(endpoint, b, n, TAG, NULL, &sends[i]), "tw_send");
-}
-static inline void x_irecv(int i, void *b, size_t n) {
+static inline void x_isend(int i, const void* b, size_t n) { must(tw_send(endpoint, b, n, TAG, NULL, &sends[i]), "tw_send"); }
+static inline void x_irecv(int i, void* b, size_t n) {
   must(tw_recv(worker, b, n, TAG, UINT64_MAX, NULL, &receives[i]), "tw_recv");
 }
-static inline void x_waitall_send(int n) { for (int i = 0; i < n; i++) finish(&sends[i]); }
-static inline void x_waitall_recv(int n) { for (int i = 0; i < n; i++) finish(&receives[i]); }
+static inline void x_waitall_send(int n) {
+  for (int i = 0; i < n; i++) finish(&sends[i]);
+}
+static inline void x_waitall_recv(int n) {
+  for (int i = 0; i < n; i++) finish(&receives[i]);
+}
 
 #define free xfree
 #define BENCH_IMPL
@@ -77,14 +82,14 @@ static inline void x_waitall_recv(int n) { for (int i = 0; i < n; i++) finish(&r
 #undef free
 
 /* --- put: both put into each other's memory and poll the last byte, as ucx_perftest's put_lat */
-static void await_byte(const volatile unsigned char *byte, unsigned char value, int mapped) {
+static void await_byte(const volatile unsigned char* byte, unsigned char value, int mapped) {
   while (__atomic_load_n(byte, __ATOMIC_ACQUIRE) != value)
     if (!mapped) tw_progress(worker);
 }
 
-static void put_round(const unsigned char *from, unsigned char *to, size_t n, tw_remote_memory *remote, unsigned char value,
+static void put_round(const unsigned char* from, unsigned char* to, size_t n, tw_remote_memory* remote, unsigned char value,
                       int rank, int mapped) {
-  unsigned char *source = (unsigned char *)from;
+  unsigned char* source = (unsigned char*)from;
   tw_request request;
   if (rank == 1) await_byte(to + n - 1, value, mapped);
   source[n - 1] = value;
@@ -99,8 +104,8 @@ static void bench_put(int rank) {
   unsigned char *sb = tw_memory_address(from), *rb = tw_memory_address(to);
   char mine[TW_KEY_MAX] = {0}, theirs[TW_KEY_MAX];
   size_t length = sizeof mine, their_length;
-  tw_remote_memory *remote;
-  void *address;
+  tw_remote_memory* remote;
+  void* address;
   must(tw_memory_export(to, mine, &length), "tw_memory_export");
   boot_xchg(&length, &their_length, sizeof length);
   boot_xchg(mine, theirs, sizeof mine);
@@ -124,7 +129,7 @@ static void bench_put(int rank) {
     x_sync(rank);
     check(rb, n - 1, 29 + !rank, "put");
     int warm = batches / 10 + 1;
-    double *v = malloc((size_t)batches * sizeof *v);
+    double* v = malloc((size_t)batches * sizeof *v);
     for (int b = -warm; b < batches; b++) {
       uint64_t t0 = now_ns();
       for (int i = 0; i < batch; i++) put_round(sb, rb, n, remote, ++value ? value : ++value, rank, mapped);

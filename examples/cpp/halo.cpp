@@ -21,7 +21,7 @@ thalweg::Layout column_layout(uint64_t column) {
   return thalweg::Layout::subarray(shape, extent, start, sizeof(double));
 }
 
-void exchange(examples::Pair &pair, const thalweg::Layout &edge, const thalweg::Layout &halo) {
+void exchange(examples::Pair& pair, const thalweg::Layout& edge, const thalweg::Layout& halo) {
   thalweg::OpOptions send, receive;
   send.layout = edge.get();
   receive.layout = halo.get();
@@ -34,13 +34,13 @@ void exchange(examples::Pair &pair, const thalweg::Layout &edge, const thalweg::
 
 }  // namespace
 
-int main(int, char **argv) {
-  return examples::run(argv, [](examples::Pair &pair) {
+int main(int, char** argv) {
+  return examples::run(argv, [](examples::Pair& pair) {
     const bool left = pair.rank == 0;
     const uint64_t edge_column = left ? kColumns : 1, halo_column = left ? kColumns + 1 : 0;
     const uint64_t border_column = left ? 0 : kColumns + 1, their_edge = left ? 1 : kColumns;
     const thalweg::Layout edge = column_layout(edge_column), halo = column_layout(halo_column);
-    for (auto &row : field) row[border_column] = -1;
+    for (auto& row : field) row[border_column] = -1;
     for (int step = 0; step < kSteps; ++step) {
       for (size_t row = 0; row < kRows; ++row)
         for (size_t column = 1; column <= kColumns; ++column) field[row][column] = cell(pair.rank, row, column, step);

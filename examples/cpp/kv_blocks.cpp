@@ -23,7 +23,7 @@ thalweg::Layout blocks_of(size_t layer) {
   return thalweg::Layout::list(pieces);
 }
 
-void write_blocks(examples::Pair &pair) {
+void write_blocks(examples::Pair& pair) {
   const thalweg::RemoteMemory pool = pair.endpoint.import_memory(pair.start.exchange(""));
   const thalweg::RemoteSignal ready = pair.endpoint.import_signal(pair.start.exchange(""));
   std::vector<std::vector<unsigned char>> fresh(kLayers, std::vector<unsigned char>(kBlocksPerLayer * kBlock));
@@ -39,11 +39,11 @@ void write_blocks(examples::Pair &pair) {
     put.signal_value = 1;
     examples::must(pair.endpoint.put(fresh[layer], pool, 0, requests[layer], &put));
   }
-  for (thalweg::Request &request : requests) examples::must(request.wait());
+  for (thalweg::Request& request : requests) examples::must(request.wait());
   examples::must(pair.worker.recv_blocking({}, kAllRead));
 }
 
-void read_blocks(examples::Pair &pair) {
+void read_blocks(examples::Pair& pair) {
   const thalweg::Memory pool = pair.context.allocate(kPool * kBlock);
   const thalweg::Signal ready = pair.worker.signal(TW_SIGNAL_ADD);
   pair.start.exchange(pool.key());
@@ -61,6 +61,6 @@ void read_blocks(examples::Pair &pair) {
 
 }  // namespace
 
-int main(int, char **argv) {
-  return examples::run(argv, [](examples::Pair &pair) { pair.rank == 0 ? write_blocks(pair) : read_blocks(pair); });
+int main(int, char** argv) {
+  return examples::run(argv, [](examples::Pair& pair) { pair.rank == 0 ? write_blocks(pair) : read_blocks(pair); });
 }

@@ -19,15 +19,15 @@ inline void must(tw_status status) {
   if (status < 0) throw thalweg::Error(status);
 }
 
-inline void expect(bool holds, const char *what) {
+inline void expect(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
 /// The socket to the other process, and which of the two this is. Made before there is a context: fork() comes first.
 class Start {
  public:
-  explicit Start(char **argv) {
-    if (const char *number = std::getenv("PAIR_SOCKET")) {
+  explicit Start(char** argv) {
+    if (const char* number = std::getenv("PAIR_SOCKET")) {
       rank = 1;
       socket_ = std::atoi(number);
       return;
@@ -47,7 +47,7 @@ class Start {
   }
 
   /// A small string for a string.
-  std::string exchange(const std::string &mine) const {
+  std::string exchange(const std::string& mine) const {
     size_t length = mine.size();
     expect(::send(socket_, &length, sizeof length, MSG_NOSIGNAL) == sizeof length, "the other process ended");
     expect(mine.empty() || ::send(socket_, mine.data(), length, MSG_NOSIGNAL) > 0, "the other process ended");
@@ -73,7 +73,7 @@ class Start {
 
 /// A connected worker.
 struct Pair {
-  explicit Pair(const Start &started) : start(started), rank(started.rank) {
+  explicit Pair(const Start& started) : start(started), rank(started.rank) {
     endpoint = worker.connect(start.exchange(worker.address()));
     endpoint.wait(std::chrono::seconds(10));
   }
@@ -83,7 +83,7 @@ struct Pair {
     start.exchange("");  // neither tears its worker down while the other still closes
   }
 
-  const Start &start;
+  const Start& start;
   int rank;
   thalweg::Context context;
   thalweg::Worker worker{context};
@@ -92,7 +92,7 @@ struct Pair {
 
 /// Runs body(pair) in both processes; the exit code of the program.
 template <class Body>
-int run(char **argv, Body body) try {
+int run(char** argv, Body body) try {
   const Start start(argv);
   {
     Pair pair(start);
@@ -100,7 +100,7 @@ int run(char **argv, Body body) try {
     pair.close();
   }
   return start.join();
-} catch (const std::exception &error) {
+} catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

@@ -4,8 +4,8 @@
 
 #include "pair.hpp"
 
-int main(int, char **argv) {
-  return examples::run(argv, [](examples::Pair &pair) {
+int main(int, char** argv) {
+  return examples::run(argv, [](examples::Pair& pair) {
     constexpr unsigned long rounds = 10000, tag = 1;
     std::array<unsigned long, 1> hops{};
     const auto start = std::chrono::steady_clock::now();

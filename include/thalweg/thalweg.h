@@ -121,7 +121,7 @@ typedef uint64_t tw_request;
 
 typedef struct tw_context_options {
   size_t size;
-  const void *job_key;    /* at least 16 bytes of secret; NULL: key_file if given, then THALWEG_JOB_KEY (hex), then the
+  const void *job_key; /* at least 16 bytes of secret; NULL: key_file if given, then THALWEG_JOB_KEY (hex), then the
                              user's key file */
   size_t job_key_length;
   const char *key_file;   /* hex text, made with mode 0600 when absent; NULL: THALWEG_JOB_KEY, then
@@ -129,9 +129,9 @@ typedef struct tw_context_options {
   const char *transports; /* comma list of self,shm,tcp; NULL: THALWEG_TRANSPORTS, then all */
   const char *interfaces; /* comma list of network interfaces or addresses tcp may use; NULL: THALWEG_INTERFACES, then all */
   const char *socket_dir; /* where unix sockets of this user live; NULL: THALWEG_SOCKET_DIR, XDG_RUNTIME_DIR, /tmp */
-  uint64_t silent_timeout_ns;   /* when a silent network makes a peer lost; 0: 5 s */
+  uint64_t silent_timeout_ns;    /* when a silent network makes a peer lost; 0: 5 s */
   uint64_t handshake_timeout_ns; /* how long a stranger may take to authenticate; 0: 5 s */
-  uint32_t tls;           /* 1: every TCP connection of this context uses TLS 1.3 with the job key */
+  uint32_t tls;                  /* 1: every TCP connection of this context uses TLS 1.3 with the job key */
 } tw_context_options;
 #define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0}
 
@@ -151,9 +151,9 @@ enum { TW_THREADS_SINGLE = 0, TW_THREADS_MULTI = 1 };
 enum { TW_PROGRESS_CALLER = 0, TW_PROGRESS_THREAD = 1 };
 typedef struct tw_worker_options {
   size_t size;
-  uint32_t threads;              /* TW_THREADS_* */
-  uint32_t progress;             /* TW_PROGRESS_*; THREAD implies TW_THREADS_MULTI */
-  uint64_t unexpected_budget;    /* bytes of unmatched messages kept for all endpoints; 0: 64 MiB */
+  uint32_t threads;           /* TW_THREADS_* */
+  uint32_t progress;          /* TW_PROGRESS_*; THREAD implies TW_THREADS_MULTI */
+  uint64_t unexpected_budget; /* bytes of unmatched messages kept for all endpoints; 0: 64 MiB */
 } tw_worker_options;
 #define TW_WORKER_OPTIONS_INIT {sizeof(tw_worker_options), 0, 0, 0}
 
@@ -206,11 +206,11 @@ typedef struct tw_endpoint_options {
   size_t size;
   const void *private_data; /* sent along: to the listener's user (connect) or to the client (accept) */
   size_t private_length;
-  uint64_t timeout_ns;      /* until connected; 0: 10 s */
+  uint64_t timeout_ns;                                              /* until connected; 0: 10 s */
   void (*on_lost)(void *arg, tw_endpoint *endpoint, tw_status why); /* from progress, once */
   void *arg;
-  const char *transport;    /* only this transport ("shm", "tcp"); NULL: the cheapest reachable */
-  uint32_t tls;             /* 1: TLS 1.3 with the job key (TCP) */
+  const char *transport; /* only this transport ("shm", "tcp"); NULL: the cheapest reachable */
+  uint32_t tls;          /* 1: TLS 1.3 with the job key (TCP) */
 } tw_endpoint_options;
 #define TW_ENDPOINT_OPTIONS_INIT {sizeof(tw_endpoint_options), NULL, 0, 0, NULL, NULL, NULL, 0}
 
@@ -222,7 +222,8 @@ TW_API tw_status tw_reject(tw_connection_request *request, const void *data, siz
 TW_API tw_status tw_connect(tw_worker *worker, const void *address, size_t length, const tw_endpoint_options *options,
                             tw_endpoint **endpoint);
 /** Connects to a listener at "host:port", "[v6]:port" or "unix:/path". Never blocks. */
-TW_API tw_status tw_connect_to(tw_worker *worker, const char *address, const tw_endpoint_options *options, tw_endpoint **endpoint);
+TW_API tw_status tw_connect_to(tw_worker *worker, const char *address, const tw_endpoint_options *options,
+                               tw_endpoint **endpoint);
 /** TW_IN_PROGRESS while connecting, TW_OK, or why it ended. */
 TW_API tw_status tw_endpoint_state(tw_endpoint *endpoint);
 /** Progresses until the endpoint is connected or failed. */
@@ -295,7 +296,9 @@ enum { TW_ORDER_C = 0, TW_ORDER_FORTRAN = 1 };
  *  Offsets are from the array's first element. */
 TW_API tw_status tw_layout_subarray(unsigned dimensions, const uint64_t *shape, const uint64_t *extent, const uint64_t *start,
                                     size_t element, int order, tw_layout **layout);
-typedef struct tw_piece { uint64_t offset, length; } tw_piece;
+typedef struct tw_piece {
+  uint64_t offset, length;
+} tw_piece;
 /** Pieces in the order given, each relative to the buffer's address. */
 TW_API tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
 TW_API void tw_layout_destroy(tw_layout *layout);
@@ -320,7 +323,7 @@ typedef struct tw_recv_info {
   tw_endpoint *endpoint; /* the sender's endpoint on this side */
   uint64_t tag;
   uint64_t immediate;
-  size_t length;         /* true length, also when truncated */
+  size_t length; /* true length, also when truncated */
 } tw_recv_info;
 
 typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
@@ -334,10 +337,10 @@ typedef struct tw_op_options {
   uint64_t immediate;             /* send: travels with the message */
   tw_remote_signal *signal;       /* put: touched when the data is there */
   uint64_t signal_value;
-  tw_endpoint *source;            /* receive, probe: only from this endpoint */
-  tw_callback callback;           /* from progress; may post, may not progress. The request is released afterwards */
+  tw_endpoint *source;  /* receive, probe: only from this endpoint */
+  tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
   void *arg;
-  const void *reply;              /* reserved, NULL */
+  const void *reply; /* reserved, NULL */
 } tw_op_options;
 #define TW_OP_OPTIONS_INIT {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL}
 
@@ -369,21 +372,23 @@ TW_API tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uint64_
                          const tw_op_options *options, tw_request *request);
 /** Blocking forms: progress until done. */
 TW_API tw_status tw_send_blocking(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag);
-TW_API tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask, tw_recv_info *info);
+TW_API tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
+                                  tw_recv_info *info);
 /** Looks for an unmatched message: TW_OK with info, or TW_ERR_NO_MATCH. message non-NULL takes it out of matching; it must
  *  then be received by tw_message_recv. */
 TW_API tw_status tw_probe(tw_worker *worker, uint64_t tag, uint64_t mask, const tw_op_options *options, tw_recv_info *info,
                           tw_message **message);
-TW_API tw_status tw_message_recv(tw_message *message, void *buffer, size_t length, const tw_op_options *options, tw_request *request);
+TW_API tw_status tw_message_recv(tw_message *message, void *buffer, size_t length, const tw_op_options *options,
+                                 tw_request *request);
 
 /* --- active messages */
 #define TW_AM_HEADER_MAX 256
 typedef struct tw_am_message {
-  tw_endpoint *endpoint;  /* reply here */
+  tw_endpoint *endpoint; /* reply here */
   uint16_t id;
-  const void *header;     /* valid during the handler */
+  const void *header; /* valid during the handler */
   size_t header_length;
-  const void *data;       /* NULL: rendezvous, fetch with tw_am_recv */
+  const void *data; /* NULL: rendezvous, fetch with tw_am_recv */
   size_t length;
   tw_am_data *descriptor; /* names the payload when kept */
 } tw_am_message;
@@ -427,7 +432,7 @@ TW_API tw_status tw_atomic(tw_endpoint *endpoint, uint32_t op, tw_remote_memory 
 /* --- signals: a 64-bit word at the waiter */
 typedef struct tw_signal_options {
   size_t size;
-  uint32_t kind;    /* TW_SIGNAL_SET: one writer sets it. TW_SIGNAL_ADD: any number add to it. Fixed. */
+  uint32_t kind; /* TW_SIGNAL_SET: one writer sets it. TW_SIGNAL_ADD: any number add to it. Fixed. */
   uint64_t initial;
 } tw_signal_options;
 #define TW_SIGNAL_OPTIONS_INIT {sizeof(tw_signal_options), 0, 0}
@@ -454,7 +459,7 @@ typedef struct tw_store_options {
   size_t size;
   const void *job_key; /* NULL: THALWEG_JOB_KEY, then the user's key file, as in tw_context_options */
   size_t job_key_length;
-  uint64_t timeout_ns; /* of blocking calls; 0: 60 s */
+  uint64_t timeout_ns;  /* of blocking calls; 0: 60 s */
   uint32_t rank, count; /* for exchange and barrier */
 } tw_store_options;
 #define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, 0, 0}

@@ -48,7 +48,7 @@ struct EventLoop::State {
 
   std::mutex mutex;  // over the three below
   std::deque<std::function<void()>> posted;
-  bool running = false;   // the thread accepts work
+  bool running = false;  // the thread accepts work
   bool stopping = false;
 
   // loop thread only (or before start)
@@ -133,8 +133,8 @@ void EventLoop::State::dispatch(const epoll_event* events, int count) {
       continue;
     }
     const auto found = entries.find(number);
-    if (found == entries.end()) continue;                  // removed by an earlier callback of this batch
-    const std::shared_ptr<Entry> entry = found->second;    // it may remove itself while it runs
+    if (found == entries.end()) continue;                // removed by an earlier callback of this batch
+    const std::shared_ptr<Entry> entry = found->second;  // it may remove itself while it runs
     entry->ready(events[i].events);
   }
 }

@@ -88,7 +88,8 @@ T& state_of_process() {
   };
   static std::atomic<Slot*> current{new Slot};
   Slot* slot = current.load(std::memory_order_acquire);
-  if (slot->generation == fork_generation()) [[likely]] return slot->value;
+  if (slot->generation == fork_generation()) [[likely]]
+    return slot->value;
   auto* fresh = new Slot;
   if (current.compare_exchange_strong(slot, fresh, std::memory_order_acq_rel)) return fresh->value;
   delete fresh;  // another thread of the child was first

@@ -8,7 +8,13 @@
 
 namespace thalweg::impl {
 
-enum class LogLevel : int { debug = TW_LOG_DEBUG, info = TW_LOG_INFO, warning = TW_LOG_WARNING, error = TW_LOG_ERROR, off = TW_LOG_OFF };
+enum class LogLevel : int {
+  debug = TW_LOG_DEBUG,
+  info = TW_LOG_INFO,
+  warning = TW_LOG_WARNING,
+  error = TW_LOG_ERROR,
+  off = TW_LOG_OFF
+};
 
 /// Is this level shown? Ask before building a costly text.
 bool log_enabled(LogLevel level);

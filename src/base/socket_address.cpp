@@ -13,8 +13,8 @@ Status parse_host_port(const std::string& text, HostPort* out) {
   const size_t colon = text.rfind(':');
   const bool bracketed = !text.empty() && text[0] == '[';
   const size_t bracket = text.find(']');
-  const bool shape = colon != std::string::npos && (bracketed ? bracket != std::string::npos && bracket + 1 == colon
-                                                              : text.find(':') == colon);
+  const bool shape = colon != std::string::npos &&
+                     (bracketed ? bracket != std::string::npos && bracket + 1 == colon : text.find(':') == colon);
   if (!shape) return fail(TW_ERR_INVALID, "\"%s\" is not host:port, [v6]:port or :port", text.c_str());
   out->host = bracketed ? text.substr(1, bracket - 1) : text.substr(0, colon);
   const std::string digits = text.substr(colon + 1);

@@ -19,9 +19,9 @@ inline bool is_error(Status s) { return s < 0; }
 /// EMFILE/ENFILE become TW_ERR_NO_DESCRIPTORS, ENOMEM TW_ERR_NO_MEMORY, ENOSPC on shared memory is for the caller to name.
 [[gnu::cold]] Status fail_errno(int error, const char* what);
 
-const char* status_name(Status s);     ///< "peer_lost"
-const char* status_text(Status s);     ///< one sentence with the general remedy
-const char* last_error();              ///< the calling thread's text, "" if none
+const char* status_name(Status s);  ///< "peer_lost"
+const char* status_text(Status s);  ///< one sentence with the general remedy
+const char* last_error();           ///< the calling thread's text, "" if none
 void set_last_error(std::string text);
 
 }  // namespace thalweg::impl

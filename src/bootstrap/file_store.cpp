@@ -20,8 +20,8 @@ namespace {
 
 constexpr uint64_t kMagic = 0x3165726f74735754;  // "TWstore1"
 constexpr uint32_t kErased = UINT32_MAX;
-constexpr int kPollMs = 50;       // between two looks, with a watch
-constexpr int kBlindPollMs = 2;   // without
+constexpr int kPollMs = 50;      // between two looks, with a watch
+constexpr int kBlindPollMs = 2;  // without
 
 struct FileHeader {
   uint64_t magic;
@@ -68,7 +68,7 @@ Status FileStore::open(const std::string& path, const StoreOptions& options, std
 }
 
 Status FileStore::check_file() {
-  struct stat info{};
+  struct stat info {};
   if (fstat(file_.get(), &info) != 0) return fail_errno(errno, "fstat of the store file");
   if (!S_ISREG(info.st_mode)) return fail(TW_ERR_INVALID, "the store %s is not a regular file", path_.c_str());
   if (info.st_uid != geteuid() && info.st_uid != 0) {
@@ -84,7 +84,7 @@ Status FileStore::check_file() {
 Status FileStore::begin() {
   const FileLock lock(file_.get(), LOCK_EX);
   if (!lock.held()) return fail_errno(errno, "flock of the store file");
-  struct stat info{};
+  struct stat info {};
   if (fstat(file_.get(), &info) != 0) return fail_errno(errno, "fstat of the store file");
   FileHeader header{kMagic, sizeof header};
   if (info.st_size < off_t(sizeof header)) {

@@ -21,12 +21,14 @@ Status Store::open(const std::string& address, const StoreOptions& options, std:
   if (address.rfind("file:", 0) == 0) return FileStore::open(address.substr(5), options, out);
   if (address.rfind("tcp:", 0) == 0) return TcpStore::open(address.substr(4), options, out);
   if (address.rfind("serve:", 0) == 0) return TcpStore::serve(address.substr(6), options, out);
-  return fail(TW_ERR_INVALID, "\"%s\" is not a store's address: use file:/path, tcp:host:port or serve:host:port", address.c_str());
+  return fail(TW_ERR_INVALID, "\"%s\" is not a store's address: use file:/path, tcp:host:port or serve:host:port",
+              address.c_str());
 }
 
 Status Store::check(const std::string& key) const {
   if (const Status status = born_.check("store"); is_error(status)) return status;
-  if (key.empty() || key.size() > kMaxKey) return fail(TW_ERR_INVALID, "a store's key has 1 to %zu bytes, not %zu", kMaxKey, key.size());
+  if (key.empty() || key.size() > kMaxKey)
+    return fail(TW_ERR_INVALID, "a store's key has 1 to %zu bytes, not %zu", kMaxKey, key.size());
   return TW_OK;
 }
 
@@ -86,7 +88,8 @@ Status Store::missing(uint64_t step) {
 
 Status Store::exchange(const void* mine, size_t length, void* values) {
   if (const Status status = born_.check("store"); is_error(status)) return status;
-  if (length > kMaxValue) return fail(TW_ERR_LIMIT, "an exchange carries at most %zu bytes per rank, not %zu", kMaxValue, length);
+  if (length > kMaxValue)
+    return fail(TW_ERR_LIMIT, "an exchange carries at most %zu bytes per rank, not %zu", kMaxValue, length);
   const std::lock_guard lock(exchange_mutex_);
   if (const Status status = enter_epoch(); is_error(status)) return status;
   const Deadline deadline(options_.timeout_ns);
@@ -98,8 +101,8 @@ Status Store::exchange(const void* mine, size_t length, void* values) {
     if (status == TW_ERR_TIMED_OUT) return missing(step);
     if (is_error(status)) return status;
     if (theirs.size() != length) {
-      return fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank, theirs.size(),
-                  options_.rank, length);
+      return fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank,
+                  theirs.size(), options_.rank, length);
     }
     if (length) std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
   }

@@ -13,10 +13,10 @@ namespace thalweg::impl {
 
 struct StoreServerOptions {
   uint64_t handshake_timeout_ns = 5'000'000'000;
-  size_t max_strangers = 128;         // connections that have not proven the key yet
+  size_t max_strangers = 128;  // connections that have not proven the key yet
   size_t max_clients = 8192;
-  uint64_t max_bytes = 512u << 20;    // of all keys and values
-  uint64_t linger_ns = 2'000'000'000; // how long stop() waits for clients to leave
+  uint64_t max_bytes = 512u << 20;     // of all keys and values
+  uint64_t linger_ns = 2'000'000'000;  // how long stop() waits for clients to leave
 };
 
 class StoreServer {

@@ -13,8 +13,8 @@ struct FrameHeader {
   uint32_t key_length;    // behind the header; <= Store::kMaxKey; 0 in answers
   uint32_t value_length;  // behind the key; <= Store::kMaxValue; 0 except in put and answers
   uint16_t op;
-  uint16_t reserved;      // 0
-  int32_t status;         // answers: TW_OK, TW_ERR_NO_MATCH, TW_ERR_LIMIT
+  uint16_t reserved;  // 0
+  int32_t status;     // answers: TW_OK, TW_ERR_NO_MATCH, TW_ERR_LIMIT
 };
 static_assert(sizeof(FrameHeader) == 16);
 

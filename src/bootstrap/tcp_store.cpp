@@ -164,8 +164,10 @@ Status TcpStore::connect(const Deadline& deadline, UniqueFd* out) {
       if (status == TW_OK || status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION) return status;
     }
     if (deadline.passed()) {
-      return fail(TW_ERR_TIMED_OUT, "no store at %s (last try: %s); start its server (\"serve:host:port\") or check the address "
-                  "and the firewall", to_text(server_address_).c_str(), status_name(status));
+      return fail(TW_ERR_TIMED_OUT,
+                  "no store at %s (last try: %s); start its server (\"serve:host:port\") or check the address "
+                  "and the firewall",
+                  to_text(server_address_).c_str(), status_name(status));
     }
     if (!worth_retrying(status)) return status;
     const int left = deadline.left_ms();
@@ -192,7 +194,8 @@ void TcpStore::give_back(UniqueFd connection) {
   if (idle_.size() < kIdleMax) idle_.push_back(std::move(connection));
 }
 
-Status TcpStore::request(Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline, Bytes* out) {
+Status TcpStore::request(Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
+                         Bytes* out) {
   UniqueFd connection;
   if (const Status status = take_connection(deadline, &connection); is_error(status)) return status;
   const FrameHeader header{uint32_t(key.size()), uint32_t(length), uint16_t(op), 0, 0};
@@ -207,10 +210,12 @@ Status TcpStore::request(Op op, const std::string& key, const void* value, size_
     return fail(TW_ERR_PROTOCOL, "the store's server gave no proper answer");
   }
   Bytes bytes(answer.value_length);
-  if (const Status status = receive_all(connection.get(), bytes.data(), bytes.size(), deadline); is_error(status)) return status;
+  if (const Status status = receive_all(connection.get(), bytes.data(), bytes.size(), deadline); is_error(status))
+    return status;
   if (out) *out = std::move(bytes);
   give_back(std::move(connection));
-  if (answer.status == TW_ERR_LIMIT) return fail(TW_ERR_LIMIT, "the store at %s is full; it is not for payload", address_.c_str());
+  if (answer.status == TW_ERR_LIMIT)
+    return fail(TW_ERR_LIMIT, "the store at %s is full; it is not for payload", address_.c_str());
   return answer.status;
 }
 

@@ -25,7 +25,8 @@ class TcpStore final : public Store {
 
  private:
   using Store::Store;
-  Status request(store_wire::Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline, Bytes* out);
+  Status request(store_wire::Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
+                 Bytes* out);
   Status connect(const Deadline& deadline, UniqueFd* out);
   Status connect_once(const SocketAddress& address, const Deadline& deadline, UniqueFd* out);
   Status take_connection(const Deadline& deadline, UniqueFd* out);

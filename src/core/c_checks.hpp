@@ -48,7 +48,8 @@ class Enter {
     if (worker.user.compare_exchange_strong(nobody, me, std::memory_order_acquire)) {
       worker_ = &worker;
     } else if (nobody != me) {
-      status_ = fail(TW_ERR_THREAD, "two threads use a worker made with TW_THREADS_SINGLE at once: make it with TW_THREADS_MULTI");
+      status_ =
+          fail(TW_ERR_THREAD, "two threads use a worker made with TW_THREADS_SINGLE at once: make it with TW_THREADS_MULTI");
     }
   }
   ~Enter() {
@@ -67,11 +68,13 @@ class Enter {
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 
 inline Status check(const tw_worker* worker) {
-  if (worker == nullptr) [[unlikely]] return fail(TW_ERR_INVALID, "the worker is NULL");
+  if (worker == nullptr) [[unlikely]]
+    return fail(TW_ERR_INVALID, "the worker is NULL");
   return worker->born.check("worker");
 }
 inline Status check(const tw_endpoint* endpoint) {
-  if (endpoint == nullptr || endpoint->magic != tw_endpoint::kAlive) [[unlikely]] return refuse_endpoint(endpoint);
+  if (endpoint == nullptr || endpoint->magic != tw_endpoint::kAlive) [[unlikely]]
+    return refuse_endpoint(endpoint);
   return endpoint->worker->born.check("endpoint");
 }
 inline Status check(const tw_context* context) {
@@ -92,7 +95,8 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
     op.layout = options.layout;
     op.length = options.layout->bytes;
   }
-  if (buffer == nullptr && op.length != 0) [[unlikely]] return fail(TW_ERR_INVALID, "the buffer is NULL");
+  if (buffer == nullptr && op.length != 0) [[unlikely]]
+    return fail(TW_ERR_INVALID, "the buffer is NULL");
   return TW_OK;
 }
 

@@ -143,7 +143,8 @@ size_t tw_remote_memory_length(const tw_remote_memory* remote) {
 
 tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) {
   RemoteRegion* region = region_of(remote);
-  if (region == nullptr || address == nullptr) return fail(TW_ERR_INVALID, "remote memory or the place for its address is NULL");
+  if (region == nullptr || address == nullptr)
+    return fail(TW_ERR_INVALID, "remote memory or the place for its address is NULL");
   *address = nullptr;
   if (region->peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint this memory was imported through is closed");
   tw_worker& worker = *region->peer->endpoint->worker;

@@ -31,7 +31,8 @@ extern "C" {
 tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, const tw_op_options* given,
                   tw_request* request) {
   Status status = check(endpoint);
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
@@ -54,7 +55,8 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
 tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, const tw_op_options* given,
                   tw_request* request) {
   Status status = check(worker);
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   if (given == nullptr && request != nullptr && (buffer != nullptr || length == 0)) {
@@ -94,7 +96,8 @@ tw_status tw_send_blocking(tw_endpoint* endpoint, const void* buffer, size_t len
 
 tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_recv_info* info) {
   Status status = check(worker);
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");

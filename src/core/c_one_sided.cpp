@@ -10,7 +10,8 @@ constexpr size_t kWord4 = 4, kWord8 = 8;
 
 /// The region was imported through this endpoint.
 inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* region) {
-  if (region == nullptr) [[unlikely]] return fail(TW_ERR_INVALID, "the remote memory is NULL");
+  if (region == nullptr) [[unlikely]]
+    return fail(TW_ERR_INVALID, "the remote memory is NULL");
   if (region->peer != &*endpoint->peer) [[unlikely]] {
     return fail(region->peer == nullptr ? TW_ERR_STALE : TW_ERR_INVALID,
                 "the remote memory was imported through another endpoint, or through one that is closed");
@@ -65,12 +66,14 @@ extern "C" {
 tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
                  const tw_op_options* options, tw_request* request) {
   Status status = check(endpoint);
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   const Enter enter(*endpoint->worker);
   if (is_error(enter.status())) return enter.status();
   if (request != nullptr) *request = TW_REQUEST_NONE;
   status = check_region(endpoint, region_of(remote));
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   if (options == nullptr && buffer != nullptr) {
     const Engine::Guard guard(*endpoint->worker->engine);
     if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
@@ -81,12 +84,14 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
 tw_status tw_get(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
                  const tw_op_options* options, tw_request* request) {
   Status status = check(endpoint);
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   const Enter enter(*endpoint->worker);
   if (is_error(enter.status())) return enter.status();
   if (request != nullptr) *request = TW_REQUEST_NONE;
   status = check_region(endpoint, region_of(remote));
-  if (is_error(status)) [[unlikely]] return status;
+  if (is_error(status)) [[unlikely]]
+    return status;
   return transfer_op(Verb::get, endpoint, buffer, length, remote, offset, options, request);
 }
 

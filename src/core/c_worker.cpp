@@ -40,7 +40,8 @@ void tw_worker_destroy(tw_worker* worker) {
 }
 
 unsigned tw_progress(tw_worker* worker) {
-  if (is_error(check(worker))) [[unlikely]] return 0;
+  if (is_error(check(worker))) [[unlikely]]
+    return 0;
   const Enter enter(*worker);
   if (is_error(enter.status())) return 0;
   return worker->progress();

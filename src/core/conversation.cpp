@@ -159,10 +159,14 @@ void Conversation::recognise() {
 
 void Conversation::handshake() {
   switch (handshake_->advance(socket_.get())) {
-    case Handshake::Want::read: return want(EPOLLIN);
-    case Handshake::Want::write: return want(EPOLLOUT);
-    case Handshake::Want::failed: return broken(handshake_->status(), handshake_->refusal(), last_error());
-    case Handshake::Want::done: break;
+    case Handshake::Want::read:
+      return want(EPOLLIN);
+    case Handshake::Want::write:
+      return want(EPOLLOUT);
+    case Handshake::Want::failed:
+      return broken(handshake_->status(), handshake_->refusal(), last_error());
+    case Handshake::Want::done:
+      break;
   }
   SSL* tls = handshake_->take_tls();
   channel_ = std::make_unique<SetupChannel>(std::move(socket_), tls);
@@ -194,7 +198,8 @@ void Conversation::read_messages() {
     SetupChannel::Message message;
     const Status status = channel_->receive(&message);
     if (status == TW_IN_PROGRESS) return;
-    if (status == TW_ERR_CLOSED) return broken(TW_ERR_PEER_LOST, Refusal::closed, "the other side closed during connection set-up");
+    if (status == TW_ERR_CLOSED)
+      return broken(TW_ERR_PEER_LOST, Refusal::closed, "the other side closed during connection set-up");
     if (is_error(status)) return broken(status, Refusal::malformed, last_error());
     user_->on_message(*this, std::move(message));
   }

@@ -49,7 +49,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   bool over() const { return over_; }
   bool authenticated() const { return channel_ != nullptr; }
   bool is_unix() const { return unix_; }
-  int32_t pid() const { return pid_; }              // of the process at the other end, 0 unknown
+  int32_t pid() const { return pid_; }                    // of the process at the other end, 0 unknown
   const std::string& peer_text() const { return peer_; }  // "10.0.0.2:4711" or "unix"
 
  private:

@@ -22,13 +22,13 @@ struct tw_endpoint {
   tw_worker* worker = nullptr;
   std::optional<thalweg::impl::Peer> peer;
 
-  uint32_t references = 0;              // handles that tw_connect and tw_accept gave out
-  uint64_t key = 0;                     // of the attempt that is to connect it, 0 none
-  thalweg::impl::WorkerId remote = 0;   // by worker address: the peer; 0: listener connection
-  uint64_t token = 0;                   // by worker address: of its connection, 0 while there is none
-  const char* transport = "";           // name of the link's transport
-  std::string note;                     // why not a better transport
-  std::vector<std::byte> received;      // private data that came
+  uint32_t references = 0;             // handles that tw_connect and tw_accept gave out
+  uint64_t key = 0;                    // of the attempt that is to connect it, 0 none
+  thalweg::impl::WorkerId remote = 0;  // by worker address: the peer; 0: listener connection
+  uint64_t token = 0;                  // by worker address: of its connection, 0 while there is none
+  const char* transport = "";          // name of the link's transport
+  std::string note;                    // why not a better transport
+  std::vector<std::byte> received;     // private data that came
   void* user = nullptr;
   void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
   void* on_lost_arg = nullptr;
@@ -39,14 +39,14 @@ struct tw_endpoint {
   std::string forced;
   uint64_t timeout_ns = 0;
   bool tls = false;
-  bool addressed = false;               // `address` is known
+  bool addressed = false;  // `address` is known
 
   std::unordered_set<thalweg::impl::RemoteRegion*> regions;  // imported through it; outlive it as refusals
 
   // closing
   bool graceful = false;
   bool flushing = false;
-  uint64_t flush = 0;                   // request of the flush
+  uint64_t flush = 0;                         // request of the flush
   thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle is gone
-  tw_endpoint* successor = nullptr;     // connects to the same worker when this one is gone
+  tw_endpoint* successor = nullptr;           // connects to the same worker when this one is gone
 };

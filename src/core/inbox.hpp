@@ -18,15 +18,15 @@ namespace thalweg::impl {
 struct News {
   enum class Kind { linked, failed, retry, request, request_gone };
   Kind kind = Kind::failed;
-  uint64_t key = 0;            // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
-  uint64_t token = 0;          // linked, failed, by worker address: of the attempt, as the directory knows it
-  WorkerId peer = 0;           // retry: whom to connect to
-  Port* port = nullptr;        // linked
-  LinkInit init;               // linked
-  Status status = TW_OK;       // failed
-  std::string text;            // failed
-  std::vector<std::byte> data; // private data
-  uint64_t listener = 0;       // request
+  uint64_t key = 0;             // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
+  uint64_t token = 0;           // linked, failed, by worker address: of the attempt, as the directory knows it
+  WorkerId peer = 0;            // retry: whom to connect to
+  Port* port = nullptr;         // linked
+  LinkInit init;                // linked
+  Status status = TW_OK;        // failed
+  std::string text;             // failed
+  std::vector<std::byte> data;  // private data
+  uint64_t listener = 0;        // request
   std::unique_ptr<tw_connection_request> connection_request;
 
   News();

@@ -101,7 +101,7 @@ void describe_limits(Json& json) {
         "RDMA networks need locked memory: ulimit -l unlimited");
   limit(json, "nofile", amount(nofile.rlim_cur), nofile.rlim_cur >= 4096,
         "each connection takes a few descriptors: ulimit -n 65536");
-  struct statvfs shm{};
+  struct statvfs shm {};
   const uint64_t shm_free = statvfs("/dev/shm", &shm) == 0 ? uint64_t(shm.f_bavail) * shm.f_frsize : 0;
   limit(json, "dev_shm_free", std::to_string(shm_free), shm_free >= (64u << 20),
         "shared memory is nearly full or absent: remove files from /dev/shm, for containers --shm-size=1g");

@@ -15,9 +15,12 @@ unsigned tw_worker::read_inbox() {
 
 void tw_worker::take(News&& news) {
   switch (news.kind) {
-    case News::Kind::linked: return take_link(std::move(news));
-    case News::Kind::request: return take_request(std::move(news));
-    case News::Kind::retry: return try_again(news.peer);
+    case News::Kind::linked:
+      return take_link(std::move(news));
+    case News::Kind::request:
+      return take_request(std::move(news));
+    case News::Kind::retry:
+      return try_again(news.peer);
     case News::Kind::request_gone: {
       auto at = listeners.find(news.listener);
       if (at == listeners.end()) return;

@@ -76,7 +76,7 @@ bool Setup::unix_candidate(uint64_t token, Candidate* out) const {
 Status Setup::open_unix() {
   const std::string& directory = context_.settings.socket_dir;
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, ("mkdir " + directory).c_str());
-  struct stat info{};
+  struct stat info {};
   if (lstat(directory.c_str(), &info) != 0) return fail_errno(errno, ("stat " + directory).c_str());
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
     return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",

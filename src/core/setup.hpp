@@ -36,23 +36,23 @@ struct Candidate {
 /// What a caller is to do.
 struct CallPlan {
   tw_worker* worker = nullptr;
-  uint64_t key = 0;                 // local name of this attempt
-  ConnectMessage message;           // without offers
+  uint64_t key = 0;        // local name of this attempt
+  ConnectMessage message;  // without offers
   std::vector<Candidate> candidates;
-  std::string transport;            // forced, empty: any
+  std::string transport;  // forced, empty: any
   bool tls = false;
   uint64_t timeout_ns = 0;
-  uint64_t target_host = 0;         // from the worker address
-  std::string note;                 // for explain: why not the better transport
+  uint64_t target_host = 0;  // from the worker address
+  std::string note;          // for explain: why not the better transport
 };
 
 /// The user's answer to a listener's request.
 struct Answer {
   uint64_t visitor = 0;
   WorkerId worker = 0;
-  uint64_t key = 0;                 // of the endpoint made by tw_accept
+  uint64_t key = 0;  // of the endpoint made by tw_accept
   bool accept = false;
-  std::string transport;            // forced
+  std::string transport;  // forced
   std::vector<std::byte> data;
   uint64_t timeout_ns = 0;
 };
@@ -60,13 +60,13 @@ struct Answer {
 /// A listening socket.
 struct Door {
   UniqueFd socket;
-  std::string path;       // unix: removed at the end
+  std::string path;  // unix: removed at the end
   bool tls = false;
   tw_worker* worker = nullptr;  // user listeners; null: the context's own doors
   uint64_t listener = 0;
   uint32_t backlog = 0;
   uint32_t unanswered = 0;
-  bool resting = false;   // out of descriptors: not watched for a moment
+  bool resting = false;  // out of descriptors: not watched for a moment
   uint64_t rest_timer = 0;
 };
 
@@ -76,15 +76,15 @@ class Setup {
   ~Setup();
 
   // --- any thread
-  Status open();   // the context's doors
-  void close();    // everything ends; waits
+  Status open();  // the context's doors
+  void close();   // everything ends; waits
   void enter(tw_worker* worker);
   void leave(tw_worker* worker);  // no conversation of it afterwards; waits
   uint64_t next_key() { return next_key_.fetch_add(1, std::memory_order_relaxed); }
   void call(CallPlan&& plan);
   /// As call(), after `resolve` has filled in the candidates on a thread of its own (a name server may be slow).
   void call_by_name(CallPlan&& plan, std::function<Status(CallPlan&)> resolve);
-  void hang_up(uint64_t key);     // ends a caller or an accepted visitor; waits
+  void hang_up(uint64_t key);  // ends a caller or an accepted visitor; waits
   void answer(Answer&& answer);
   Status add_door(std::unique_ptr<Door> door);
   void remove_door(uint64_t listener);  // waits
@@ -103,7 +103,7 @@ class Setup {
   void refused(Refusal refusal, const std::string& why);
   bool admit(uint64_t listener);    // one more unanswered request; false: the backlog is full
   void dismiss(uint64_t listener);  // one less
-  void settled(uint64_t visitor);  // it has said who it is: no longer a stranger
+  void settled(uint64_t visitor);   // it has said who it is: no longer a stranger
   Visitor* by_ticket(uint64_t ticket) const;
   void issue_ticket(uint64_t ticket, uint64_t visitor) { tickets_[ticket] = visitor; }
   void withdraw_ticket(uint64_t ticket) { tickets_.erase(ticket); }

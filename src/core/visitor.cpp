@@ -119,7 +119,8 @@ void Visitor::connect(SetupChannel::Message&& message) {
 void Visitor::by_address() {
   worker_ = setup_.find(message_.target);
   if (worker_ == nullptr || message_.target_incarnation != setup_.context().incarnation) {
-    return reject(TW_ERR_STALE, RejectKind::refused, "the address is of a worker that has ended: get a fresh one from the peer");
+    return reject(TW_ERR_STALE, RejectKind::refused,
+                  "the address is of a worker that has ended: get a fresh one from the peer");
   }
   if (worker_->directory.arrived(message_.worker, message_.token, message_.previous) == Directory::Verdict::superseded) {
     return reject(TW_ERR_BUSY, RejectKind::superseded, "connecting from the other side already");
@@ -232,7 +233,8 @@ void Visitor::answered(Answer&& answer) {
     return;
   }
   setup_.dismiss(listener_);
-  if (!answer.accept) return reject(TW_ERR_REJECTED, RejectKind::refused, "rejected by the listener's user", std::move(answer.data));
+  if (!answer.accept)
+    return reject(TW_ERR_REJECTED, RejectKind::refused, "rejected by the listener's user", std::move(answer.data));
   key_ = answer.key;
   const bool local = !conversation_->is_unix() && message_.shared_memory && message_.host == setup_.context().host &&
                      worker_->port("shm") != nullptr && worker_->address.token != 0 &&

@@ -11,8 +11,7 @@
 
 using namespace thalweg::impl;
 
-tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
-    : context(owner), id(random_id()), directory(id) {
+tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options) : context(owner), id(random_id()), directory(id) {
   multi = options.threads == TW_THREADS_MULTI || options.progress == TW_PROGRESS_THREAD;
   EngineOptions engine_options;
   engine_options.registry = context.registry.get();
@@ -93,9 +92,11 @@ Port* tw_worker::port(std::string_view name) const {
 
 unsigned tw_worker::progress() {
   unsigned events = 0;
-  if (!inbox.empty()) [[unlikely]] events += read_inbox();
+  if (!inbox.empty()) [[unlikely]]
+    events += read_inbox();
   events += engine->progress();
-  if (chores_.load(std::memory_order_relaxed)) [[unlikely]] events += do_chores();
+  if (chores_.load(std::memory_order_relaxed)) [[unlikely]]
+    events += do_chores();
   return events;
 }
 

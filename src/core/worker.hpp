@@ -40,7 +40,8 @@ struct tw_worker {
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
   void posted() {
-    if (asleep.load(std::memory_order_relaxed)) [[unlikely]] inbox.wake();
+    if (asleep.load(std::memory_order_relaxed)) [[unlikely]]
+      inbox.wake();
   }
 
   // --- endpoints (lock held)
@@ -66,7 +67,7 @@ struct tw_worker {
   std::unordered_map<uint64_t, tw_endpoint*> pending;    // by key of the attempt
   std::atomic<bool> asleep{false};                       // the progress thread sleeps
 #ifndef NDEBUG
-  std::atomic<std::thread::id> user{};                   // single-threaded: who is inside now
+  std::atomic<std::thread::id> user{};  // single-threaded: who is inside now
 #endif
 
  private:
@@ -87,12 +88,12 @@ struct tw_worker {
   Status nap(uint64_t timeout_ns);
 
   std::deque<std::unique_ptr<tw_endpoint>> endpoints_;
-  std::deque<tw_endpoint*> spare_;       // given back, oldest first
-  std::deque<tw_endpoint*> dead_;        // lost, and nobody holds them
+  std::deque<tw_endpoint*> spare_;  // given back, oldest first
+  std::deque<tw_endpoint*> dead_;   // lost, and nobody holds them
   std::vector<tw_endpoint*> closing_;
-  std::vector<std::pair<tw_endpoint*, Status>> lost_;   // on_lost still to be called
+  std::vector<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
   std::vector<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
-  std::atomic<bool> chores_{false};      // closing_, lost_ or requested_ want attention
+  std::atomic<bool> chores_{false};                                         // closing_, lost_ or requested_ want attention
   std::atomic<uint32_t> closings_{0};
   std::thread thread_;
   std::atomic<bool> stop_{false};

@@ -27,9 +27,9 @@ struct BufferInfo {
 /// A rectangular copy; dims of one collapse to a plain copy.
 struct Copy {
   uint64_t to, from;
-  uint64_t width;                     // bytes per row
+  uint64_t width;  // bytes per row
   uint64_t rows = 1, slices = 1;
-  int64_t to_row = 0, from_row = 0;   // row pitches
+  int64_t to_row = 0, from_row = 0;  // row pitches
   int64_t to_slice = 0, from_slice = 0;
 };
 

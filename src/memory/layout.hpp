@@ -25,15 +25,15 @@ inline constexpr unsigned kMaxDimensions = 8;
 /// dimensions: `block` bytes at address + start. The C handle is this struct.
 struct tw_layout {
   std::atomic<uint32_t> references{1};
-  uint64_t bytes = 0;             // moved in all
-  int64_t first = 0, last = 0;    // touched: [first, last) relative to the buffer's address
-  int64_t start = 0;              // offset of the first block
+  uint64_t bytes = 0;           // moved in all
+  int64_t first = 0, last = 0;  // touched: [first, last) relative to the buffer's address
+  int64_t start = 0;            // offset of the first block
   uint64_t block = 0;
-  unsigned dimensions = 0;        // 0 with no pieces: contiguous
+  unsigned dimensions = 0;  // 0 with no pieces: contiguous
   thalweg::impl::Dimension dimension[thalweg::impl::kMaxDimensions] = {};
-  std::vector<tw_piece> pieces;   // list form when not empty
-  std::vector<uint64_t> before;   // list: packed bytes before each piece, for seek
-  bool overlaps = false;          // some byte is certainly named twice: fine to send from, refused to receive into
+  std::vector<tw_piece> pieces;  // list form when not empty
+  std::vector<uint64_t> before;  // list: packed bytes before each piece, for seek
+  bool overlaps = false;         // some byte is certainly named twice: fine to send from, refused to receive into
   bool contiguous() const { return dimensions == 0 && pieces.empty(); }
 };
 
@@ -42,16 +42,16 @@ namespace thalweg::impl {
 using Layout = tw_layout;
 
 Status make_strided(unsigned dimensions, size_t block, const uint64_t* count, const int64_t* stride, Layout** out);
-Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start,
-                     size_t element, int order, Layout** out);
+Status make_subarray(unsigned dimensions, const uint64_t* shape, const uint64_t* extent, const uint64_t* start, size_t element,
+                     int order, Layout** out);
 Status make_list(const tw_piece* pieces, size_t count, Layout** out);
 /// The same checks into a fresh caller's layout, which is not to be released.
 Status fill_strided(Layout& layout, unsigned dimensions, int64_t start, uint64_t block, const Dimension* dimension);
 Status fill_list(Layout& layout, const tw_piece* pieces, size_t count);
 /// TW_ERR_INVALID with a remedy when bytes written through the layout would overwrite each other. null is allowed.
 Status check_receive(const Layout* layout);
-void retain(const Layout* layout);    // null is allowed
-void release(const Layout* layout);   // null is allowed
+void retain(const Layout* layout);   // null is allowed
+void release(const Layout* layout);  // null is allowed
 
 /// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation.
 /// layout null: `length` contiguous bytes.
@@ -62,24 +62,31 @@ class LayoutCursor {
   void reset(std::byte* base, const Layout* layout, uint64_t length);
   uint64_t remaining() const { return remaining_; }
   /// The run at the position: address and length (<= limit); advances past it. {nullptr, 0} at the end.
-  struct Run { std::byte* address; size_t length; };
+  struct Run {
+    std::byte* address;
+    size_t length;
+  };
   Run next(size_t limit);
   /// Jumps to byte `offset` of the packed order (O(dimensions), or O(log pieces)).
   void seek(uint64_t offset);
 
   /// Whole blocks that lie `stride` apart at the position; rows 0: the position is inside a block, or a list's piece.
-  struct Rows { std::byte* address; int64_t stride; uint64_t block, rows; };
+  struct Rows {
+    std::byte* address;
+    int64_t stride;
+    uint64_t block, rows;
+  };
   Rows rows() const;
-  void skip_rows(uint64_t count);        // count <= rows().rows
+  void skip_rows(uint64_t count);  // count <= rows().rows
 
  private:
-  size_t run_length() const;             // bytes to the end of the contiguous run at the position
-  void advance(size_t n);                // n <= run_length()
-  void carry();                          // dimension 0 ran over: on to the slower ones
+  size_t run_length() const;  // bytes to the end of the contiguous run at the position
+  void advance(size_t n);     // n <= run_length()
+  void carry();               // dimension 0 ran over: on to the slower ones
 
   std::byte* base_ = nullptr;
-  std::byte* block_at_ = nullptr;        // start of the block or piece at the position
-  const Layout* layout_ = nullptr;       // null when contiguous: the position is block_at_ + within_
+  std::byte* block_at_ = nullptr;   // start of the block or piece at the position
+  const Layout* layout_ = nullptr;  // null when contiguous: the position is block_at_ + within_
   uint64_t remaining_ = 0, total_ = 0;
   uint64_t index_[kMaxDimensions] = {};  // block position per dimension; list: index_[0] = piece
   uint64_t within_ = 0;                  // bytes into the block or piece

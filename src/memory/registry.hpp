@@ -32,7 +32,7 @@ struct tw_memory {
   size_t length = 0;
   uint32_t access = TW_MEMORY_ALL;
   thalweg::impl::MemoryOrigin origin;
-  uint64_t segment_id = 0;              // 0: not library-allocated
+  uint64_t segment_id = 0;  // 0: not library-allocated
   thalweg::impl::Segment segment;
   std::vector<uint64_t> rkeys;
 };
@@ -60,10 +60,10 @@ class Registry {
   ~Registry();
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
-  Status release(tw_memory* memory);           // revokes its keys first
-  Status release_address(void* address);       // tw_free
+  Status release(tw_memory* memory);      // revokes its keys first
+  Status release_address(void* address);  // tw_free
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
-  Status revoke(uint64_t rkey);                // one key; TW_ERR_STALE when it is not alive
+  Status revoke(uint64_t rkey);  // one key; TW_ERR_STALE when it is not alive
   uint64_t incarnation() const { return incarnation_; }
 
   /// Held while resolved memory is touched: release() waits until no Reading that could see the memory is left. Costs one

@@ -24,9 +24,9 @@ struct KeyBody {
   uint64_t rkey;         // random: names the export at the owner
   uint64_t base;         // owner's virtual address of the range (same-process and single-copy access)
   uint64_t length;
-  uint64_t segment;      // library-allocated memory that holds it, 0: none
+  uint64_t segment;  // library-allocated memory that holds it, 0: none
   uint64_t segment_offset;
-  uint64_t check;        // owner's virtual address of a word that holds rkey while the key is alive (single copy)
+  uint64_t check;  // owner's virtual address of a word that holds rkey while the key is alive (single copy)
   uint8_t device_uuid[16];
 };
 
@@ -34,12 +34,12 @@ struct KeyBody {
 struct RemoteRegion {
   Peer* peer = nullptr;
   KeyBody key{};
-  std::byte* mapped = nullptr;     // load/store address of the range, null: not mapped (yet)
-  Mapping* mapping = nullptr;      // counted while mapped
-  void* device_import = nullptr;   // devices: address that this process's device may use
+  std::byte* mapped = nullptr;    // load/store address of the range, null: not mapped (yet)
+  Mapping* mapping = nullptr;     // counted while mapped
+  void* device_import = nullptr;  // devices: address that this process's device may use
   std::atomic<uint32_t> references{1};
   bool revoked = false;
-  bool unmappable = false;         // import() said no: not asked again
+  bool unmappable = false;  // import() said no: not asked again
 };
 
 }  // namespace thalweg::impl

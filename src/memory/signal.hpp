@@ -16,12 +16,12 @@ class SignalPool;
 /// C handle of a signal. Owned by its creator; the word belongs to the pool.
 struct tw_signal {
   thalweg::impl::SignalPool* pool = nullptr;
-  tw_worker* worker = nullptr;          // set by the C interface: whose progress a wait drives
+  tw_worker* worker = nullptr;  // set by the C interface: whose progress a wait drives
   uint64_t* word = nullptr;
-  tw_memory* memory = nullptr;          // the pool's block that holds the word
+  tw_memory* memory = nullptr;  // the pool's block that holds the word
   size_t offset = 0;
-  uint32_t kind = 0;                    // TW_SIGNAL_*
-  std::vector<uint64_t> rkeys;          // exported, to be revoked
+  uint32_t kind = 0;            // TW_SIGNAL_*
+  std::vector<uint64_t> rkeys;  // exported, to be revoked
 };
 
 namespace thalweg::impl {
@@ -29,7 +29,7 @@ namespace thalweg::impl {
 class SignalPool {
  public:
   explicit SignalPool(Registry& registry) : registry_(registry) {}
-  ~SignalPool();                         // after its signals and before the registry
+  ~SignalPool();  // after its signals and before the registry
   Status create(uint32_t kind, uint64_t initial, tw_signal** out);
   /// Revokes what was exported. The slot is used again last of all, because a late mapped store cannot be stopped.
   Status destroy(tw_signal* signal);
@@ -37,12 +37,15 @@ class SignalPool {
   Status export_signal(tw_signal* signal, KeyBody* out);
 
  private:
-  struct Slot { tw_memory* memory; size_t offset; };
+  struct Slot {
+    tw_memory* memory;
+    size_t offset;
+  };
   Status grow();
   Registry& registry_;
   std::mutex mutex_;
   std::vector<tw_memory*> blocks_;
-  std::vector<Slot> free_;               // ring: taken from the front
+  std::vector<Slot> free_;  // ring: taken from the front
   size_t front_ = 0;
 };
 
@@ -53,10 +56,14 @@ inline void signal_reset(tw_signal& signal, uint64_t value) { __atomic_store_n(s
 inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t value) {
   const uint64_t word = signal_read(signal);
   switch (compare) {
-    case TW_COMPARE_GE: return static_cast<int64_t>(word - value) >= 0 ? TW_OK : TW_IN_PROGRESS;
-    case TW_COMPARE_EQ: return word == value ? TW_OK : TW_IN_PROGRESS;
-    case TW_COMPARE_NE: return word != value ? TW_OK : TW_IN_PROGRESS;
-    default: return fail(TW_ERR_INVALID, "comparison %u is not one of TW_COMPARE_GE, _EQ, _NE", compare);
+    case TW_COMPARE_GE:
+      return static_cast<int64_t>(word - value) >= 0 ? TW_OK : TW_IN_PROGRESS;
+    case TW_COMPARE_EQ:
+      return word == value ? TW_OK : TW_IN_PROGRESS;
+    case TW_COMPARE_NE:
+      return word != value ? TW_OK : TW_IN_PROGRESS;
+    default:
+      return fail(TW_ERR_INVALID, "comparison %u is not one of TW_COMPARE_GE, _EQ, _NE", compare);
   }
 }
 /// What a writer does to a mapped word, after the data it covers.

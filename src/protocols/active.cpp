@@ -225,8 +225,13 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
     settle(engine, data);
     return engine.active().give_back(&data);
   }
-  tw_am_message message{peer.endpoint, data.id, header, data.header_length,
-                        data.kind == Kind::announced ? nullptr : static_cast<const void*>(data.data), data.length, &data};
+  tw_am_message message{peer.endpoint,
+                        data.id,
+                        header,
+                        data.header_length,
+                        data.kind == Kind::announced ? nullptr : static_cast<const void*>(data.data),
+                        data.length,
+                        &data};
   data.in_handler = true;
   Status status = entry->handler(entry->arg, &message);
   data.in_handler = false;

@@ -15,8 +15,8 @@ struct tw_am_data {
   uint16_t id = 0;
   thalweg::impl::Engine* engine = nullptr;
   thalweg::impl::Peer* peer = nullptr;
-  const std::byte* data = nullptr;    // borrowed: the frame's body. here, arriving: in `memory` behind the header
-  std::byte* memory = nullptr;        // malloc: header, payload
+  const std::byte* data = nullptr;  // borrowed: the frame's body. here, arriving: in `memory` behind the header
+  std::byte* memory = nullptr;      // malloc: header, payload
   size_t header_length = 0;
   uint64_t length = 0, cost = 0;
   thalweg::impl::RtsBody rts{};
@@ -40,15 +40,15 @@ class ActiveTable {
   Status set(uint16_t id, tw_am_handler handler, void* arg);
   const Entry* find(uint16_t id) const { return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr; }
 
-  tw_am_data* take();              // a fresh descriptor; listed
+  tw_am_data* take();  // a fresh descriptor; listed
   void give_back(tw_am_data* data);
-  void lose(const Peer& peer);     // what has not arrived never will
+  void lose(const Peer& peer);  // what has not arrived never will
   void orphan(const Peer& peer);
-  uint64_t dropped = 0;            // messages without a handler
+  uint64_t dropped = 0;  // messages without a handler
 
  private:
   std::vector<Entry> table_;
-  tw_am_data* kept_ = nullptr;     // in a handler or kept by one
+  tw_am_data* kept_ = nullptr;  // in a handler or kept by one
   tw_am_data* spare_ = nullptr;
 };
 

@@ -36,8 +36,7 @@ Status step_bytes(OpRun& run) {
     uint64_t most = std::min<uint64_t>(left, reference ? peer.limits.reference_fragment : peer.limits.fragment);
     size_t n = static_cast<size_t>(std::min(most, static_cast<uint64_t>(std::max<int64_t>(peer.bytes_credit, 0))));
     if (n == 0) return TW_AGAIN;
-    Status status =
-        send_piece(peer, run, make_header(Frame::bytes, 0, 0, 0), Piece{.position = stream.position, .length = n});
+    Status status = send_piece(peer, run, make_header(Frame::bytes, 0, 0, 0), Piece{.position = stream.position, .length = n});
     if (status != TW_OK) return status;
     run.stage = 1;
     run.cancelable = false;
@@ -101,9 +100,7 @@ void drain(Engine& engine, Peer& peer, ByteStream& stream, OpRun& run) {
 }
 
 /// The receive that may be read into directly; null when something is kept before it.
-OpRun* waiting(Peer& peer) {
-  return peer.stream && peer.stream->kept == 0 ? peer.stream->receivers.front() : nullptr;
-}
+OpRun* waiting(Peer& peer) { return peer.stream && peer.stream->kept == 0 ? peer.stream->receivers.front() : nullptr; }
 
 }  // namespace
 

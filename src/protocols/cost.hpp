@@ -27,8 +27,8 @@ struct Path {
   LinkCosts costs{};
   Limits limits;
   MemoryKind local = MemoryKind::host, remote = MemoryKind::host;
-  bool contiguous = true;   // the local side is one piece
-  bool segment = false;     // ... and lies in library-allocated memory
+  bool contiguous = true;  // the local side is one piece
+  bool segment = false;    // ... and lies in library-allocated memory
 };
 
 LinkCosts costs_of(const Link& link);

@@ -65,7 +65,11 @@ constinit const FrameTable kFrameTable = make_table();
 FrameHandler frame_handler(uint8_t type) { return kFrameTable.handlers[type & kFrameTypeMask]; }
 
 constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
-    start_send, nullptr /* recv: Engine::post_receive */, start_am, nullptr /* am_recv: Engine::active_receive */,
-    start_bytes_send, start_bytes_receive, start_put, start_get, start_atomic, start_signal, start_flush};
+    start_send,       nullptr /* recv: Engine::post_receive */,
+    start_am,         nullptr /* am_recv: Engine::active_receive */,
+    start_bytes_send, start_bytes_receive,
+    start_put,        start_get,
+    start_atomic,     start_signal,
+    start_flush};
 
 }  // namespace thalweg::impl

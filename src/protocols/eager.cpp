@@ -192,7 +192,8 @@ void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std:
   if (run == nullptr) return keep_single(engine, peer, header, body, length, sync);
   run->info = {peer.endpoint, header.a, header.b, length};
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
-  if (sync != 0) [[unlikely]] answer_sync(engine, peer, sync);
+  if (sync != 0) [[unlikely]]
+    answer_sync(engine, peer, sync);
   deliver(engine, *run, body, length);
 }
 
@@ -329,7 +330,8 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
     return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
   }
   OpRun* run = acquire(op, completion);
-  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  if (run == nullptr) [[unlikely]]
+    return TW_ERR_LIMIT;
   hand_out(*run, completion);
   return place_receive(*run);
 }
@@ -337,7 +339,8 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
 Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
   Guard guard(*this);
   OpRun* run = post_held(buffer, length, tag, mask);
-  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  if (run == nullptr) [[unlikely]]
+    return TW_ERR_LIMIT;
   *request = number(*run);
   return TW_IN_PROGRESS;
 }
@@ -345,7 +348,8 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
 OpRun* Engine::post_held(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
   Guard guard(*this);
   OpRun* run = acquire_blank();
-  if (run == nullptr) [[unlikely]] return nullptr;
+  if (run == nullptr) [[unlikely]]
+    return nullptr;
   // Field by field: copying a whole OpDesc that was just written would wait for its stores.
   OpDesc& op = run->own;
   op.verb = Verb::recv;

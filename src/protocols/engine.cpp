@@ -40,7 +40,8 @@ Engine::~Engine() {
 
 OpRun* Engine::acquire(const OpDesc& op) {
   OpRun* run = acquire_blank();
-  if (run == nullptr) [[unlikely]] return nullptr;
+  if (run == nullptr) [[unlikely]]
+    return nullptr;
   run->own = op;
   if (op.layout != nullptr) {
     if (op.layout->contiguous()) {
@@ -60,7 +61,8 @@ OpRun* Engine::acquire(const OpDesc& op) {
 
 OpRun* Engine::acquire_blank() {
   OpRun* run = runs_->acquire();
-  if (run == nullptr) [[unlikely]] return nullptr;
+  if (run == nullptr) [[unlikely]]
+    return nullptr;
   run->op = &run->own;
   run->detached = run->cancelable = run->posted = false;
   run->stage = 0;
@@ -77,7 +79,8 @@ OpRun* Engine::acquire_blank() {
 
 OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   OpRun* run = acquire(op);
-  if (run == nullptr) [[unlikely]] return nullptr;
+  if (run == nullptr) [[unlikely]]
+    return nullptr;
   run->callback = completion.callback;
   run->arg = completion.arg;
   run->detached = completion.callback == nullptr && completion.request == nullptr;
@@ -152,7 +155,8 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (!may_step && no_wait) return TW_AGAIN;
   OpRun* run = acquire(op, completion);
-  if (run == nullptr) [[unlikely]] return TW_ERR_LIMIT;
+  if (run == nullptr) [[unlikely]]
+    return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->cancelable = true;
   bind(*run, peer);
@@ -191,7 +195,8 @@ unsigned Engine::progress() {
       if (!port->quiet) events += port->progress(kBudget);
     }
     if (busy_ != nullptr) events += push_all();
-    if (!doomed_.empty()) [[unlikely]] close_doomed();
+    if (!doomed_.empty()) [[unlikely]]
+      close_doomed();
     progressing_ = false;
     if (callbacks_.empty()) return events;
   }
@@ -351,7 +356,8 @@ Status Engine::finish(tw_request request) {
   RunPool* pool = nullptr;
   OpRun* run = RunPool::find_any(request, &pool);
   Engine* engine = run == nullptr ? nullptr : pool->engine();
-  if (engine == nullptr || run->callback != nullptr || engine->options_.multi_threaded) [[unlikely]] return TW_IN_PROGRESS;
+  if (engine == nullptr || run->callback != nullptr || engine->options_.multi_threaded) [[unlikely]]
+    return TW_IN_PROGRESS;
   Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
   if (status == TW_OK) engine->release_run(*run);
   return status == TW_OK ? TW_OK : TW_IN_PROGRESS;

@@ -31,8 +31,8 @@ struct EngineOptions {
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
-  void* owner = nullptr;                                            // core's worker; passed to `lost`
-  void (*lost)(void* owner, Peer& peer, Status why) = nullptr;      // after the peer's runs were ended; once per peer
+  void* owner = nullptr;                                        // core's worker; passed to `lost`
+  void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
 /// Completion forms asked for by a caller.
@@ -74,11 +74,12 @@ class Engine final : public Sink {
   void close(Peer& peer, bool graceful);                         // tells the peer (goodbye) when graceful; then fail(CLOSED)
   void remove(Peer& peer);                                       // before the Peer is freed; fails it when still alive
   const std::vector<Peer*>& peers() const { return peers_; }
-  bool idle(const Peer& peer) const;                             // nothing waits for it: neither queued nor unanswered
+  bool idle(const Peer& peer) const;  // nothing waits for it: neither queued nor unanswered
 
   // --- posting. Checks of arguments were made by the caller (core); these choose a protocol and start it.
   // TW_OK: complete, no request, no callback. TW_IN_PROGRESS: *request or the callback tells. Receives always do the latter.
-  Status start(const OpDesc& op, const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
+  Status start(const OpDesc& op,
+               const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
   /// The short form of a contiguous receive without options. request must not be null.
   Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
@@ -120,7 +121,7 @@ class Engine final : public Sink {
   static Status release(tw_request request);
   /// TW_OK: it had ended well and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
   static Status finish(tw_request request);
-  static Engine* engine_of(tw_request request);    // null: not alive
+  static Engine* engine_of(tw_request request);  // null: not alive
   void* owner() const { return options_.owner; }
 
   // --- Sink
@@ -155,7 +156,8 @@ class Engine final : public Sink {
   /// An op echoed by `peer`: null when it is not alive (any more) or not bound to that peer.
   OpRun* find(uint64_t op_number, const Peer& peer) {
     OpRun* run = runs_->find(op_number);
-    return run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS ? run : nullptr;
+    return run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS ? run
+                                                                                                                 : nullptr;
   }
   uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number, also the wire's op
   /// The peer has something queued: progress pushes.

@@ -37,7 +37,8 @@ void Engine::attach(Peer& peer, Link& link) {
 
 bool Engine::idle(const Peer& peer) const {
   return peer.control.empty() && peer.ordered.empty() && peer.streams.empty() && peer.bytes.empty() && peer.waiting.empty() &&
-         peer.one_sided.lane.empty() && peer.one_sided.issued == peer.one_sided.confirmed && (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
+         peer.one_sided.lane.empty() && peer.one_sided.issued == peer.one_sided.confirmed &&
+         (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
 }
 
 /// The link must be gone (or its port must not touch anybody's memory any more) before runs end: their buffers go back.

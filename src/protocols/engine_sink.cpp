@@ -11,7 +11,8 @@ namespace thalweg::impl {
 
 void Engine::on_frame(Link& link, const FrameHeader& header, const std::byte* body) {
   Peer* peer = static_cast<Peer*>(link.user);
-  if (peer == nullptr || peer->doomed || peer->link != &link) [[unlikely]] return;
+  if (peer == nullptr || peer->doomed || peer->link != &link) [[unlikely]]
+    return;
   FrameHandler handler = frame_handler(header.type);
   if (handler != nullptr) [[likely]] {
     handler(*this, *peer, header, body);
@@ -24,10 +25,14 @@ std::byte* Engine::landing(Link& link, const FrameHeader& header, const std::byt
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->doomed || peer->link != &link) return nullptr;
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
-    case Frame::tagged: return tagged_landing(*this, *peer, header);
-    case Frame::data: return data_landing(*this, *peer, header);
-    case Frame::bytes: return bytes_landing(*this, *peer, header);
-    default: return nullptr;
+    case Frame::tagged:
+      return tagged_landing(*this, *peer, header);
+    case Frame::data:
+      return data_landing(*this, *peer, header);
+    case Frame::bytes:
+      return bytes_landing(*this, *peer, header);
+    default:
+      return nullptr;
   }
 }
 
@@ -35,10 +40,14 @@ void Engine::on_landed(Link& link, const FrameHeader& header) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->doomed || peer->link != &link) return;
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
-    case Frame::tagged: return tagged_landed(*this, *peer, header);
-    case Frame::data: return data_landed(*this, *peer, header);
-    case Frame::bytes: return bytes_landed(*this, *peer, header);
-    default: return;
+    case Frame::tagged:
+      return tagged_landed(*this, *peer, header);
+    case Frame::data:
+      return data_landed(*this, *peer, header);
+    case Frame::bytes:
+      return bytes_landed(*this, *peer, header);
+    default:
+      return;
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace thalweg::impl {
 
-inline constexpr uint64_t kMessageOverhead = 256;        // what keeping an unmatched message costs besides its payload
-inline constexpr uint64_t kFirstEager = 64u << 10;       // bytes; also the smallest window of a worker with many endpoints
+inline constexpr uint64_t kMessageOverhead = 256;   // what keeping an unmatched message costs besides its payload
+inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the smallest window of a worker with many endpoints
 inline constexpr uint64_t kFirstAnnouncements = 512;
 inline constexpr uint64_t kFirstStream = 64u << 10;
 inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;

@@ -14,14 +14,14 @@
 struct tw_message {
   enum class Kind : uint8_t { here, arriving, announced, lost };
   Kind kind = Kind::here;
-  bool taken = false;                      // by a matched probe
+  bool taken = false;  // by a matched probe
   thalweg::impl::Engine* engine = nullptr;
-  thalweg::impl::Peer* peer = nullptr;     // null: its endpoint is gone
+  thalweg::impl::Peer* peer = nullptr;  // null: its endpoint is gone
   tw_recv_info info{};
-  uint64_t cost = 0;                       // flow control: given back when consumed
-  uint64_t sync_op = 0;                    // answered by `matched` when not 0
+  uint64_t cost = 0;     // flow control: given back when consumed
+  uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
-  thalweg::impl::RtsBody rts{};            // announced
+  thalweg::impl::RtsBody rts{};                                   // announced
   tw_message *next = nullptr, *previous = nullptr;                // arrival
   tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash
   std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -88,7 +88,9 @@ class Matcher {
   void link_bucket(tw_message& message);
   void unlink_list(tw_message& message, tw_message*& first, tw_message*& last);
 
-  struct Chain { tw_message *first = nullptr, *last = nullptr; };
+  struct Chain {
+    tw_message *first = nullptr, *last = nullptr;
+  };
   std::vector<RunList> exact_;
   RunList wild_;
   uint64_t sequence_ = 0;

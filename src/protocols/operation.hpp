@@ -13,14 +13,14 @@
 
 namespace thalweg::impl {
 
-struct Peer;           // protocols/peer.hpp: one endpoint as the protocols see it
-struct RemoteRegion;   // memory/remote.hpp: an imported key
+struct Peer;          // protocols/peer.hpp: one endpoint as the protocols see it
+struct RemoteRegion;  // memory/remote.hpp: an imported key
 struct OpRun;
 struct OpDesc;
 struct Protocol;
-class Engine;          // protocols/engine.hpp
-class Queue;           // devices/device.hpp
-struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
+class Engine;       // protocols/engine.hpp
+class Queue;        // devices/device.hpp
+struct DeviceDesc;  // include/thalweg/device/: what a kernel needs to run the operation
 
 enum class Verb : uint8_t { send, recv, am, am_recv, bytes_send, bytes_recv, put, get, atomic, signal, flush, count_ };
 
@@ -36,17 +36,20 @@ struct OpDesc {
   const Layout* layout = nullptr;                  // of the local side, retained
   RemoteRegion* remote = nullptr;                  // one-sided target
   uint64_t remote_offset = 0;
-  const Layout* remote_layout = nullptr;           // retained
-  RemoteRegion* signal = nullptr;                  // the signal word's region
+  const Layout* remote_layout = nullptr;  // retained
+  RemoteRegion* signal = nullptr;         // the signal word's region
   uint64_t signal_value = 0;
-  uint64_t operand = 0, compare = 0;               // atomics
-  void* result = nullptr;                          // fetching atomics
-  const std::byte* header = nullptr;               // active message
+  uint64_t operand = 0, compare = 0;  // atomics
+  void* result = nullptr;             // fetching atomics
+  const std::byte* header = nullptr;  // active message
   uint32_t header_length = 0;
 };
 
 /// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).
-struct RunLink { OpRun* next = nullptr; OpRun* previous = nullptr; };
+struct RunLink {
+  OpRun* next = nullptr;
+  OpRun* previous = nullptr;
+};
 template <bool kByPeer>
 class BasicRunList {
  public:
@@ -71,56 +74,56 @@ using Then = void (*)(Engine& engine, OpRun& run, Status status);
 
 /// Contiguous memory of the other side: where its packed offset 0 is, and how to reach it.
 struct Elsewhere {
-  uint64_t address = 0;         // here (mapped, same process), or the peer's when by_kernel
-  uint64_t segment = 0;         // not 0: library-allocated memory of the peer; looked up again for every piece
+  uint64_t address = 0;  // here (mapped, same process), or the peer's when by_kernel
+  uint64_t segment = 0;  // not 0: library-allocated memory of the peer; looked up again for every piece
   uint64_t segment_offset = 0;
-  bool by_kernel = false;       // read_peer / write_peer
+  bool by_kernel = false;  // read_peer / write_peer
 };
 
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
 struct Stream {
   enum Kind : uint8_t { none, out, in, pull, push };
   Kind kind = none;
-  uint8_t flags = 0;         // FrameFlag of the data frames
-  bool contiguous = false;   // the local side is one piece: base + offset
-  uint32_t in_flight = 0;    // pieces sent by reference and not yet reported
-  uint64_t dest_op = 0;      // out: whom the data frames are for
+  uint8_t flags = 0;                          // FrameFlag of the data frames
+  bool contiguous = false;                    // the local side is one piece: base + offset
+  uint32_t in_flight = 0;                     // pieces sent by reference and not yet reported
+  uint64_t dest_op = 0;                       // out: whom the data frames are for
   uint64_t begin = 0, position = 0, end = 0;  // packed offsets
-  uint64_t arrived = 0;      // in: bytes
-  Elsewhere other;           // pull, push: the other side
+  uint64_t arrived = 0;                       // in: bytes
+  Elsewhere other;                            // pull, push: the other side
 };
 
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
 /// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.
 struct OpRun {
-  std::atomic<int32_t> status{TW_OK};  // TW_IN_PROGRESS until complete; release store, acquire load
-  std::atomic<uint32_t> generation{0}; // odd while alive
+  std::atomic<int32_t> status{TW_OK};   // TW_IN_PROGRESS until complete; release store, acquire load
+  std::atomic<uint32_t> generation{0};  // odd while alive
   uint32_t slot = 0;
-  bool detached = false;               // nobody holds the request: freed when complete
+  bool detached = false;  // nobody holds the request: freed when complete
   bool cancelable = false;
-  bool posted = false;                 // a receive that waits in the matcher
-  bool owns_header = false;            // own.header is a copy
-  bool extras = false;                 // holds layouts, a header or a text: freed with it (RunPool::free)
-  uint8_t stage = 0;                   // the protocol's own
-  RunList* list = nullptr;             // where it is queued now
-  RunLink link;                        // for that list
-  RunLink by_peer;                     // for peer->waiting: every run that a loss of the peer must end
-  Peer* peer = nullptr;                // whose `waiting` it is in (Engine::bind)
-  const OpDesc* op = nullptr;          // &own, or a plan's
+  bool posted = false;         // a receive that waits in the matcher
+  bool owns_header = false;    // own.header is a copy
+  bool extras = false;         // holds layouts, a header or a text: freed with it (RunPool::free)
+  uint8_t stage = 0;           // the protocol's own
+  RunList* list = nullptr;     // where it is queued now
+  RunLink link;                // for that list
+  RunLink by_peer;             // for peer->waiting: every run that a loss of the peer must end
+  Peer* peer = nullptr;        // whose `waiting` it is in (Engine::bind)
+  const OpDesc* op = nullptr;  // &own, or a plan's
   const Protocol* protocol = nullptr;
-  Then then = nullptr;                 // what the current phase ends with
-  Then fin = nullptr;                  // called when a fin frame names this run; null: ignored
-  uint64_t sequence = 0;               // order of posting, of receives
-  uint64_t moved = 0;                  // bytes done
-  uint64_t peer_op = 0;                // the other side's op number
-  LayoutCursor cursor;                 // position in the local layout
+  Then then = nullptr;    // what the current phase ends with
+  Then fin = nullptr;     // called when a fin frame names this run; null: ignored
+  uint64_t sequence = 0;  // order of posting, of receives
+  uint64_t moved = 0;     // bytes done
+  uint64_t peer_op = 0;   // the other side's op number
+  LayoutCursor cursor;    // position in the local layout
   Stream stream;
   tw_recv_info info{};
   tw_callback callback = nullptr;
   void* arg = nullptr;
-  std::string* text = nullptr;         // why it failed; freed on release
+  std::string* text = nullptr;  // why it failed; freed on release
   OpDesc own;
-  alignas(8) std::byte state[64];      // the protocol's own
+  alignas(8) std::byte state[64];  // the protocol's own
 };
 
 template <bool kByPeer>
@@ -165,7 +168,11 @@ inline OpRun* BasicRunList<kByPeer>::pop_front() {
 }
 
 /// Predicted time: fixed + bytes * per_byte (ns). Said aloud by explain.
-struct Cost { double fixed_ns = 0; double ns_per_byte = 0; const char* why_not = nullptr; };
+struct Cost {
+  double fixed_ns = 0;
+  double ns_per_byte = 0;
+  const char* why_not = nullptr;
+};
 
 /// A null entry means that this trigger is refused for this protocol; the documentation's table is generated from it.
 struct Protocol {

@@ -53,23 +53,23 @@ class ControlQueue {
 
 /// Thresholds of this peer's link, from costs (select.cpp). The hot path compares with these and nothing else.
 struct Limits {
-  uint32_t copy = 0;           // largest body sent by copy
-  uint32_t single = 0;         // largest payload of one `tagged` or `am` frame, by copy or by reference
-  uint32_t reference = 0;      // pieces from here on go by send_reference; UINT32_MAX: never
-  uint32_t fragment = 0;       // payload of one data frame
+  uint32_t copy = 0;                // largest body sent by copy
+  uint32_t single = 0;              // largest payload of one `tagged` or `am` frame, by copy or by reference
+  uint32_t reference = 0;           // pieces from here on go by send_reference; UINT32_MAX: never
+  uint32_t fragment = 0;            // payload of one data frame
   uint32_t reference_fragment = 0;  // the same, by reference
-  uint64_t eager = 0;          // largest eager payload (in several frames); above: rendezvous
-  uint64_t halves = 0;         // both ends copy from here on
-  bool mapped_pull = false;    // a mapped segment is copied from directly
-  bool kernel_pull = false;    // read_peer / write_peer is cheaper than frames for large contiguous payloads
+  uint64_t eager = 0;               // largest eager payload (in several frames); above: rendezvous
+  uint64_t halves = 0;              // both ends copy from here on
+  bool mapped_pull = false;         // a mapped segment is copied from directly
+  bool kernel_pull = false;         // read_peer / write_peer is cheaper than frames for large contiguous payloads
 };
 
 /// The message that is arriving in several frames: at most one per peer and time.
 struct Assembly {
   enum class Kind : uint8_t { none, receive, message, active, discard };
   Kind kind = Kind::none;
-  uint64_t op = 0;       // FirstBody.op
-  uint64_t length = 0;   // whole payload
+  uint64_t op = 0;      // FirstBody.op
+  uint64_t length = 0;  // whole payload
   uint64_t arrived = 0;
   OpRun* run = nullptr;           // receive
   tw_message* message = nullptr;  // not matched yet
@@ -82,19 +82,19 @@ struct Assembly {
 struct OneSided {
   RunList lane;
   uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
-  uint64_t silent = 0, reported = 0;  // last operation without an answer of its own; last flush that was answered
-  Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
+  uint64_t silent = 0, reported = 0;              // last operation without an answer of its own; last flush that was answered
+  Status owed = TW_OK;  // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.
-  Status put_failed = TW_OK;   // of the put whose frames are being applied
-  Status failed = TW_OK;       // first failure since the last flush that nobody was told of
+  Status put_failed = TW_OK;  // of the put whose frames are being applied
+  Status failed = TW_OK;      // first failure since the last flush that nobody was told of
 };
 
 struct Peer {
   Engine* engine = nullptr;
-  Link* link = nullptr;              // null while connecting and after loss
-  tw_endpoint* endpoint = nullptr;   // reported in tw_recv_info
-  Status state = TW_IN_PROGRESS;     // connecting; TW_OK connected; an error when lost or closed
-  std::string why;                   // text of that error
+  Link* link = nullptr;             // null while connecting and after loss
+  tw_endpoint* endpoint = nullptr;  // reported in tw_recv_info
+  Status state = TW_IN_PROGRESS;    // connecting; TW_OK connected; an error when lost or closed
+  std::string why;                  // text of that error
   PeerIdentity identity;
   Limits limits;
 
@@ -102,10 +102,10 @@ struct Peer {
   // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out.
   ControlQueue control;
   RunList ordered, streams, bytes;
-  bool busy = false;                 // linked in the engine's list of peers with something to push
-  bool doomed = false;               // to be closed at the end of this progress; its frames are ignored
+  bool busy = false;    // linked in the engine's list of peers with something to push
+  bool doomed = false;  // to be closed at the end of this progress; its frames are ignored
   Peer* next_busy = nullptr;
-  uint64_t next_first = 1;           // names messages in several frames
+  uint64_t next_first = 1;  // names messages in several frames
 
   // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet given back, what is
   // held unmatched, what was granted in all.
@@ -114,11 +114,11 @@ struct Peer {
   uint64_t held_bytes = 0, held_messages = 0, granted_bytes = 0, granted_stream = 0;
 
   Assembly assembly;
-  OpRun* landing = nullptr;          // a `tagged` body is being read into this receive
+  OpRun* landing = nullptr;            // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
 
-  OneSided one_sided;                // one_sided.hpp
-  PeerRunList waiting;               // every run that a loss of this peer must end
+  OneSided one_sided;   // one_sided.hpp
+  PeerRunList waiting;  // every run that a loss of this peer must end
 
   Peer();
   ~Peer();

@@ -16,9 +16,9 @@ namespace thalweg::impl {
 
 namespace {
 
-constexpr size_t kCopyPiece = 256u << 10;    // of a mapped copy: some ten microseconds
-constexpr size_t kKernelPiece = 1u << 20;    // of a kernel copy
-constexpr uint32_t kInFlight = 8;            // pieces by reference and run
+constexpr size_t kCopyPiece = 256u << 10;  // of a mapped copy: some ten microseconds
+constexpr size_t kKernelPiece = 1u << 20;  // of a kernel copy
+constexpr uint32_t kInFlight = 8;          // pieces by reference and run
 constexpr size_t kRuns = 16;
 
 void finish(Engine& engine, OpRun& run, Status status) {

@@ -26,8 +26,8 @@ constexpr uint8_t kAnnounced = 1;
 /// OpRun::state of a receive.
 struct Receiving {
   RtsBody rts;
-  uint32_t split;       // in units of kSplit: this end copies [0, split), the sender [split, wanted)
-  uint8_t open;         // parts under way
+  uint32_t split;  // in units of kSplit: this end copies [0, split), the sender [split, wanted)
+  uint8_t open;    // parts under way
   bool pull_failed, push_failed, frames;
 };
 constexpr uint64_t kSplit = 4096;
@@ -133,8 +133,8 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
     return engine.violation(peer, "a cts for what was not announced");
   }
   if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
-  Then then = (header.flags & kFrameLast) != 0 ? static_cast<Then>([](Engine& e, OpRun& r, Status s) { e.complete(r, s); })
-                                               : part_done;
+  Then then =
+      (header.flags & kFrameLast) != 0 ? static_cast<Then>([](Engine& e, OpRun& r, Status s) { e.complete(r, s); }) : part_done;
   stream_out(engine, peer, *run, cts.op, cts.offset, cts.length, then);
 }
 
@@ -159,9 +159,7 @@ void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t 
 }
 
 /// The sender completes by itself: the cts carried kFrameLast.
-void frames_done(Engine& engine, OpRun& run, Status status) {
-  engine.complete(run, is_error(status) ? status : outcome(run));
-}
+void frames_done(Engine& engine, OpRun& run, Status status) { engine.complete(run, is_error(status) ? status : outcome(run)); }
 
 void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t from, uint64_t to) {
   receiving(run).frames = true;

@@ -55,8 +55,7 @@ class RunPool {
   uint32_t alive() const { return alive_; }
 
   uint64_t number(const OpRun& run) const {
-    return base_ | (uint64_t{run.slot} << kGenerationBits) |
-           (run.generation.load(std::memory_order_relaxed) & kGenerationMask);
+    return base_ | (uint64_t{run.slot} << kGenerationBits) | (run.generation.load(std::memory_order_relaxed) & kGenerationMask);
   }
   /// The living run with this number in this pool, or null.
   OpRun* find(uint64_t number) const {

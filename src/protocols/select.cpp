@@ -143,8 +143,7 @@ const char* rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
   line(text, chosen && kernel, "rendezvous, kernel copy", {handshake + costs.kernel_fixed, costs.kernel, nullptr}, op.length,
        kernel_note);
   line(text, chosen && !direct && !kernel, "rendezvous, data frames",
-       {handshake, reference ? costs.reference : costs.copy, nullptr}, op.length,
-       frames_note);
+       {handshake, reference ? costs.reference : costs.copy, nullptr}, op.length, frames_note);
   return direct ? "rendezvous, direct copy" : kernel ? "rendezvous, kernel copy" : "rendezvous, data frames";
 }
 

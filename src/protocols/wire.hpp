@@ -28,28 +28,28 @@ enum class Frame : uint8_t {
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free
   credit = 13,       // a = bytes, b = announcements given back to the sender. id 0: messages, 1: the byte stream
   // one-sided. a = rkey of the target (memory/registry.hpp)
-  put = 20,          // b = offset; body: payload (contiguous target)
-  put_layout = 21,   // b = offset of the layout's zero; body: PutLayoutBody, encoded layout, payload. Each stands alone
-  get = 22,          // b = offset; body: GetBody, optional encoded layout: answered by data frames to op, or fin with an error
-  atomic = 23,       // b = offset; body: AtomicBody; answered by atomic_reply when fetching
-  atomic_reply = 24, // a = op, b = old value
-  signal = 25,       // b = value, id = signal op: applied after all earlier frames of the link, unless what it covers failed
-  flush = 26,        // a = op: answered by fin when all earlier one-sided frames of the link are applied
+  put = 20,           // b = offset; body: payload (contiguous target)
+  put_layout = 21,    // b = offset of the layout's zero; body: PutLayoutBody, encoded layout, payload. Each stands alone
+  get = 22,           // b = offset; body: GetBody, optional encoded layout: answered by data frames to op, or fin with an error
+  atomic = 23,        // b = offset; body: AtomicBody; answered by atomic_reply when fetching
+  atomic_reply = 24,  // a = op, b = old value
+  signal = 25,        // b = value, id = signal op: applied after all earlier frames of the link, unless what it covers failed
+  flush = 26,         // a = op: answered by fin when all earlier one-sided frames of the link are applied
   // life
-  goodbye = 40,      // graceful close: nothing follows
-  error = 41,        // a = status; body: text. The link is closed afterwards
+  goodbye = 40,  // graceful close: nothing follows
+  error = 41,    // a = status; body: text. The link is closed afterwards
 };
 inline constexpr uint8_t kMustUnderstand = 0x40;  // in FrameHeader.type; all frames above carry it
 inline constexpr uint8_t kFrameTypeMask = 0x3f;
 
 enum FrameFlag : uint8_t {
-  kFrameSync = 1,       // answer with `matched`
-  kFrameAck = 2,        // one-sided: answer with fin to the op in the first 8 body bytes
-  kFrameLast = 4,       // cts: the sender's part ends with what this asks for; no fin follows
-  kFrameMore = 8,       // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame)
-  kFrameFirst = 16,     // put, put_layout: a new put begins
-  kFrameCovers = 32,    // signal: not applied when the put before it failed
-  kFrameCoversAll = 64, // signal: not applied when any put since the last flush failed
+  kFrameSync = 1,        // answer with `matched`
+  kFrameAck = 2,         // one-sided: answer with fin to the op in the first 8 body bytes
+  kFrameLast = 4,        // cts: the sender's part ends with what this asks for; no fin follows
+  kFrameMore = 8,        // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame)
+  kFrameFirst = 16,      // put, put_layout: a new put begins
+  kFrameCovers = 32,     // signal: not applied when the put before it failed
+  kFrameCoversAll = 64,  // signal: not applied when any put since the last flush failed
 };
 
 struct FirstBody {
@@ -64,19 +64,24 @@ struct RtsBody {
   uint64_t segment_offset;
 };
 struct CtsBody {
-  uint64_t op;       // receiver's op: address of data frames
-  uint64_t offset;   // of the part wanted
+  uint64_t op;      // receiver's op: address of data frames
+  uint64_t offset;  // of the part wanted
   uint64_t length;
   uint64_t address;  // receiver's virtual address of that part for a push, 0: send data frames
   uint64_t segment;  // library-allocated memory holding it, 0: none
   uint64_t segment_offset;
 };
-struct PutLayoutBody { uint64_t skip; };       // packed offset of the payload in the layout
+struct PutLayoutBody {
+  uint64_t skip;
+};  // packed offset of the payload in the layout
 struct GetBody {
   uint64_t op, length;
   uint64_t at;    // packed offset at the requester: where the answer belongs
   uint64_t skip;  // packed offset in the layout, if there is one
 };
-struct AtomicBody { uint64_t op, operand, compare; uint8_t code, size, fetch, pad[5]; };
+struct AtomicBody {
+  uint64_t op, operand, compare;
+  uint8_t code, size, fetch, pad[5];
+};
 
 }  // namespace thalweg::impl

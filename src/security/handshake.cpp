@@ -91,8 +91,9 @@ struct Handshake::State {
 };
 
 Handshake::Want Handshake::State::stop(Refusal cause, const char* what) {
-  constexpr Status statuses[] = {TW_OK,           TW_ERR_AUTHENTICATION, TW_ERR_VERSION, TW_ERR_PROTOCOL,
-                                 TW_ERR_TIMED_OUT, TW_ERR_AUTHENTICATION, TW_ERR_LIMIT,   TW_ERR_PEER_LOST};
+  constexpr Status statuses[] = {TW_OK,           TW_ERR_AUTHENTICATION, TW_ERR_VERSION,
+                                 TW_ERR_PROTOCOL, TW_ERR_TIMED_OUT,      TW_ERR_AUTHENTICATION,
+                                 TW_ERR_LIMIT,    TW_ERR_PEER_LOST};
   static_assert(std::size(statuses) == size_t(Refusal::count_));
   refusal = cause;
   status = fail(statuses[size_t(cause)], "%s", what);
@@ -127,7 +128,8 @@ size_t Handshake::State::message_size() const {
 Handshake::Want Handshake::State::io_failed(const IoResult& result) {
   if (result.state == IoState::want_read) return Want::read;
   if (result.state == IoState::want_write) return Want::write;
-  if (result.state == IoState::error && result.error == 0) return stop(Refusal::malformed, "the TLS stream was damaged on its way");
+  if (result.state == IoState::error && result.error == 0)
+    return stop(Refusal::malformed, "the TLS stream was damaged on its way");
   return stop(Refusal::closed,
               "the other side closed the connection during the handshake: it may be no Thalweg process, full, or ending");
 }
@@ -144,11 +146,12 @@ Handshake::Want Handshake::State::step_through_tls(int fd) {
     case TlsStep::closed:
       return stop(Refusal::closed, "the other side closed the connection during the TLS handshake");
     case TlsStep::wrong_key:
-      return stop(Refusal::authentication, ("TLS refused the other side's job key (" + std::string(reason) + "); mine is from " +
-                                            key.source() + ": give both sides the same key").c_str());
+      return stop(Refusal::authentication, ("TLS refused the other side's job key (" + std::string(reason) +
+                                            "); mine is from " + key.source() + ": give both sides the same key")
+                                               .c_str());
     case TlsStep::malformed:
-      return stop(Refusal::malformed, ("the TLS handshake failed (" + std::string(reason) +
-                                       "); set TLS on both sides or on none").c_str());
+      return stop(Refusal::malformed,
+                  ("the TLS handshake failed (" + std::string(reason) + "); set TLS on both sides or on none").c_str());
     case TlsStep::done:
       break;
   }
@@ -225,7 +228,8 @@ Handshake::Want Handshake::State::judge_challenge() {
   if (challenge.version < kVersionMin || challenge.version > kVersionMax) {
     return stop(Refusal::version, ("the server speaks up to protocol version " + std::to_string(challenge.highest) +
                                    ", this side " + std::to_string(kVersionMin) + " to " + std::to_string(kVersionMax) +
-                                   "; install the same release on both sides").c_str());
+                                   "; install the same release on both sides")
+                                      .c_str());
   }
   if (challenge.features & ~features) return stop(Refusal::malformed, "the server chose features that were not offered");
   return Want::done;

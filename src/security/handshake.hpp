@@ -35,12 +35,12 @@ class Handshake {
   ~Handshake();
   /// Moves as far as the socket allows.
   Want advance(int fd);
-  Status status() const;       // why it failed
+  Status status() const;            // why it failed
   const std::string& text() const;  // the error's text with remedy; fail() has also stored it for the advancing thread
   Refusal refusal() const;
-  uint16_t version() const;    // agreed
-  uint64_t features() const;   // common bits
-  SSL* take_tls();             // null without TLS; ownership passes
+  uint16_t version() const;   // agreed
+  uint64_t features() const;  // common bits
+  SSL* take_tls();            // null without TLS; ownership passes
 
  private:
   struct State;
@@ -53,7 +53,11 @@ class SetupChannel {
  public:
   static constexpr size_t kMax = 4096;
   static constexpr size_t kMaxFds = 8;
-  struct Message { uint16_t type = 0; std::vector<std::byte> bytes; std::vector<UniqueFd> fds; };
+  struct Message {
+    uint16_t type = 0;
+    std::vector<std::byte> bytes;
+    std::vector<UniqueFd> fds;
+  };
   SetupChannel(UniqueFd socket, SSL* tls);
   ~SetupChannel();
   /// Queues; flush() writes. Duplicates of the descriptors travel; the caller keeps its own.

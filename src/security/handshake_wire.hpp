@@ -66,7 +66,7 @@ static_assert(sizeof(Transcript) == 8 + 48 + 48 + 32 + 32);
 struct SetupHeader {
   uint32_t length;  // of the bytes that follow, <= SetupChannel::kMax
   uint16_t type;
-  uint16_t fds;     // descriptors that travel with it, <= SetupChannel::kMaxFds; 0 except over unix sockets
+  uint16_t fds;  // descriptors that travel with it, <= SetupChannel::kMaxFds; 0 except over unix sockets
 };
 static_assert(sizeof(SetupHeader) == 8);
 

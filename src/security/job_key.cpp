@@ -121,7 +121,7 @@ Status create_file(const std::string& path) {
 }
 
 Status check_private(const std::string& path, int fd) {
-  struct stat info{};
+  struct stat info {};
   if (fstat(fd, &info) != 0) return fail_errno(errno, "fstat of the job key file");
   if (!S_ISREG(info.st_mode)) return fail(TW_ERR_KEY_FILE, "the job key file %s is not a regular file", path.c_str());
   if (info.st_uid != geteuid() && info.st_uid != 0) {
@@ -153,8 +153,9 @@ Status read_file(const std::string& path, std::vector<std::byte>* out) {
   const bool good = n > 0 && from_hex(std::string_view(text, size_t(n)), out);
   OPENSSL_cleanse(text, sizeof text);
   if (!good) {
-    return fail(TW_ERR_KEY_FILE, "the job key file %s does not hold at least %zu bytes as hex digits; remove it and start again",
-                path.c_str(), kMinimum);
+    return fail(TW_ERR_KEY_FILE,
+                "the job key file %s does not hold at least %zu bytes as hex digits; remove it and start again", path.c_str(),
+                kMinimum);
   }
   return TW_OK;
 }

@@ -68,7 +68,8 @@ IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>
   ssize_t got;
   do got = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
-  if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? IoResult{IoState::want_read} : IoResult{IoState::error, 0, errno};
+  if (got < 0)
+    return errno == EAGAIN || errno == EWOULDBLOCK ? IoResult{IoState::want_read} : IoResult{IoState::error, 0, errno};
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -120,11 +121,12 @@ Status SetupChannel::State::ended(const IoResult& result) {
 Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
   bool too_many = false;
   auto* at = static_cast<std::byte*>(buffer) + *done;
-  const IoResult result = passes_fds ? read_with_fds(socket.get(), at, n - *done, &fds, &too_many)
-                                     : stream_read(socket.get(), tls, at, n - *done);
+  const IoResult result =
+      passes_fds ? read_with_fds(socket.get(), at, n - *done, &fds, &too_many) : stream_read(socket.get(), tls, at, n - *done);
   if (too_many) {
     fds.clear();
-    return broken = fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
+    return broken =
+               fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
   }
   // want_write: TLS itself has something to send first; the same readiness callback comes again.
   if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
@@ -135,8 +137,8 @@ Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
 
 Status SetupChannel::State::check_header() {
   if (header.length > kMax) {
-    return broken = fail(TW_ERR_PROTOCOL, "the peer announced a set-up message of %u bytes; at most %zu are allowed", header.length,
-                         kMax);
+    return broken = fail(TW_ERR_PROTOCOL, "the peer announced a set-up message of %u bytes; at most %zu are allowed",
+                         header.length, kMax);
   }
   if (header.fds > kMaxFds || (header.fds != 0 && !passes_fds)) {
     return broken = fail(TW_ERR_PROTOCOL, "the peer announced %u descriptors where they cannot travel", unsigned(header.fds));
@@ -213,7 +215,8 @@ Status SetupChannel::receive(Message* out) {
   s.header_done = 0;
   if (s.fds.size() != s.header.fds) {
     s.fds.clear();
-    return s.broken = fail(TW_ERR_PROTOCOL, "a set-up message came without its descriptors, or with others'; the peer's or this "
+    return s.broken = fail(TW_ERR_PROTOCOL,
+                           "a set-up message came without its descriptors, or with others'; the peer's or this "
                            "process's descriptor limit (ulimit -n) may be reached");
   }
   out->type = s.header.type;

@@ -116,7 +116,8 @@ SSL_CTX* make_context(Role role) {
   }
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_verify(context, SSL_VERIFY_NONE, nullptr);  // the pre-shared key authenticates; a server without it has no certificate
+  SSL_CTX_set_verify(context, SSL_VERIFY_NONE,
+                     nullptr);  // the pre-shared key authenticates; a server without it has no certificate
   if (role == Role::client) {
     SSL_CTX_set_psk_use_session_callback(context, use_session);
   } else {
@@ -134,8 +135,8 @@ SSL_CTX* context_of(Role role) {
 bool is_key_error(int reason) {
   return reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER ||
          reason == SSL_R_TLSV1_ALERT_DECRYPT_ERROR || reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
-         reason == SSL_R_NO_SHARED_CIPHER || reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM ||
-         reason == SSL_R_BAD_PSK || reason == SSL_R_DIGEST_CHECK_FAILED;
+         reason == SSL_R_NO_SHARED_CIPHER || reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM || reason == SSL_R_BAD_PSK ||
+         reason == SSL_R_DIGEST_CHECK_FAILED;
 }
 
 }  // namespace

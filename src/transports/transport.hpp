@@ -37,11 +37,11 @@ static_assert(sizeof(FrameHeader) == 24);
 using WorkerId = uint64_t;
 /// Who is at the other end. Learned in the authenticated handshake.
 struct PeerIdentity {
-  WorkerId worker = 0;          // random, unique
-  uint64_t incarnation = 0;     // of the peer's process: random per process start
-  uint64_t host = 0;            // hash of the machine's boot id: equal means same kernel
-  int32_t pid = 0;              // as seen from here (SO_PEERCRED); 0 unknown
-  bool same_process = false;    // its addresses are our addresses
+  WorkerId worker = 0;        // random, unique
+  uint64_t incarnation = 0;   // of the peer's process: random per process start
+  uint64_t host = 0;          // hash of the machine's boot id: equal means same kernel
+  int32_t pid = 0;            // as seen from here (SO_PEERCRED); 0 unknown
+  bool same_process = false;  // its addresses are our addresses
 };
 
 enum LinkFeature : uint32_t {
@@ -55,13 +55,13 @@ class Port;
 
 struct Link {
   Port* port = nullptr;
-  void* user = nullptr;          // the engine's Peer; set before the first frame is delivered
+  void* user = nullptr;  // the engine's Peer; set before the first frame is delivered
   PeerIdentity peer;
-  uint32_t features = 0;         // LinkFeature
-  uint32_t inline_max = 0;       // bodies up to here are as cheap as none
-  uint32_t copy_max = 0;         // largest body of send() and reserve()
-  uint32_t fragment = 0;         // best body size when streaming a large message
-  uint32_t reference_max = 0;    // largest body of send_reference()
+  uint32_t features = 0;       // LinkFeature
+  uint32_t inline_max = 0;     // bodies up to here are as cheap as none
+  uint32_t copy_max = 0;       // largest body of send() and reserve()
+  uint32_t fragment = 0;       // best body size when streaming a large message
+  uint32_t reference_max = 0;  // largest body of send_reference()
   virtual ~Link() = default;
 };
 
@@ -69,8 +69,8 @@ struct Link {
 struct Mapping {
   std::byte* address = nullptr;
   size_t length = 0;
-  bool revoked = false;   // the owner released it or is lost: use it no more, give it back
-  uint32_t users = 0;     // holders beyond the next progress() count themselves here (progress owner)
+  bool revoked = false;  // the owner released it or is lost: use it no more, give it back
+  uint32_t users = 0;    // holders beyond the next progress() count themselves here (progress owner)
 };
 
 class Sink {
@@ -101,8 +101,8 @@ struct LinkInit {
   PeerIdentity peer;
   bool initiator = false;
   SetupMessage mine, theirs;
-  UniqueFd socket;     // the set-up socket. tcp carries data on it; shm keeps it as control channel (imports, death)
-  void* tls = nullptr; // SSL* when the socket speaks TLS; ownership passes
+  UniqueFd socket;      // the set-up socket. tcp carries data on it; shm keeps it as control channel (imports, death)
+  void* tls = nullptr;  // SSL* when the socket speaks TLS; ownership passes
 };
 
 class Port {
@@ -157,9 +157,9 @@ class Registry;
 
 struct PortOptions {
   Sink* sink = nullptr;
-  EventLoop* service = nullptr;    // the context's service thread: control channels, deaths
-  Registry* registry = nullptr;    // library-allocated memory that peers may import
-  WorkerId worker = 0;             // of the worker this port belongs to
+  EventLoop* service = nullptr;  // the context's service thread: control channels, deaths
+  Registry* registry = nullptr;  // library-allocated memory that peers may import
+  WorkerId worker = 0;           // of the worker this port belongs to
   uint64_t incarnation = 0;
   uint64_t silent_timeout_ns = 0;
   bool multi_threaded = false;

@@ -26,7 +26,9 @@ struct Way {
   const char* transport;
   bool tls;
   int processes;
-  std::string name() const { return std::string(transport) + (tls ? "_tls" : "") + (processes == 2 ? "_two_processes" : "_one_process"); }
+  std::string name() const {
+    return std::string(transport) + (tls ? "_tls" : "") + (processes == 2 ? "_two_processes" : "_one_process");
+  }
 };
 constexpr Way kWays[] = {{"self", false, 1}, {"shm", false, 1}, {"shm", false, 2},
                          {"tcp", false, 1},  {"tcp", false, 2}, {"tcp", true, 2}};
@@ -67,8 +69,10 @@ class Counterpart {
   explicit Counterpart(const Way& way) : way_(way) {
     int sockets[2];
     check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0, "socketpair");
-    if (way.processes == 2) start_process(sockets[1]);
-    else thread_ = std::thread([way, fd = sockets[1]] { connect_and_answer(fd, way.transport, way.tls); });
+    if (way.processes == 2)
+      start_process(sockets[1]);
+    else
+      thread_ = std::thread([way, fd = sockets[1]] { connect_and_answer(fd, way.transport, way.tls); });
     must(tw_context_create(nullptr, &context_), "tw_context_create");
     side_ = std::make_unique<Side>(context_, 0);
     side_->connect(sockets[0], way.transport, way.tls);
@@ -77,10 +81,16 @@ class Counterpart {
   ~Counterpart() {
     Row end{};
     end.end = 1;
-    try { side_->send_control(&end, sizeof end); } catch (const Failure&) {}
+    try {
+      side_->send_control(&end, sizeof end);
+    } catch (const Failure&) {
+    }
     side_.reset();
     if (thread_.joinable()) thread_.join();
-    if (child_ > 0) { int status = 0; ::waitpid(child_, &status, 0); }
+    if (child_ > 0) {
+      int status = 0;
+      ::waitpid(child_, &status, 0);
+    }
     tw_context_destroy(context_);
   }
   void run(const Row& row) {
@@ -115,8 +125,8 @@ class Counterpart {
 std::vector<uint64_t> sizes_of(const Operation& o, bool layouts) {
   if (o.size_limit <= 8) return {8};
   if (layouts) return {48, 3120, 9360, 65520, 262080, 1048320};
-  return {0, 1, 7, 8, 39, 40, 41, 63, 64, 65, 255, 1023, 2047, 2048, 2049, 8191, 8192, 8193, 16383, 16384, 16385,
-          32769, 65535, 65536, 65537, 131073, 262143, 262145, 1048575, 1048577, 4194305};
+  return {0,    1,    7,     8,     39,    40,    41,    63,    64,    65,     255,    1023,   2047,    2048,    2049,   8191,
+          8192, 8193, 16383, 16384, 16385, 32769, 65535, 65536, 65537, 131073, 262143, 262145, 1048575, 1048577, 4194305};
 }
 
 std::vector<std::pair<Shape, Shape>> shapes_of(const Operation& o) {
@@ -163,9 +173,9 @@ std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
 }
 
 std::string describe(const Row& r) {
-  return std::string(r.operation) + " size " + std::to_string(r.size) + " " + shape_name(r.local) + "->" + shape_name(r.remote) +
-         (r.library_memory ? " library memory" : " plain memory") + (r.asynchronous ? " asynchronous" : " blocking") + " seed " +
-         std::to_string(r.seed);
+  return std::string(r.operation) + " size " + std::to_string(r.size) + " " + shape_name(r.local) + "->" +
+         shape_name(r.remote) + (r.library_memory ? " library memory" : " plain memory") +
+         (r.asynchronous ? " asynchronous" : " blocking") + " seed " + std::to_string(r.seed);
 }
 
 void tell_table(const Way& way, const Operation& o, size_t rows) {
@@ -186,7 +196,8 @@ void run_self(const Operation& o, uint64_t seed) {
     Side side(context, 0);
     side.connect(-1, "self", false);
     for (const Row& row : rows_of(o, seed)) {
-      Payload out(side, row.local, row.size, row.library_memory, row.seed), in(side, row.remote, out.bytes(), row.library_memory, row.seed);
+      Payload out(side, row.local, row.size, row.library_memory, row.seed),
+          in(side, row.remote, out.bytes(), row.library_memory, row.seed);
       out.fill(row.seed);
       tw_op_options so = TW_OP_OPTIONS_INIT, ro = TW_OP_OPTIONS_INIT;
       so.layout = out.layout();

@@ -23,7 +23,8 @@ uint64_t agreed_size(Side& side, const Row& r) {
 struct Payloads {
   std::vector<std::unique_ptr<Payload>> items;
   Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
-    for (unsigned i = 0; i < many(r); ++i) items.push_back(std::make_unique<Payload>(side, shape, size, r.library_memory, r.seed + i));
+    for (unsigned i = 0; i < many(r); ++i)
+      items.push_back(std::make_unique<Payload>(side, shape, size, r.library_memory, r.seed + i));
   }
   Payload& operator[](size_t i) { return *items[i]; }
 };
@@ -66,20 +67,26 @@ void receive_messages(Side& side, const Row& r, uint64_t mask, bool from_source,
     tw_status st = side.wait_status(requests[i], &info);
     if (st != TW_ERR_TRUNCATED) must(st, "receive");
     expect(info, side, kTag + i, r.seed ^ i, size);
-    if (in[i].bytes() < size) check(st == TW_ERR_TRUNCATED, "a short buffer was not reported as truncated");
-    else must(st, "receive");
+    if (in[i].bytes() < size)
+      check(st == TW_ERR_TRUNCATED, "a short buffer was not reported as truncated");
+    else
+      must(st, "receive");
     in[i].verify(r.seed + i, std::min<uint64_t>(size, in[i].bytes()));
   }
 }
 
 void send_receive(Side& side, const Row& r) {
-  if (side.rank == 0) send_messages(side, r, 0);
-  else receive_messages(side, r, ~0ull, false, false);
+  if (side.rank == 0)
+    send_messages(side, r, 0);
+  else
+    receive_messages(side, r, ~0ull, false, false);
 }
 
 void synchronous(Side& side, const Row& r) {
-  if (side.rank == 0) send_messages(side, r, TW_OP_SYNC);
-  else receive_messages(side, r, ~0ull, true, false);
+  if (side.rank == 0)
+    send_messages(side, r, TW_OP_SYNC);
+  else
+    receive_messages(side, r, ~0ull, true, false);
 }
 
 /// Messages of one tag class arrive before any receive is posted; wildcard receives take them in order.
@@ -139,8 +146,10 @@ void probe(Side& side, const Row& r) {
     tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = in[i].layout();
     tw_request request = TW_REQUEST_NONE;
-    if (message) must(tw_message_recv(message, in[i].address(), in[i].bytes(), &o, &request), "tw_message_recv");
-    else must(tw_recv(side.worker, in[i].address(), in[i].bytes(), info.tag, ~0ull, &o, &request), "tw_recv");
+    if (message)
+      must(tw_message_recv(message, in[i].address(), in[i].bytes(), &o, &request), "tw_message_recv");
+    else
+      must(tw_recv(side.worker, in[i].address(), in[i].bytes(), info.tag, ~0ull, &o, &request), "tw_recv");
     tw_status end = side.wait_status(request);
     if (in[i].bytes() >= size) must(end, "receive");
     in[i].verify(r.seed + i, std::min<uint64_t>(size, in[i].bytes()));
@@ -190,7 +199,8 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
       tw_op_options o = TW_OP_OPTIONS_INIT;
       o.flags = flags;
       o.layout = out[i].layout();
-      must(tw_am_send(side.endpoint, id, header, sizeof header, out[i].address(), out[i].bytes(), &o, &requests[i]), "tw_am_send");
+      must(tw_am_send(side.endpoint, id, header, sizeof header, out[i].address(), out[i].bytes(), &o, &requests[i]),
+           "tw_am_send");
     }
     side.wait_all(requests);
     return side.barrier();
@@ -248,7 +258,10 @@ void byte_stream(Side& side, const Row& r) {
 
 /// Rank 1 exposes payloads and a signal; rank 0 imports them.
 struct Exposed {
-  struct Card { uint64_t key_length[kMany + 1], offset[kMany]; unsigned char key[kMany + 1][TW_KEY_MAX]; } card{};
+  struct Card {
+    uint64_t key_length[kMany + 1], offset[kMany];
+    unsigned char key[kMany + 1][TW_KEY_MAX];
+  } card{};
   Side& side;
   tw_signal* signal = nullptr;
   tw_remote_signal* remote_signal = nullptr;
@@ -300,7 +313,10 @@ void put(Side& side, const Row& r, Notice notice) {
   Payloads targets(side, r, side.rank == 1 ? r.remote : r.local, side.rank == 1 ? size : r.size);
   Exposed x(side, &targets, many(r), notice == Notice::signal ? TW_SIGNAL_ADD : TW_SIGNAL_SET);
   Payload shape(side, r.remote, size, false, r.seed);  // the initiator's idea of the target's layout
-  if (shape.bytes() != size) { side.barrier(); return; }
+  if (shape.bytes() != size) {
+    side.barrier();
+    return;
+  }
   if (side.rank == 1) {
     if (notice == Notice::signal) await(x, TW_COMPARE_GE, many(r));
     if (notice == Notice::after_all) await(x, TW_COMPARE_EQ, 4711);
@@ -315,7 +331,11 @@ void put(Side& side, const Row& r, Notice notice) {
     o.layout = targets[i].layout();
     o.remote_layout = shape.layout();
     if (notice == Notice::remote) o.flags = TW_OP_REMOTE;
-    if (notice == Notice::signal) { o.signal = x.remote_signal; o.signal_op = TW_SIGNAL_ADD; o.signal_value = 1; }
+    if (notice == Notice::signal) {
+      o.signal = x.remote_signal;
+      o.signal_op = TW_SIGNAL_ADD;
+      o.signal_value = 1;
+    }
     must(tw_put(side.endpoint, targets[i].address(), size, x.remote[i], x.card.offset[i], &o, &requests[i]), "tw_put");
   }
   if (notice == Notice::after_all) {
@@ -341,7 +361,8 @@ void put_after_all(Side& s, const Row& r) { put(s, r, Notice::after_all); }
 void get(Side& side, const Row& r) {
   uint64_t size = agreed_size(side, r);
   Payloads mine(side, r, side.rank == 1 ? r.remote : r.local, side.rank == 1 ? size : r.size);
-  if (side.rank == 1) for (unsigned i = 0; i < many(r); ++i) mine[i].fill(r.seed + i);
+  if (side.rank == 1)
+    for (unsigned i = 0; i < many(r); ++i) mine[i].fill(r.seed + i);
   Exposed x(side, &mine, many(r), TW_SIGNAL_SET);
   Payload shape(side, r.remote, size, false, r.seed);
   if (shape.bytes() == size && side.rank == 0) {
@@ -360,12 +381,18 @@ void get(Side& side, const Row& r) {
 
 uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare) {
   switch (op) {
-    case TW_ATOMIC_ADD: return old + operand;
-    case TW_ATOMIC_AND: return old & operand;
-    case TW_ATOMIC_OR: return old | operand;
-    case TW_ATOMIC_XOR: return old ^ operand;
-    case TW_ATOMIC_SWAP: return operand;
-    default: return old == compare ? operand : old;
+    case TW_ATOMIC_ADD:
+      return old + operand;
+    case TW_ATOMIC_AND:
+      return old & operand;
+    case TW_ATOMIC_OR:
+      return old | operand;
+    case TW_ATOMIC_XOR:
+      return old ^ operand;
+    case TW_ATOMIC_SWAP:
+      return operand;
+    default:
+      return old == compare ? operand : old;
   }
 }
 
@@ -374,10 +401,15 @@ void atomics(Side& side, const Row& r) {
   for (size_t width : {size_t{4}, size_t{8}}) {
     tw_memory* memory = nullptr;
     alignas(8) unsigned char plain[24] = {};
-    if (r.library_memory) must(tw_memory_allocate(side.context, 24, nullptr, &memory), "tw_memory_allocate");
-    else must(tw_memory_register(side.context, plain, 24, nullptr, &memory), "tw_memory_register");
+    if (r.library_memory)
+      must(tw_memory_allocate(side.context, 24, nullptr, &memory), "tw_memory_allocate");
+    else
+      must(tw_memory_register(side.context, plain, 24, nullptr, &memory), "tw_memory_register");
     auto* words = static_cast<unsigned char*>(tw_memory_address(memory));
-    struct { uint64_t length; unsigned char bytes[TW_KEY_MAX]; } key{};
+    struct {
+      uint64_t length;
+      unsigned char bytes[TW_KEY_MAX];
+    } key{};
     uint64_t mask = width == 4 ? 0xffffffffull : ~0ull, word = r.seed & mask, final = 0;
     std::memcpy(words + 8, &word, width);
     if (side.rank == 1) {
@@ -387,7 +419,8 @@ void atomics(Side& side, const Row& r) {
       side.send_control(&key, sizeof key);
       side.receive_control(&word, sizeof word);
       std::memcpy(&final, words + 8, width);
-      if (final != word) failed("%zu-byte word is %llx, wanted %llx", width, (unsigned long long)final, (unsigned long long)word);
+      if (final != word)
+        failed("%zu-byte word is %llx, wanted %llx", width, (unsigned long long) final, (unsigned long long)word);
       std::memcpy(&final, words, 8);
       check(final == 0, "an atomic touched its neighbour");
     } else {
@@ -399,9 +432,11 @@ void atomics(Side& side, const Row& r) {
         bool fetch = (step / 6) % 2 == 0 || op == TW_ATOMIC_SWAP;
         uint64_t operand = (r.seed * (step + 3)) & mask, compare = step % 12 < 6 ? word : ~word & mask, old = 0;
         tw_request request = TW_REQUEST_NONE;
-        must(tw_atomic(side.endpoint, op, remote, 8, width, operand, compare, fetch ? &old : nullptr, nullptr, &request), "tw_atomic");
+        must(tw_atomic(side.endpoint, op, remote, 8, width, operand, compare, fetch ? &old : nullptr, nullptr, &request),
+             "tw_atomic");
         side.wait(request);
-        if (fetch && old != word) failed("fetched %llx, wanted %llx (op %u)", (unsigned long long)old, (unsigned long long)word, op);
+        if (fetch && old != word)
+          failed("fetched %llx, wanted %llx (op %u)", (unsigned long long)old, (unsigned long long)word, op);
         word = apply(op, word, operand, compare) & mask;
       }
       tw_request request = TW_REQUEST_NONE;
@@ -419,15 +454,21 @@ void atomics(Side& side, const Row& r) {
 
 const std::vector<Operation>& operations() {
   constexpr size_t big = ~size_t{0};
-  static const std::vector<Operation> all = {
-      {"send", true, true, big, send_receive},       {"synchronous_send", true, true, big, synchronous},
-      {"unexpected", true, true, big, unexpected},   {"truncated", true, false, big, truncated},
-      {"probe", true, true, big, probe},             {"active_message", true, true, big, active_message},
-      {"active_kept", true, true, big, active_kept}, {"active_rendezvous", true, true, big, active_rendezvous},
-      {"byte_stream", false, false, big, byte_stream}, {"put_flush", true, true, big, put_flush},
-      {"put_remote", true, true, big, put_remote},   {"put_signal", true, true, big, put_signal},
-      {"put_after_all", true, true, big, put_after_all}, {"get", true, true, big, get},
-      {"atomics", false, false, 8, atomics}};
+  static const std::vector<Operation> all = {{"send", true, true, big, send_receive},
+                                             {"synchronous_send", true, true, big, synchronous},
+                                             {"unexpected", true, true, big, unexpected},
+                                             {"truncated", true, false, big, truncated},
+                                             {"probe", true, true, big, probe},
+                                             {"active_message", true, true, big, active_message},
+                                             {"active_kept", true, true, big, active_kept},
+                                             {"active_rendezvous", true, true, big, active_rendezvous},
+                                             {"byte_stream", false, false, big, byte_stream},
+                                             {"put_flush", true, true, big, put_flush},
+                                             {"put_remote", true, true, big, put_remote},
+                                             {"put_signal", true, true, big, put_signal},
+                                             {"put_after_all", true, true, big, put_after_all},
+                                             {"get", true, true, big, get},
+                                             {"atomics", false, false, 8, atomics}};
   return all;
 }
 

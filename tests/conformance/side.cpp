@@ -48,10 +48,16 @@ void failed(const char* format, ...) {
   throw Failure{text};
 }
 
-void check(bool ok, const char* what) { if (!ok) failed("%s", what); }
-void must(tw_status s, const char* what) { if (s < 0) failed("%s: %s: %s", what, tw_status_name(s), tw_last_error()); }
+void check(bool ok, const char* what) {
+  if (!ok) failed("%s", what);
+}
+void must(tw_status s, const char* what) {
+  if (s < 0) failed("%s: %s: %s", what, tw_status_name(s), tw_last_error());
+}
 
-Side::Side(tw_context* c, int r) : context(c), rank(r) { must(tw_worker_create(context, nullptr, &worker), "tw_worker_create"); }
+Side::Side(tw_context* c, int r) : context(c), rank(r) {
+  must(tw_worker_create(context, nullptr, &worker), "tw_worker_create");
+}
 
 Side::~Side() {
   if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
@@ -59,7 +65,10 @@ Side::~Side() {
 }
 
 void Side::connect(int socket, const char* transport, bool tls) {
-  struct { uint64_t length; unsigned char bytes[TW_ADDRESS_MAX]; } mine{}, theirs{};
+  struct {
+    uint64_t length;
+    unsigned char bytes[TW_ADDRESS_MAX];
+  } mine{}, theirs{};
   size_t length = TW_ADDRESS_MAX;
   must(tw_worker_address(worker, mine.bytes, &length), "tw_worker_address");
   mine.length = length;
@@ -203,8 +212,8 @@ void Payload::verify(uint64_t seed, size_t length) const {
   for (size_t i = 0; i < std::min(length, bytes_); ++i) wanted[start_ + order_[i]] = pattern(seed, i);
   if (std::memcmp(wanted.data(), data_, total_) == 0) return;
   size_t at = static_cast<size_t>(std::mismatch(wanted.begin(), wanted.end(), data_).first - wanted.begin());
-  failed("byte %zd of %zu (span %zu) is %02x, wanted %02x%s", static_cast<ssize_t>(at) - static_cast<ssize_t>(start_), bytes_, span_,
-         data_[at], wanted[at], wanted[at] == kPoison ? " (untouched)" : "");
+  failed("byte %zd of %zu (span %zu) is %02x, wanted %02x%s", static_cast<ssize_t>(at) - static_cast<ssize_t>(start_), bytes_,
+         span_, data_[at], wanted[at], wanted[at] == kPoison ? " (untouched)" : "");
 }
 
 void Payload::verify_outside() const {

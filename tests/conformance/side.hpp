@@ -15,17 +15,19 @@ const char* shape_name(Shape shape);
 /// A row: what is run. Plain data, sent to the other side.
 struct Row {
   char operation[24];
-  uint64_t size;          // wanted payload bytes; a layout may round it
+  uint64_t size;  // wanted payload bytes; a layout may round it
   uint64_t seed;
-  Shape local, remote;    // of the sender or initiator / of the receiver or target
-  uint8_t library_memory; // buffers from tw_memory_allocate
-  uint8_t asynchronous;   // requests polled together instead of waited for one by one
-  uint8_t end;            // no more rows
+  Shape local, remote;     // of the sender or initiator / of the receiver or target
+  uint8_t library_memory;  // buffers from tw_memory_allocate
+  uint8_t asynchronous;    // requests polled together instead of waited for one by one
+  uint8_t end;             // no more rows
   uint8_t unused[3];
 };
 
 /// Thrown by a side whose check failed; the text names what.
-struct Failure { std::string text; };
+struct Failure {
+  std::string text;
+};
 [[noreturn]] void failed(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void check(bool ok, const char* what);
 void must(tw_status status, const char* what);
@@ -61,7 +63,7 @@ class Payload {
   size_t bytes() const { return bytes_; }              // moved
   const tw_layout* layout() const { return layout_; }  // null: contiguous
   tw_memory* memory() const { return memory_; }
-  uint64_t offset() const { return start_; }           // of address() in memory()
+  uint64_t offset() const { return start_; }  // of address() in memory()
   size_t span() const { return span_; }
   void fill(uint64_t seed);
   void poison();
@@ -74,7 +76,7 @@ class Payload {
   void shape(Shape shape, uint64_t size);
   tw_memory* memory_ = nullptr;
   tw_layout* layout_ = nullptr;
-  std::vector<uint32_t> order_;      // packed position -> offset from address()
+  std::vector<uint32_t> order_;  // packed position -> offset from address()
   std::vector<unsigned char> plain_;
   unsigned char* data_ = nullptr;
   size_t total_ = 0, start_ = 0, span_ = 0, bytes_ = 0;
@@ -83,7 +85,13 @@ class Payload {
 /// Runs one row on this side. Throws Failure.
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.
-struct Operation { const char* name; bool layouts; bool remote_layout; size_t size_limit; void (*run)(Side&, const Row&); };
+struct Operation {
+  const char* name;
+  bool layouts;
+  bool remote_layout;
+  size_t size_limit;
+  void (*run)(Side&, const Row&);
+};
 const std::vector<Operation>& operations();
 
 }  // namespace conformance

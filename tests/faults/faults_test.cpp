@@ -215,7 +215,8 @@ TEST_P(Deaths, AStoppedPeerIsNotDead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, Deaths, testing::Values("shm", "tcp"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Faults, Deaths, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 

@@ -17,26 +17,26 @@ using namespace thalweg::impl;
 class FuzzSink final : public Sink {
  public:
   explicit FuzzSink(uint8_t choice) : choice_(choice) {}
-  tcp::FrameReader *reader = nullptr;
+  tcp::FrameReader* reader = nullptr;
   bool gone = false;
 
-  void on_frame(Link &, const FrameHeader &header, const std::byte *body) override {
+  void on_frame(Link&, const FrameHeader& header, const std::byte* body) override {
     for (uint32_t i = 0; i < header.length; ++i) sum_ += static_cast<uint8_t>(body[i]);
     if ((choice_ & 4) != 0 && header.flags == 0xff) gone = true;
   }
-  std::byte *landing(Link &, const FrameHeader &header, const std::byte *prefix, size_t n) override {
+  std::byte* landing(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
     if (n >= header.length || n < tcp::kPrefix) std::abort();
     for (size_t i = 0; i < n; ++i) sum_ += static_cast<uint8_t>(prefix[i]);
     if ((choice_ & 1) != 0) return nullptr;
     place_.assign(header.length, std::byte{0});
     return place_.data();
   }
-  void on_landed(Link &, const FrameHeader &header) override {
+  void on_landed(Link&, const FrameHeader& header) override {
     if (place_.size() != header.length) std::abort();
   }
-  void on_sent(Link &, void *, Status) override { std::abort(); }
-  void on_lost(Link &, Status, const char *) override { std::abort(); }
-  void on_import(Link &, uint64_t) override { std::abort(); }
+  void on_sent(Link&, void*, Status) override { std::abort(); }
+  void on_lost(Link&, Status, const char*) override { std::abort(); }
+  void on_import(Link&, uint64_t) override { std::abort(); }
   void maybe_withdraw() {
     if ((choice_ & 2) == 0 || place_.empty()) return;
     reader->withdraw(place_.data());
@@ -50,7 +50,7 @@ class FuzzSink final : public Sink {
 };
 
 /// Makes the prefixes of the frames in the stream valid, as far as the lengths lead.
-void repair(std::vector<std::byte> &stream) {
+void repair(std::vector<std::byte>& stream) {
   uint32_t sequence = 0;
   for (size_t at = 0; at + tcp::kFrameHead <= stream.size();) {
     const tcp::FramePrefix prefix{sequence++, 0, tcp::kFrameVersion, 0};
@@ -65,7 +65,7 @@ void repair(std::vector<std::byte> &stream) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 4) return 0;
   const uint8_t choice = data[0];
   uint32_t cut = data[1] | (data[2] << 8) | 1u;

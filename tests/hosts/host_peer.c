@@ -11,15 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-static tw_worker *worker;
+static tw_worker* worker;
 static const size_t sizes[] = {0, 1, 8, 777, 65537, 3000001};
 enum { COUNT = sizeof sizes / sizeof *sizes };
 
-static void die(const char *what, tw_status s) {
+static void die(const char* what, tw_status s) {
   printf("failed %s: %s: %s\n", what, tw_status_name(s), tw_last_error());
   exit(1);
 }
-static void must(tw_status s, const char *what) { if (s < 0) die(what, s); }
+static void must(tw_status s, const char* what) {
+  if (s < 0) die(what, s);
+}
 
 static double seconds(void) {
   struct timespec t;
@@ -27,9 +29,11 @@ static double seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void fill(unsigned char *p, size_t n, unsigned seed) { for (size_t i = 0; i < n; i++) p[i] = (unsigned char)(i * 131 + (i >> 9) + seed); }
+static void fill(unsigned char* p, size_t n, unsigned seed) {
+  for (size_t i = 0; i < n; i++) p[i] = (unsigned char)(i * 131 + (i >> 9) + seed);
+}
 
-static void talk(tw_endpoint *ep, int first) {
+static void talk(tw_endpoint* ep, int first) {
   for (int k = 0; k < COUNT; k++) {
     size_t n = sizes[k];
     unsigned char *out = malloc(n + 1), *in = calloc(n + 1, 1), *want = malloc(n + 1);
@@ -39,14 +43,19 @@ static void talk(tw_endpoint *ep, int first) {
     must(tw_recv(worker, in, n, (uint64_t)k, ~0ull, NULL, &r[0]), "tw_recv");
     must(tw_send(ep, out, n, (uint64_t)k, NULL, &r[1]), "tw_send");
     must(tw_wait_all(r, 2), "exchange");
-    if (memcmp(in, want, n) != 0) { printf("failed payload of %zu bytes\n", n); exit(1); }
-    free(out); free(in); free(want);
+    if (memcmp(in, want, n) != 0) {
+      printf("failed payload of %zu bytes\n", n);
+      exit(1);
+    }
+    free(out);
+    free(in);
+    free(want);
   }
   printf("ok transport=%s\n", tw_endpoint_transport(ep));
   fflush(stdout);
 }
 
-static void until_lost(tw_endpoint *ep) {
+static void until_lost(tw_endpoint* ep) {
   char byte;
   tw_request r = 0;
   tw_op_options o = TW_OP_OPTIONS_INIT;
@@ -60,9 +69,9 @@ static void until_lost(tw_endpoint *ep) {
   fflush(stdout);
 }
 
-static tw_endpoint *accept_one(tw_listener *listener) {
-  tw_connection_request *request = NULL;
-  tw_endpoint *ep = NULL;
+static tw_endpoint* accept_one(tw_listener* listener) {
+  tw_connection_request* request = NULL;
+  tw_endpoint* ep = NULL;
   tw_status s;
   while ((s = tw_listener_next(listener, &request)) == TW_AGAIN) tw_worker_wait(worker, 100000000);
   must(s, "tw_listener_next");
@@ -71,34 +80,34 @@ static tw_endpoint *accept_one(tw_listener *listener) {
   return ep;
 }
 
-static tw_endpoint *exchange(const char *mine, const char *theirs) {
+static tw_endpoint* exchange(const char* mine, const char* theirs) {
   unsigned char address[TW_ADDRESS_MAX];
   size_t length = sizeof address;
   char temporary[4096];
   must(tw_worker_address(worker, address, &length), "tw_worker_address");
   snprintf(temporary, sizeof temporary, "%s.new", mine);
-  FILE *f = fopen(temporary, "wb");
+  FILE* f = fopen(temporary, "wb");
   fwrite(address, 1, length, f);
   fclose(f);
   rename(temporary, mine);
   while ((f = fopen(theirs, "rb")) == NULL) usleep(10000);
   length = fread(address, 1, sizeof address, f);
   fclose(f);
-  tw_endpoint *ep = NULL;
+  tw_endpoint* ep = NULL;
   must(tw_connect(worker, address, length, NULL, &ep), "tw_connect");
   must(tw_endpoint_wait(ep, 20000000000ull), "connecting");
   return ep;
 }
 
-int main(int argc, char **argv) {
-  tw_context *context = NULL;
-  tw_endpoint *ep = NULL;
+int main(int argc, char** argv) {
+  tw_context* context = NULL;
+  tw_endpoint* ep = NULL;
   int lost = argc > 1 && strcmp(argv[argc - 1], "lost") == 0;
   if (argc < 3) return 2;
   must(tw_context_create(NULL, &context), "tw_context_create");
   must(tw_worker_create(context, NULL, &worker), "tw_worker_create");
   if (strcmp(argv[1], "listen") == 0) {
-    tw_listener *listener = NULL;
+    tw_listener* listener = NULL;
     must(tw_listen(worker, argv[2], NULL, &listener), "tw_listen");
     printf("listening %u\n", tw_listener_port(listener));
     fflush(stdout);
@@ -116,8 +125,10 @@ int main(int argc, char **argv) {
     ep = exchange(argv[2], argv[3]);
     talk(ep, first);
   }
-  if (lost) until_lost(ep);
-  else tw_endpoint_close(ep, TW_CLOSE_GRACEFUL, NULL);
+  if (lost)
+    until_lost(ep);
+  else
+    tw_endpoint_close(ep, TW_CLOSE_GRACEFUL, NULL);
   tw_worker_destroy(worker);
   tw_context_destroy(context);
   return 0;

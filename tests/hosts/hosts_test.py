@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several hosts on one machine: network namespaces joined by veth pairs. Needs root and iproute2; says so and skips (exit
 code 77) otherwise. usage: hosts_test.py PATH_TO_host_peer"""
+
 import os
 import shutil
 import subprocess
@@ -59,8 +60,13 @@ class Network(unittest.TestCase):
             environment["THALWEG_TRANSPORTS"] = transports
         if interfaces:
             environment["THALWEG_INTERFACES"] = interfaces
-        process = subprocess.Popen(["ip", "netns", "exec", self.names["abc".index(host)], PEER, *arguments],
-                                   stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=environment)
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.names["abc".index(host)], PEER, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=sys.stderr,
+            text=True,
+            env=environment,
+        )
         self.running.append(process)
         return process
 
@@ -104,8 +110,12 @@ class Network(unittest.TestCase):
         self.expect(one, "ok transport=tcp")
         self.expect(two, "ok transport=tcp")
         self.expect(one, "waiting")
-        shown = subprocess.run(["ip", "netns", "exec", self.names[0], "ss", "-tnH", "state", "established"], check=True,
-                               capture_output=True, text=True).stdout
+        shown = subprocess.run(
+            ["ip", "netns", "exec", self.names[0], "ss", "-tnH", "state", "established"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         self.assertRegex(shown, r"10\.77\.2\.")
         self.assertNotRegex(shown, r"10\.77\.1\.|fd77")
 

@@ -76,13 +76,15 @@ TEST(ConnectBoth, InOneThread) {
     ASSERT_EQ(tw_recv(a.worker, &at_a, 8, 1, UINT64_MAX, &from, &requests[2]), TW_IN_PROGRESS);
     from.source = ba;
     ASSERT_EQ(tw_recv(b.worker, &at_b, 8, 1, UINT64_MAX, &from, &requests[3]), TW_IN_PROGRESS);
-    ASSERT_TRUE(progress_until(a.worker, [&] {
-      tw_progress(b.worker);
-      for (tw_request request : requests) {
-        if (tw_request_test(request) == TW_IN_PROGRESS) return false;
-      }
-      return true;
-    })) << "round " << i;
+    ASSERT_TRUE(progress_until(a.worker,
+                               [&] {
+                                 tw_progress(b.worker);
+                                 for (tw_request request : requests) {
+                                   if (tw_request_test(request) == TW_IN_PROGRESS) return false;
+                                 }
+                                 return true;
+                               }))
+        << "round " << i;
     for (tw_request request : requests) EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
     EXPECT_EQ(at_a, 22u);
     EXPECT_EQ(at_b, 11u);

@@ -121,20 +121,19 @@ TEST_P(Listener, AcceptsWithPrivateData) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, Listener,
-    testing::Values(Case{"v4_becomes_shm", "listen", "127.0.0.1:0", "127.0.0.1:", nullptr, "shm"},
-                    Case{"v6_becomes_shm", "listen", "[::1]:0", "[::1]:", nullptr, "shm"},
-                    Case{"wildcard", "listen", ":0", "127.0.0.1:", nullptr, "shm"},
-                    Case{"by_name", "listen", ":0", "localhost:", nullptr, "shm"},
-                    Case{"v4_forced_tcp", "listen", "127.0.0.1:0", "127.0.0.1:", "tcp", "tcp"},
-                    Case{"v6_forced_tcp", "listen", "[::1]:0", "[::1]:", "tcp", "tcp"},
-                    Case{"server_without_shm", "listen-tcp", "127.0.0.1:0", "127.0.0.1:", nullptr, "tcp"},
-                    Case{"server_without_tcp", "listen-shm", "127.0.0.1:0", "127.0.0.1:", nullptr, "shm"},
-                    Case{"tls", "listen-tls", "127.0.0.1:0", "127.0.0.1:", nullptr, "tcp", 1},
-                    Case{"unix_shm", "listen", "unix:", "", nullptr, "shm"},
-                    Case{"unix_forced_tcp", "listen", "unix:", "", "tcp", "tcp"}),
-    [](const auto& i) { return std::string(i.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways, Listener,
+                         testing::Values(Case{"v4_becomes_shm", "listen", "127.0.0.1:0", "127.0.0.1:", nullptr, "shm"},
+                                         Case{"v6_becomes_shm", "listen", "[::1]:0", "[::1]:", nullptr, "shm"},
+                                         Case{"wildcard", "listen", ":0", "127.0.0.1:", nullptr, "shm"},
+                                         Case{"by_name", "listen", ":0", "localhost:", nullptr, "shm"},
+                                         Case{"v4_forced_tcp", "listen", "127.0.0.1:0", "127.0.0.1:", "tcp", "tcp"},
+                                         Case{"v6_forced_tcp", "listen", "[::1]:0", "[::1]:", "tcp", "tcp"},
+                                         Case{"server_without_shm", "listen-tcp", "127.0.0.1:0", "127.0.0.1:", nullptr, "tcp"},
+                                         Case{"server_without_tcp", "listen-shm", "127.0.0.1:0", "127.0.0.1:", nullptr, "shm"},
+                                         Case{"tls", "listen-tls", "127.0.0.1:0", "127.0.0.1:", nullptr, "tcp", 1},
+                                         Case{"unix_shm", "listen", "unix:", "", nullptr, "shm"},
+                                         Case{"unix_forced_tcp", "listen", "unix:", "", "tcp", "tcp"}),
+                         [](const auto& i) { return std::string(i.param.name); });
 
 TEST(ListenerRefusals, RejectGivesStatusAndData) {
   Child child("listen");

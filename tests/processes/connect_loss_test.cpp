@@ -91,12 +91,16 @@ TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
 
   child.kill();
   const uint64_t killed = now_ns();
-  ASSERT_TRUE(progress_until(side.worker, [&] {
-    for (auto& [what, request] : pending) {
-      if (tw_request_test(request) == TW_IN_PROGRESS) return false;
-    }
-    return true;
-  }, 5'000'000'000)) << "something still pends";
+  ASSERT_TRUE(progress_until(
+      side.worker,
+      [&] {
+        for (auto& [what, request] : pending) {
+          if (tw_request_test(request) == TW_IN_PROGRESS) return false;
+        }
+        return true;
+      },
+      5'000'000'000))
+      << "something still pends";
   EXPECT_LT(now_ns() - killed, 2'000'000'000u);
   size_t lost = 0;
   for (auto& [what, request] : pending) {
@@ -210,11 +214,15 @@ TEST(Security, AnotherJobKeyIsRefusedAndCounted) {
   }
   // The client may hear the verdict before the server has counted it.
   char text[1024];
-  EXPECT_TRUE(progress_until(a.worker, [&] {
-    size_t length = sizeof text;
-    EXPECT_EQ(tw_context_counters(a.context, text, &length), TW_OK);
-    return std::string(text).find("\"authentication\": 2") != std::string::npos;
-  }, 5'000'000'000)) << text;
+  EXPECT_TRUE(progress_until(
+      a.worker,
+      [&] {
+        size_t length = sizeof text;
+        EXPECT_EQ(tw_context_counters(a.context, text, &length), TW_OK);
+        return std::string(text).find("\"authentication\": 2") != std::string::npos;
+      },
+      5'000'000'000))
+      << text;
 }
 
 int raw_connection(uint16_t port) {

@@ -33,14 +33,16 @@ TEST_P(ByAddress, EchoesEverySize) {
   ASSERT_NE(endpoint, nullptr);
   ASSERT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_OK) << tw_last_error();
   EXPECT_STREQ(tw_endpoint_transport(endpoint), GetParam());
-  for (size_t length : {size_t{0}, size_t{1}, size_t{8}, size_t{63}, size_t{1000}, size_t{8193}, size_t{65537}, size_t{1000003}}) {
+  for (size_t length :
+       {size_t{0}, size_t{1}, size_t{8}, size_t{63}, size_t{1000}, size_t{8193}, size_t{65537}, size_t{1000003}}) {
     EXPECT_TRUE(echo(side.worker, endpoint, length, 7 + length)) << length;
   }
   EXPECT_EQ(tw_send_blocking(endpoint, "", 0, kStop), TW_OK);
   EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
   EXPECT_EQ(child.join(), 0);
 }
-INSTANTIATE_TEST_SUITE_P(Transports, ByAddress, testing::Values("shm", "tcp"), [](const auto& i) { return std::string(i.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, ByAddress, testing::Values("shm", "tcp"),
+                         [](const auto& i) { return std::string(i.param); });
 
 TEST(Connect, OperationsMayBePostedAtOnce) {
   Child child("echo");

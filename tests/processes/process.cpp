@@ -75,14 +75,15 @@ bool Pipe::readable() const {
   return poll(&one, 1, 0) > 0;
 }
 
-Child::Child(const std::string& role, const std::vector<std::string>& environment) : pipe_([&] {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) abort();
-  pid_ = fork();
-  if (pid_ == 0) become(role, ends[1], environment);
-  close(ends[1]);
-  return ends[0];
-}()) {}
+Child::Child(const std::string& role, const std::vector<std::string>& environment)
+    : pipe_([&] {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) abort();
+        pid_ = fork();
+        if (pid_ == 0) become(role, ends[1], environment);
+        close(ends[1]);
+        return ends[0];
+      }()) {}
 
 Child::~Child() {
   if (pid_ > 0) kill();

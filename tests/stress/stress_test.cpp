@@ -35,7 +35,9 @@ void must(tw_status s, const char* what) {
   std::abort();
 }
 
-unsigned char pattern(uint64_t seed, size_t i) { return static_cast<unsigned char>((seed * 0x9E3779B97F4A7C15ull >> 32) + i * 131); }
+unsigned char pattern(uint64_t seed, size_t i) {
+  return static_cast<unsigned char>((seed * 0x9E3779B97F4A7C15ull >> 32) + i * 131);
+}
 
 using Address = std::vector<unsigned char>;
 Address address_of(tw_worker* worker) {
@@ -62,9 +64,11 @@ struct Talker {
       out[p].resize(m);
       for (size_t i = 0; i < m; ++i) out[p][i] = pattern(number * all + me, i);
       requests.push_back(0);
-      must(tw_recv(worker, in[p].data(), n, tag(number, static_cast<unsigned>(p), me), ~0ull, nullptr, &requests.back()), "tw_recv");
+      must(tw_recv(worker, in[p].data(), n, tag(number, static_cast<unsigned>(p), me), ~0ull, nullptr, &requests.back()),
+           "tw_recv");
       requests.push_back(0);
-      must(tw_send(peers[p], out[p].data(), m, tag(number, me, static_cast<unsigned>(p)), nullptr, &requests.back()), "tw_send");
+      must(tw_send(peers[p], out[p].data(), m, tag(number, me, static_cast<unsigned>(p)), nullptr, &requests.back()),
+           "tw_send");
     }
     must(tw_wait_all(requests.data(), requests.size()), "tw_wait_all");
     for (size_t p = 0; p < peers.size(); ++p) {
@@ -111,7 +115,8 @@ TEST(Stress, EightThreadsWithAWorkerEach) {
       }
       ++ready;
       while (ready < kThreads) tw_progress(workers[me]);
-      for (tw_endpoint* ep : peers) if (ep) tw_endpoint_close(ep, TW_CLOSE_FORCE, nullptr);
+      for (tw_endpoint* ep : peers)
+        if (ep) tw_endpoint_close(ep, TW_CLOSE_FORCE, nullptr);
     };
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < kThreads; ++t) threads.emplace_back(life, t);
@@ -193,7 +198,8 @@ TEST(Stress, TwoHundredEndpoints) {
       tw_progress(center);
       for (unsigned i = 0; i < kWorkers; ++i) {
         tw_progress(workers[i]);
-        done &= tw_request_test(receives[i]) != TW_IN_PROGRESS && (sends[i] == 0 || tw_request_test(sends[i]) != TW_IN_PROGRESS);
+        done &=
+            tw_request_test(receives[i]) != TW_IN_PROGRESS && (sends[i] == 0 || tw_request_test(sends[i]) != TW_IN_PROGRESS);
       }
     }
     for (unsigned i = 0; i < kWorkers; ++i) {
@@ -286,7 +292,9 @@ TEST_P(Outrun, AnIdleReceiverStaysSmallAndEverythingArrives) {
     std::memcpy(&number, in.data(), 8);
     ASSERT_EQ(number, n);
     ASSERT_EQ(info.length, size);
-    if (size > 8) { ASSERT_EQ(in[size - 1], pattern(n, size)); }
+    if (size > 8) {
+      ASSERT_EQ(in[size - 1], pattern(n, size));
+    }
     if (n % 65536 == 0) look();
   }
   look();
@@ -303,11 +311,9 @@ TEST_P(Outrun, AnIdleReceiverStaysSmallAndEverythingArrives) {
   tw_context_destroy(side.context);
 }
 
-INSTANTIATE_TEST_SUITE_P(Flow, Outrun,
-                         testing::Combine(testing::Values("shm", "tcp"), testing::Values(size_t{8}, size_t{65536}, size_t{1} << 20)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Flow, Outrun, testing::Combine(testing::Values("shm", "tcp"), testing::Values(size_t{8}, size_t{65536}, size_t{1} << 20)),
+    [](const auto& info) { return std::string(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param)); });
 
 }  // namespace
 

@@ -64,8 +64,16 @@ Sample am_latency(Pair& p, const Order& order) {
     for (++expected; arrivals.done < expected;) p.progress();
   };
   p.sync();
-  if (p.rank == 0) time_batches(order, &s.latency_us, [&] { ping(); pong(); });
-  else time_batches(order, nullptr, [&] { pong(); ping(); });
+  if (p.rank == 0)
+    time_batches(order, &s.latency_us, [&] {
+      ping();
+      pong();
+    });
+  else
+    time_batches(order, nullptr, [&] {
+      pong();
+      ping();
+    });
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   p.sync();
   must(tw_am_register(p.worker, kId, nullptr, nullptr), "tw_am_register");

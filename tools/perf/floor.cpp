@@ -61,8 +61,13 @@ void cache_line(Shared* s, int rank, Format format) {
   for (int b = 0; b < kBatches; ++b) {
     uint64_t start = now_ns();
     for (int i = 0; i < kBatch; ++i, v += 2) {
-      if (rank == 0) { s->line.store(v + 1, std::memory_order_release); await(s->line, v + 2); }
-      else { await(s->line, v + 1); s->line.store(v + 2, std::memory_order_release); }
+      if (rank == 0) {
+        s->line.store(v + 1, std::memory_order_release);
+        await(s->line, v + 2);
+      } else {
+        await(s->line, v + 1);
+        s->line.store(v + 2, std::memory_order_release);
+      }
     }
     us.push_back(static_cast<double>(now_ns() - start) / 2e3 / kBatch);
   }
@@ -150,7 +155,8 @@ void raw_tcp(Shared* s, int rank, Format format) {
     bool ok = true;
     for (int r = 0; ok && r < (n <= 4096 ? 2000 : 300); ++r) {
       uint64_t start = now_ns();
-      ok = rank == 0 ? move_all(fd, out, n, true) && move_all(fd, in, n, false) : move_all(fd, in, n, false) && move_all(fd, out, n, true);
+      ok = rank == 0 ? move_all(fd, out, n, true) && move_all(fd, in, n, false)
+                     : move_all(fd, in, n, false) && move_all(fd, out, n, true);
       us.push_back(static_cast<double>(now_ns() - start) / 2e3);
     }
     if (rank == 0) print(format, row("raw_tcp", n, us, ok && in[0] == 2 && in[n - 1] == 2));

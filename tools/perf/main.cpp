@@ -23,15 +23,21 @@ const std::vector<size_t> kLatencySizes = {8, 64, 1024, 8192, 65536, 1u << 20, 1
 const std::vector<size_t> kBandwidthSizes = {4096, 65536, 1u << 20, 16u << 20};
 
 const std::vector<Test>& tests() {
-  static const std::vector<Test> all = {
-      {"tag_lat", "send", true, kLatencySizes, tag_latency},     {"tag_bw", "send", false, kBandwidthSizes, tag_window},
-      {"tag_bibw", "send", false, kBandwidthSizes, tag_both},    {"tag_rate", "send", false, {8}, tag_window},
-      {"am_lat", "am", true, kLatencySizes, am_latency},         {"am_bw", "am", false, kBandwidthSizes, am_window},
-      {"am_rate", "am", false, {8}, am_window},                  {"bytes_lat", "bytes", true, kLatencySizes, bytes_latency},
-      {"bytes_bw", "bytes", false, kBandwidthSizes, bytes_window}, {"put_lat", "put", true, kLatencySizes, put_latency},
-      {"put_bw", "put", false, kBandwidthSizes, put_window},     {"get_lat", "get", true, kLatencySizes, get_latency},
-      {"get_bw", "get", false, kBandwidthSizes, get_window},     {"atomic_lat", "atomic", true, {4, 8}, atomic_latency},
-      {"atomic_rate", "atomic", false, {4, 8}, atomic_window}};
+  static const std::vector<Test> all = {{"tag_lat", "send", true, kLatencySizes, tag_latency},
+                                        {"tag_bw", "send", false, kBandwidthSizes, tag_window},
+                                        {"tag_bibw", "send", false, kBandwidthSizes, tag_both},
+                                        {"tag_rate", "send", false, {8}, tag_window},
+                                        {"am_lat", "am", true, kLatencySizes, am_latency},
+                                        {"am_bw", "am", false, kBandwidthSizes, am_window},
+                                        {"am_rate", "am", false, {8}, am_window},
+                                        {"bytes_lat", "bytes", true, kLatencySizes, bytes_latency},
+                                        {"bytes_bw", "bytes", false, kBandwidthSizes, bytes_window},
+                                        {"put_lat", "put", true, kLatencySizes, put_latency},
+                                        {"put_bw", "put", false, kBandwidthSizes, put_window},
+                                        {"get_lat", "get", true, kLatencySizes, get_latency},
+                                        {"get_bw", "get", false, kBandwidthSizes, get_window},
+                                        {"atomic_lat", "atomic", true, {4, 8}, atomic_latency},
+                                        {"atomic_rate", "atomic", false, {4, 8}, atomic_window}};
   return all;
 }
 
@@ -64,7 +70,8 @@ Order order_of(const Options& o, const Test& test, size_t size) {
 
 /// Calibrates with a short verified run, then measures for o.seconds.
 Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
-  if (!test.latency) while (o.window > 1 && size * o.window > (size_t{2} << 30)) size = (size_t{2} << 30) / o.window;
+  if (!test.latency)
+    while (o.window > 1 && size * o.window > (size_t{2} << 30)) size = (size_t{2} << 30) / o.window;
   Order order = order_of(o, test, size);
   order.verify = 1;
   order.iterations = 2;
@@ -128,7 +135,8 @@ void obey(Pair& pair) {
 void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
   const Test& test = *find_test(o.test);
   print_header(o.format, o.test + " over " + tw_endpoint_transport(pairs[0]->endpoint) + ", " + std::to_string(o.threads) +
-                             (o.threads == 1 ? " pair" : " pairs") + (test.latency ? "" : ", window " + std::to_string(o.window)));
+                             (o.threads == 1 ? " pair" : " pairs") +
+                             (test.latency ? "" : ", window " + std::to_string(o.window)));
   for (size_t size : o.sizes.empty() ? test.sizes : o.sizes) print(o.format, measure_all(pairs, o, test, size));
   for (auto& pair : pairs) {
     Order end{};
@@ -162,8 +170,10 @@ void local(const Options& o, int socket, int rank) {
       pairs.push_back(std::make_unique<Pair>(o, context, rank));
       pairs.back()->connect_local(socket, o.transport.c_str());
     }
-    if (rank == 0) command(pairs, o);
-    else serve_threads(pairs);
+    if (rank == 0)
+      command(pairs, o);
+    else
+      serve_threads(pairs);
   }
   tw_context_destroy(context);
 }
@@ -177,8 +187,13 @@ int start_locally(const Options& o, char** argv) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::close(sockets[0]);
     std::string fd = std::to_string(sockets[1]), threads = std::to_string(o.threads);
-    std::vector<char*> args = {argv[0], const_cast<char*>("--inherit"), fd.data(), const_cast<char*>("--threads"), threads.data(),
-                               const_cast<char*>("--transport"), const_cast<char*>(o.transport.c_str())};
+    std::vector<char*> args = {argv[0],
+                               const_cast<char*>("--inherit"),
+                               fd.data(),
+                               const_cast<char*>("--threads"),
+                               threads.data(),
+                               const_cast<char*>("--transport"),
+                               const_cast<char*>(o.transport.c_str())};
     if (o.tls) args.push_back(const_cast<char*>("--tls"));
     args.push_back(nullptr);
     ::execv("/proc/self/exe", args.data());
@@ -236,10 +251,19 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (o.listen_port >= 0) return serve(o);
-  if (o.test == "floor") { run_floor(o); return 0; }
-  if (o.transport == "self") { run_self(o); return 0; }
+  if (o.test == "floor") {
+    run_floor(o);
+    return 0;
+  }
+  if (o.transport == "self") {
+    run_self(o);
+    return 0;
+  }
   if (o.host.empty()) return start_locally(o, argv);
-  if (o.threads != 1) { std::fprintf(stderr, "thalweg perf: --threads works without HOST\n"); return 2; }
+  if (o.threads != 1) {
+    std::fprintf(stderr, "thalweg perf: --threads works without HOST\n");
+    return 2;
+  }
   return connect(o);
 }
 

@@ -42,14 +42,23 @@ Sample tag_latency(Pair& p, const Order& order) {
     p.wait(r);
   };
   auto receive = [&] {
-    if (oi == nullptr && !p.sleep) return must(tw_recv_blocking(p.worker, in.at(0), n, kDataTag, ~0ull, nullptr), "tw_recv_blocking");
+    if (oi == nullptr && !p.sleep)
+      return must(tw_recv_blocking(p.worker, in.at(0), n, kDataTag, ~0ull, nullptr), "tw_recv_blocking");
     tw_request r = TW_REQUEST_NONE;
     must(tw_recv(p.worker, in.at(0), n, kDataTag, ~0ull, oi, &r), "tw_recv");
     p.wait(r);
   };
   p.sync();
-  if (p.rank == 0) time_batches(order, &s.latency_us, [&] { send(); receive(); });
-  else time_batches(order, nullptr, [&] { receive(); send(); });
+  if (p.rank == 0)
+    time_batches(order, &s.latency_us, [&] {
+      send();
+      receive();
+    });
+  else
+    time_batches(order, nullptr, [&] {
+      receive();
+      send();
+    });
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   return s;
 }
@@ -66,12 +75,16 @@ Sample tag_window(Pair& p, const Order& order) {
   p.sync();
   double seconds = time_windows(order, [&] {
     for (size_t i = 0; i < order.window; ++i) {
-      if (p.rank == 0) must(tw_send(p.endpoint, buffers.at(i), n, kDataTag, o, &window.requests[i]), "tw_send");
-      else must(tw_recv(p.worker, buffers.at(i), n, kDataTag, ~0ull, o, &window.requests[i]), "tw_recv");
+      if (p.rank == 0)
+        must(tw_send(p.endpoint, buffers.at(i), n, kDataTag, o, &window.requests[i]), "tw_send");
+      else
+        must(tw_recv(p.worker, buffers.at(i), n, kDataTag, ~0ull, o, &window.requests[i]), "tw_recv");
     }
     window.wait(p);
-    if (p.rank == 0) p.receive(ack, sizeof ack, kAckTag);
-    else p.send(ack, sizeof ack, kAckTag);
+    if (p.rank == 0)
+      p.receive(ack, sizeof ack, kAckTag);
+    else
+      p.send(ack, sizeof ack, kAckTag);
   });
   s.seconds = seconds;
   s.messages = order.window;
@@ -124,9 +137,15 @@ Sample bytes_latency(Pair& p, const Order& order) {
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   p.sync();
   if (p.rank == 0) {
-    time_batches(order, &s.latency_us, [&] { bytes_send(p, out.at(0), order.size); bytes_receive(p, in.at(0), order.size); });
+    time_batches(order, &s.latency_us, [&] {
+      bytes_send(p, out.at(0), order.size);
+      bytes_receive(p, in.at(0), order.size);
+    });
   } else {
-    time_batches(order, nullptr, [&] { bytes_receive(p, in.at(0), order.size); bytes_send(p, out.at(0), order.size); });
+    time_batches(order, nullptr, [&] {
+      bytes_receive(p, in.at(0), order.size);
+      bytes_send(p, out.at(0), order.size);
+    });
   }
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   return s;
@@ -143,12 +162,16 @@ Sample bytes_window(Pair& p, const Order& order) {
     tw_op_options all = TW_OP_OPTIONS_INIT;
     all.flags = TW_OP_WAIT_ALL;
     for (size_t i = 0; i < order.window; ++i) {
-      if (p.rank == 0) must(tw_bytes_send(p.endpoint, buffers.at(i), order.size, nullptr, &window.requests[i]), "tw_bytes_send");
-      else must(tw_bytes_recv(p.endpoint, buffers.at(i), order.size, &all, &window.requests[i]), "tw_bytes_recv");
+      if (p.rank == 0)
+        must(tw_bytes_send(p.endpoint, buffers.at(i), order.size, nullptr, &window.requests[i]), "tw_bytes_send");
+      else
+        must(tw_bytes_recv(p.endpoint, buffers.at(i), order.size, &all, &window.requests[i]), "tw_bytes_recv");
     }
     window.wait(p);
-    if (p.rank == 0) p.receive(ack, sizeof ack, kAckTag);
-    else p.send(ack, sizeof ack, kAckTag);
+    if (p.rank == 0)
+      p.receive(ack, sizeof ack, kAckTag);
+    else
+      p.send(ack, sizeof ack, kAckTag);
   });
   s.messages = order.window;
   for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);

@@ -11,7 +11,8 @@ namespace {
 
 /// Each side's target buffers and signal, and the counterpart's.
 struct Exposed {
-  Exposed(Pair& p, const Order& order, size_t count) : pair(p), target(p.context, order, count), source(p.context, order, count) {
+  Exposed(Pair& p, const Order& order, size_t count)
+      : pair(p), target(p.context, order, count), source(p.context, order, count) {
     unsigned char mine[2][TW_KEY_MAX] = {}, theirs[2][TW_KEY_MAX] = {};
     uint64_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2] = {};
     must(tw_memory_export(target.memory(), mine[0], &lengths[0]), "tw_memory_export");
@@ -66,16 +67,28 @@ void put_words(Exposed& x, const Order& order, std::vector<double>* out) {
   auto put = [&] { must(tw_put(p.endpoint, &value, sizeof value, x.remote, 0, nullptr, nullptr), "tw_put"); };
   auto see = [&] {
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
-      if (!x.map) p.progress();
+      if (!x.map)
+        p.progress();
 #if defined(__x86_64__)
-      else __builtin_ia32_pause();
+      else
+        __builtin_ia32_pause();
 #endif
     }
   };
   __atomic_store_n(word, 0, __ATOMIC_RELEASE);
   p.sync();
-  if (p.rank == 0) time_batches(order, out, [&] { ++value; put(); see(); });
-  else time_batches(order, nullptr, [&] { ++value; see(); put(); });
+  if (p.rank == 0)
+    time_batches(order, out, [&] {
+      ++value;
+      put();
+      see();
+    });
+  else
+    time_batches(order, nullptr, [&] {
+      ++value;
+      see();
+      put();
+    });
 }
 
 void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
@@ -91,8 +104,18 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
   };
   auto see = [&] { must(tw_signal_wait(x.signal, TW_COMPARE_GE, round, TW_FOREVER), "tw_signal_wait"); };
   p.sync();
-  if (p.rank == 0) time_batches(order, out, [&] { ++round; put(); see(); });
-  else time_batches(order, nullptr, [&] { ++round; see(); put(); });
+  if (p.rank == 0)
+    time_batches(order, out, [&] {
+      ++round;
+      put();
+      see();
+    });
+  else
+    time_batches(order, nullptr, [&] {
+      ++round;
+      see();
+      put();
+    });
 }
 
 }  // namespace
@@ -107,8 +130,10 @@ Sample put_latency(Pair& p, const Order& order) {
   p.sync();
   must(tw_signal_reset(x.signal, 0), "tw_signal_reset");
   p.sync();
-  if (order.size == 8 && !order.layout) put_words(x, order, out);
-  else put_signals(x, order, out);
+  if (order.size == 8 && !order.layout)
+    put_words(x, order, out);
+  else
+    put_signals(x, order, out);
   return s;
 }
 

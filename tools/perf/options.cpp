@@ -42,10 +42,23 @@ bool parse_size(const std::string& text, size_t* out) {
   double value = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || value < 0) return false;
   switch (*end) {
-    case 'k': case 'K': value *= 1024; ++end; break;
-    case 'm': case 'M': value *= 1048576; ++end; break;
-    case 'g': case 'G': value *= 1073741824.0; ++end; break;
-    default: break;
+    case 'k':
+    case 'K':
+      value *= 1024;
+      ++end;
+      break;
+    case 'm':
+    case 'M':
+      value *= 1048576;
+      ++end;
+      break;
+    case 'g':
+    case 'G':
+      value *= 1073741824.0;
+      ++end;
+      break;
+    default:
+      break;
   }
   if (*end != 0) return false;
   *out = static_cast<size_t>(value);
@@ -88,7 +101,8 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
   if (name == "--size") return parse_sizes(value, &o->sizes) || refuse("--size " + value + ": not a size, list or range");
   if (name == "--layout") return parse_layout(value, &o->layout) || refuse("--layout wants strided:COUNT,BLOCK,STRIDE");
   if (name == "--transport") {
-    if (value != "auto" && value != "self" && value != "shm" && value != "tcp") return refuse("--transport: auto, self, shm or tcp");
+    if (value != "auto" && value != "self" && value != "shm" && value != "tcp")
+      return refuse("--transport: auto, self, shm or tcp");
     o->transport = value;
     return true;
   }
@@ -108,8 +122,8 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 }  // namespace
 
 const std::vector<const char*>& test_names() {
-  static const std::vector<const char*> names = {"tag_lat", "tag_bw",   "tag_bibw",  "tag_rate", "am_lat",  "am_bw",
-                                                 "am_rate", "put_lat",  "put_bw",    "get_lat",  "get_bw",  "bytes_lat",
+  static const std::vector<const char*> names = {"tag_lat",  "tag_bw",     "tag_bibw",    "tag_rate", "am_lat", "am_bw",
+                                                 "am_rate",  "put_lat",    "put_bw",      "get_lat",  "get_bw", "bytes_lat",
                                                  "bytes_bw", "atomic_lat", "atomic_rate", "floor"};
   return names;
 }
@@ -121,12 +135,30 @@ bool parse(int argc, char** argv, Options* out) {
   bool memory_given = false;
   for (int i = 1; i < argc; ++i) {
     std::string a = argv[i];
-    if (a == "-h" || a == "--help") { print_help(); std::exit(0); }
-    if (a == "--json") { out->format = Format::json; continue; }
-    if (a == "--csv") { out->format = Format::csv; continue; }
-    if (a == "--tls") { out->tls = true; continue; }
-    if (a == "--sleep") { out->sleep = true; continue; }
-    if (a == "--inherit" && i + 1 < argc) { out->inherited = std::atoi(argv[++i]); continue; }
+    if (a == "-h" || a == "--help") {
+      print_help();
+      std::exit(0);
+    }
+    if (a == "--json") {
+      out->format = Format::json;
+      continue;
+    }
+    if (a == "--csv") {
+      out->format = Format::csv;
+      continue;
+    }
+    if (a == "--tls") {
+      out->tls = true;
+      continue;
+    }
+    if (a == "--sleep") {
+      out->sleep = true;
+      continue;
+    }
+    if (a == "--inherit" && i + 1 < argc) {
+      out->inherited = std::atoi(argv[++i]);
+      continue;
+    }
     if (a == "--listen") {
       out->listen_port = 27182;
       if (i + 1 < argc && argv[i + 1][0] >= '0' && argv[i + 1][0] <= '9') out->listen_port = std::atoi(argv[++i]);
@@ -134,7 +166,8 @@ bool parse(int argc, char** argv, Options* out) {
     }
     if (a.rfind("--", 0) == 0) {
       static const char* known[] = {"--size", "--layout", "--transport", "--memory", "--seconds", "--window", "--threads"};
-      if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; })) return refuse("no option " + a);
+      if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
+        return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
       memory_given |= a == "--memory";
       if (!apply(out, a, argv[++i])) return false;

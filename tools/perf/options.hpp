@@ -17,21 +17,21 @@ enum class Format { table, json, csv };
 
 struct Options {
   std::string test;
-  std::string host;             // empty: start the other process here
-  int listen_port = -1;         // >= 0: serve
+  std::string host;      // empty: start the other process here
+  int listen_port = -1;  // >= 0: serve
   std::string transport = "auto";
-  std::vector<size_t> sizes;    // empty: the test's own list
+  std::vector<size_t> sizes;  // empty: the test's own list
   unsigned window = 64;
-  double seconds = 0.5;         // per size
+  double seconds = 0.5;  // per size
   unsigned threads = 1;
   Layout layout;
   bool tls = false;
-  bool plain_memory = true;     // false: buffers from tw_memory_allocate
-  bool huge_pages = false;      // plain buffers on transparent huge pages
-  bool sleep = false;           // wait by tw_worker_wait instead of polling
+  bool plain_memory = true;  // false: buffers from tw_memory_allocate
+  bool huge_pages = false;   // plain buffers on transparent huge pages
+  bool sleep = false;        // wait by tw_worker_wait instead of polling
   Format format = Format::table;
   bool list = false;
-  int inherited = -1;           // the started process: descriptor to the starter
+  int inherited = -1;  // the started process: descriptor to the starter
 };
 
 /// Parses; prints the reason and the usage to stderr and returns false when it makes no sense.

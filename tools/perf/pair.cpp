@@ -41,7 +41,10 @@ void transfer_all(int fd, void* data, size_t length, bool writing) {
   auto* p = static_cast<char*>(data);
   while (length > 0) {
     ssize_t n = writing ? ::write(fd, p, length) : ::read(fd, p, length);
-    if (n <= 0) { std::fprintf(stderr, "thalweg perf: the other process is gone\n"); _exit(3); }
+    if (n <= 0) {
+      std::fprintf(stderr, "thalweg perf: the other process is gone\n");
+      _exit(3);
+    }
     p += n;
     length -= static_cast<size_t>(n);
   }
@@ -122,8 +125,13 @@ void Pair::receive(void* data, size_t length, uint64_t tag) {
 
 void Pair::sync() {
   char byte = 0;
-  if (rank == 0) { send(&byte, 1, kAckTag); receive(&byte, 1, kAckTag); }
-  else { receive(&byte, 1, kAckTag); send(&byte, 1, kAckTag); }
+  if (rank == 0) {
+    send(&byte, 1, kAckTag);
+    receive(&byte, 1, kAckTag);
+  } else {
+    receive(&byte, 1, kAckTag);
+    send(&byte, 1, kAckTag);
+  }
 }
 
 std::string Pair::route(const char* verb, size_t size) {

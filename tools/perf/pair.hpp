@@ -12,17 +12,19 @@ namespace perf {
 /// One measurement as rank 0 orders it; travels as a message.
 struct Order {
   char test[24];
-  uint64_t size;         // bytes moved; 0: end
-  uint64_t iterations;   // round trips, or windows
+  uint64_t size;        // bytes moved; 0: end
+  uint64_t iterations;  // round trips, or windows
   uint64_t window;
-  uint64_t seed;         // of the payload
-  uint64_t verify;       // 1: check payload, do not care about time
+  uint64_t seed;    // of the payload
+  uint64_t verify;  // 1: check payload, do not care about time
   Layout layout;
   uint8_t plain_memory, huge_pages, sleep, unused[5];
 };
 
 [[noreturn]] void die(const char* what, tw_status status);
-inline void must(tw_status status, const char* what) { if (status < 0) die(what, status); }
+inline void must(tw_status status, const char* what) {
+  if (status < 0) die(what, status);
+}
 uint64_t now_ns();
 void pin_to_core(unsigned core);
 
@@ -40,9 +42,9 @@ class Pair {
 
   void send(const void* data, size_t length, uint64_t tag);
   void receive(void* data, size_t length, uint64_t tag);
-  void wait(tw_request request);      // progresses (or sleeps) until done, releases
+  void wait(tw_request request);  // progresses (or sleeps) until done, releases
   void progress();
-  void sync();                        // both ranks have arrived
+  void sync();  // both ranks have arrived
   std::string route(const char* verb, size_t size);
 
   tw_context* context;

@@ -12,7 +12,10 @@ std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') { out += "\\n"; continue; }
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
     out += c;
   }
   return out + "\"";
@@ -31,9 +34,12 @@ void print_json(const Result& r) {
 }
 
 void print_csv(const Result& r) {
-  if (!r.latency_us.empty()) std::printf("%s,%zu,%.6g,us\n", r.test.c_str(), r.size, percentile(r.latency_us, 50));
-  else if (r.test.find("rate") != std::string::npos) std::printf("%s,%zu,%.6g,Mmsg/s\n", r.test.c_str(), r.size, r.rate);
-  else std::printf("%s,%zu,%.6g,GB/s\n", r.test.c_str(), r.size, r.bandwidth);
+  if (!r.latency_us.empty())
+    std::printf("%s,%zu,%.6g,us\n", r.test.c_str(), r.size, percentile(r.latency_us, 50));
+  else if (r.test.find("rate") != std::string::npos)
+    std::printf("%s,%zu,%.6g,Mmsg/s\n", r.test.c_str(), r.size, r.rate);
+  else
+    std::printf("%s,%zu,%.6g,GB/s\n", r.test.c_str(), r.size, r.bandwidth);
 }
 
 }  // namespace
@@ -48,25 +54,33 @@ double percentile(std::vector<double> samples, double p) {
 
 std::string human_size(size_t n) {
   char text[32];
-  if (n >= 1u << 20 && n % (1u << 20) == 0) std::snprintf(text, sizeof text, "%zu MiB", n >> 20);
-  else if (n >= 1024 && n % 1024 == 0) std::snprintf(text, sizeof text, "%zu KiB", n >> 10);
-  else std::snprintf(text, sizeof text, "%zu B", n);
+  if (n >= 1u << 20 && n % (1u << 20) == 0)
+    std::snprintf(text, sizeof text, "%zu MiB", n >> 20);
+  else if (n >= 1024 && n % 1024 == 0)
+    std::snprintf(text, sizeof text, "%zu KiB", n >> 10);
+  else
+    std::snprintf(text, sizeof text, "%zu B", n);
   return text;
 }
 
 void print_header(Format format, const std::string& what) {
   if (format != Format::table) return;
-  std::printf("# %s\n%-12s %10s %10s %10s %10s %10s %10s  %s\n", what.c_str(), "test", "size", "p50 [us]", "p90 [us]", "p99 [us]",
-              "[GB/s]", "[Mmsg/s]", "route");
+  std::printf("# %s\n%-12s %10s %10s %10s %10s %10s %10s  %s\n", what.c_str(), "test", "size", "p50 [us]", "p90 [us]",
+              "p99 [us]", "[GB/s]", "[Mmsg/s]", "route");
 }
 
 void print(Format format, const Result& r) {
-  if (format == Format::json) print_json(r);
-  else if (format == Format::csv) print_csv(r);
+  if (format == Format::json)
+    print_json(r);
+  else if (format == Format::csv)
+    print_csv(r);
   else {
     std::printf("%-12s %10s", r.test.c_str(), human_size(r.size).c_str());
-    if (r.latency_us.empty()) std::printf(" %10s %10s %10s", "-", "-", "-");
-    else std::printf(" %10.3f %10.3f %10.3f", percentile(r.latency_us, 50), percentile(r.latency_us, 90), percentile(r.latency_us, 99));
+    if (r.latency_us.empty())
+      std::printf(" %10s %10s %10s", "-", "-", "-");
+    else
+      std::printf(" %10.3f %10.3f %10.3f", percentile(r.latency_us, 50), percentile(r.latency_us, 90),
+                  percentile(r.latency_us, 99));
     std::printf(" %10.3f %10.4f  %s%s\n", r.bandwidth, r.rate, r.route.c_str(), r.verified ? "" : "  NOT VERIFIED");
   }
   std::fflush(stdout);

@@ -17,16 +17,16 @@ struct Sample {
 
 struct Test {
   const char* name;
-  const char* verb;                // for explain
+  const char* verb;  // for explain
   bool latency;
-  std::vector<size_t> sizes;       // defaults
+  std::vector<size_t> sizes;  // defaults
   Sample (*run)(Pair&, const Order&);
 };
 const Test* find_test(const std::string& name);
 
 Sample tag_latency(Pair&, const Order&);
-Sample tag_window(Pair&, const Order&);          // bandwidth and rate
-Sample tag_both(Pair&, const Order&);            // both directions at once
+Sample tag_window(Pair&, const Order&);  // bandwidth and rate
+Sample tag_both(Pair&, const Order&);    // both directions at once
 Sample am_latency(Pair&, const Order&);
 Sample am_window(Pair&, const Order&);
 Sample bytes_latency(Pair&, const Order&);

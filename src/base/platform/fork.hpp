@@ -26,7 +26,8 @@ class BornHere {
   bool forked() const { return generation_ != fork_generation(); }
   /// TW_OK, or TW_ERR_FORKED with a text that names the object.
   Status check(const char* object) const {
-    if (!forked()) [[likely]] return TW_OK;
+    if (!forked()) [[likely]]
+      return TW_OK;
     return refuse(object);
   }
 

@@ -75,7 +75,8 @@ uint64_t process_incarnation() {
   };
   static std::atomic<Drawn*> current{new Drawn};  // leaked, like its predecessor in a forked child
   Drawn* drawn = current.load(std::memory_order_acquire);
-  if (drawn->generation == fork_generation()) [[likely]] return drawn->id;
+  if (drawn->generation == fork_generation()) [[likely]]
+    return drawn->id;
   auto* fresh = new Drawn;
   if (current.compare_exchange_strong(drawn, fresh, std::memory_order_acq_rel)) return fresh->id;
   delete fresh;  // another thread of the child was first

@@ -18,8 +18,8 @@
 namespace thalweg::impl::emulated {
 
 struct Options {
-  uint64_t task_delay_ns = 0;                       // before every task of a queue
-  uint64_t wait_limit_ns = 30'000'000'000;          // of wait_geq, after which the queue is poisoned
+  uint64_t task_delay_ns = 0;               // before every task of a queue
+  uint64_t wait_limit_ns = 30'000'000'000;  // of wait_geq, after which the queue is poisoned
 };
 
 class EmulatedDevice final : public Device {

@@ -156,7 +156,8 @@ unsigned ShmPort::progress(unsigned budget) {
   quiet = links_.empty();
   // A pause delays the next look by 25 ns: only once nothing has come for a while.
   idle_ = done == 0 ? idle_ + 1 : 0;
-  if (idle_ > kIdleTurns) [[unlikely]] cpu_pause();
+  if (idle_ > kIdleTurns) [[unlikely]]
+    cpu_pause();
   return done;
 }
 

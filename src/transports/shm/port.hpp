@@ -135,7 +135,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<Hot> hot_;
   uint64_t sweep_ = 0;
   unsigned idle_ = 0;  // turns in a row without a frame
-  size_t start_ = 0;  // where the next sweep begins, when the budget ran out
+  size_t start_ = 0;   // where the next sweep begins, when the budget ran out
   bool armed_ = false;
   bool progressing_ = false;
   std::vector<ShmLink*> by_bit_;  // kBellBits heads

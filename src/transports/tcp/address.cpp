@@ -15,10 +15,10 @@ namespace thalweg::impl::tcp {
 
 namespace {
 
-const sockaddr_in &v4(const SocketAddress &a) { return reinterpret_cast<const sockaddr_in &>(a.storage); }
-const sockaddr_in6 &v6(const SocketAddress &a) { return reinterpret_cast<const sockaddr_in6 &>(a.storage); }
+const sockaddr_in& v4(const SocketAddress& a) { return reinterpret_cast<const sockaddr_in&>(a.storage); }
+const sockaddr_in6& v6(const SocketAddress& a) { return reinterpret_cast<const sockaddr_in6&>(a.storage); }
 
-Status parse_port(std::string_view text, std::string_view whole, uint16_t *out) {
+Status parse_port(std::string_view text, std::string_view whole, uint16_t* out) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || value > 65535)
@@ -28,8 +28,8 @@ Status parse_port(std::string_view text, std::string_view whole, uint16_t *out) 
   return TW_OK;
 }
 
-Status unix_address(const std::string &path, SocketAddress *out) {
-  sockaddr_un &un = reinterpret_cast<sockaddr_un &>(out->storage);
+Status unix_address(const std::string& path, SocketAddress* out) {
+  sockaddr_un& un = reinterpret_cast<sockaddr_un&>(out->storage);
   if (path.empty() || path.size() >= sizeof(un.sun_path))
     return fail(TW_ERR_INVALID, "the socket path '%s' is empty or longer than %zu bytes: choose a shorter directory",
                 path.c_str(), sizeof(un.sun_path) - 1);
@@ -57,8 +57,8 @@ uint16_t SocketAddress::port() const {
 }
 
 void SocketAddress::set_port(uint16_t port) {
-  if (family() == AF_INET) reinterpret_cast<sockaddr_in &>(storage).sin_port = htons(port);
-  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6 &>(storage).sin6_port = htons(port);
+  if (family() == AF_INET) reinterpret_cast<sockaddr_in&>(storage).sin_port = htons(port);
+  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(storage).sin6_port = htons(port);
 }
 
 std::string SocketAddress::text() const {
@@ -72,13 +72,13 @@ std::string SocketAddress::text() const {
       std::string out = std::string("[") + host;
       if (v6(*this).sin6_scope_id != 0) {
         char name[IF_NAMESIZE];
-        const char *known = ::if_indextoname(v6(*this).sin6_scope_id, name);
+        const char* known = ::if_indextoname(v6(*this).sin6_scope_id, name);
         out += "%" + (known ? std::string(known) : std::to_string(v6(*this).sin6_scope_id));
       }
       return out + "]:" + std::to_string(port());
     }
     case AF_UNIX: {
-      const sockaddr_un &un = reinterpret_cast<const sockaddr_un &>(storage);
+      const sockaddr_un& un = reinterpret_cast<const sockaddr_un&>(storage);
       const size_t room = length > offsetof(sockaddr_un, sun_path) ? length - offsetof(sockaddr_un, sun_path) : 0;
       return "unix:" + std::string(un.sun_path, ::strnlen(un.sun_path, room));
     }
@@ -88,18 +88,18 @@ std::string SocketAddress::text() const {
 }
 
 std::string_view SocketAddress::host_bytes() const {
-  if (family() == AF_INET) return {reinterpret_cast<const char *>(&v4(*this).sin_addr), 4};
-  if (family() == AF_INET6) return {reinterpret_cast<const char *>(&v6(*this).sin6_addr), 16};
+  if (family() == AF_INET) return {reinterpret_cast<const char*>(&v4(*this).sin_addr), 4};
+  if (family() == AF_INET6) return {reinterpret_cast<const char*>(&v6(*this).sin6_addr), 16};
   return {};
 }
 
-bool SocketAddress::operator==(const SocketAddress &other) const {
+bool SocketAddress::operator==(const SocketAddress& other) const {
   if (family() != other.family()) return false;
   if (internet()) return port() == other.port() && host_bytes() == other.host_bytes();
   return length == other.length && std::memcmp(&storage, &other.storage, length) == 0;
 }
 
-Status parse_address(std::string_view text, AddressText *out) {
+Status parse_address(std::string_view text, AddressText* out) {
   *out = {};
   if (text.substr(0, 5) == "unix:") {
     out->unix_path = true;
@@ -126,11 +126,11 @@ Status parse_address(std::string_view text, AddressText *out) {
   return parse_port(text.substr(colon + 1), text, &out->port);
 }
 
-bool parse_numeric(const std::string &host, uint16_t port, SocketAddress *out) {
+bool parse_numeric(const std::string& host, uint16_t port, SocketAddress* out) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST;
-  addrinfo *found = nullptr;
+  addrinfo* found = nullptr;
   if (host.empty() || ::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
   std::memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
   out->length = found->ai_addrlen;
@@ -139,7 +139,7 @@ bool parse_numeric(const std::string &host, uint16_t port, SocketAddress *out) {
   return true;
 }
 
-Status resolve(const AddressText &text, bool to_listen, std::vector<SocketAddress> *out) {
+Status resolve(const AddressText& text, bool to_listen, std::vector<SocketAddress>* out) {
   out->clear();
   SocketAddress address;
   if (text.unix_path) {
@@ -149,7 +149,7 @@ Status resolve(const AddressText &text, bool to_listen, std::vector<SocketAddres
   }
   if (text.host.empty()) {
     // Everywhere to listen at; this machine to connect to.
-    for (const char *host : {to_listen ? "::" : "127.0.0.1", to_listen ? "0.0.0.0" : "::1"}) {
+    for (const char* host : {to_listen ? "::" : "127.0.0.1", to_listen ? "0.0.0.0" : "::1"}) {
       if (parse_numeric(host, text.port, &address)) out->push_back(address);
     }
     return TW_OK;
@@ -160,10 +160,10 @@ Status resolve(const AddressText &text, bool to_listen, std::vector<SocketAddres
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo *found = nullptr;
+  addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(text.host.c_str(), nullptr, &hints, &found); error != 0)
     return fail(TW_ERR_UNREACHABLE, "the host '%s' has no address: %s", text.host.c_str(), ::gai_strerror(error));
-  for (const addrinfo *a = found; a != nullptr; a = a->ai_next) {
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     SocketAddress next;
     std::memcpy(&next.storage, a->ai_addr, a->ai_addrlen);
     next.length = a->ai_addrlen;

@@ -15,14 +15,14 @@ namespace thalweg::impl::tcp {
 
 namespace {
 
-Status make_socket(int family, UniqueFd *out) {
+Status make_socket(int family, UniqueFd* out) {
   *out = UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (*out) return TW_OK;
   if (errno == EAFNOSUPPORT) return fail(TW_ERR_UNREACHABLE, "this machine has no sockets of address family %d", family);
   return fail_errno(errno, "socket");
 }
 
-Status connect_failed(int error, const SocketAddress &to) {
+Status connect_failed(int error, const SocketAddress& to) {
   const std::string text = to.text();
   switch (error) {
     case ECONNREFUSED:
@@ -44,8 +44,8 @@ Status connect_failed(int error, const SocketAddress &to) {
 }
 
 /// A socket file that nobody listens at any more is in the way; a live one is not ours to remove.
-bool stale_socket_file(const SocketAddress &at) {
-  const char *path = reinterpret_cast<const sockaddr_un &>(at.storage).sun_path;
+bool stale_socket_file(const SocketAddress& at) {
+  const char* path = reinterpret_cast<const sockaddr_un&>(at.storage).sun_path;
   struct stat info;
   if (::lstat(path, &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) return false;
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -54,7 +54,7 @@ bool stale_socket_file(const SocketAddress &at) {
 
 }  // namespace
 
-Status start_connect(const SocketAddress &to, const SocketAddress *from, UniqueFd *out) {
+Status start_connect(const SocketAddress& to, const SocketAddress* from, UniqueFd* out) {
   UniqueFd fd;
   if (Status s = make_socket(to.family(), &fd); s != TW_OK) return s;
   if (to.internet()) {
@@ -79,18 +79,18 @@ Status start_connect(const SocketAddress &to, const SocketAddress *from, UniqueF
   return error == 0 ? TW_OK : TW_IN_PROGRESS;
 }
 
-Status finish_connect(int fd, const SocketAddress &to) {
+Status finish_connect(int fd, const SocketAddress& to) {
   int error = 0;
   socklen_t n = sizeof(error);
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0) return fail_errno(errno, "getsockopt");
   if (error != 0) return connect_failed(error, to);
   sockaddr_storage peer;
   n = sizeof(peer);
-  if (::getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &n) == 0) return TW_OK;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &n) == 0) return TW_OK;
   return errno == ENOTCONN ? TW_IN_PROGRESS : connect_failed(errno, to);
 }
 
-Status listen_at(const SocketAddress &at, int backlog, UniqueFd *out) {
+Status listen_at(const SocketAddress& at, int backlog, UniqueFd* out) {
   UniqueFd fd;
   if (Status s = make_socket(at.family(), &fd); s != TW_OK) return s;
   const int one = 1, zero = 0;
@@ -103,15 +103,14 @@ Status listen_at(const SocketAddress &at, int backlog, UniqueFd *out) {
   }
   int result = ::bind(fd.get(), at.get(), at.length);
   if (result != 0 && errno == EADDRINUSE && !at.internet() && stale_socket_file(at)) {
-    ::unlink(reinterpret_cast<const sockaddr_un &>(at.storage).sun_path);
+    ::unlink(reinterpret_cast<const sockaddr_un&>(at.storage).sun_path);
     result = ::bind(fd.get(), at.get(), at.length);
   }
   if (result != 0) {
     if (errno == EADDRINUSE)
       return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any",
                   at.text().c_str());
-    if (errno == EADDRNOTAVAIL)
-      return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
+    if (errno == EADDRNOTAVAIL) return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
     return fail_errno(errno, ("bind to " + at.text()).c_str());
   }
   if (::listen(fd.get(), backlog) != 0) return fail_errno(errno, "listen");
@@ -119,7 +118,7 @@ Status listen_at(const SocketAddress &at, int backlog, UniqueFd *out) {
   return TW_OK;
 }
 
-Status accept_from(int listener, UniqueFd *out, SocketAddress *peer) {
+Status accept_from(int listener, UniqueFd* out, SocketAddress* peer) {
   SocketAddress from;
   from.length = sizeof(from.storage);
   while (true) {
@@ -136,12 +135,12 @@ Status accept_from(int listener, UniqueFd *out, SocketAddress *peer) {
   }
 }
 
-Status local_address(int fd, SocketAddress *out) {
+Status local_address(int fd, SocketAddress* out) {
   out->length = sizeof(out->storage);
   return ::getsockname(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getsockname");
 }
 
-Status peer_address(int fd, SocketAddress *out) {
+Status peer_address(int fd, SocketAddress* out) {
   out->length = sizeof(out->storage);
   return ::getpeername(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getpeername");
 }

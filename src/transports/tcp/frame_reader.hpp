@@ -59,9 +59,9 @@ class FrameReader {
   Sink& sink_;
   const uint32_t largest_;
   uint32_t sequence_ = 0;
-  uint32_t left_ = 0;             // body bytes not here yet
+  uint32_t left_ = 0;  // body bytes not here yet
   Body body_ = Body::none;
-  size_t limit_ = kReadBuffer;    // of the next read into the shared buffer
+  size_t limit_ = kReadBuffer;  // of the next read into the shared buffer
   FrameHeader header_{};
   std::byte* landing_ = nullptr;  // start of the body
   std::unique_ptr<std::byte[]> own_;

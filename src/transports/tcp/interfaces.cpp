@@ -21,7 +21,7 @@ bool same_subnet(std::string_view a, std::string_view b, unsigned bits) {
   return rest == 0 || (static_cast<uint8_t>(a[whole]) ^ static_cast<uint8_t>(b[whole])) >> (8 - rest) == 0;
 }
 
-unsigned prefix_bits(const sockaddr *mask) {
+unsigned prefix_bits(const sockaddr* mask) {
   if (mask == nullptr) return 0;
   SocketAddress wrapped;
   const size_t size = mask->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -31,31 +31,31 @@ unsigned prefix_bits(const sockaddr *mask) {
   return bits;
 }
 
-bool link_local(const SocketAddress &a) {
-  return a.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6 &>(a.storage).sin6_addr);
+bool link_local(const SocketAddress& a) {
+  return a.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(a.storage).sin6_addr);
 }
 
-int rank(const LocalAddress &a) { return a.address.loopback() ? 2 : link_local(a.address) ? 1 : 0; }
+int rank(const LocalAddress& a) { return a.address.loopback() ? 2 : link_local(a.address) ? 1 : 0; }
 
 /// Does one item of a filter ("eth0", an address, a subnet) name this address?
-bool named(const std::string &item, const LocalAddress &local) {
+bool named(const std::string& item, const LocalAddress& local) {
   if (item == local.interface) return true;
   const size_t slash = item.find('/');
   SocketAddress wanted;
   if (!parse_numeric(item.substr(0, slash), 0, &wanted)) return false;
   unsigned bits = static_cast<unsigned>(wanted.host_bytes().size() * 8);
   if (slash != std::string::npos) {
-    const char *end = item.data() + item.size();
+    const char* end = item.data() + item.size();
     const auto [stop, error] = std::from_chars(item.data() + slash + 1, end, bits);
     if (error != std::errc() || stop != end) return false;
   }
   return same_subnet(wanted.host_bytes(), local.address.host_bytes(), bits);
 }
 
-std::vector<std::string> split(const char *list) {
+std::vector<std::string> split(const char* list) {
   std::vector<std::string> items;
   std::string item;
-  for (const char *at = list == nullptr ? "" : list;; ++at) {
+  for (const char* at = list == nullptr ? "" : list;; ++at) {
     if (*at == ',' || *at == '\0') {
       if (!item.empty()) items.push_back(item);
       item.clear();
@@ -66,10 +66,10 @@ std::vector<std::string> split(const char *list) {
   }
 }
 
-Status all_addresses(std::vector<LocalAddress> *out) {
-  ifaddrs *list = nullptr;
+Status all_addresses(std::vector<LocalAddress>* out) {
+  ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return fail_errno(errno, "getifaddrs");
-  for (const ifaddrs *a = list; a != nullptr; a = a->ifa_next) {
+  for (const ifaddrs* a = list; a != nullptr; a = a->ifa_next) {
     if (a->ifa_addr == nullptr || (a->ifa_flags & IFF_UP) == 0) continue;
     const int family = a->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
@@ -81,13 +81,13 @@ Status all_addresses(std::vector<LocalAddress> *out) {
     out->push_back(local);
   }
   ::freeifaddrs(list);
-  std::stable_sort(out->begin(), out->end(), [](const auto &a, const auto &b) { return rank(a) < rank(b); });
+  std::stable_sort(out->begin(), out->end(), [](const auto& a, const auto& b) { return rank(a) < rank(b); });
   return TW_OK;
 }
 
-std::string describe(const std::vector<LocalAddress> &all) {
+std::string describe(const std::vector<LocalAddress>& all) {
   std::string text;
-  for (const LocalAddress &a : all) {
+  for (const LocalAddress& a : all) {
     const std::string address = a.address.text();
     text += (text.empty() ? "" : ", ") + a.interface + " " + address.substr(0, address.rfind(':'));
   }
@@ -96,7 +96,7 @@ std::string describe(const std::vector<LocalAddress> &all) {
 
 }  // namespace
 
-Status local_addresses(const char *filter, std::vector<LocalAddress> *out) {
+Status local_addresses(const char* filter, std::vector<LocalAddress>* out) {
   out->clear();
   std::vector<LocalAddress> all;
   if (Status s = all_addresses(&all); s != TW_OK) return s;
@@ -105,20 +105,20 @@ Status local_addresses(const char *filter, std::vector<LocalAddress> *out) {
     *out = std::move(all);
     return TW_OK;
   }
-  for (const std::string &item : items) {
-    if (std::none_of(all.begin(), all.end(), [&](const auto &a) { return named(item, a); }))
+  for (const std::string& item : items) {
+    if (std::none_of(all.begin(), all.end(), [&](const auto& a) { return named(item, a); }))
       return fail(TW_ERR_INVALID, "'%s' names no interface, address or subnet that is up here; there are: %s", item.c_str(),
                   describe(all).c_str());
   }
-  for (const LocalAddress &a : all) {
-    if (std::any_of(items.begin(), items.end(), [&](const auto &item) { return named(item, a); })) out->push_back(a);
+  for (const LocalAddress& a : all) {
+    if (std::any_of(items.begin(), items.end(), [&](const auto& item) { return named(item, a); })) out->push_back(a);
   }
   return TW_OK;
 }
 
-const LocalAddress *choose_source(const SocketAddress &to, const std::vector<LocalAddress> &allowed) {
-  const LocalAddress *same_family = nullptr;
-  for (const LocalAddress &a : allowed) {
+const LocalAddress* choose_source(const SocketAddress& to, const std::vector<LocalAddress>& allowed) {
+  const LocalAddress* same_family = nullptr;
+  for (const LocalAddress& a : allowed) {
     if (a.address.family() != to.family() || a.address.loopback() != to.loopback()) continue;
     if (same_subnet(a.address.host_bytes(), to.host_bytes(), a.prefix) && link_local(a.address) == link_local(to)) return &a;
     if (same_family == nullptr && !link_local(a.address)) same_family = &a;

@@ -24,7 +24,7 @@ void OutputQueue::release() {
   head_ = tail_ = 0;
 }
 
-std::byte *OutputQueue::room(size_t n) {
+std::byte* OutputQueue::room(size_t n) {
   if (!chunk_) {
     chunk_ = pool_.take();
     if (!chunk_) return nullptr;
@@ -43,8 +43,8 @@ void OutputQueue::added(size_t n) {
   bytes_ += n;
 }
 
-void OutputQueue::add_reference(const iovec *pieces, size_t count, size_t skip, size_t total, void *token) {
-  Reference &r = reference_[(first_ + references_) % kMaxReferences];
+void OutputQueue::add_reference(const iovec* pieces, size_t count, size_t skip, size_t total, void* token) {
+  Reference& r = reference_[(first_ + references_) % kMaxReferences];
   ++references_;
   r.at = taken_ + (tail_ - head_);
   r.left = total;
@@ -56,7 +56,7 @@ void OutputQueue::add_reference(const iovec *pieces, size_t count, size_t skip, 
 }
 
 /// Passes over n bytes and the empty pieces behind them, so that `piece` is one with bytes to send, or the end.
-void OutputQueue::advance(Reference &r, size_t n) {
+void OutputQueue::advance(Reference& r, size_t n) {
   r.left -= n;
   r.within += n;
   while (r.piece < r.pieces.size() && r.within >= r.pieces[r.piece].iov_len) {
@@ -65,18 +65,18 @@ void OutputQueue::advance(Reference &r, size_t n) {
   }
 }
 
-size_t OutputQueue::gather(iovec *out, size_t max) const {
+size_t OutputQueue::gather(iovec* out, size_t max) const {
   size_t n = 0, head = head_;
   for (unsigned k = 0; k < references_ && n < max; ++k) {
-    const Reference &r = reference_[(first_ + k) % kMaxReferences];
+    const Reference& r = reference_[(first_ + k) % kMaxReferences];
     const size_t marker = head_ + static_cast<size_t>(r.at - taken_);
     if (marker > head) out[n++] = {chunk_.get() + head, marker - head};
     head = marker;
     size_t within = r.within;
     for (size_t piece = r.piece; piece < r.pieces.size(); ++piece, within = 0) {
       if (n == max) return n;
-      const iovec &v = r.pieces[piece];
-      if (v.iov_len > within) out[n++] = {static_cast<std::byte *>(v.iov_base) + within, v.iov_len - within};
+      const iovec& v = r.pieces[piece];
+      if (v.iov_len > within) out[n++] = {static_cast<std::byte*>(v.iov_base) + within, v.iov_len - within};
     }
   }
   if (n < max && tail_ > head) out[n++] = {chunk_.get() + head, tail_ - head};
@@ -92,7 +92,7 @@ void OutputQueue::sent(size_t n) {
     taken_ += copied;
     n -= copied;
     if (references_ == 0 || n == 0) break;
-    Reference &r = reference_[first_];
+    Reference& r = reference_[first_];
     const size_t referenced = std::min(n, r.left);
     advance(r, referenced);
     n -= referenced;
@@ -108,20 +108,20 @@ void OutputQueue::finish_first() {
   --references_;
 }
 
-void *OutputQueue::finished() {
-  void *token = done_[0];
+void* OutputQueue::finished() {
+  void* token = done_[0];
   for (unsigned i = 1; i < done_count_; ++i) done_[i - 1] = done_[i];
   --done_count_;
   return token;
 }
 
-bool OutputQueue::retract(void *token) {
+bool OutputQueue::retract(void* token) {
   if (done_count_ == 0 || done_[done_count_ - 1] != token) return false;
   --done_count_;
   return true;
 }
 
-void OutputQueue::abandon(std::vector<void *> *tokens) {
+void OutputQueue::abandon(std::vector<void*>* tokens) {
   while (references_ > 0) {
     tokens->push_back(reference_[first_].token);
     first_ = (first_ + 1) % kMaxReferences;

@@ -16,7 +16,7 @@ namespace {
 // Markers in epoll_data for descriptors that are not links.
 char wake_marker, timer_marker;
 
-uint32_t wanted(const TcpLink &link) { return EPOLLIN | (link.blocked || link.stream.read_wants_write() ? EPOLLOUT : 0u); }
+uint32_t wanted(const TcpLink& link) { return EPOLLIN | (link.blocked || link.stream.read_wants_write() ? EPOLLOUT : 0u); }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Poller::wake() const {
   errno = saved;
 }
 
-bool Poller::want(TcpLink &link, uint32_t events) {
+bool Poller::want(TcpLink& link, uint32_t events) {
   if (link.interest == events) return true;
   const int operation = link.interest == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
@@ -54,11 +54,11 @@ bool Poller::want(TcpLink &link, uint32_t events) {
   return true;
 }
 
-Status Poller::add(TcpLink &link) {
+Status Poller::add(TcpLink& link) {
   return want(link, wanted(link)) ? TW_OK : fail_errno(errno, "epoll_ctl (see /proc/sys/fs/epoll/max_user_watches)");
 }
 
-void Poller::remove(TcpLink &link) {
+void Poller::remove(TcpLink& link) {
   for (unsigned i = 0; i < hot_count_; ++i) {
     if (hot_[i] == &link) hot_[i--] = hot_[--hot_count_];
   }
@@ -66,7 +66,7 @@ void Poller::remove(TcpLink &link) {
   want(link, 0);
 }
 
-void Poller::touch(TcpLink &link, uint64_t round) {
+void Poller::touch(TcpLink& link, uint64_t round) {
   link.active_round = round;
   link.idle_rounds = 0;
   if (link.hot || link.silent || link.lost) return;
@@ -90,7 +90,7 @@ void Poller::cool(unsigned i) {
   hot_[i] = hot_[--hot_count_];
 }
 
-void Poller::update(TcpLink &link) {
+void Poller::update(TcpLink& link) {
   // A hot link is served directly, in both directions; what epoll should wait for is settled when it cools or sleeps.
   if (link.hot || link.gone || link.lost) return;
   if (!want(link, wanted(link))) {
@@ -104,7 +104,7 @@ void Poller::age(uint64_t round) {
   for (unsigned i = 0; i < hot_count_; ++i) any_active |= hot_[i]->active_round == round;
   if (any_active) {
     for (unsigned i = 0; i < hot_count_;) {
-      TcpLink &link = *hot_[i];
+      TcpLink& link = *hot_[i];
       const unsigned before = hot_count_;
       if (link.active_round != round && ++link.idle_rounds > kHotIdle) cool(i);
       if (hot_count_ == before) ++i;
@@ -122,11 +122,11 @@ bool Poller::prepare_sleep() {
   return all;
 }
 
-Poller::Ready Poller::collect(epoll_event *out, size_t max) {
+Poller::Ready Poller::collect(epoll_event* out, size_t max) {
   const int n = ::epoll_wait(epoll_.get(), out, static_cast<int>(max), 0);
   Ready ready;
   for (int i = 0; i < n; ++i) {
-    void *const who = out[i].data.ptr;
+    void* const who = out[i].data.ptr;
     uint64_t count;
     if (who == &wake_marker) {
       (void)!::read(wake_.get(), &count, sizeof(count));

@@ -18,16 +18,16 @@ class Poller {
   /// Any thread, async-signal-safe.
   void wake() const;
 
-  Status add(TcpLink &link);
-  void remove(TcpLink &link);
+  Status add(TcpLink& link);
+  void remove(TcpLink& link);
   /// The link sent or received something in `round`: polled directly from now on.
-  void touch(TcpLink &link, uint64_t round);
+  void touch(TcpLink& link, uint64_t round);
   /// Its `blocked` changed.
-  void update(TcpLink &link);
+  void update(TcpLink& link);
   /// Once per round: gives idle links back to epoll and takes busy ones out.
   void age(uint64_t round);
   unsigned hot_count() const { return hot_count_; }
-  TcpLink *hot(unsigned i) const { return hot_[i]; }
+  TcpLink* hot(unsigned i) const { return hot_[i]; }
 
   struct Ready {
     size_t links = 0;    // in the caller's array
@@ -35,7 +35,7 @@ class Poller {
     bool timer = false;  // the timer ran out; consumed
   };
   /// What is ready now, up to max events, without waiting.
-  Ready collect(epoll_event *out, size_t max);
+  Ready collect(epoll_event* out, size_t max);
   /// Everything into the set. Returns false when something could not be registered.
   bool prepare_sleep();
   /// One shot of the timer that wakes a sleeper; replaced by a later call.
@@ -43,11 +43,11 @@ class Poller {
   bool timer_set() const { return timer_set_; }
 
  private:
-  bool want(TcpLink &link, uint32_t events);
+  bool want(TcpLink& link, uint32_t events);
   void cool(unsigned i);
 
   UniqueFd epoll_, wake_, timer_;
-  TcpLink *hot_[kHot] = {};
+  TcpLink* hot_[kHot] = {};
   unsigned hot_count_ = 0;
   unsigned polled_rounds_ = 0;  // since the last prepare_sleep
   bool timer_set_ = false;

@@ -23,32 +23,32 @@ namespace thalweg::impl::tcp {
 
 class TcpPort final : public Port {
  public:
-  explicit TcpPort(const PortOptions &options) : options_(options) {}
+  explicit TcpPort(const PortOptions& options) : options_(options) {}
   ~TcpPort() override;
   Status start();
 
-  const char *name() const override { return "tcp"; }
-  Status offer(const PeerIdentity &peer, SetupMessage &mine) override;
-  Status answer(const PeerIdentity &peer, const SetupMessage &theirs, SetupMessage &mine) override;
-  Status establish(LinkInit &&init, Link **link) override;
+  const char* name() const override { return "tcp"; }
+  Status offer(const PeerIdentity& peer, SetupMessage& mine) override;
+  Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) override;
+  Status establish(LinkInit&& init, Link** link) override;
 
-  Status send(Link &link, const FrameHeader &header, const void *body) override;
-  std::byte *reserve(Link &link, size_t n) override;
-  void commit(Link &link, const FrameHeader &header) override;
-  Status send_reference(Link &link, const FrameHeader &header, const iovec *pieces, size_t count, void *token) override;
-  void withdraw(Link &link, std::byte *landing) override;
+  Status send(Link& link, const FrameHeader& header, const void* body) override;
+  std::byte* reserve(Link& link, size_t n) override;
+  void commit(Link& link, const FrameHeader& header) override;
+  Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override;
+  void withdraw(Link& link, std::byte* landing) override;
 
-  Status import(Link &link, uint64_t segment, Mapping **mapping) override;
-  int64_t read_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override;
-  int64_t write_peer(Link &link, const iovec *local, size_t locals, const iovec *remote, size_t remotes) override;
+  Status import(Link& link, uint64_t segment, Mapping** mapping) override;
+  int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
+  int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
   unsigned progress(unsigned budget) override;
   int fd() const override { return poller_.fd(); }
   Status arm() override;
   void wake() override { poller_.wake(); }
 
-  void close(Link &link, bool graceful) override;
-  size_t queued(const Link &link) const override { return static_cast<const TcpLink &>(link).out.bytes(); }
+  void close(Link& link, bool graceful) override;
+  size_t queued(const Link& link) const override { return static_cast<const TcpLink&>(link).out.bytes(); }
 
   size_t link_count() const { return links_.size(); }
 
@@ -56,44 +56,44 @@ class TcpPort final : public Port {
   /// Nothing is freed while callbacks may be running: in a round, or in a close() that reports.
   class Round {
    public:
-    explicit Round(TcpPort &port) : port_(port) { ++port_.rounds_open_; }
+    explicit Round(TcpPort& port) : port_(port) { ++port_.rounds_open_; }
     ~Round() {
       if (--port_.rounds_open_ == 0 && !port_.graveyard_.empty()) port_.clean();
     }
 
    private:
-    TcpPort &port_;
+    TcpPort& port_;
   };
 
   // sending (port_send.cpp)
-  bool immediate(TcpLink &link);
-  bool make_room(TcpLink &link);
-  void after_append(TcpLink &link);
-  Status keep_rest(TcpLink &link, const IoResult &result, const iovec *pieces, size_t count);
-  void flush(TcpLink &link);
-  void mark_dirty(TcpLink &link);
-  void after_write(TcpLink &link, bool blocked);
-  void write_failed(TcpLink &link, int error);
+  bool immediate(TcpLink& link);
+  bool make_room(TcpLink& link);
+  void after_append(TcpLink& link);
+  Status keep_rest(TcpLink& link, const IoResult& result, const iovec* pieces, size_t count);
+  void flush(TcpLink& link);
+  void mark_dirty(TcpLink& link);
+  void after_write(TcpLink& link, bool blocked);
+  void write_failed(TcpLink& link, int error);
 
   // progress (port_progress.cpp)
   unsigned flush_dirty();
   unsigned resume(unsigned budget);
   unsigned poll_hot(unsigned budget);
   unsigned poll_cold(unsigned budget);
-  unsigned serve(TcpLink &link, unsigned budget);
-  unsigned read(TcpLink &link, unsigned budget);
-  void read_again(TcpLink &link);
-  void read_lingering(TcpLink &link);
-  unsigned report_finished(TcpLink &link);
+  unsigned serve(TcpLink& link, unsigned budget);
+  unsigned read(TcpLink& link, unsigned budget);
+  void read_again(TcpLink& link);
+  void read_lingering(TcpLink& link);
+  unsigned report_finished(TcpLink& link);
   unsigned report_lost();
   void check_silence(bool due);
 
   // the end (port_life.cpp)
-  void lose(TcpLink &link, Status status, std::string why);
-  void lose_errno(TcpLink &link, const char *doing, int error);
-  void abandon(TcpLink &link, Status status);
-  void linger(TcpLink &link);
-  void bury(TcpLink &link);
+  void lose(TcpLink& link, Status status, std::string why);
+  void lose_errno(TcpLink& link, const char* doing, int error);
+  void abandon(TcpLink& link, Status status);
+  void linger(TcpLink& link);
+  void bury(TcpLink& link);
   void clean();
 
   const PortOptions options_;
@@ -103,7 +103,7 @@ class TcpPort final : public Port {
   std::vector<std::unique_ptr<TcpLink>> links_;
   std::vector<std::unique_ptr<TcpLink>> graveyard_;  // freed when no callback can still be using them
   // Lists of links with something to do; each has room for all links, so that the hot path does not allocate.
-  std::vector<TcpLink *> dirty_, resume_, scratch_, lost_, watched_, lingering_;
+  std::vector<TcpLink*> dirty_, resume_, scratch_, lost_, watched_, lingering_;
   uint64_t round_ = 1;
   uint64_t watch_period_ns_ = 0, next_watch_ns_ = 0;
   unsigned rounds_open_ = 0;

@@ -23,13 +23,13 @@ struct Offer {
 };
 static_assert(sizeof(Offer) == 8);
 
-void write_offer(SetupMessage &mine) {
+void write_offer(SetupMessage& mine) {
   const Offer offer{kFrameVersion, 1, kReferenceMax};
   mine.bytes.resize(sizeof(offer));
   std::memcpy(mine.bytes.data(), &offer, sizeof(offer));
 }
 
-Status read_offer(const SetupMessage &theirs, Offer *offer) {
+Status read_offer(const SetupMessage& theirs, Offer* offer) {
   if (theirs.bytes.size() != sizeof(*offer)) return fail(TW_ERR_PROTOCOL, "the peer's tcp set-up message has a wrong size");
   std::memcpy(offer, theirs.bytes.data(), sizeof(*offer));
   if (offer->version != kFrameVersion)
@@ -48,7 +48,7 @@ Status TcpPort::start() {
 
 // No callbacks: the sink may be gone already. What was accepted by the kernel is still delivered by it.
 TcpPort::~TcpPort() {
-  for (auto &link : links_) {
+  for (auto& link : links_) {
     if (link->lingering) {
       const iovec place{read_buffer_.fresh(), kReadBuffer};
       while (link->stream.receive(&place, 1).moved == kReadBuffer) {
@@ -58,19 +58,19 @@ TcpPort::~TcpPort() {
   }
 }
 
-Status TcpPort::offer(const PeerIdentity &, SetupMessage &mine) {
+Status TcpPort::offer(const PeerIdentity&, SetupMessage& mine) {
   write_offer(mine);
   return TW_OK;
 }
 
-Status TcpPort::answer(const PeerIdentity &, const SetupMessage &theirs, SetupMessage &mine) {
+Status TcpPort::answer(const PeerIdentity&, const SetupMessage& theirs, SetupMessage& mine) {
   Offer offer;
   if (Status s = read_offer(theirs, &offer); s != TW_OK) return s;
   write_offer(mine);
   return TW_OK;
 }
 
-Status TcpPort::establish(LinkInit &&init, Link **out) {
+Status TcpPort::establish(LinkInit&& init, Link** out) {
   // Owned from here on, also by an error return.
   auto link = std::make_unique<TcpLink>(std::move(init.socket), init.tls, *options_.sink, chunks_, kReferenceMax);
   init.tls = nullptr;
@@ -89,9 +89,9 @@ Status TcpPort::establish(LinkInit &&init, Link **out) {
   link->reference_max = std::min(kReferenceMax, theirs.largest);
   link->fragment = std::min(kFragment, link->reference_max);
   link->index = links_.size();
-  for (auto *list : {&dirty_, &resume_, &scratch_, &lost_, &watched_, &lingering_}) list->reserve(links_.size() + 1);
+  for (auto* list : {&dirty_, &resume_, &scratch_, &lost_, &watched_, &lingering_}) list->reserve(links_.size() + 1);
   if (Status s = poller_.add(*link); s != TW_OK) return s;
-  TcpLink &established = *link;
+  TcpLink& established = *link;
   links_.push_back(std::move(link));
   quiet = false;
   read_again(established);  // TLS may hold frames that came with the last set-up message
@@ -99,7 +99,7 @@ Status TcpPort::establish(LinkInit &&init, Link **out) {
   return TW_OK;
 }
 
-void TcpPort::lose(TcpLink &link, Status status, std::string why) {
+void TcpPort::lose(TcpLink& link, Status status, std::string why) {
   if (link.lost || link.gone) return;
   poller_.remove(link);
   link.status = status;
@@ -114,7 +114,7 @@ void TcpPort::lose(TcpLink &link, Status status, std::string why) {
   lost_.push_back(&link);
 }
 
-void TcpPort::lose_errno(TcpLink &link, const char *doing, int error) {
+void TcpPort::lose_errno(TcpLink& link, const char* doing, int error) {
   std::string why = error == EPROTO ? std::string("the peer's TLS stream is broken") : std::string();
   if (why.empty())
     why = std::string("the connection to the peer ended while ") + doing + ": " + std::generic_category().message(error);
@@ -122,16 +122,16 @@ void TcpPort::lose_errno(TcpLink &link, const char *doing, int error) {
 }
 
 /// Reports every body by reference: those that the kernel took as sent, the others with `status`.
-void TcpPort::abandon(TcpLink &link, Status status) {
-  std::vector<void *> done, rest;
+void TcpPort::abandon(TcpLink& link, Status status) {
+  std::vector<void*> done, rest;
   while (link.out.has_finished()) done.push_back(link.out.finished());
   link.out.abandon(&rest);
-  for (void *token : done) options_.sink->on_sent(link, token, TW_OK);
-  for (void *token : rest) options_.sink->on_sent(link, token, status);
+  for (void* token : done) options_.sink->on_sent(link, token, TW_OK);
+  for (void* token : rest) options_.sink->on_sent(link, token, status);
 }
 
-void TcpPort::close(Link &base, bool graceful) {
-  TcpLink &link = static_cast<TcpLink &>(base);
+void TcpPort::close(Link& base, bool graceful) {
+  TcpLink& link = static_cast<TcpLink&>(base);
   if (link.gone || link.lingering) return;
   const Round open(*this);
   if (graceful && !link.lost && link.write_error == 0) {
@@ -143,7 +143,7 @@ void TcpPort::close(Link &base, bool graceful) {
   bury(link);
 }
 
-void TcpPort::linger(TcpLink &link) {
+void TcpPort::linger(TcpLink& link) {
   link.silent = true;
   link.lingering = true;
   const uint64_t patience = std::min<uint64_t>(options_.silent_timeout_ns, 60 * kSecond);
@@ -158,7 +158,7 @@ void TcpPort::linger(TcpLink &link) {
   read_again(link);
 }
 
-void TcpPort::bury(TcpLink &link) {
+void TcpPort::bury(TcpLink& link) {
   if (link.gone) return;
   link.gone = link.silent = true;
   poller_.remove(link);
@@ -172,8 +172,8 @@ void TcpPort::bury(TcpLink &link) {
 }
 
 void TcpPort::clean() {
-  const auto gone = [](const TcpLink *link) { return link->gone; };
-  for (auto *list : {&dirty_, &resume_, &lost_, &watched_, &lingering_}) std::erase_if(*list, gone);
+  const auto gone = [](const TcpLink* link) { return link->gone; };
+  for (auto* list : {&dirty_, &resume_, &lost_, &watched_, &lingering_}) std::erase_if(*list, gone);
   graveyard_.clear();
 }
 

@@ -29,7 +29,7 @@ unsigned TcpPort::progress(unsigned budget) {
 unsigned TcpPort::flush_dirty() {
   unsigned events = 0;
   scratch_.swap(dirty_);
-  for (TcpLink *link : scratch_) {
+  for (TcpLink* link : scratch_) {
     link->dirty = false;
     if (link->gone) continue;
     if (!link->blocked && !link->out.empty()) flush(*link);
@@ -39,7 +39,7 @@ unsigned TcpPort::flush_dirty() {
   return events;
 }
 
-unsigned TcpPort::report_finished(TcpLink &link) {
+unsigned TcpPort::report_finished(TcpLink& link) {
   unsigned events = 0;
   while (!link.gone && link.out.has_finished()) {
     options_.sink->on_sent(link, link.out.finished(), TW_OK);
@@ -48,7 +48,7 @@ unsigned TcpPort::report_finished(TcpLink &link) {
   return events;
 }
 
-void TcpPort::read_again(TcpLink &link) {
+void TcpPort::read_again(TcpLink& link) {
   if (link.resume || link.gone) return;
   link.resume = true;
   resume_.push_back(&link);
@@ -57,7 +57,7 @@ void TcpPort::read_again(TcpLink &link) {
 unsigned TcpPort::resume(unsigned budget) {
   unsigned events = 0;
   scratch_.swap(resume_);
-  for (TcpLink *link : scratch_) {
+  for (TcpLink* link : scratch_) {
     link->resume = false;
     if (!link->gone) events += read(*link, budget);
   }
@@ -68,7 +68,7 @@ unsigned TcpPort::resume(unsigned budget) {
 unsigned TcpPort::poll_hot(unsigned budget) {
   unsigned events = 0;
   const unsigned count = poller_.hot_count();
-  TcpLink *hot[kHot];
+  TcpLink* hot[kHot];
   for (unsigned i = 0; i < count; ++i) hot[i] = poller_.hot(i);
   for (unsigned i = 0; i < count; ++i) {
     if (!hot[i]->gone) events += serve(*hot[i], budget);
@@ -82,7 +82,7 @@ unsigned TcpPort::poll_cold(unsigned budget) {
   const Poller::Ready found = poller_.collect(ready, 64);
   unsigned events = 0;
   for (size_t i = 0; i < found.links; ++i) {
-    TcpLink &link = *static_cast<TcpLink *>(ready[i].data.ptr);
+    TcpLink& link = *static_cast<TcpLink*>(ready[i].data.ptr);
     if (!link.gone && !link.hot) events += serve(link, budget);
   }
   if (found.timer) check_silence(true);
@@ -91,7 +91,7 @@ unsigned TcpPort::poll_cold(unsigned budget) {
   return events;
 }
 
-unsigned TcpPort::serve(TcpLink &link, unsigned budget) {
+unsigned TcpPort::serve(TcpLink& link, unsigned budget) {
   unsigned events = 0;
   if (link.blocked) {
     const size_t before = link.out.bytes();
@@ -104,7 +104,7 @@ unsigned TcpPort::serve(TcpLink &link, unsigned budget) {
   return events + read(link, budget);
 }
 
-unsigned TcpPort::read(TcpLink &link, unsigned budget) {
+unsigned TcpPort::read(TcpLink& link, unsigned budget) {
   if (link.lost) return 0;
   if (link.lingering) {
     read_lingering(link);
@@ -152,7 +152,7 @@ unsigned TcpPort::read(TcpLink &link, unsigned budget) {
 
 /// A closed link: what still comes is thrown away until the peer has closed too. Closing with unread bytes would reset the
 /// connection and could take our last frames from the peer.
-void TcpPort::read_lingering(TcpLink &link) {
+void TcpPort::read_lingering(TcpLink& link) {
   size_t bytes = 0;
   while (bytes < kReadTurn) {
     const iovec place{read_buffer_.fresh(), kReadBuffer};
@@ -170,7 +170,7 @@ void TcpPort::read_lingering(TcpLink &link) {
 unsigned TcpPort::report_lost() {
   unsigned events = 0;
   for (size_t i = 0; i < lost_.size(); ++i) {  // callbacks may lose more
-    TcpLink &link = *lost_[i];
+    TcpLink& link = *lost_[i];
     if (!link.gone) abandon(link, link.status);
     if (!link.gone) options_.sink->on_lost(link, link.status, link.why.c_str());
     if (!link.gone) bury(link);
@@ -186,7 +186,7 @@ void TcpPort::check_silence(bool due) {
   if (next_watch_ns_ == 0) next_watch_ns_ = now + watch_period_ns_;
   if (!due && now < next_watch_ns_) return;
   next_watch_ns_ = now + watch_period_ns_;
-  const auto settled = [this](TcpLink *link) {
+  const auto settled = [this](TcpLink* link) {
     if (link->gone || link->lost) return true;
     const Silence silence = listen_for(link->stream.fd(), options_.silent_timeout_ns);
     if (silence == Silence::waiting) return false;
@@ -195,7 +195,7 @@ void TcpPort::check_silence(bool due) {
     return true;
   };
   watched_.erase(std::remove_if(watched_.begin(), watched_.end(), settled), watched_.end());
-  for (TcpLink *link : scratch_) {
+  for (TcpLink* link : scratch_) {
     lose(*link, TW_ERR_PEER_LOST,
          "the network to the peer is silent: nothing was acknowledged within the time-out (silent_timeout_ns)");
   }
@@ -203,7 +203,7 @@ void TcpPort::check_silence(bool due) {
   for (size_t i = 0; i < lingering_.size(); ++i) {
     if (!lingering_[i]->gone && now >= lingering_[i]->linger_until) lose(*lingering_[i], TW_ERR_TIMED_OUT, "");
   }
-  std::erase_if(lingering_, [](const TcpLink *link) { return link->gone; });
+  std::erase_if(lingering_, [](const TcpLink* link) { return link->gone; });
 }
 
 Status TcpPort::arm() {
@@ -212,12 +212,12 @@ Status TcpPort::arm() {
     look_everywhere_ = true;
     return TW_ERR_BUSY;
   };
-  for (TcpLink *link : dirty_) {
+  for (TcpLink* link : dirty_) {
     if (!link->gone && !link->blocked && !link->out.empty()) flush(*link);
     if (link->out.has_finished()) return busy();
   }
   if (!lost_.empty() || !resume_.empty()) return busy();
-  for (TcpLink *link : dirty_) link->dirty = false;
+  for (TcpLink* link : dirty_) link->dirty = false;
   dirty_.clear();
   if (!poller_.prepare_sleep()) return busy();
   if (!(watched_.empty() && lingering_.empty()) && !poller_.timer_set()) poller_.set_timer(watch_period_ns_);

@@ -12,16 +12,16 @@ namespace {
 
 constexpr size_t kGather = 64;  // pieces per system call
 
-TcpLink &own(Link &link) { return static_cast<TcpLink &>(link); }
+TcpLink& own(Link& link) { return static_cast<TcpLink&>(link); }
 
-bool unusable(const TcpLink &link) { return link.lost || link.silent || link.write_error != 0; }
+bool unusable(const TcpLink& link) { return link.lost || link.silent || link.write_error != 0; }
 
-Status refused(const TcpLink &link) { return link.silent && !link.lost ? TW_ERR_CLOSED : TW_ERR_PEER_LOST; }
+Status refused(const TcpLink& link) { return link.silent && !link.lost ? TW_ERR_CLOSED : TW_ERR_PEER_LOST; }
 
 }  // namespace
 
 /// May one more frame of this link go out at once, or has a burst begun?
-bool TcpPort::immediate(TcpLink &link) {
+bool TcpPort::immediate(TcpLink& link) {
   if (link.burst_round != round_) {
     link.burst_round = round_;
     link.burst = 0;
@@ -29,19 +29,19 @@ bool TcpPort::immediate(TcpLink &link) {
   return link.burst++ < kImmediate;
 }
 
-bool TcpPort::make_room(TcpLink &link) {
+bool TcpPort::make_room(TcpLink& link) {
   if (!link.out.full()) return true;
   if (!link.blocked) flush(link);
   return !link.out.full();
 }
 
-void TcpPort::mark_dirty(TcpLink &link) {
+void TcpPort::mark_dirty(TcpLink& link) {
   if (link.dirty) return;
   link.dirty = true;
   dirty_.push_back(&link);
 }
 
-void TcpPort::after_append(TcpLink &link) {
+void TcpPort::after_append(TcpLink& link) {
   if (link.blocked) return;
   if (link.out.bytes() >= kBatch || immediate(link)) {
     flush(link);
@@ -51,7 +51,7 @@ void TcpPort::after_append(TcpLink &link) {
 }
 
 /// Something was written, or could not be.
-void TcpPort::after_write(TcpLink &link, bool blocked) {
+void TcpPort::after_write(TcpLink& link, bool blocked) {
   if (blocked != link.blocked) {
     link.blocked = blocked;
     poller_.update(link);
@@ -63,23 +63,25 @@ void TcpPort::after_write(TcpLink &link, bool blocked) {
 }
 
 /// The peer may have sent something before it went (a goodbye, an error): the loss is told once that is read.
-void TcpPort::write_failed(TcpLink &link, int error) {
+void TcpPort::write_failed(TcpLink& link, int error) {
   if (link.write_error != 0) return;
   link.write_error = error;
   link.blocked = false;
   read_again(link);
 }
 
-Status TcpPort::send(Link &base, const FrameHeader &header, const void *body) {
-  TcpLink &link = own(base);
-  if (unusable(link)) [[unlikely]] return refused(link);
+Status TcpPort::send(Link& base, const FrameHeader& header, const void* body) {
+  TcpLink& link = own(base);
+  if (unusable(link)) [[unlikely]]
+    return refused(link);
   const size_t n = header.length;
-  if (n > kCopyMax) [[unlikely]] return fail(TW_ERR_INVALID, "a tcp frame of %zu bytes is too long to be copied", n);
+  if (n > kCopyMax) [[unlikely]]
+    return fail(TW_ERR_INVALID, "a tcp frame of %zu bytes is too long to be copied", n);
   poller_.touch(link, round_);
   if (link.out.empty() && immediate(link)) {
     std::byte head[kFrameHead + kInline];
     write_head(head, link.sequence++, header);
-    iovec pieces[2] = {{head, kFrameHead}, {const_cast<void *>(body), n}};
+    iovec pieces[2] = {{head, kFrameHead}, {const_cast<void*>(body), n}};
     size_t count = n == 0 ? 1 : 2;
     if (n > 0 && n <= kInline) {
       std::memcpy(head + kFrameHead, body, n);
@@ -94,7 +96,7 @@ Status TcpPort::send(Link &base, const FrameHeader &header, const void *body) {
     return keep_rest(link, result, pieces, count);
   }
   if (!make_room(link)) return TW_AGAIN;
-  std::byte *at = link.out.room(kFrameHead + n);
+  std::byte* at = link.out.room(kFrameHead + n);
   if (at == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
   write_head(at, link.sequence++, header);
   if (n > 0) std::memcpy(at + kFrameHead, body, n);
@@ -104,7 +106,7 @@ Status TcpPort::send(Link &base, const FrameHeader &header, const void *body) {
 }
 
 /// The socket did not take everything of a frame that went around the (empty) queue.
-Status TcpPort::keep_rest(TcpLink &link, const IoResult &result, const iovec *pieces, size_t count) {
+Status TcpPort::keep_rest(TcpLink& link, const IoResult& result, const iovec* pieces, size_t count) {
   if (result.error != 0 && result.error != EAGAIN) {
     write_failed(link, result.error);
     return TW_ERR_PEER_LOST;
@@ -116,12 +118,12 @@ Status TcpPort::keep_rest(TcpLink &link, const IoResult &result, const iovec *pi
       continue;
     }
     const size_t rest = pieces[i].iov_len - skip;
-    std::byte *at = link.out.room(rest);
+    std::byte* at = link.out.room(rest);
     if (at == nullptr) {
       lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
       return TW_ERR_NO_MEMORY;
     }
-    std::memcpy(at, static_cast<const std::byte *>(pieces[i].iov_base) + skip, rest);
+    std::memcpy(at, static_cast<const std::byte*>(pieces[i].iov_base) + skip, rest);
     link.out.added(rest);
     skip = 0;
   }
@@ -129,24 +131,25 @@ Status TcpPort::keep_rest(TcpLink &link, const IoResult &result, const iovec *pi
   return TW_OK;
 }
 
-std::byte *TcpPort::reserve(Link &base, size_t n) {
-  TcpLink &link = own(base);
+std::byte* TcpPort::reserve(Link& base, size_t n) {
+  TcpLink& link = own(base);
   if (n > kCopyMax || unusable(link) || !make_room(link)) return nullptr;
-  std::byte *at = link.out.room(kFrameHead + n);
+  std::byte* at = link.out.room(kFrameHead + n);
   return at == nullptr ? nullptr : at + kFrameHead;
 }
 
-void TcpPort::commit(Link &base, const FrameHeader &header) {
-  TcpLink &link = own(base);
+void TcpPort::commit(Link& base, const FrameHeader& header) {
+  TcpLink& link = own(base);
   poller_.touch(link, round_);
   write_head(link.out.room(kFrameHead + header.length), link.sequence++, header);
   link.out.added(kFrameHead + header.length);
   after_append(link);
 }
 
-Status TcpPort::send_reference(Link &base, const FrameHeader &header, const iovec *pieces, size_t count, void *token) {
-  TcpLink &link = own(base);
-  if (unusable(link)) [[unlikely]] return refused(link);
+Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iovec* pieces, size_t count, void* token) {
+  TcpLink& link = own(base);
+  if (unusable(link)) [[unlikely]]
+    return refused(link);
   const size_t n = header.length;
   if (n == 0) return send(base, header, nullptr);
   if (n > link.reference_max || count > kMaxPieces) [[unlikely]]
@@ -175,7 +178,7 @@ Status TcpPort::send_reference(Link &base, const FrameHeader &header, const iove
     if (!link.out.takes_reference()) return TW_AGAIN;
   }
   const size_t head_sent = std::min(result.moved, kFrameHead);
-  std::byte *at = link.out.room(kFrameHead);
+  std::byte* at = link.out.room(kFrameHead);
   if (at == nullptr) {
     if (direct && result.moved > 0) lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
     return TW_ERR_NO_MEMORY;
@@ -194,7 +197,7 @@ Status TcpPort::send_reference(Link &base, const FrameHeader &header, const iove
   return TW_IN_PROGRESS;
 }
 
-void TcpPort::flush(TcpLink &link) {
+void TcpPort::flush(TcpLink& link) {
   bool blocked = false;
   while (!link.out.empty() && !link.lost && link.write_error == 0) {
     iovec pieces[kGather];
@@ -218,13 +221,13 @@ void TcpPort::flush(TcpLink &link) {
   }
 }
 
-void TcpPort::withdraw(Link &link, std::byte *landing) { own(link).reader.withdraw(landing); }
+void TcpPort::withdraw(Link& link, std::byte* landing) { own(link).reader.withdraw(landing); }
 
-Status TcpPort::import(Link &, uint64_t, Mapping **) {
+Status TcpPort::import(Link&, uint64_t, Mapping**) {
   return fail(TW_ERR_UNSUPPORTED, "a tcp connection cannot map the peer's memory");
 }
 
-int64_t TcpPort::read_peer(Link &, const iovec *, size_t, const iovec *, size_t) { return TW_ERR_UNSUPPORTED; }
-int64_t TcpPort::write_peer(Link &, const iovec *, size_t, const iovec *, size_t) { return TW_ERR_UNSUPPORTED; }
+int64_t TcpPort::read_peer(Link&, const iovec*, size_t, const iovec*, size_t) { return TW_ERR_UNSUPPORTED; }
+int64_t TcpPort::write_peer(Link&, const iovec*, size_t, const iovec*, size_t) { return TW_ERR_UNSUPPORTED; }
 
 }  // namespace thalweg::impl::tcp

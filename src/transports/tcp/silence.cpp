@@ -25,15 +25,15 @@ void set(int fd, int level, int name, int value) { (void)::setsockopt(fd, level,
 bool is_local(int fd) {
   sockaddr_storage a{}, b{};
   socklen_t na = sizeof(a), nb = sizeof(b);
-  if (::getsockname(fd, reinterpret_cast<sockaddr *>(&a), &na) != 0) return false;
-  if (::getpeername(fd, reinterpret_cast<sockaddr *>(&b), &nb) != 0) return false;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &na) != 0) return false;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&b), &nb) != 0) return false;
   if (a.ss_family != b.ss_family) return false;
   if (a.ss_family == AF_INET) {
-    const auto &x = reinterpret_cast<const sockaddr_in &>(a), &y = reinterpret_cast<const sockaddr_in &>(b);
+    const auto &x = reinterpret_cast<const sockaddr_in&>(a), &y = reinterpret_cast<const sockaddr_in&>(b);
     return x.sin_addr.s_addr == y.sin_addr.s_addr || (ntohl(y.sin_addr.s_addr) >> 24) == 127;
   }
   if (a.ss_family != AF_INET6) return false;
-  const auto &x = reinterpret_cast<const sockaddr_in6 &>(a), &y = reinterpret_cast<const sockaddr_in6 &>(b);
+  const auto &x = reinterpret_cast<const sockaddr_in6&>(a), &y = reinterpret_cast<const sockaddr_in6&>(b);
   return std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(x.sin6_addr)) == 0;
 }
 

@@ -10,7 +10,7 @@ namespace thalweg::impl::tcp {
 
 namespace {
 
-size_t total(const iovec *pieces, size_t count) {
+size_t total(const iovec* pieces, size_t count) {
   size_t sum = 0;
   for (size_t i = 0; i < count; ++i) sum += pieces[i].iov_len;
   return sum;
@@ -24,7 +24,7 @@ IoResult written(ssize_t n, size_t wanted) {
 
 }  // namespace
 
-IoResult Stream::receive(const iovec *places, size_t count) {
+IoResult Stream::receive(const iovec* places, size_t count) {
   if (tls_ != nullptr) return receive_tls(places, count);
   ssize_t n;
   do {
@@ -32,7 +32,7 @@ IoResult Stream::receive(const iovec *places, size_t count) {
       n = ::recv(fd(), places[0].iov_base, places[0].iov_len, MSG_DONTWAIT);
     } else {
       msghdr message{};
-      message.msg_iov = const_cast<iovec *>(places);
+      message.msg_iov = const_cast<iovec*>(places);
       message.msg_iovlen = count;
       n = ::recvmsg(fd(), &message, MSG_DONTWAIT);
     }
@@ -42,9 +42,9 @@ IoResult Stream::receive(const iovec *places, size_t count) {
   return {static_cast<size_t>(n), static_cast<size_t>(n) < total(places, count) ? EAGAIN : 0, false};
 }
 
-IoResult Stream::send(const void *bytes, size_t length) {
+IoResult Stream::send(const void* bytes, size_t length) {
   if (tls_ != nullptr) {
-    const iovec piece{const_cast<void *>(bytes), length};
+    const iovec piece{const_cast<void*>(bytes), length};
     return send_tls(&piece, 1);
   }
   ssize_t n;
@@ -53,11 +53,11 @@ IoResult Stream::send(const void *bytes, size_t length) {
   return written(n, length);
 }
 
-IoResult Stream::send(const iovec *pieces, size_t count) {
+IoResult Stream::send(const iovec* pieces, size_t count) {
   if (count == 1) return send(pieces[0].iov_base, pieces[0].iov_len);
   if (tls_ != nullptr) return send_tls(pieces, count);
   msghdr message{};
-  message.msg_iov = const_cast<iovec *>(pieces);
+  message.msg_iov = const_cast<iovec*>(pieces);
   message.msg_iovlen = count;
   ssize_t n;
   do n = ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -24,28 +24,28 @@ class Stream {
  public:
   Stream() = default;
   /// Takes the socket and the SSL* (null: plain).
-  Stream(UniqueFd socket, SSL *tls);
-  Stream(Stream &&) = delete;
+  Stream(UniqueFd socket, SSL* tls);
+  Stream(Stream&&) = delete;
   ~Stream();
 
   int fd() const { return socket_.get(); }
   bool tls() const { return tls_ != nullptr; }
-  IoResult receive(const iovec *places, size_t count);
+  IoResult receive(const iovec* places, size_t count);
   /// One contiguous piece: the cheapest way for small frames.
-  IoResult send(const void *bytes, size_t length);
-  IoResult send(const iovec *pieces, size_t count);
+  IoResult send(const void* bytes, size_t length);
+  IoResult send(const iovec* pieces, size_t count);
   /// TLS read asked for writability: wait for it as for a write.
   bool read_wants_write() const { return read_wants_write_; }
   /// Tells the peer that nothing follows.
   void finish();
 
  private:
-  IoResult receive_tls(const iovec *places, size_t count);
-  IoResult send_tls(const iovec *pieces, size_t count);
+  IoResult receive_tls(const iovec* places, size_t count);
+  IoResult send_tls(const iovec* pieces, size_t count);
   int tls_error(int result);
 
   UniqueFd socket_;
-  SSL *tls_ = nullptr;
+  SSL* tls_ = nullptr;
   bool read_wants_write_ = false;
 };
 

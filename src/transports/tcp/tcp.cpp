@@ -16,10 +16,10 @@ namespace {
 
 class TcpTransport final : public Transport {
  public:
-  const char *name() const override { return "tcp"; }
+  const char* name() const override { return "tcp"; }
   std::string unavailable() const override;
   std::vector<std::string> remarks() const override;
-  Status open(const PortOptions &options, std::unique_ptr<Port> *port) override;
+  Status open(const PortOptions& options, std::unique_ptr<Port>* port) override;
 };
 
 std::string TcpTransport::unavailable() const {
@@ -33,9 +33,9 @@ std::string TcpTransport::unavailable() const {
 }
 
 /// The first word of a file under /proc/sys, "" when it cannot be read.
-std::string setting(const char *path) {
+std::string setting(const char* path) {
   char word[64] = "";
-  if (std::FILE *file = std::fopen(path, "re")) {
+  if (std::FILE* file = std::fopen(path, "re")) {
     if (std::fscanf(file, "%63s", word) != 1) word[0] = '\0';
     std::fclose(file);
   }
@@ -57,7 +57,7 @@ std::vector<std::string> TcpTransport::remarks() const {
   return out;
 }
 
-Status TcpTransport::open(const PortOptions &options, std::unique_ptr<Port> *port) {
+Status TcpTransport::open(const PortOptions& options, std::unique_ptr<Port>* port) {
   PortOptions complete = options;
   if (complete.silent_timeout_ns == 0) complete.silent_timeout_ns = 5'000'000'000;
   auto made = std::make_unique<tcp::TcpPort>(complete);

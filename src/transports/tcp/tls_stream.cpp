@@ -19,7 +19,7 @@ constexpr size_t kRecord = 16384;
 
 }  // namespace
 
-Stream::Stream(UniqueFd socket, SSL *tls) : socket_(std::move(socket)), tls_(tls) {
+Stream::Stream(UniqueFd socket, SSL* tls) : socket_(std::move(socket)), tls_(tls) {
   if (tls_ == nullptr) return;
   SSL_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
@@ -53,7 +53,7 @@ int Stream::tls_error(int result) {
   }
 }
 
-IoResult Stream::receive_tls(const iovec *places, size_t count) {
+IoResult Stream::receive_tls(const iovec* places, size_t count) {
   IoResult result;
   for (size_t i = 0; i < count; ++i) {
     size_t filled = 0;
@@ -61,7 +61,7 @@ IoResult Stream::receive_tls(const iovec *places, size_t count) {
       const size_t room = std::min<size_t>(places[i].iov_len - filled, 1u << 30);
       ERR_clear_error();
       errno = 0;
-      const int n = SSL_read(tls_, static_cast<std::byte *>(places[i].iov_base) + filled, static_cast<int>(room));
+      const int n = SSL_read(tls_, static_cast<std::byte*>(places[i].iov_base) + filled, static_cast<int>(room));
       read_wants_write_ = n <= 0 && SSL_want_write(tls_) != 0;
       if (n > 0) {
         filled += static_cast<size_t>(n);
@@ -79,20 +79,20 @@ IoResult Stream::receive_tls(const iovec *places, size_t count) {
 // OpenSSL insists that an interrupted write is repeated with at least as many bytes and the same contents. The caller
 // repeats from the first byte not taken and never takes bytes back, so the repetition is the same stream; gathering up to
 // one record makes it at least as long.
-IoResult Stream::send_tls(const iovec *pieces, size_t count) {
+IoResult Stream::send_tls(const iovec* pieces, size_t count) {
   IoResult result;
   size_t i = 0, skip = 0;
   std::byte record[kRecord];
   while (true) {
     while (i < count && skip == pieces[i].iov_len) ++i, skip = 0;
     if (i == count) return result;
-    const std::byte *from = static_cast<const std::byte *>(pieces[i].iov_base) + skip;
+    const std::byte* from = static_cast<const std::byte*>(pieces[i].iov_base) + skip;
     size_t length = std::min(pieces[i].iov_len - skip, kRecord);
     if (length < kRecord && i + 1 < count) {
       size_t used = 0;
       for (size_t j = i, from_skip = skip; j < count && used < kRecord; ++j, from_skip = 0) {
         const size_t n = std::min(pieces[j].iov_len - from_skip, kRecord - used);
-        std::memcpy(record + used, static_cast<const std::byte *>(pieces[j].iov_base) + from_skip, n);
+        std::memcpy(record + used, static_cast<const std::byte*>(pieces[j].iov_base) + from_skip, n);
         used += n;
       }
       from = record;

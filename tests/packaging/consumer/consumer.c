@@ -6,7 +6,7 @@
 #include <string.h>
 #include <thalweg/thalweg.h>
 
-static int failed(const char *what, tw_status status) {
+static int failed(const char* what, tw_status status) {
   fprintf(stderr, "%s: %s: %s\n", what, tw_status_name(status), tw_last_error());
   return 1;
 }
@@ -14,9 +14,9 @@ static int failed(const char *what, tw_status status) {
 int main(void) {
   static const unsigned char key[32] = "a job key of this test only.....";
   tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
-  tw_context *context = NULL;
-  tw_worker *worker = NULL;
-  tw_endpoint *self = NULL;
+  tw_context* context = NULL;
+  tw_worker* worker = NULL;
+  tw_endpoint* self = NULL;
   unsigned char address[TW_ADDRESS_MAX];
   size_t length = sizeof(address);
   const char sent[] = "through the installed library";

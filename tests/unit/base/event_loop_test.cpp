@@ -90,10 +90,12 @@ TEST_F(EventLoopTest, TimerThatRearmsWithoutDelayStarvesNobody) {
   Pipe pipe;
   std::promise<void> rang;
   loop_.call([&] {
-    EXPECT_EQ(loop_.add(pipe.out.get(), EPOLLIN, [&](uint32_t) {
-      pipe.drain();
-      rang.set_value();
-    }), TW_OK);
+    EXPECT_EQ(loop_.add(pipe.out.get(), EPOLLIN,
+                        [&](uint32_t) {
+                          pipe.drain();
+                          rang.set_value();
+                        }),
+              TW_OK);
   });
   pipe.ring();
   EXPECT_EQ(rang.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -143,11 +145,13 @@ TEST_F(EventLoopTest, CallbackMayRemoveItself) {
   std::atomic<int> calls{0};
   auto token = std::make_shared<int>(7);  // held by the callback: must outlive its run
   loop_.call([&] {
-    EXPECT_EQ(loop_.add(pipe.out.get(), EPOLLIN, [&, token](uint32_t) {
-      loop_.remove(pipe.out.get());
-      EXPECT_EQ(*token, 7);
-      ++calls;
-    }), TW_OK);
+    EXPECT_EQ(loop_.add(pipe.out.get(), EPOLLIN,
+                        [&, token](uint32_t) {
+                          loop_.remove(pipe.out.get());
+                          EXPECT_EQ(*token, 7);
+                          ++calls;
+                        }),
+              TW_OK);
   });
   pipe.ring();
   while (calls == 0) std::this_thread::yield();
@@ -199,11 +203,13 @@ TEST(EventLoop, StressOfThreadsDescriptorsAndTimers) {
         Pipe pipe;
         std::promise<void> rang;
         loop.call([&] {
-          EXPECT_EQ(loop.add(pipe.out.get(), EPOLLIN, [&](uint32_t) {
-            pipe.drain();
-            ++rings;
-            rang.set_value();
-          }), TW_OK);
+          EXPECT_EQ(loop.add(pipe.out.get(), EPOLLIN,
+                             [&](uint32_t) {
+                               pipe.drain();
+                               ++rings;
+                               rang.set_value();
+                             }),
+                    TW_OK);
           const uint64_t timer = loop.after(random() % (200 * kMicrosecond), [&] { ++timers; });
           if (random() % 2) loop.cancel(timer);
         });

@@ -90,8 +90,8 @@ TEST(Fork, GenerationTellsParentFromChild) {
   const BornHere object;
   EXPECT_EQ(object.check("worker"), TW_OK);
   EXPECT_EQ(in_child([&] {
-              const bool named = object.check("worker") == TW_ERR_FORKED &&
-                                 std::string(last_error()).find("worker") != std::string::npos;
+              const bool named =
+                  object.check("worker") == TW_ERR_FORKED && std::string(last_error()).find("worker") != std::string::npos;
               const BornHere own;
               return named && forked() && own.check("worker") == TW_OK ? 0 : 1;
             }),
@@ -115,7 +115,8 @@ TEST(Fork, IncarnationDiffersInTheChild) {
   const uint64_t mine = process_incarnation();
   EXPECT_NE(mine, 0u);
   EXPECT_EQ(mine, process_incarnation());
-  EXPECT_EQ(in_child([&] { return process_incarnation() != mine && process_incarnation() == process_incarnation() ? 0 : 1; }), 0);
+  EXPECT_EQ(in_child([&] { return process_incarnation() != mine && process_incarnation() == process_incarnation() ? 0 : 1; }),
+            0);
 }
 
 TEST(Fork, ServiceLoopIsLeftAloneByTheChild) {

@@ -44,10 +44,12 @@ TEST(Log, HandlerGetsWarningsOnce) {
   static std::vector<std::pair<int, std::string>> lines;
   lines.clear();
   int here = 0;
-  tw_set_log_handler([](void* arg, int level, const char* text) {
-    ++*static_cast<int*>(arg);
-    lines.emplace_back(level, text);
-  }, &here);
+  tw_set_log_handler(
+      [](void* arg, int level, const char* text) {
+        ++*static_cast<int*>(arg);
+        lines.emplace_back(level, text);
+      },
+      &here);
   EXPECT_TRUE(warn_once("machine_test", "no cable; plug one in"));
   EXPECT_FALSE(warn_once("machine_test", "no cable; plug one in"));
   log(LogLevel::error, "value %d", 42);
@@ -129,7 +131,8 @@ TEST(SocketAddress, Parsing) {
   EXPECT_EQ(to_text(at), "[fe80::1]:65535");
   EXPECT_EQ(parse_host_port(":0", &at), TW_OK);
   EXPECT_EQ(at.host, "");
-  for (const char* bad : {"", "host", "host:", "host:65536", "host:99999999999999999999", "host:8x", "::1:80", "[::1]80", "[::1", ":-1"}) {
+  for (const char* bad :
+       {"", "host", "host:", "host:65536", "host:99999999999999999999", "host:8x", "::1:80", "[::1]80", "[::1", ":-1"}) {
     EXPECT_EQ(parse_host_port(bad, &at), TW_ERR_INVALID) << bad;
   }
 }

@@ -248,7 +248,8 @@ TEST(FileStore, WriterKilledHalfWayLeavesNothing) {
 }
 
 TEST(Store, BadAddresses) {
-  for (const char* address : {"", "nonsense", "tcp:nohost", "tcp:127.0.0.1:0", "serve:1.2.3.4", "file:/no/such/folder/at/all"}) {
+  for (const char* address :
+       {"", "nonsense", "tcp:nohost", "tcp:127.0.0.1:0", "serve:1.2.3.4", "file:/no/such/folder/at/all"}) {
     OpenStore a(address, options_of(0, 1, 200 * kMillisecond));
     EXPECT_TRUE(is_error(a.status)) << address;
     EXPECT_EQ(a.store, nullptr);
@@ -338,8 +339,9 @@ TEST_F(StoreStrangers, AFloodOfSilenceIsOverloadAndPasses) {
 TEST_F(StoreStrangers, AuthenticatedClientWithBadFramesLosesItsConnectionOnly) {
   using store_wire::FrameHeader;
   uint64_t refused = 0;
-  for (const FrameHeader& bad : {FrameHeader{0, 0, 1, 0, 0}, FrameHeader{513, 0, 2, 0, 0}, FrameHeader{1, 1, 2, 0, 0},
-                                 FrameHeader{1, (1u << 20) + 1, 1, 0, 0}, FrameHeader{1, 0, 99, 0, 0}, FrameHeader{1, 0, 5, 0, 0}}) {
+  for (const FrameHeader& bad :
+       {FrameHeader{0, 0, 1, 0, 0}, FrameHeader{513, 0, 2, 0, 0}, FrameHeader{1, 1, 2, 0, 0},
+        FrameHeader{1, (1u << 20) + 1, 1, 0, 0}, FrameHeader{1, 0, 99, 0, 0}, FrameHeader{1, 0, 5, 0, 0}}) {
     const UniqueFd fd = connect_raw();
     Handshake handshake(Role::client, key_, 0, false);
     for (auto want = handshake.advance(fd.get()); want != Handshake::Want::done; want = handshake.advance(fd.get())) {

@@ -20,11 +20,11 @@ using namespace thalweg::impl;
 struct FakeOptions {
   uint32_t features = 0;
   uint32_t copy_max = 4096, fragment = 4096, reference_max = 1u << 20;
-  double refuse = 0;           // probability of TW_AGAIN
-  size_t capacity = 64;        // frames under way per link
-  bool land = true;            // ask for landings (stream transports)
+  double refuse = 0;     // probability of TW_AGAIN
+  size_t capacity = 64;  // frames under way per link
+  bool land = true;      // ask for landings (stream transports)
   bool kernel_fails = false;
-  bool import_slow = false;    // the first import answers TW_IN_PROGRESS
+  bool import_slow = false;  // the first import answers TW_IN_PROGRESS
 };
 
 class FakePort;
@@ -182,7 +182,8 @@ class FakePort final : public Port {
   bool full(FakeLink& link) { return link.under_way >= options_.capacity || chance(options_.refuse); }
   void deliver(FakeLink& mine, const FrameHeader& header, std::vector<std::byte> body) {
     ++mine.under_way;
-    if (!mine.remote->dead) mine.remote_port->inbox_.push_back({mine.remote, header, std::move(body), {}, nullptr, nullptr, false});
+    if (!mine.remote->dead)
+      mine.remote_port->inbox_.push_back({mine.remote, header, std::move(body), {}, nullptr, nullptr, false});
   }
   /// Nothing is sent or delivered on this link any more; the other side learns it behind what is under way.
   void cut(FakeLink& link) {

@@ -53,7 +53,8 @@ TEST(Hostile, MoreThanGrantedClosesTheLink) {
   World v;
   v.connect();
   RtsBody rts{};
-  for (int i = 0; i < 1000; ++i) v.pb->inject(*v.lb, make_header(Frame::tagged_rts, sizeof rts, 1, 0), bytes_of(&rts, sizeof rts));
+  for (int i = 0; i < 1000; ++i)
+    v.pb->inject(*v.lb, make_header(Frame::tagged_rts, sizeof rts, 1, 0), bytes_of(&rts, sizeof rts));
   v.settle(50);
   EXPECT_EQ(v.b.state, TW_ERR_PROTOCOL);
   World u;

@@ -29,8 +29,14 @@ std::vector<Case> cases() {
   add("refusing", 0, 0.4, [](FakeOptions& o) { o.capacity = 4; });
   add("small_frames", 0, 0.1, [](FakeOptions& o) { o.copy_max = o.fragment = 512; });
   add("reference", kLinkByReference, 0, [](FakeOptions& o) { o.fragment = 65536; });
-  add("reference_refusing", kLinkByReference, 0.4, [](FakeOptions& o) { o.fragment = 16384; o.capacity = 4; });
-  add("reference_buffered", kLinkByReference, 0.1, [](FakeOptions& o) { o.land = false; o.fragment = 65536; });
+  add("reference_refusing", kLinkByReference, 0.4, [](FakeOptions& o) {
+    o.fragment = 16384;
+    o.capacity = 4;
+  });
+  add("reference_buffered", kLinkByReference, 0.1, [](FakeOptions& o) {
+    o.land = false;
+    o.fragment = 65536;
+  });
   add("single_copy", kLinkSingleCopy, 0.1, nothing);
   add("single_copy_forbidden", kLinkSingleCopy, 0.1, [](FakeOptions& o) { o.kernel_fails = true; });
   add("same_process", kLinkSameProcess, 0.1, nothing);
@@ -175,7 +181,8 @@ TEST_P(Messages, ManyAtOnceInOrder) {
           ++sent;
         }
         break;
-      default: world.turn();
+      default:
+        world.turn();
     }
   }
   for (int i = 0; i < kCount; ++i) {

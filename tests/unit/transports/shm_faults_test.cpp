@@ -149,9 +149,7 @@ TEST(ShmFaults, KilledPeerWithFramesInFlight) {
     side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte*) { ordered = ordered && h.a == side.sink.frames - 1; };
     EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.frames > 10000; }));
     kill(child.pid(), SIGKILL);
-    EXPECT_TRUE(progress_until(
-        {side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond))
-        << grandchild;
+    EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond)) << grandchild;
     EXPECT_EQ(side.sink.lost_status, TW_ERR_PEER_LOST);
     EXPECT_TRUE(ordered);
     side.port->close(*link, false);
@@ -170,8 +168,7 @@ TEST(ShmFaults, KilledPeerWakesASleeper) {
   Link* link = connect_over(side, child.socket(), false);
   while (side.port->arm() != TW_OK) side.port->progress(8);
   kill(child.pid(), SIGKILL);
-  EXPECT_TRUE(progress_until(
-      {side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond));
+  EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }, 2 * kSecond));
   side.port->close(*link, false);
 }
 

@@ -203,8 +203,7 @@ TEST(ShmFrames, AMillionSmallFramesInOrder) {
     std::memcpy(&value, bytes, 8);
     good = good && h.a == side.sink.frames - 1 && value == h.a * 3;
   };
-  EXPECT_TRUE(progress_until(
-      {side.port.get()}, [&] { return side.sink.lost != 0; }, 60 * kSecond));
+  EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost != 0; }, 60 * kSecond));
   EXPECT_TRUE(good);
   EXPECT_EQ(side.sink.frames, kCount);
   EXPECT_EQ(child.wait(), 0);

@@ -45,8 +45,7 @@ TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
   const uint64_t segment = memory->segment_id;
   mapping->users = 1;
   ASSERT_EQ(p.b.registry.release(memory), TW_OK);
-  EXPECT_TRUE(progress_until(
-      {p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
   EXPECT_TRUE(filled(mapping->address, 100'000, 12));
   mapping->users = 0;
   EXPECT_EQ(p.import(segment, &again), TW_ERR_STALE);
@@ -61,8 +60,7 @@ TEST(ShmMemory, AnImportEndsWithItsLink) {
   ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK);
   mapping->users = 1;
   p.b.port->close(*p.lb, true);
-  EXPECT_TRUE(progress_until(
-      {p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
   EXPECT_TRUE(mapping->revoked);
   mapping->users = 0;
   EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &mapping), TW_ERR_PEER_LOST);

@@ -22,14 +22,14 @@ TEST(TcpAddress, ReadsTheFormsAUserWrites) {
   EXPECT_TRUE(text.unix_path);
   EXPECT_EQ(text.host, "/tmp/a:b");
   const std::string long_path = "unix:/" + std::string(200, 'x');
-  for (const char *bad : {"", "node7", "node7:", "node7:65536", "node7:-1", "node7:4x", "::1:4711", "[::1:4711", "[]:1",
+  for (const char* bad : {"", "node7", "node7:", "node7:65536", "node7:-1", "node7:4x", "::1:4711", "[::1:4711", "[]:1",
                           "unix:", long_path.c_str()}) {
     EXPECT_EQ(parse_address(bad, &text), TW_ERR_INVALID) << bad;
   }
 }
 
 TEST(TcpAddress, WritesWhatItReads) {
-  for (const char *text : {"192.0.2.1:4711", "[2001:db8::1]:4711", "unix:/tmp/x"}) {
+  for (const char* text : {"192.0.2.1:4711", "[2001:db8::1]:4711", "unix:/tmp/x"}) {
     AddressText parsed;
     std::vector<SocketAddress> found;
     ASSERT_EQ(parse_address(text, &parsed), TW_OK);
@@ -45,15 +45,15 @@ TEST(TcpAddress, FiltersInterfaces) {
   ASSERT_FALSE(all.empty());
   ASSERT_EQ(local_addresses("127.0.0.0/8", &some), TW_OK) << last_error();
   ASSERT_FALSE(some.empty());
-  for (const LocalAddress &a : some) EXPECT_TRUE(a.address.loopback());
+  for (const LocalAddress& a : some) EXPECT_TRUE(a.address.loopback());
   ASSERT_EQ(local_addresses(("nothing," + some[0].interface).c_str(), &all), TW_ERR_INVALID);
   EXPECT_NE(std::string(last_error()).find("nothing"), std::string::npos);
   ASSERT_EQ(local_addresses(some[0].interface.c_str(), &all), TW_OK);
-  for (const LocalAddress &a : all) EXPECT_EQ(a.interface, some[0].interface);
+  for (const LocalAddress& a : all) EXPECT_EQ(a.interface, some[0].interface);
 }
 
 TEST(TcpAddress, ChoosesTheSourceInTheSameSubnet) {
-  const auto local = [](const char *name, const char *host, unsigned prefix) {
+  const auto local = [](const char* name, const char* host, unsigned prefix) {
     LocalAddress a;
     a.interface = name;
     EXPECT_TRUE(parse_numeric(host, 0, &a.address));
@@ -62,10 +62,10 @@ TEST(TcpAddress, ChoosesTheSourceInTheSameSubnet) {
   };
   const std::vector<LocalAddress> allowed = {local("a", "192.0.2.1", 24), local("b", "198.51.100.1", 20),
                                              local("c", "2001:db8::1", 64), local("lo", "127.0.0.1", 8)};
-  const auto chosen = [&](const char *to) -> std::string {
+  const auto chosen = [&](const char* to) -> std::string {
     SocketAddress target;
     EXPECT_TRUE(parse_numeric(to, 9, &target));
-    const LocalAddress *found = choose_source(target, allowed);
+    const LocalAddress* found = choose_source(target, allowed);
     return found == nullptr ? "" : found->interface;
   };
   EXPECT_EQ(chosen("198.51.101.77"), "b");

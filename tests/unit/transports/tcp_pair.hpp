@@ -23,7 +23,7 @@
 namespace thalweg::impl::tcp {
 
 /// Bytes that depend on seed and position: anything shifted, lost or doubled shows.
-inline void fill(std::byte *to, size_t n, uint64_t seed) {
+inline void fill(std::byte* to, size_t n, uint64_t seed) {
   for (size_t i = 0; i < n; i += 8) {
     uint64_t z = seed + 0x9e3779b97f4a7c15ull * (i / 8 + 1);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -32,7 +32,7 @@ inline void fill(std::byte *to, size_t n, uint64_t seed) {
   }
 }
 
-inline bool holds(const std::byte *at, size_t n, uint64_t seed) {
+inline bool holds(const std::byte* at, size_t n, uint64_t seed) {
   std::vector<std::byte> wanted(n);
   fill(wanted.data(), n, seed);
   return n == 0 || std::memcmp(at, wanted.data(), n) == 0;
@@ -48,15 +48,15 @@ class CheckingSink : public Sink {
   uint64_t frames = 0, landed = 0, asked = 0, bytes = 0, sent = 0, lost = 0;
   Status sent_status = TW_OK, lost_status = TW_OK;
   std::string why;
-  std::map<void *, std::vector<std::byte>> by_reference;  // token -> memory in use
-  std::function<void(Link &, const FrameHeader &)> on_each;
+  std::map<void*, std::vector<std::byte>> by_reference;  // token -> memory in use
+  std::function<void(Link&, const FrameHeader&)> on_each;
 
-  void on_frame(Link &link, const FrameHeader &header, const std::byte *body) override {
+  void on_frame(Link& link, const FrameHeader& header, const std::byte* body) override {
     EXPECT_EQ(header.b, frames);
     EXPECT_TRUE(holds(body, header.length, header.a)) << "frame " << header.b << " of " << header.length;
     count(link, header);
   }
-  std::byte *landing(Link &, const FrameHeader &header, const std::byte *prefix, size_t n) override {
+  std::byte* landing(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
     ++asked;
     EXPECT_GE(n, size_t{kPrefix});
     EXPECT_LT(n, header.length);
@@ -67,10 +67,10 @@ class CheckingSink : public Sink {
     shift_ = shift;
     return place_.data() + kGuard + shift;
   }
-  void on_landed(Link &link, const FrameHeader &header) override {
+  void on_landed(Link& link, const FrameHeader& header) override {
     EXPECT_EQ(header.b, frames);
     ++landed;
-    const std::byte *at = place_.data() + kGuard + shift_;
+    const std::byte* at = place_.data() + kGuard + shift_;
     EXPECT_TRUE(holds(at, header.length, header.a)) << "landed frame " << header.b << " of " << header.length;
     for (size_t i = 0; i < kGuard; ++i) {
       ASSERT_EQ(at[-1 - static_cast<ptrdiff_t>(i)], std::byte{0xa5});
@@ -78,7 +78,7 @@ class CheckingSink : public Sink {
     }
     count(link, header);
   }
-  void on_sent(Link &, void *token, Status status) override {
+  void on_sent(Link&, void* token, Status status) override {
     ++sent;
     sent_status = status;
     // Any later read of this memory by the port would send garbage (or touch freed memory).
@@ -87,16 +87,16 @@ class CheckingSink : public Sink {
     std::fill(it->second.begin(), it->second.end(), std::byte{0xee});
     by_reference.erase(it);
   }
-  void on_lost(Link &, Status status, const char *text) override {
+  void on_lost(Link&, Status status, const char* text) override {
     EXPECT_TRUE(by_reference.empty()) << "bodies must be reported before the loss";
     ++lost;
     lost_status = status;
     why = text;
   }
-  void on_import(Link &, uint64_t) override { ADD_FAILURE(); }
+  void on_import(Link&, uint64_t) override { ADD_FAILURE(); }
 
  private:
-  void count(Link &link, const FrameHeader &header) {
+  void count(Link& link, const FrameHeader& header) {
     ++frames;
     bytes += header.length;
     if (on_each) on_each(link, header);
@@ -109,7 +109,7 @@ class CheckingSink : public Sink {
 struct Side {
   CheckingSink sink;
   std::unique_ptr<Port> port;
-  Link *link = nullptr;
+  Link* link = nullptr;
 
   explicit Side(uint64_t timeout_ns = 0) {
     PortOptions options;
@@ -117,12 +117,12 @@ struct Side {
     options.silent_timeout_ns = timeout_ns;
     EXPECT_EQ(make_tcp_transport()->open(options, &port), TW_OK);
   }
-  Link *add(int fd, void *tls = nullptr) {
+  Link* add(int fd, void* tls = nullptr) {
     LinkInit init;
     init.socket = UniqueFd(fd);
     init.tls = tls;
     EXPECT_EQ(port->offer({}, init.theirs), TW_OK);  // both sides offer the same
-    Link *made = nullptr;
+    Link* made = nullptr;
     EXPECT_EQ(port->establish(std::move(init), &made), TW_OK) << last_error();
     if (link == nullptr) link = made;
     return made;
@@ -157,7 +157,7 @@ inline std::pair<int, int> connected(Wire wire) {
 /// Sends frames of random size by a random way; remembers what is in use by reference.
 class RandomSender {
  public:
-  explicit RandomSender(Side &side, uint64_t seed, size_t largest = kReferenceMax)
+  explicit RandomSender(Side& side, uint64_t seed, size_t largest = kReferenceMax)
       : side_(side), random_(seed), largest_(largest) {}
   uint64_t accepted = 0, again = 0, bytes = 0;
   bool by_reference_only = false;  // and large
@@ -199,7 +199,7 @@ class RandomSender {
       return side_.port->send(*side_.link, header_, body.data());
     }
     if (how_ == 1) {
-      std::byte *at = side_.port->reserve(*side_.link, n);
+      std::byte* at = side_.port->reserve(*side_.link, n);
       if (at == nullptr) return TW_AGAIN;
       fill(at, n, header_.a);
       side_.port->commit(*side_.link, header_);
@@ -215,13 +215,13 @@ class RandomSender {
       pieces.push_back({body.data() + at, part});
       at += part;
     }
-    void *const token = reinterpret_cast<void *>(header_.b + 1);
+    void* const token = reinterpret_cast<void*>(header_.b + 1);
     const Status status = side_.port->send_reference(*side_.link, header_, pieces.data(), pieces.size(), token);
     if (status == TW_IN_PROGRESS) side_.sink.by_reference.emplace(token, std::move(body));
     return status;
   }
 
-  Side &side_;
+  Side& side_;
   std::minstd_rand random_;
   const size_t largest_;
   bool planned_ = false;
@@ -231,10 +231,10 @@ class RandomSender {
 
 /// Progresses until done() or the time is over.
 template <typename Done>
-bool progress_until(std::initializer_list<Side *> sides, Done done, uint64_t timeout_ns = 20 * kSecond) {
+bool progress_until(std::initializer_list<Side*> sides, Done done, uint64_t timeout_ns = 20 * kSecond) {
   const Deadline deadline(timeout_ns);
   while (!done()) {
-    for (Side *side : sides) side->port->progress(64);
+    for (Side* side : sides) side->port->progress(64);
     if (deadline.passed()) return false;
   }
   return true;

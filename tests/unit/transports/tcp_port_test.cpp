@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two tcp ports in one process: every way of sending, back-pressure, landing, loss, sleeping, hostile bytes.
-#include <functional>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <functional>
 
 #include <csignal>
 #include <thread>
@@ -33,20 +33,21 @@ TEST_P(TcpPortOver, CarriesRandomFramesInOrderBothWaysAtOnce) {
   const uint64_t seed = fresh_seed();
   RandomSender there(left, seed), back(right, seed + 1);
   constexpr uint64_t kFrames = 1500;
-  ASSERT_TRUE(progress_until({&left, &right}, [&] {
-    for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
-    }
-    for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
-    }
-    return right.sink.frames == kFrames && left.sink.frames == kFrames;
-  })) << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
+  ASSERT_TRUE(progress_until({&left, &right},
+                             [&] {
+                               for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
+                               }
+                               for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
+                               }
+                               return right.sink.frames == kFrames && left.sink.frames == kFrames;
+                             }))
+      << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
   EXPECT_EQ(right.sink.bytes, there.bytes);
   EXPECT_EQ(left.sink.bytes, back.bytes);
   EXPECT_GT(right.sink.landed, 0u);
   EXPECT_GT(right.sink.asked, right.sink.landed);
-  EXPECT_TRUE(progress_until({&left, &right}, [&] {
-    return left.sink.by_reference.empty() && right.sink.by_reference.empty();
-  }));
+  EXPECT_TRUE(
+      progress_until({&left, &right}, [&] { return left.sink.by_reference.empty() && right.sink.by_reference.empty(); }));
   EXPECT_EQ(left.port->queued(*left.link), 0u);
 }
 
@@ -60,9 +61,9 @@ TEST_P(TcpPortOver, BoundsItsQueueWhenThePeerDoesNotReadAndLosesNothing) {
   }
   EXPECT_LE(left.port->queued(*left.link), ChunkPool::kChunk + kMaxReferences * size_t{kReferenceMax});
   EXPECT_LE(left.sink.by_reference.size(), kMaxReferences);
-  ASSERT_TRUE(progress_until({&left, &right}, [&] {
-    return right.sink.frames == there.accepted && left.sink.frames == back.accepted;
-  })) << "seed " << seed;
+  ASSERT_TRUE(
+      progress_until({&left, &right}, [&] { return right.sink.frames == there.accepted && left.sink.frames == back.accepted; }))
+      << "seed " << seed;
   EXPECT_GT(there.again, 0u);
 }
 
@@ -101,7 +102,7 @@ TEST_P(TcpPortOver, GracefulCloseDeliversWhatIsQueued) {
   EXPECT_EQ(right.sink.frames, there.accepted);
   EXPECT_TRUE(left.sink.by_reference.empty());
   EXPECT_EQ(left.sink.lost, 0u);
-  ASSERT_TRUE(progress_until({&left}, [&] { return static_cast<TcpPort &>(*left.port).link_count() == 0; }));
+  ASSERT_TRUE(progress_until({&left}, [&] { return static_cast<TcpPort&>(*left.port).link_count() == 0; }));
 }
 
 TEST_P(TcpPortOver, ForcedCloseReportsAtOnce) {
@@ -121,7 +122,7 @@ TEST_P(TcpPortOver, MayBeClosedFromItsOwnCallback) {
   RandomSender there(left, fresh_seed(), 100);
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(there.step());
   bool closed = false;
-  right.sink.on_each = [&](Link &link, const FrameHeader &header) {
+  right.sink.on_each = [&](Link& link, const FrameHeader& header) {
     ASSERT_FALSE(closed) << "delivered after close";
     if (header.b == 7) {
       right.port->close(link, false);
@@ -145,15 +146,15 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
    public:
     std::vector<std::byte> place = std::vector<std::byte>(kReferenceMax, std::byte{0x5a});
     unsigned asked = 0, landed = 0, frames = 0;
-    void on_frame(Link &, const FrameHeader &h, const std::byte *) override {
+    void on_frame(Link&, const FrameHeader& h, const std::byte*) override {
       ++frames;
       EXPECT_EQ(h.b, 1u);
     }
-    std::byte *landing(Link &, const FrameHeader &, const std::byte *, size_t) override { return ++asked, place.data(); }
-    void on_landed(Link &, const FrameHeader &) override { ++landed; }
-    void on_sent(Link &, void *, Status) override {}
-    void on_lost(Link &, Status, const char *why) override { ADD_FAILURE() << why; }
-    void on_import(Link &, uint64_t) override {}
+    std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return ++asked, place.data(); }
+    void on_landed(Link&, const FrameHeader&) override { ++landed; }
+    void on_sent(Link&, void*, Status) override {}
+    void on_lost(Link&, Status, const char* why) override { ADD_FAILURE() << why; }
+    void on_import(Link&, uint64_t) override {}
   } sink;
   // A port of its own on a third connection.
   PortOptions options;
@@ -164,7 +165,7 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
   LinkInit init;
   init.socket = UniqueFd(b);
   port->offer({}, init.theirs);
-  Link *link = nullptr;
+  Link* link = nullptr;
   ASSERT_EQ(port->establish(std::move(init), &link), TW_OK);
 
   // The first part of the frame by hand, so that the landing is asked for while the rest is missing.
@@ -197,11 +198,11 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
 }
 
 TEST_P(TcpPortOver, SleepsUntilAFrameOrAWake) {
-  const auto settle = [](Side &side) {
+  const auto settle = [](Side& side) {
     const Deadline deadline(5 * kSecond);
     while (side.port->arm() != TW_OK && !deadline.passed()) side.port->progress(64);
   };
-  const auto readable = [](Side &side, int ms) {
+  const auto readable = [](Side& side, int ms) {
     pollfd waiting{side.port->fd(), POLLIN, 0};
     return ::poll(&waiting, 1, ms) == 1;
   };
@@ -236,10 +237,9 @@ TEST_P(TcpPortOver, ASleepingSenderWakesWhenThereIsRoom) {
   ASSERT_TRUE(progress_until({&left, &right}, [&] { return left.port->queued(*left.link) == 0; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, TcpPortOver, ::testing::Values(Wire::unix_pair, Wire::v4, Wire::v6),
-                         [](const auto &info) {
-                           return info.param == Wire::v4 ? "v4" : info.param == Wire::v6 ? "v6" : "unix";
-                         });
+INSTANTIATE_TEST_SUITE_P(Wires, TcpPortOver, ::testing::Values(Wire::unix_pair, Wire::v4, Wire::v6), [](const auto& info) {
+  return info.param == Wire::v4 ? "v4" : info.param == Wire::v6 ? "v6" : "unix";
+});
 
 TEST(TcpPort, DeliversAStreamCutAtEveryPosition) {
   // Frames around the sizes where the reader changes its ways, as one byte string.
@@ -300,19 +300,20 @@ TEST(TcpPort, HostileBytesEndThatLinkOnly) {
     std::memcpy(wire.data() + sizeof(prefix), &header, sizeof(header));
     return wire;
   };
-  const std::vector<std::vector<std::byte>> bad = {
-      good([](FramePrefix &p, FrameHeader &) { p.sequence = 1; }), good([](FramePrefix &p, FrameHeader &) { p.rail = 1; }),
-      good([](FramePrefix &p, FrameHeader &) { p.version = 2; }),  good([](FramePrefix &p, FrameHeader &) { p.reserved = 9; }),
-      good([](FramePrefix &, FrameHeader &h) { h.length = kReferenceMax + 1; }),
-      good([](FramePrefix &, FrameHeader &h) { h.length = UINT32_MAX; }),
-      std::vector<std::byte>(500, std::byte{0x47})};
+  const std::vector<std::vector<std::byte>> bad = {good([](FramePrefix& p, FrameHeader&) { p.sequence = 1; }),
+                                                   good([](FramePrefix& p, FrameHeader&) { p.rail = 1; }),
+                                                   good([](FramePrefix& p, FrameHeader&) { p.version = 2; }),
+                                                   good([](FramePrefix& p, FrameHeader&) { p.reserved = 9; }),
+                                                   good([](FramePrefix&, FrameHeader& h) { h.length = kReferenceMax + 1; }),
+                                                   good([](FramePrefix&, FrameHeader& h) { h.length = UINT32_MAX; }),
+                                                   std::vector<std::byte>(500, std::byte{0x47})};
   Side bystander, side;
   const auto [x, y] = connected(Wire::unix_pair);
   bystander.add(x);
   side.add(y);
   uint64_t expected = 0;
   RandomSender there(bystander, fresh_seed(), 2000);
-  for (const auto &wire : bad) {
+  for (const auto& wire : bad) {
     const auto [a, b] = connected(Wire::unix_pair);
     side.add(b);
     ASSERT_EQ(::send(a, wire.data(), wire.size(), MSG_NOSIGNAL), static_cast<ssize_t>(wire.size()));
@@ -338,7 +339,7 @@ TEST(TcpPort, RefusesWhatIsTooLongAndASenselessOffer) {
   LinkInit init;
   init.socket = UniqueFd(a);
   init.theirs.bytes.resize(3);
-  Link *link = nullptr;
+  Link* link = nullptr;
   EXPECT_EQ(side.port->establish(std::move(init), &link), TW_ERR_PROTOCOL);
 }
 
@@ -356,7 +357,7 @@ TEST(TcpPort, ServesManyLinksAndForgetsClosedOnes) {
   hub.sink.on_each = nullptr;
   uint64_t number = 0;
   for (unsigned round = 0; round < 20; ++round) {
-    for (auto &spoke : spokes) {
+    for (auto& spoke : spokes) {
       FrameHeader header{};
       header.length = 40;
       header.a = number;
@@ -367,9 +368,9 @@ TEST(TcpPort, ServesManyLinksAndForgetsClosedOnes) {
       ASSERT_TRUE(progress_until({&hub, spoke.get()}, [&] { return hub.sink.frames == number; }));
     }
   }
-  for (auto &spoke : spokes) spoke->port->close(*spoke->link, true);
+  for (auto& spoke : spokes) spoke->port->close(*spoke->link, true);
   ASSERT_TRUE(progress_until({&hub}, [&] { return hub.sink.lost == kLinks; }));
-  EXPECT_EQ(static_cast<TcpPort &>(*hub.port).link_count(), 0u);
+  EXPECT_EQ(static_cast<TcpPort&>(*hub.port).link_count(), 0u);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 /// Runs `child` in a forked process with its end of a connection.
 template <typename Child>
-pid_t with_child(Wire wire, int *fd, Child child) {
+pid_t with_child(Wire wire, int* fd, Child child) {
   const auto [a, b] = connected(wire);
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -34,13 +34,16 @@ TEST_P(TcpProcesses, CarryRandomFramesBothWays) {
     Side side;
     side.add(fd);
     RandomSender sender(side, own);
-    EXPECT_TRUE(progress_until({&side}, [&] {
-      for (int i = 0; i < 8 && sender.accepted < kFrames && sender.step(); ++i) {
-      }
-      return sender.accepted == kFrames && side.sink.frames == kFrames && side.sink.by_reference.empty();
-    })) << "seed " << seed << " sent " << sender.accepted << " received " << side.sink.frames;
+    EXPECT_TRUE(progress_until({&side},
+                               [&] {
+                                 for (int i = 0; i < 8 && sender.accepted < kFrames && sender.step(); ++i) {
+                                 }
+                                 return sender.accepted == kFrames && side.sink.frames == kFrames &&
+                                        side.sink.by_reference.empty();
+                               }))
+        << "seed " << seed << " sent " << sender.accepted << " received " << side.sink.frames;
     side.port->close(*side.link, true);
-    EXPECT_TRUE(progress_until({&side}, [&] { return static_cast<TcpPort &>(*side.port).link_count() == 0; }));
+    EXPECT_TRUE(progress_until({&side}, [&] { return static_cast<TcpPort&>(*side.port).link_count() == 0; }));
   };
   int fd = -1;
   const pid_t pid = with_child(GetParam(), &fd, [&](int mine) { exchange(mine, seed); });
@@ -75,7 +78,7 @@ TEST_P(TcpProcesses, AKilledPeerIsLostWithinTwoSeconds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, TcpProcesses, ::testing::Values(Wire::unix_pair, Wire::v4),
-                         [](const auto &info) { return info.param == Wire::v4 ? "v4" : "unix"; });
+                         [](const auto& info) { return info.param == Wire::v4 ? "v4" : "unix"; });
 
 // A stopped peer answers through its kernel only, and its window closes: that is no death, however short the time-out.
 TEST(TcpProcesses, AStoppedPeerIsNotLost) {

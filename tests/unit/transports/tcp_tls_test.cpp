@@ -18,7 +18,7 @@ class TcpTls : public ::testing::Test {
     SSL *client = make_tls(Role::client, key, a), *server = make_tls(Role::server, key, b);
     ASSERT_NE(client, nullptr) << last_error();
     ASSERT_NE(server, nullptr) << last_error();
-    const char *reason = "";
+    const char* reason = "";
     TlsStep left_step{}, right_step{};
     const Deadline deadline(5 * kSecond);
     do {
@@ -40,13 +40,15 @@ TEST_F(TcpTls, CarriesRandomFramesBothWaysAtOnce) {
   const uint64_t seed = std::random_device{}();
   RandomSender there(left, seed), back(right, seed + 1);
   constexpr uint64_t kFrames = 800;
-  ASSERT_TRUE(progress_until({&left, &right}, [&] {
-    for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
-    }
-    for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
-    }
-    return right.sink.frames == kFrames && left.sink.frames == kFrames;
-  })) << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
+  ASSERT_TRUE(progress_until({&left, &right},
+                             [&] {
+                               for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
+                               }
+                               for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
+                               }
+                               return right.sink.frames == kFrames && left.sink.frames == kFrames;
+                             }))
+      << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
   EXPECT_EQ(right.sink.bytes, there.bytes);
   EXPECT_EQ(left.sink.bytes, back.bytes);
 }
