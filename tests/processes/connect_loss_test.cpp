@@ -136,6 +136,7 @@ TEST_P(Loss, CallbackOnceAndReconnect) {
   ASSERT_TRUE(progress_until(side.worker, [&] { return !calls.empty(); }, 5'000'000'000));
   for (int i = 0; i < 100; ++i) tw_progress(side.worker);
   EXPECT_EQ(calls, std::vector<tw_status>{TW_ERR_PEER_LOST});
+  EXPECT_EQ(tw_endpoint_state(endpoint), TW_ERR_PEER_LOST);
   EXPECT_NE(std::string(tw_last_error()), "");
   // The dead one's address gives a clear error, a new process a fresh link.
   tw_endpoint* dead = side.connect(address, GetParam());
