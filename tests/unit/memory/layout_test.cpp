@@ -88,7 +88,9 @@ Case random_list(std::mt19937_64& rng) {
 
 Case random_case(std::mt19937_64& rng) { return rng() % 3 ? random_strided(rng) : random_list(rng); }
 
-constexpr int64_t kOrigin = 4096;
+// The largest random layout spans 33 bytes times almost 5 in each of three dimensions, upwards or downwards.
+constexpr int64_t kOrigin = 8192;
+constexpr size_t kArena = 2 * kOrigin;
 std::vector<std::byte> random_bytes_vector(std::mt19937_64& rng, size_t n) {
   std::vector<std::byte> bytes(n);
   for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
@@ -111,7 +113,7 @@ TEST(Layout, PackAndUnpackInRandomPartsWithSeek) {
   std::mt19937_64 rng(fresh_seed());
   for (int i = 0; i < 3000; ++i) {
     const Case c = random_case(rng);
-    std::vector<std::byte> memory = random_bytes_vector(rng, 8192), packed(c.offsets.size());
+    std::vector<std::byte> memory = random_bytes_vector(rng, kArena), packed(c.offsets.size());
     LayoutCursor cursor(memory.data() + kOrigin, c.layout.get(), c.layout->bytes);
     size_t done = 0;
     while (done < packed.size()) {
@@ -123,7 +125,7 @@ TEST(Layout, PackAndUnpackInRandomPartsWithSeek) {
     }
     for (size_t k = 0; k < packed.size(); ++k) ASSERT_EQ(packed[k], memory[kOrigin + c.offsets[k]]);
 
-    std::vector<std::byte> expected = random_bytes_vector(rng, 8192), to = expected;
+    std::vector<std::byte> expected = random_bytes_vector(rng, kArena), to = expected;
     const std::vector<std::byte> source = random_bytes_vector(rng, packed.size());
     for (size_t k = 0; k < source.size(); ++k) expected[kOrigin + c.offsets[k]] = source[k];
     LayoutCursor back(to.data() + kOrigin, c.layout.get(), c.layout->bytes);
@@ -142,8 +144,8 @@ TEST(Layout, TransferBetweenDifferentLayouts) {
   for (int i = 0; i < 3000; ++i) {
     const Case a = random_case(rng), b = random_case(rng);
     const size_t n = std::min(a.offsets.size(), b.offsets.size());
-    const std::vector<std::byte> source = random_bytes_vector(rng, 8192);
-    std::vector<std::byte> expected = random_bytes_vector(rng, 8192), to = expected;
+    const std::vector<std::byte> source = random_bytes_vector(rng, kArena);
+    std::vector<std::byte> expected = random_bytes_vector(rng, kArena), to = expected;
     for (size_t k = 0; k < n; ++k) expected[kOrigin + b.offsets[k]] = source[kOrigin + a.offsets[k]];
     LayoutCursor from(const_cast<std::byte*>(source.data()) + kOrigin, a.layout.get(), n);
     LayoutCursor target(to.data() + kOrigin, b.layout.get(), n);
@@ -168,7 +170,7 @@ TEST(Layout, WireFormRoundTripsAndKeepsTheOrder) {
     const Held held(copy);
     ASSERT_EQ(used, n);
     ASSERT_EQ(held->bytes, c.layout->bytes);
-    std::vector<std::byte> memory = random_bytes_vector(rng, 8192), packed(c.offsets.size());
+    std::vector<std::byte> memory = random_bytes_vector(rng, kArena), packed(c.offsets.size());
     LayoutCursor cursor(memory.data() + kOrigin, held.get(), held->bytes);
     pack(cursor, packed.data(), packed.size());
     for (size_t k = 0; k < packed.size(); ++k) ASSERT_EQ(packed[k], memory[kOrigin + c.offsets[k]]);
