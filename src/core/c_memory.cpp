@@ -17,6 +17,8 @@ Status check_access(uint32_t access) {
 
 namespace thalweg::impl {
 
+namespace {
+
 Status import_mapped(tw_endpoint& endpoint, const KeyBody& key, RemoteRegion** out) {
   tw_worker& worker = *endpoint.worker;
   {
@@ -32,6 +34,24 @@ Status import_mapped(tw_endpoint& endpoint, const KeyBody& key, RemoteRegion** o
   };
   worker.wait_until(settled, kSecond);
   return TW_OK;
+}
+
+}  // namespace
+
+Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out) {
+  Status status = check(endpoint);
+  if (is_error(status)) return status;
+  if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the %s is NULL", signal ? "signal" : "remote memory");
+  KeyBody body{};
+  status = parse_key(key, key_length, &body);
+  if (is_error(status)) return status;
+  if (((body.access & kAccessSignal) != 0) != signal) {
+    return fail(TW_ERR_INVALID, "%s",
+                signal ? "this is a memory key: use tw_memory_import" : "this is a signal's key: use tw_signal_import");
+  }
+  const Enter enter(*endpoint->worker);
+  if (is_error(enter.status())) return enter.status();
+  return import_mapped(*endpoint, body, out);
 }
 
 }  // namespace thalweg::impl
@@ -109,21 +129,10 @@ tw_status tw_memory_export(tw_memory* memory, void* key, size_t* key_length) {
 }
 
 tw_status tw_memory_import(tw_endpoint* endpoint, const void* key, size_t key_length, tw_remote_memory** remote) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  if (remote == nullptr) return fail(TW_ERR_INVALID, "the place for the remote memory is NULL");
-  *remote = nullptr;
-  KeyBody body{};
-  status = parse_key(key, key_length, &body);
-  if (is_error(status)) return status;
-  if ((body.access & kAccessSignal) != 0) return fail(TW_ERR_INVALID, "this is a signal's key: use tw_signal_import");
-  const Enter enter(*endpoint->worker);
-  if (is_error(enter.status())) return enter.status();
   RemoteRegion* region = nullptr;
-  status = import_mapped(*endpoint, body, &region);
-  if (is_error(status)) return status;
-  *remote = reinterpret_cast<tw_remote_memory*>(region);
-  return TW_OK;
+  const Status status = import_key(endpoint, key, key_length, false, remote != nullptr ? &region : nullptr);
+  if (remote != nullptr) *remote = reinterpret_cast<tw_remote_memory*>(region);
+  return status;
 }
 
 void tw_remote_memory_release(tw_remote_memory* remote) {

@@ -36,21 +36,10 @@ tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
 }
 
 tw_status tw_signal_import(tw_endpoint* endpoint, const void* key, size_t key_length, tw_remote_signal** remote) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  if (remote == nullptr) return fail(TW_ERR_INVALID, "the place for the signal is NULL");
-  *remote = nullptr;
-  KeyBody body{};
-  status = parse_key(key, key_length, &body);
-  if (is_error(status)) return status;
-  if ((body.access & kAccessSignal) == 0) return fail(TW_ERR_INVALID, "this is a memory key: use tw_memory_import");
-  const Enter enter(*endpoint->worker);
-  if (is_error(enter.status())) return enter.status();
   RemoteRegion* region = nullptr;
-  status = import_mapped(*endpoint, body, &region);
-  if (is_error(status)) return status;
-  *remote = reinterpret_cast<tw_remote_signal*>(region);
-  return TW_OK;
+  const Status status = import_key(endpoint, key, key_length, true, remote != nullptr ? &region : nullptr);
+  if (remote != nullptr) *remote = reinterpret_cast<tw_remote_signal*>(region);
+  return status;
 }
 
 void tw_remote_signal_release(tw_remote_signal* remote) {
