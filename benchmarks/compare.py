@@ -100,8 +100,9 @@ def best_of(series: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def judge(row: dict[str, Any], goal: dict[str, Any]) -> dict[str, Any]:
-    """A goal with its ratio."""
-    ours, other = row["thalweg"], row[goal["against"]]
+    """A goal with its ratio; against "limit" the bound is a number in the row's unit."""
+    ours = row["thalweg"]
+    other = {"median": 1} if goal["against"] == "limit" else row[goal["against"]]
     if ours is None or other is None:
         return {**goal, "ratio": None, "reached": None}
     ratio = ours["median"] / other["median"]

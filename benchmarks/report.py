@@ -27,6 +27,8 @@ all timed by the same loop, and writes a file of results; this page is made from
 - A ratio is Thalweg over the peer: below 1 is faster for latency, above 1 is faster for bandwidth and rate.
 - *Best peer* is the fastest configuration of any peer in the same run, *default* what its users get without settings.
 - An empty cell was not measured.
+- An endpoint's memory is user memory of both its ends, shared pages counted once; the kernel's (sockets, page tables) is said
+  beside it.
 """
 
 
@@ -83,7 +85,8 @@ def facts(path: pathlib.Path, result: dict[str, Any]) -> str:
 
 
 def targets_table(rows: list[dict[str, Any]]) -> str:
-    """The table of targets."""
+    """The table of targets: those of which this run measured something."""
+    rows = [row for row in rows if row["thalweg"]]
     reached = [row["reached"] for row in rows if row["reached"] is not None]
     lines = [
         "### Targets\n",
@@ -92,19 +95,20 @@ def targets_table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        where = row["placement"] if row["thalweg"] else ""
         goals = "; ".join(goal_text(goal) for goal in row["reach"]) or "(reported only)"
         verdict = {True: "yes", False: "**no**", None: ""}[row["reached"]]
         lines.append(
             f"| {row['what']} | {value(row['thalweg'])} | {named(row['best'])} | {value(row['default'])} "
-            f"| {value(row['floor'])} | {ratio(row, 'best')} | {ratio(row, 'default')} | {goals} | {verdict} | {where} |"
+            f"| {value(row['floor'])} | {ratio(row, 'best')} | {ratio(row, 'default')} | {goals} | {verdict} "
+            f"| {row['placement']} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def goal_text(goal: dict[str, Any]) -> str:
     """A goal in words."""
-    return f"≤ {goal['at_most']:g} × {goal['against']}" if "at_most" in goal else f"≥ {goal['at_least']:g} × {goal['against']}"
+    bound = f"≤ {goal['at_most']:g}" if "at_most" in goal else f"≥ {goal['at_least']:g}"
+    return f"{bound} {goal['unit']}" if goal["against"] == "limit" else f"{bound} × {goal['against']}"
 
 
 def value(cell: dict[str, Any] | None) -> str:

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -61,6 +62,8 @@ PERF_JOBS = {
     "thalweg|tcp-lo": ["tag_lat --transport tcp", "tag_bw --transport tcp"],
     "raw|limits": ["floor"],
 }
+# name|transport: arguments of thalweg-endpoints
+ENDPOINT_JOBS = {"thalweg|endpoints-shm": "shm 1000 8", "thalweg|endpoints-tcp": "tcp 1000 8"}
 PERF_NAMES = {"tag_lat": "lat", "tag_bw": "bw", "tag_rate": "msgrate"}
 PERF_SIZES = "8,64,1K,8K,64K,1M,16M"
 
@@ -75,6 +78,7 @@ def main() -> int:
     result["kind"] = "cpu"
     result["command"] = " ".join(["benchmarks/run.py", *map(shlex.quote, without_paths(options))])
     samples = run_with_peers(options, library, work) if options.peers else run_alone(options, library)
+    run_endpoints(options, library, samples)
     result["series"] = compare.to_records(samples)
     result["placement"] = placements(samples)
     result["targets"] = compare.compare(samples, compare.load_targets())
@@ -172,31 +176,56 @@ def thalweg_jobs(options: argparse.Namespace, library: pathlib.Path, work: pathl
     return jobs
 
 
+def run_endpoints(options: argparse.Namespace, library: pathlib.Path, samples: compare.Samples) -> None:
+    """Rounds of thalweg-endpoints, each with its lone endpoint; there is no peer to run between them."""
+    program = built(options, "thalweg-endpoints")
+    for turn in range(options.rounds):
+        for name, arguments in ENDPOINT_JOBS.items():
+            if wanted(options, name):
+                print(f"round {turn + 1} of {options.rounds}: {name}", file=sys.stderr)
+                take_csv(samples, name, output_of([program, *arguments.split()], library))
+
+
+def wanted(options: argparse.Namespace, name: str) -> bool:
+    """By --only and --skip."""
+    return (not options.only or bool(re.search(options.only, name))) and not (options.skip and re.search(options.skip, name))
+
+
+def built(options: argparse.Namespace, name: str) -> str:
+    """A program of the build."""
+    for path in sorted(options.build.rglob(name)):
+        return str(path)
+    sys.exit(f"no {name} under {options.build}: build the tools (THALWEG_TOOLS=ON)")
+
+
+def output_of(words: list[str], library: pathlib.Path) -> str:
+    """What a program prints; its failure is said aloud and leaves its cells empty."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600)
+    if done.returncode:
+        print(f"  failed: {done.stderr.strip()}", file=sys.stderr)
+    return done.stdout
+
+
 def run_alone(options: argparse.Namespace, library: pathlib.Path) -> compare.Samples:
     """Shuffled rounds of thalweg-perf."""
-    found = sorted(options.build.rglob("thalweg-perf"))
-    if not found:
-        sys.exit(f"no thalweg-perf under {options.build}: build the tools (THALWEG_TOOLS=ON)")
+    program = built(options, "thalweg-perf")
     seconds = f"{0.5 * (options.scale or 1):g}"
     samples: compare.Samples = {}
     for turn in range(options.rounds):
-        jobs = [(name, arguments) for name, lines in PERF_JOBS.items() for arguments in lines]
+        jobs = [(name, arguments) for name, lines in PERF_JOBS.items() if wanted(options, name) for arguments in lines]
         random.shuffle(jobs)
         for name, arguments in jobs:
             print(f"round {turn + 1} of {options.rounds}: {name} {arguments}", file=sys.stderr)
-            words = [str(found[0]), *arguments.split(), "--csv", "--seconds", seconds]
+            words = [program, *arguments.split(), "--csv", "--seconds", seconds]
             if "--size" not in words and arguments != "floor":
                 words += ["--size", PERF_SIZES]
-            environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
-            done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600)
-            if done.returncode:
-                print(f"  failed: {done.stderr.strip()}", file=sys.stderr)
-            take_csv(samples, name, done.stdout)
+            take_csv(samples, name, output_of(words, library))
     return samples
 
 
 def take_csv(samples: compare.Samples, name: str, text: str) -> None:
-    """Lines of thalweg-perf --csv, under the names the table uses."""
+    """Lines of thalweg-perf --csv and thalweg-endpoints, under the names the table uses."""
     for line in text.splitlines():
         test, size, value, unit = line.split(",")
         if test == "cache_line":

@@ -138,7 +138,7 @@ class ShmPort final : public Port, private SegmentListener {
   size_t start_ = 0;   // where the next sweep begins, when the budget ran out
   bool armed_ = false;
   bool progressing_ = false;
-  std::vector<ShmLink*> by_bit_;  // kBellBits heads
+  std::vector<ShmLink*> by_bit_;  // heads; as many as links have needed, at most kBellBits
   std::unordered_map<uint64_t, std::unique_ptr<ShmLink>> links_;
   std::vector<std::unique_ptr<ShmLink>> graveyard_;  // closed during progress
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids

@@ -45,7 +45,7 @@ Status ShmPort::open(const PortOptions& options, std::unique_ptr<Port>* port) {
 }
 
 ShmPort::ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox)
-    : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)), by_bit_(kBellBits), probe_(random_id()) {
+    : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)), probe_(random_id()) {
   if (options_.registry != nullptr) options_.registry->add_listener(this);
 }
 
@@ -128,6 +128,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
   find_features(link, theirs, init.socket.get());
   watch(link, init, theirs);
+  if (by_bit_.size() <= link.my_bit) by_bit_.resize(link.my_bit + 1);
   link.next_same_bit = by_bit_[link.my_bit];
   by_bit_[link.my_bit] = &link;
   heat(link);

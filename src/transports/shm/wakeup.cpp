@@ -59,6 +59,7 @@ void ShmPort::barrier() const {
 
 [[gnu::cold]] void ShmPort::answer_bell() {
   mailbox_->bell.collect([this](unsigned bit) {
+    if (bit >= by_bit_.size()) return;  // whoever holds the job key can ring any bit
     for (ShmLink* link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
       if (link->state == TW_OK) heat(*link);
   });

@@ -15,6 +15,7 @@ struct Hostile {
   Side side;
   Segment rings;
   shm::OwnBell bell;
+  shm::PeerBell theirs;  // the port's
   UniqueFd socket;
   Link* link = nullptr;
   shm::Connection& memory() { return *reinterpret_cast<shm::Connection*>(rings.data()); }
@@ -36,9 +37,28 @@ struct Hostile {
     std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
     for (int fd : {bell.segment().fd(), bell.event_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
     EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
+    EXPECT_EQ(theirs.open(UniqueFd(dup(init.mine.fds[0].get())), UniqueFd(dup(init.mine.fds[1].get()))), TW_OK);
     EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
   }
 };
+
+TEST(ShmFaults, BitsOfTheBellThatNobodyHasAreHarmless) {
+  Hostile h;
+  Side other;
+  Link *la, *lb;
+  connect_sides(other, h.side, &la, &lb);
+  for (uint32_t bit = 0; bit < shm::kBellBits; ++bit) h.theirs.ring(bit);
+  const uint64_t value = std::random_device{}();
+  uint64_t got = ~value;
+  h.side.sink.frame = [&](Link&, const FrameHeader& header, const std::byte* body) {
+    ASSERT_EQ(header.length, sizeof got);
+    std::memcpy(&got, body, sizeof got);
+  };
+  EXPECT_EQ(other.port->send(*la, FrameHeader{8, 1, 0, 0, 0, 0}, &value), TW_OK);
+  h.side.port->progress(8);
+  EXPECT_EQ(got, value);
+  EXPECT_EQ(h.side.sink.lost, 0);
+}
 
 TEST(ShmFaults, AFrameLongerThanTheRingEndsTheLinkOnly) {
   for (uint32_t length : {shm::kCopyMax + 1, 0x7fffffffu, 0xffffffffu}) {
