@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/platform/process.hpp"
 #include "core/setup.hpp"
+#include "devices/registry.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
 #include "transports/tcp/address.hpp"
@@ -107,6 +108,7 @@ using namespace thalweg::impl;
 tw_context::tw_context() = default;
 
 Status tw_context::open(const tw_context_options& options) {
+  open_backends();
   Status status = resolve_settings(options, &settings);
   if (is_error(status)) return status;
   status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);

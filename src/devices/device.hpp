@@ -1,75 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one contract to an accelerator. Back ends: emulated/ (host memory and threads that behave like a GPU), cuda/.
+// The one contract to an accelerator; queues and kernels are in queue.hpp and kernel.hpp. Back ends: emulated/ (host memory
+// and threads that behave like a GPU), cuda/.
 //
-// Addresses are device addresses: only the device's queues and kernels may touch them, never memcpy. A queue runs behind
-// the host: what is enqueued happens later, in order. Nothing here may block behind a queue's unfinished work except
-// synchronize().
+// Addresses are 64-bit numbers. Where BufferInfo::host_access is false, only the device's queues and kernels may touch them,
+// never a load, a store or memcpy.
+//
+// Threads and contexts: every function may be called from any thread, with any context current or none, and leaves the
+// caller's current context as it was. A back end uses the device's primary context, except for a wrapped queue, which brings
+// its own. Nothing is enqueued on a default stream. After fork() the child uses none of it (TW_ERR_FORKED).
+//
+// Blocking: only what says so may wait for queued work; it belongs on the service thread, before any waiter is enqueued.
+//
+// Life: a device outlives its queues, events, allocations and imports. Devices that find_device() knows live until exit.
+// After the driver has shut down, at exit, everything returns TW_ERR_CLOSED and frees do nothing.
 #pragma once
-#include <cstddef>
-#include <cstdint>
-#include <functional>
+#include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "base/status.hpp"
 #include "base/unique_fd.hpp"
-#include "memory/remote.hpp"
+#include "devices/memory_kind.hpp"
+#include "devices/queue.hpp"
 
 namespace thalweg::impl {
 
+using Uuid = std::array<uint8_t, 16>;  // names a device in every process; ordinals never leave one
+
+enum class ExportForm : uint8_t {
+  none,        // other processes reach it by staging only
+  ipc_handle,  // plain data
+  descriptor,  // plain data and a file descriptor, to be passed over a unix socket
+};
+
 struct BufferInfo {
   MemoryKind kind = MemoryKind::host;
-  int device = -1;
-  uint64_t buffer_id = 0;  // of the allocation: a re-used address has another one
-  uint64_t base = 0, length = 0;
+  Device* device = nullptr;       // where it lives, or where host memory was pinned first
+  uint64_t buffer_id = 0;         // of the allocation, unique in this process: a re-used address has another one
+  uint64_t base = 0, length = 0;  // of the allocation; of the piece around the address when kind is vmm
+  bool host_access = true;
+  ExportForm exportable = ExportForm::none;
 };
 
-/// A rectangular copy; dims of one collapse to a plain copy.
-struct Copy {
-  uint64_t to, from;
-  uint64_t width;  // bytes per row
-  uint64_t rows = 1, slices = 1;
-  int64_t to_row = 0, from_row = 0;  // row pitches
-  int64_t to_slice = 0, from_slice = 0;
-};
-
-/// In-order work of one device (a CUDA stream) or of the host (a host queue).
-class Queue {
- public:
-  virtual ~Queue() = default;
-  virtual Status copy(const Copy* copies, size_t count) = 0;
-  /// Stores (or adds) value to a 64-bit word after all earlier work of the queue is visible to whoever reads the word.
-  virtual Status write_value(uint64_t address, uint64_t value, bool add) = 0;
-  /// Later work waits until the word is cyclically >= value.
-  virtual Status wait_geq(uint64_t address, uint64_t value) = 0;
-  /// Runs a kernel twin on the queue: it may dereference device addresses through translate().
-  virtual Status launch(std::function<void()> kernel) = 0;
-  virtual Status query() = 0;        // TW_OK idle, TW_IN_PROGRESS
-  virtual Status synchronize() = 0;  // host waits
-};
-
-/// What travels to another process so that it can import device memory.
-struct ExportedMemory {
+/// One piece of memory as other processes are told of it: plain data, and untrusted when it comes from a peer.
+struct ExportHandle {
   uint8_t device_uuid[16];
-  uint64_t id, length;
-  UniqueFd fd;
+  uint64_t incarnation;  // of the exporting process; with buffer_id it names an import
+  uint64_t buffer_id;
+  uint64_t base, length;  // in the exporter
+  ExportForm form;
+  MemoryKind kind;
+  uint8_t reserved[6];
+  uint8_t handle[64];  // the back end's own
+};
+static_assert(sizeof(ExportHandle) == 120);
+struct ExportedMemory {
+  ExportHandle handle{};
+  UniqueFd fd;  // form == descriptor
+};
+
+enum class DeviceLink : uint8_t { none, same, nvlink, pcie, unknown };
+struct PeerAccess {
+  bool access = false;                 // kernels may load and store there, imports from there work; copies work in any case
+  bool atomics = false;                // system-scope, 64-bit
+  DeviceLink link = DeviceLink::none;  // unknown: a device that this process does not see; only an import tells
 };
 
 class Device {
  public:
   virtual ~Device() = default;
   virtual const char* name() const = 0;
-  virtual const uint8_t* uuid() const = 0;  // 16 bytes, the same in every process
-  virtual Status allocate(size_t length, uint64_t* address) = 0;
-  virtual Status free(uint64_t address) = 0;
-  /// TW_OK and *info when the address is this device's; TW_ERR_NO_MATCH otherwise.
-  virtual Status identify(uint64_t address, BufferInfo* info) const = 0;
-  virtual Status export_memory(uint64_t address, ExportedMemory* out) = 0;
-  virtual Status import_memory(ExportedMemory&& from, uint64_t* address) = 0;
-  virtual Status release_import(uint64_t address) = 0;
-  virtual Status make_queue(std::unique_ptr<Queue>* out) = 0;
-  /// Where kernels' host-side twins reach a device address; null for real accelerators.
-  virtual std::byte* translate(uint64_t address, size_t length) = 0;
+  virtual unsigned ordinal() const = 0;  // in this process, for users to read
+  virtual const Uuid& uuid() const = 0;
+
+  // ---- memory. For staging, tests and measuring; users' buffers come from wherever users allocate.
+  /// Any kind but host. Contents undefined. pinned is reachable by every device. May block behind queued work, as free may.
+  virtual Status allocate(MemoryKind kind, size_t length, uint64_t* address) = 0;
+  virtual Status free(uint64_t address) = 0;  // what allocate() gave; TW_ERR_HANDLE otherwise
+  /// Page-locks existing host pages (also a mapped shared segment) for every device, at the same address. TW_ERR_BUSY when
+  /// (a part of) them is pinned already, by anybody. Costs up to a millisecond per MiB; may block.
+  virtual Status register_host(void* address, size_t length) = 0;
+  virtual Status unregister_host(void* address) = 0;
+
+  // ---- sharing between processes
+  /// Handles for all pieces that [address, address + length) touches, in order: one, but for vmm. The caller sends them and
+  /// keeps the memory alive until every importer has answered. TW_ERR_UNSUPPORTED with the reason when
+  /// BufferInfo::exportable is none: use staging.
+  virtual Status export_memory(uint64_t address, uint64_t length, uint64_t incarnation, std::vector<ExportedMemory>* out) = 0;
+  /// Maps another process's pieces, one behind the other, for this device, which the importer chooses; pieces[0].base is at
+  /// *address then. Descriptors are taken. Costs milliseconds and may block until no kernel runs. TW_ERR_UNREACHABLE: no
+  /// peer access from here to there; TW_ERR_INVALID: an ipc_handle of this very process (use the address itself);
+  /// TW_ERR_STALE: the memory is gone. Several imports of one piece may share a mapping; each is released.
+  virtual Status import_memory(std::span<ExportedMemory> pieces, uint64_t* address) = 0;
+  virtual Status release_import(uint64_t address) = 0;   // after its last use has been waited for; may block
+  virtual PeerAccess peer(const Uuid& other) const = 0;  // cheap; enables nothing
+
+  // ---- work
+  virtual Status make_queue(std::unique_ptr<Queue>* out) = 0;  // own, non-blocking against default streams
+  /// A user's queue, which stays the user's and must outlive *out. A default stream (null) can be recorded and waited for;
+  /// other work on it is refused. TW_ERR_INVALID: a stream of another device.
+  virtual Status wrap_queue(void* native, std::unique_ptr<Queue>* out) = 0;
+  virtual Status make_event(std::unique_ptr<Event>* out) = 0;  // without timing
+  virtual Status wrap_event(void* native, std::unique_ptr<Event>* out) = 0;
+  /// Loads every kernel of kernel.hpp, so that no later launch has to: loading may block behind a spinning kernel.
+  virtual Status load_kernels() = 0;
+};
+
+/// All devices of one kind in this process. Lives until exit.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  /// What is at address, <= 100 ns: one query of several attributes. TW_ERR_NO_MATCH, without a text: ordinary host memory,
+  /// or the device library has not been initialised (by the application, or by devices()); identify() never does that.
+  virtual Status identify(uint64_t address, BufferInfo* info) = 0;
+  /// Initialises the device library; a device was asked for. An error says why there is none.
+  virtual Status devices(std::vector<Device*>* out) = 0;
 };
 
 }  // namespace thalweg::impl

@@ -5,13 +5,12 @@
 #include <cstdint>
 
 #include "base/status.hpp"
+#include "devices/memory_kind.hpp"
 
 namespace thalweg::impl {
 
 struct Peer;
 struct Mapping;
-
-enum class MemoryKind : uint8_t { host = 0, pinned, device, managed, pool, vmm, emulated, count_ };
 
 /// What an exported key says. Wire form in registry.cpp, <= TW_KEY_MAX bytes, checked against the owner's registry on use.
 struct KeyBody {

@@ -31,12 +31,11 @@ constexpr size_t kArea = (1u << 20) + 3 + 2 * kGuard;
 
 enum class Memory { shared, device };
 
-/// What the owner offers; two descriptors follow: of the data and of the signal's segment.
+/// What the owner offers; descriptors follow: of the signal's segment and, when the data is in shared memory, of the data's.
 struct Offer {
   uint8_t data_key[TW_KEY_MAX], signal_key[TW_KEY_MAX];
   uint64_t data_segment_length, signal_segment_length;
-  uint8_t device_uuid[16];
-  uint64_t device_buffer, device_length;
+  ExportHandle device;
 };
 
 bool send_all(int fd, const void* data, size_t n) {
@@ -109,18 +108,16 @@ int own(int socket, Memory kind) {
     area = memory->address;
   } else {
     uint64_t address = 0;
-    ExportedMemory exported;
-    if (emulated::EmulatedDevice::open(3, {}, &device) != TW_OK || device->allocate(kArea, &address) != TW_OK) return 12;
-    if (device->export_memory(address, &exported) != TW_OK) return 13;
+    std::vector<ExportedMemory> exported;
+    if (emulated::EmulatedDevice::open(3, {}, &device) != TW_OK) return 12;
+    if (device->allocate(MemoryKind::emulated, kArea, &address) != TW_OK) return 12;
+    if (device->export_memory(address, kArea, kIncarnation, &exported) != TW_OK) return 13;
     MemoryOrigin origin;
     origin.kind = MemoryKind::emulated;
     origin.device = 3;
-    std::memcpy(origin.device_uuid, device->uuid(), 16);
+    std::memcpy(origin.device_uuid, device->uuid().data(), 16);
     if (registry.register_memory(reinterpret_cast<void*>(address), kArea, 0, &memory, origin) != TW_OK) return 14;
-    data_fd = std::move(exported.fd);
-    std::memcpy(offer.device_uuid, exported.device_uuid, 16);
-    offer.device_buffer = exported.id;
-    offer.device_length = exported.length;
+    offer.device = exported[0].handle;
     area = device->translate(address, kArea);
   }
   tw_signal* signal = nullptr;
@@ -134,8 +131,8 @@ int own(int socket, Memory kind) {
   if (registry.segment_fd(signal->memory->segment_id, &raw, &length) != TW_OK) return 19;
   const UniqueFd signal_fd(raw);
   offer.signal_segment_length = length;
-  if (!send_all(socket, &offer, sizeof offer) || !send_fd(socket, data_fd.get()) || !send_fd(socket, signal_fd.get()))
-    return 20;
+  if (!send_all(socket, &offer, sizeof offer) || !send_fd(socket, signal_fd.get())) return 20;
+  if (kind == Memory::shared && !send_fd(socket, data_fd.get())) return 20;
 
   std::vector<std::byte> expected(kArea);
   for (uint64_t count = 1; count <= std::size(kSizes); ++count) {
@@ -171,8 +168,8 @@ class ThinSlice : public ::testing::Test {
     socket_ = UniqueFd(pair[0]);
     Offer offer;
     ASSERT_TRUE(receive_all(socket_.get(), &offer, sizeof offer));
-    UniqueFd data = receive_fd(socket_.get()), signal = receive_fd(socket_.get());
-    ASSERT_TRUE(data && signal);
+    UniqueFd signal = receive_fd(socket_.get());
+    ASSERT_TRUE(signal);
     peer_.state = TW_OK;
     peer_.identity.incarnation = kIncarnation;
     target_.peer = signal_.peer = &peer_;
@@ -181,16 +178,18 @@ class ThinSlice : public ::testing::Test {
     ASSERT_EQ(Segment::open(std::move(signal), offer.signal_segment_length, &signal_segment_), TW_OK);
     map(signal_, signal_segment_, signal_mapping_);
     if (kind == Memory::shared) {
+      UniqueFd data = receive_fd(socket_.get());
+      ASSERT_TRUE(data);
       ASSERT_EQ(Segment::open(std::move(data), offer.data_segment_length, &data_segment_), TW_OK);
       map(target_, data_segment_, data_mapping_);
     } else {
       emulated::Options options;
       options.task_delay_ns = 100'000;  // well behind the host
       ASSERT_EQ(emulated::EmulatedDevice::open(3, options, &device_), TW_OK);
-      ExportedMemory exported{{}, offer.device_buffer, offer.device_length, std::move(data)};
-      std::memcpy(exported.device_uuid, offer.device_uuid, 16);
+      ASSERT_EQ(device_->register_host(signal_segment_.data(), signal_segment_.size()), TW_OK);
+      ExportedMemory exported{offer.device, {}};
       uint64_t address = 0;
-      ASSERT_EQ(device_->import_memory(std::move(exported), &address), TW_OK);
+      ASSERT_EQ(device_->import_memory({&exported, 1}, &address), TW_OK);
       target_.device_import = reinterpret_cast<void*>(address);
     }
     for (std::byte& b : image_) b = std::byte{0};
@@ -265,8 +264,10 @@ TEST_F(ThinSlice, QueueTriggerCopiesOntoTheOtherProcesssDevice) {
   ASSERT_EQ(device_->make_queue(&queue), TW_OK);
   for (size_t length : kSizes) {
     const OpDesc op = prepare(length);
+    ASSERT_EQ(device_->register_host(source_.data(), source_.size()), TW_OK);
     ASSERT_EQ(trigger_queue(op, kPutMapped, *queue), TW_OK);
     ASSERT_NO_FATAL_FAILURE(confirmed());
+    ASSERT_EQ(device_->unregister_host(source_.data()), TW_OK);
   }
   EXPECT_EQ(queue->synchronize(), TW_OK);
   finish();
@@ -290,12 +291,12 @@ TEST_F(ThinSlice, KernelTwinOnAQueueStoresOntoTheOtherProcesssDevice) {
   for (size_t length : kSizes) {
     DeviceDesc desc;
     ASSERT_EQ(trigger_kernel(prepare(length), kPutMapped, &desc), TW_OK);
-    ASSERT_EQ(queue->launch([this, desc] {
+    const auto twin = [this, desc] {
       device::PutSignal put = desc.put_signal;  // a twin reaches device memory through the device's own mapping
       put.target = reinterpret_cast<unsigned char*>(device_->translate(reinterpret_cast<uintptr_t>(put.target), put.length));
       device::put_signal(put);
-    }),
-              TW_OK);
+    };
+    ASSERT_EQ(static_cast<emulated::EmulatedQueue&>(*queue).launch_twin(twin), TW_OK);
     ASSERT_NO_FATAL_FAILURE(confirmed());
   }
   EXPECT_EQ(queue->synchronize(), TW_OK);

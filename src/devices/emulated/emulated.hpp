@@ -2,66 +2,77 @@
 // A device made of host memory and threads, so that device protocols, imports and triggers are tested without a GPU.
 //
 //   memory   has addresses in a reserved range without access: a stray load or store of the host faults, as it would on a
-//            device. Queues and kernel twins reach it through a second mapping (translate()).
-//   queues   are threads that run behind the host, in order, each task after an adjustable delay.
-//   export   is a descriptor; an import gets an address of its own, another process's memory behind it.
-// Thread-safe. A device is destroyed after its queues. Not for use across fork().
+//            device. Queues and kernel twins reach it through a second mapping (translate()). Pinned and managed memory the
+//            host may touch. A freed address is used again at once, under a new buffer id.
+//   queues   are threads that run behind the host, in order, each task after an adjustable delay; kernels need a slot.
+//   export   ordinary memory as plain data (for other processes only), vmm piece by piece with descriptors, pinned, pool and
+//            managed not at all. An import gets an address of its own; it blocks while a kernel runs on the device.
+//   peers    as Options::peers says; device i has the same UUID in every process of this machine.
+// A device is destroyed after its queues, events and imports.
 #pragma once
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "base/platform/fork.hpp"
 #include "devices/device.hpp"
 #include "devices/emulated/allocation.hpp"
+#include "devices/emulated/queue.hpp"
 
 namespace thalweg::impl::emulated {
 
-struct Options {
-  uint64_t task_delay_ns = 0;               // before every task of a queue
-  uint64_t wait_limit_ns = 30'000'000'000;  // of wait_geq, after which the queue is poisoned
-};
-
 class EmulatedDevice final : public Device {
  public:
-  /// Device number `index` of this machine; the same number has the same UUID in every process.
+  /// Device number `index` of this machine, 0 to 63.
   static Status open(unsigned index, const Options& options, std::unique_ptr<EmulatedDevice>* out);
   ~EmulatedDevice() override;
   const char* name() const override { return "emulated"; }
-  const uint8_t* uuid() const override { return uuid_; }
-  Status allocate(size_t length, uint64_t* address) override;
+  unsigned ordinal() const override { return index_; }
+  const Uuid& uuid() const override { return uuid_; }
+  Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
   Status free(uint64_t address) override;
-  Status identify(uint64_t address, BufferInfo* info) const override;
-  Status export_memory(uint64_t address, ExportedMemory* out) override;
-  Status import_memory(ExportedMemory&& from, uint64_t* address) override;
+  Status register_host(void* address, size_t length) override;
+  Status unregister_host(void* address) override;
+  Status export_memory(uint64_t address, uint64_t length, uint64_t incarnation, std::vector<ExportedMemory>* out) override;
+  Status import_memory(std::span<ExportedMemory> pieces, uint64_t* address) override;
   Status release_import(uint64_t address) override;
+  PeerAccess peer(const Uuid& other) const override;
   Status make_queue(std::unique_ptr<Queue>* out) override;
-  std::byte* translate(uint64_t address, size_t length) override;
+  Status wrap_queue(void* native, std::unique_ptr<Queue>* out) override;
+  Status make_event(std::unique_ptr<Event>* out) override;
+  Status wrap_event(void* native, std::unique_ptr<Event>* out) override;
+  Status load_kernels() override { return born_.check("device"); }  // twins are part of the program
 
+  /// Where twins of kernels reach device memory; null: not one allocation of this device.
+  std::byte* translate(uint64_t address, size_t length) const;
   /// The living memory around [address, address + length) of this device; null: not (all) of it.
   std::shared_ptr<Allocation> find(uint64_t address, uint64_t length) const;
+  bool describe(uint64_t address, BufferInfo* info);
   bool owns(uint64_t address) const { return address >= base_ && address < base_ + kRange; }
+  bool overlaps(uint64_t address, uint64_t length) const;
 
  private:
   static constexpr uint64_t kRange = uint64_t{64} << 30;  // of addresses, not of memory
-  EmulatedDevice() = default;
+  using Map = std::map<uint64_t, std::shared_ptr<Allocation>>;
+  enum class Origin : uint8_t { allocated, registered, imported };
+  EmulatedDevice(unsigned index, const Options& options);
   Status place(std::shared_ptr<Allocation> allocation, uint64_t* address);
-  Status remove(uint64_t address, bool imported);
-  unsigned index_ = 0;
-  Options options_;
-  uint8_t uuid_[16] = {};
+  Status remove(uint64_t address, Origin origin);
+  Status adopt(std::span<ExportedMemory> pieces, std::vector<Piece>* out) const;
+  std::shared_ptr<Stream> new_stream(bool order_only);
+  std::shared_ptr<Stream> find_stream(void* native);
+
+  const unsigned index_;
+  const std::shared_ptr<Engine> engine_;
+  Uuid uuid_{};
+  BornHere born_;
   uint64_t base_ = 0;
   mutable std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<Allocation>> allocations_;  // by device address
+  Map allocations_;                             // by device address, within the range
+  Map host_;                                    // pinned and managed, by host address
+  uint64_t used_ = 0;                           // bytes of what was allocated
+  std::vector<std::weak_ptr<Stream>> streams_;  // that can be wrapped
+  std::shared_ptr<Stream> default_stream_;
 };
-
-/// What a queue task touches: a host pointer, or a part of an allocation of any device of this process, kept alive.
-struct Place {
-  std::byte* pointer = nullptr;
-  std::shared_ptr<Allocation> holder;
-};
-/// TW_ERR_OUT_OF_BOUNDS when the address is a device's but the range is not inside one living allocation. Ranges with
-/// negative reach: [address + first, address + last) is checked.
-Status locate(uint64_t address, int64_t first, int64_t last, Place* out);
 
 }  // namespace thalweg::impl::emulated

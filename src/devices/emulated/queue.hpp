@@ -1,45 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue that is a thread: tasks run behind the host, in order. Also the host queue (no device needed).
+// An emulated queue; also the host queue, which has no device and takes any host memory.
 #pragma once
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
+#include <memory>
+#include <vector>
 
-#include "devices/device.hpp"
+#include "devices/emulated/stream.hpp"
 
 namespace thalweg::impl::emulated {
 
+class EmulatedDevice;
+struct Place;
+
 class EmulatedQueue final : public Queue {
  public:
-  EmulatedQueue(uint64_t task_delay_ns, uint64_t wait_limit_ns);
-  ~EmulatedQueue() override;  // what is queued is dropped; a task that runs ends first
+  EmulatedQueue(EmulatedDevice* device, std::shared_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
+  Device* device() override;
+  void* native() override { return stream_.get(); }
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
-  Status launch(std::function<void()> kernel) override;
-  /// TW_OK idle, TW_IN_PROGRESS, or the error that poisoned the queue (then nothing more runs).
-  Status query() override;
-  Status synchronize() override;
-  void set_delay(uint64_t task_delay_ns) { delay_ns_.store(task_delay_ns, std::memory_order_relaxed); }
+  Status launch(const Kernel& kernel) override;
+  Status record(Event& event) override;
+  Status wait_event(Event& event) override;
+  CaptureState capture_state() override { return stream_->capture_state(); }
+  Status query() override { return stream_->query(); }
+  Status synchronize() override { return stream_->synchronize(); }
+
+  /// The twin of a user's kernel: takes a slot like any other. It reaches device memory through EmulatedDevice::translate().
+  Status launch_twin(std::function<void()> kernel);
+  /// Between these, work is kept with its arguments baked in; replay() enqueues it again, as often as one likes.
+  Status begin_capture() { return stream_->begin_capture(); }
+  Status end_capture(std::vector<Task>* graph) { return stream_->end_capture(graph); }
+  Status replay(const std::vector<Task>& graph);
 
  private:
-  using Task = std::function<Status()>;
   Status enqueue(Task task);
-  Status await(const uint64_t* word, uint64_t value);
-  void run();
+  Status word_at(uint64_t address, Place* out);
 
-  std::atomic<uint64_t> delay_ns_;
-  const uint64_t wait_limit_ns_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> tasks_;
-  bool running_ = false;
-  std::atomic<bool> stop_{false};
-  Status failed_ = TW_OK;
-  std::thread thread_;  // last: it uses all of the above
+  EmulatedDevice* const device_;  // null: a host queue
+  const std::shared_ptr<Stream> stream_;
 };
+
+/// A queue of the host's: no device, any host memory.
+std::unique_ptr<EmulatedQueue> make_host_queue(const Options& options);
 
 }  // namespace thalweg::impl::emulated

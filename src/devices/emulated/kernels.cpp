@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Twins: payload, fence, signal, with stores that become visible in the worst order.
+#include "devices/emulated/kernels.hpp"
+
+#include <chrono>
+
+#include "devices/emulated/place.hpp"
+#include "devices/emulated/store_buffer.hpp"
+
+namespace thalweg::impl::emulated {
+namespace {
+
+/// The words that a kernel may have; a null pointer: not this one.
+struct Words {
+  Place signal, status;
+  SignalAfter after;
+  bool skip_fences;
+
+  bool stopped() const {
+    return status.pointer != nullptr && __atomic_load_n(reinterpret_cast<uint64_t*>(status.pointer), __ATOMIC_ACQUIRE) != 0;
+  }
+  void finish(StoreBuffer& stores) const {
+    if (signal.pointer == nullptr) return;
+    stores.fence();
+    stores.store_word(reinterpret_cast<uint64_t*>(signal.pointer), after.value, after.add);
+  }
+};
+
+Status find_word(const EmulatedDevice* device, uint64_t address, Place* out) {
+  if (address == 0) return TW_OK;
+  if (address % sizeof(uint64_t) != 0) return fail(TW_ERR_MISALIGNED, "a kernel's word must be aligned to 8 bytes");
+  return locate(device, Use::kernel, address, 0, sizeof(uint64_t), out);
+}
+
+Status find_words(const EmulatedDevice* device, Stream& stream, const SignalAfter& after, uint64_t status, Words* out) {
+  out->after = after;
+  out->skip_fences = stream.engine().options.skip_fences;
+  if (Status s = find_word(device, after.address, &out->signal); is_error(s)) return s;
+  return find_word(device, status, &out->status);
+}
+
+Status make(const EmulatedDevice* device, Stream& stream, const CopyKernel& kernel, Twin* out) {
+  PreparedCopy prepared;
+  Words words;
+  if (Status s = prepare(device, Use::kernel, kernel.copy, &prepared); is_error(s)) return s;
+  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [prepared, words] {
+    if (words.stopped()) return TW_OK;
+    StoreBuffer stores(words.skip_fences);
+    const Copy& copy = prepared.copy;
+    for (uint64_t z = 0; z < copy.slices && copy.width > 0; ++z) {
+      for (uint64_t y = 0; y < copy.rows; ++y) {
+        const auto row = static_cast<int64_t>(y), slice = static_cast<int64_t>(z);
+        stores.store(prepared.to.pointer + slice * copy.to_slice + row * copy.to_row,
+                     prepared.from.pointer + slice * copy.from_slice + row * copy.from_row, copy.width);
+      }
+    }
+    words.finish(stores);
+    return TW_OK;
+  };
+  return TW_OK;
+}
+
+Status make(const EmulatedDevice* device, Stream& stream, const BlocksKernel& kernel, Twin* out) {
+  Place list;
+  Words words;
+  const auto bytes = static_cast<int64_t>(kernel.count * sizeof(BlockPair));
+  if (kernel.count > 0) {
+    if (Status s = locate(device, Use::kernel, kernel.pairs, 0, bytes, &list); is_error(s)) return s;
+  }
+  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [device, kernel, list, words]() -> Status {
+    if (words.stopped()) return TW_OK;
+    const auto* pairs = reinterpret_cast<const BlockPair*>(list.pointer);
+    std::vector<PreparedCopy> held(kernel.count);  // until the stores are visible
+    StoreBuffer stores(words.skip_fences);
+    for (uint64_t i = 0; i < kernel.count; ++i) {
+      const Copy copy{pairs[i].to, pairs[i].from, kernel.length};
+      if (Status s = prepare(device, Use::kernel, copy, &held[i]); is_error(s)) return s;  // an illegal address
+      stores.store(held[i].to.pointer, held[i].from.pointer, held[i].copy.width);
+    }
+    words.finish(stores);
+    return TW_OK;
+  };
+  return TW_OK;
+}
+
+Status make(const EmulatedDevice* device, Stream& stream, const WaitKernel& kernel, Twin* out) {
+  Words words;
+  if (kernel.status == 0 || kernel.word == 0) {
+    return fail(TW_ERR_INVALID, "a waiting kernel needs a word, and a status word to say that it gave up");
+  }
+  if (Status s = find_words(device, stream, {kernel.word, 0, false}, kernel.status, &words); is_error(s)) return s;
+  *out = [words, kernel, &stream]() -> Status {
+    if (words.stopped()) return TW_OK;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kernel.limit_ns);
+    const Status status = stream.await([&] {
+      if (reached(words.signal.pointer, kernel.value)) return Status{TW_OK};
+      return std::chrono::steady_clock::now() < end ? Status{TW_IN_PROGRESS} : Status{TW_ERR_TIMED_OUT};
+    });
+    if (status != TW_ERR_TIMED_OUT) return status;
+    __atomic_store_n(reinterpret_cast<uint64_t*>(words.status.pointer), static_cast<uint64_t>(int64_t{TW_ERR_TIMED_OUT}),
+                     __ATOMIC_RELEASE);
+    return TW_OK;  // the queue goes on; what follows looks at the status word
+  };
+  return TW_OK;
+}
+
+}  // namespace
+
+Status make_twin(const EmulatedDevice* device, Stream& stream, const Kernel& kernel, Twin* out) {
+  return std::visit([&](const auto& one) { return make(device, stream, one, out); }, kernel);
+}
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host-side twins of the library's kernels.
+#pragma once
+#include <functional>
+
+#include "devices/emulated/stream.hpp"
+#include "devices/kernel.hpp"
+
+namespace thalweg::impl::emulated {
+
+class EmulatedDevice;
+using Twin = std::function<Status()>;
+
+/// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in. `stream` outlives the twin.
+Status make_twin(const EmulatedDevice* device, Stream& stream, const Kernel& kernel, Twin* out);
+
+/// Cyclically.
+inline bool reached(const std::byte* word, uint64_t value) {
+  return static_cast<int64_t>(__atomic_load_n(reinterpret_cast<const uint64_t*>(word), __ATOMIC_ACQUIRE) - value) >= 0;
+}
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an emulated device behaves, and what goes wrong on it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace thalweg::impl::emulated {
+
+/// What can be made to fail. `run`: a queue's task breaks when its turn comes, and the queue with it.
+enum class Operation : uint8_t { allocate, export_memory, import_memory, copy, launch, run, count_ };
+
+struct Options {
+  uint64_t task_delay_ns = 0;               // before every task of a queue
+  uint64_t import_delay_ns = 0;             // of every import
+  uint64_t wait_limit_ns = 30'000'000'000;  // of whatever would wait for ever on a GPU; then the queue is broken
+  uint64_t capacity = uint64_t{64} << 30;   // bytes that can be allocated at a time
+  uint64_t vmm_piece = 2u << 20;            // bytes, whole pages: vmm memory consists of such pieces
+  unsigned kernel_slots = 8;                // kernels that run at a time
+  uint64_t peers = ~uint64_t{0};            // bit i: kernels and imports reach device i
+  uint64_t peer_atomics = ~uint64_t{0};     // bit i: so do atomics
+  bool skip_fences = false;                 // makes kernels wrong, to see a test notice
+  std::array<unsigned, static_cast<size_t>(Operation::count_)> fail_at{};  // the n-th call fails; 0: none
+
+  void fail(Operation operation, unsigned nth) { fail_at[static_cast<size_t>(operation)] = nth; }
+};
+
+/// "devices=2,peers=10/01,slots=1,delay_ns=1000,import_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,fail_import=3": one
+/// Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate, fail_export,
+/// fail_copy, fail_launch, fail_run.
+Status parse_options(const char* text, std::vector<Options>* out);
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delayed stores, newest first.
+#include "devices/emulated/store_buffer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace thalweg::impl::emulated {
+
+void StoreBuffer::store(std::byte* to, const std::byte* from, size_t length) {
+  const size_t piece = std::max<size_t>(1, (length + 7) / 8);  // a payload never shows all at once
+  for (size_t at = 0; at < length; at += piece) {
+    const size_t n = std::min(piece, length - at);
+    pending_.push_back({to + at, {from + at, from + at + n}, 0, false});
+  }
+}
+
+void StoreBuffer::store_word(uint64_t* to, uint64_t value, bool add) {
+  pending_.push_back({reinterpret_cast<std::byte*>(to), {}, value, add});
+}
+
+void StoreBuffer::drain() {
+  for (; !pending_.empty(); pending_.pop_back()) {
+    const Pending& newest = pending_.back();
+    uint64_t* word = reinterpret_cast<uint64_t*>(newest.to);
+    if (!newest.bytes.empty()) {
+      std::memcpy(newest.to, newest.bytes.data(), newest.bytes.size());
+    } else if (newest.add) {
+      __atomic_fetch_add(word, newest.value, __ATOMIC_RELEASE);
+    } else {
+      __atomic_store_n(word, newest.value, __ATOMIC_RELEASE);
+    }
+    if (watcher_) watcher_();
+  }
+}
+
+}  // namespace thalweg::impl::emulated

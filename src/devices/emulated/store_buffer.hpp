@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stores of a kernel's host-side twin, as others see them: unless a fence stands between, the newest becomes visible
+// first, piece by piece, so a flag overtakes its payload. Loads are immediate. One thread; one location is stored to at most
+// once between two fences.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace thalweg::impl::emulated {
+
+class StoreBuffer {
+ public:
+  explicit StoreBuffer(bool skip_fences = false) : skip_fences_(skip_fences) {}
+  ~StoreBuffer() { drain(); }
+  StoreBuffer(const StoreBuffer&) = delete;
+  StoreBuffer& operator=(const StoreBuffer&) = delete;
+  void store(std::byte* to, const std::byte* from, size_t length);
+  void store_word(uint64_t* to, uint64_t value, bool add);
+  /// System scope: what was stored before is visible before anything that is stored later.
+  void fence() {
+    if (!skip_fences_) drain();
+  }
+  /// Called each time that one more store has become visible.
+  void watch(std::function<void()> watcher) { watcher_ = std::move(watcher); }
+
+ private:
+  struct Pending {
+    std::byte* to;
+    std::vector<std::byte> bytes;  // empty: a word
+    uint64_t value;
+    bool add;
+  };
+  void drain();
+  const bool skip_fences_;
+  std::vector<Pending> pending_;
+  std::function<void()> watcher_;
+};
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running tasks in order, after a delay, until one breaks the stream.
+#include "devices/emulated/stream.hpp"
+
+#include <time.h>
+
+#include <chrono>
+#include <utility>
+
+namespace thalweg::impl::emulated {
+
+Stream::Stream(std::shared_ptr<Engine> engine, bool order_only)
+    : engine_(std::move(engine)), order_only_(order_only), thread_([this] { run(); }) {}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Status Stream::perform(Task& task) {
+  if (Status s = engine_->faults.check(Operation::run); is_error(s)) return s;
+  if (task.kernel && !engine_->slots.acquire(stop_)) return TW_ERR_CLOSED;
+  const Status status = task.run();
+  if (task.kernel) engine_->slots.release();
+  return status;
+}
+
+void Stream::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+    if (stop_) return;
+    // Behind the host: nobody may rely on a task having run because it was enqueued.
+    const auto delay = std::chrono::nanoseconds(engine_->options.task_delay_ns);
+    if (delay.count() > 0 && changed_.wait_for(lock, delay, [this] { return stop_.load(); })) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    running_ = true;
+    const bool broken = is_error(failed_);
+    lock.unlock();
+    const Status status = broken ? TW_OK : perform(task);
+    task = Task();  // lets go of the memory before the stream says idle
+    lock.lock();
+    running_ = false;
+    if (is_error(status)) failed_ = status;
+    if (tasks_.empty()) changed_.notify_all();
+  }
+}
+
+Status Stream::enqueue(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_error(failed_)) return fail(failed_, "the queue was broken by an earlier failure; make a new one");
+    if (capture_ == CaptureState::invalidated) return fail(TW_ERR_INVALID, "the queue's capture was spoilt; end it");
+    if (capture_ == CaptureState::active) {
+      captured_.push_back(std::move(task));
+      return TW_OK;
+    }
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+  return TW_OK;
+}
+
+Status Stream::await(const std::function<Status()>& ready) const {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(engine_->options.wait_limit_ns);
+  for (unsigned turn = 0;; ++turn) {
+    if (const Status status = ready(); status != TW_IN_PROGRESS) return status;
+    if (stop_.load(std::memory_order_relaxed)) return TW_ERR_CLOSED;
+    if (turn < 1000) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (std::chrono::steady_clock::now() >= end) return TW_ERR_TIMED_OUT;
+    const timespec pause{0, 20'000};  // it may be another process's word: nobody can wake us
+    nanosleep(&pause, nullptr);
+  }
+}
+
+/// Under the lock.
+Status Stream::refuse_in_capture(const char* what) {
+  if (capture_ == CaptureState::none) return TW_OK;
+  capture_ = CaptureState::invalidated;
+  return fail(TW_ERR_INVALID, "%s of a queue that is being captured spoils the capture; ask capture_state() first", what);
+}
+
+Status Stream::query() {
+  const std::lock_guard lock(mutex_);
+  if (Status s = refuse_in_capture("a query"); is_error(s)) return s;
+  if (is_error(failed_)) return fail(failed_, "work of the queue failed or a wait was not fulfilled in time; make a new queue");
+  return tasks_.empty() && !running_ ? TW_OK : TW_IN_PROGRESS;
+}
+
+Status Stream::synchronize() {
+  {
+    std::unique_lock lock(mutex_);
+    if (Status s = refuse_in_capture("a synchronisation"); is_error(s)) return s;
+    changed_.wait(lock, [this] { return tasks_.empty() && !running_; });
+  }
+  return query();
+}
+
+CaptureState Stream::capture_state() {
+  const std::lock_guard lock(mutex_);
+  return capture_;
+}
+
+Status Stream::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  if (capture_ != CaptureState::none || order_only_) return fail(TW_ERR_BUSY, "captured already, or a default stream");
+  capture_ = CaptureState::active;
+  return TW_OK;
+}
+
+Status Stream::end_capture(std::vector<Task>* out) {
+  const std::lock_guard lock(mutex_);
+  const CaptureState was = std::exchange(capture_, CaptureState::none);
+  *out = std::exchange(captured_, {});
+  if (was == CaptureState::active) return TW_OK;
+  out->clear();
+  return fail(TW_ERR_INVALID, was == CaptureState::none ? "the queue is not being captured" : "the capture was spoilt");
+}
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread behind an emulated queue: tasks run behind the host, in order. Queues share it (a user's, and ours that wraps it).
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "devices/emulated/slots.hpp"
+#include "devices/queue.hpp"
+
+namespace thalweg::impl::emulated {
+
+struct Task {
+  std::function<Status()> run;
+  bool kernel = false;  // holds a kernel slot
+};
+
+/// What a device shares with its streams.
+struct Engine {
+  explicit Engine(const Options& from) : options(from), slots(from.kernel_slots), faults(from) {}
+  const Options options;
+  KernelSlots slots;
+  Faults faults;
+};
+
+class Stream {
+ public:
+  Stream(std::shared_ptr<Engine> engine, bool order_only);
+  ~Stream();  // what is queued is dropped; a task that runs ends first
+  Status enqueue(Task task);
+  Status query();
+  Status synchronize();
+  /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over.
+  Status await(const std::function<Status()>& ready) const;
+  bool order_only() const { return order_only_; }  // a default stream: nobody enqueues work of ours there
+  Engine& engine() { return *engine_; }
+
+  CaptureState capture_state();
+  Status begin_capture();
+  Status end_capture(std::vector<Task>* out);
+
+ private:
+  void run();
+  Status perform(Task& task);
+  Status refuse_in_capture(const char* what);
+
+  const std::shared_ptr<Engine> engine_;
+  const bool order_only_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool running_ = false;
+  std::atomic<bool> stop_{false};
+  Status failed_ = TW_OK;
+  CaptureState capture_ = CaptureState::none;
+  std::vector<Task> captured_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace thalweg::impl::emulated

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of back ends: grows only, so readers need no lock.
+#include "devices/registry.hpp"
+
+#include <mutex>
+#include <string>
+
+#include "devices/emulated/backend.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr unsigned kMaxBackends = 4;
+std::mutex adding;
+Backend* backends[kMaxBackends];
+
+}  // namespace
+
+std::atomic<unsigned> backend_count{0};
+
+void open_backends() {
+  static std::once_flag once;
+  std::call_once(once, [] { emulated::open_from_environment(); });
+}
+
+void add_backend(Backend* backend) {
+  const std::lock_guard lock(adding);
+  const unsigned count = backend_count.load(std::memory_order_relaxed);
+  for (unsigned i = 0; i < count; ++i) {
+    if (backends[i] == backend) return;
+  }
+  if (count == kMaxBackends) return;
+  backends[count] = backend;
+  backend_count.store(count + 1, std::memory_order_release);
+}
+
+Status ask_backends(uint64_t address, BufferInfo* info) {
+  const unsigned count = backend_count.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i) {
+    if (backends[i]->identify(address, info) == TW_OK) return TW_OK;
+  }
+  return TW_ERR_NO_MATCH;
+}
+
+std::vector<Device*> list_devices(std::string* why_not) {
+  std::vector<Device*> all;
+  const unsigned count = backend_count.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i) {
+    std::vector<Device*> some;
+    if (is_error(backends[i]->devices(&some))) {
+      if (why_not != nullptr) *why_not += std::string(backends[i]->name()) + ": " + last_error() + "\n";
+      continue;
+    }
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+Device* find_device(const Uuid& uuid) {
+  for (Device* device : list_devices(nullptr)) {
+    if (device->uuid() == uuid) return device;
+  }
+  return nullptr;
+}
+
+}  // namespace thalweg::impl
