@@ -241,9 +241,9 @@ enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 /** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
  *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. */
 TW_API tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
-/** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost, why the loser
- *  lost. verb: "send", "am", "bytes"; for "put", "get", "atomic" and "signal" the route depends on the target's memory, and
- *  the text says only that. Text; *size as in tw_context_info. */
+/** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
+ *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic" and "signal" depend on the target's
+ *  memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in tw_context_info. */
 TW_API tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -260,7 +260,7 @@ typedef struct tw_memory_options {
 TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
                                     tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
- *  The memory is shared: a forked child sees the parent's stores. End with tw_memory_release. */
+ *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). */
 TW_API tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options, tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
@@ -281,6 +281,9 @@ TW_API tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_leng
 TW_API tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
 TW_API void tw_remote_memory_release(tw_remote_memory *remote);
 TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
+/** As tw_endpoint_explain, of a "put", "get" or "atomic" to this memory. */
+TW_API tw_status tw_remote_memory_explain(tw_remote_memory *remote, const char *verb, size_t length, char *buffer,
+                                          size_t *size);
 /** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or
  *  TW_ERR_UNSUPPORTED. May wait for the mapping to be made. Valid until tw_remote_memory_release or the peer's loss. */
 TW_API tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);

@@ -269,6 +269,10 @@ class RemoteMemory {
     void* address = nullptr;
     return tw_remote_memory_map(handle_.get(), &address) == TW_OK ? address : nullptr;
   }
+  /// The ways of a "put", "get" or "atomic" to this memory.
+  std::string explain(const char* verb, size_t length) const {
+    return detail::text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(get(), verb, length, to, size); });
+  }
   tw_remote_memory* get() const noexcept { return handle_.get(); }
 
  private:

@@ -39,12 +39,7 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
 }
 
 nb::object json_of(tw_status (*ask)(tw_context*, char*, size_t*), tw_context* context) {
-  size_t length = 0;
-  tw_status status = ask(context, nullptr, &length);
-  if (status != TW_ERR_TRUNCATED) check(status);
-  std::string text(length + 256, '\0');  // counters may gain digits in between
-  length = text.size();
-  check(ask(context, text.data(), &length));
+  const std::string text = text_of([&](char* to, size_t* size) { return ask(context, to, size); });
   return nb::module_::import_("json").attr("loads")(text.c_str());
 }
 

@@ -99,14 +99,8 @@ nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
 }
 
 std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t length) {
-  size_t size = 0;
   tw_endpoint* handle = self.get();
-  tw_status status = tw_endpoint_explain(handle, verb.c_str(), length, nullptr, &size);
-  if (status != TW_ERR_TRUNCATED) check(status);
-  std::string text(size + 256, '\0');
-  size = text.size();
-  check(tw_endpoint_explain(handle, verb.c_str(), length, text.data(), &size));
-  return text.c_str();
+  return text_of([&](char* to, size_t* size) { return tw_endpoint_explain(handle, verb.c_str(), length, to, size); });
 }
 
 /// A connection request is answered once; the C handle goes with the answer.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a tw_status to the named Python exception of thalweg.errors, and from C++ exceptions back into the interpreter.
 #pragma once
+#include <string>
+
 #include "objects.hpp"
 
 namespace thalweg::python {
@@ -13,6 +15,17 @@ namespace thalweg::python {
 inline void check(tw_status status) {
   if (status < 0) [[unlikely]]
     raise(status);
+}
+
+/// The text that ask(buffer, &size) writes.
+template <class Ask>
+std::string text_of(Ask&& ask) {
+  size_t size = 0;
+  check(ask(static_cast<char*>(nullptr), &size));
+  std::string text(size + 256, '\0');  // it may grow in between
+  size = text.size();
+  check(ask(text.data(), &size));
+  return text.c_str();
 }
 
 /// Runs body in a function called by the interpreter: a C++ exception becomes a Python one. Returns null then.

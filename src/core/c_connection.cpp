@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: listeners and endpoints.
 #include "core/c_checks.hpp"
-#include "protocols/cost.hpp"
 
 using namespace thalweg::impl;
 
@@ -202,28 +201,6 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;
   return tw_wait(own);
-}
-
-tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t length, char* buffer, size_t* size) {
-  const Status status = check(endpoint);
-  if (is_error(status)) return status;
-  Verb what = Verb::send;
-  if (verb == nullptr || !verb_named(verb, &what)) {
-    return fail(TW_ERR_INVALID, "verb \"%s\": send, put, get, am, bytes, atomic or signal", verb == nullptr ? "" : verb);
-  }
-  std::string text;
-  {
-    const Engine::Guard guard(*endpoint->worker->engine);
-    text = std::string("transport: ") + (endpoint->transport[0] != 0 ? endpoint->transport : "none yet (connecting)") + "\n";
-    if (!endpoint->note.empty()) text += "note: " + endpoint->note + "\n";
-    OpDesc op;
-    op.verb = what;
-    op.peer = &*endpoint->peer;
-    op.length = length;
-    op.word = length == 4 ? 4 : 8;
-    text += explain(op);
-  }
-  return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }
 
 }  // extern "C"

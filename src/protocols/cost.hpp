@@ -40,8 +40,8 @@ bool in_segment(const OpDesc& op);
 
 /// The protocol for a send of op (length, layout, flags) to its peer: two compares.
 const Protocol& select_send(const OpDesc& op);
-/// The table of candidates for an operation as text: predicted cost, the choice, why the losers lost; the last line is
-/// "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
+/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
+/// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
 /// matters for messages from the library's memory.
 std::string explain(const OpDesc& op);
 /// "send", "am", "bytes", "put", "get", "atomic", "signal" -> Verb; false: none of these.

@@ -107,8 +107,12 @@ namespace {
 
 void line(std::string& text, bool chosen, const char* name, const Cost& cost, uint64_t length, const char* note) {
   char buffer[256];
-  double predicted = cost.fixed_ns + cost.ns_per_byte * static_cast<double>(length);
-  std::snprintf(buffer, sizeof buffer, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, predicted, note);
+  if (cost.why_not != nullptr) {
+    std::snprintf(buffer, sizeof buffer, "  %-24s impossible: %s\n", name, cost.why_not);
+  } else {
+    double predicted = cost.fixed_ns + cost.ns_per_byte * static_cast<double>(length);
+    std::snprintf(buffer, sizeof buffer, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, predicted, note);
+  }
   text += buffer;
 }
 
@@ -122,25 +126,23 @@ const char* rendezvous_ways(std::string& text, const OpDesc& op, bool chosen) {
   bool kernel = !direct && path.contiguous && path.limits.kernel_pull;
   bool reference = path.limits.reference != UINT32_MAX && path.contiguous;
   const char* direct_note = "copied by the receiver; large ones by both ends when both buffers are from tw_alloc";
+  const char* no_direct = nullptr;
   if ((path.features & (kLinkMaps | kLinkSameProcess)) == 0) {
-    direct_note = "not possible: this link maps no memory";
+    no_direct = "this link maps no memory";
   } else if (!direct) {
-    direct_note = "not possible: the buffer is not from tw_alloc, or is not one piece";
+    no_direct = "the buffer is not from tw_alloc, or is not one piece";
   }
-  const char* kernel_note = "process_vm_readv";
-  if ((path.features & kLinkSingleCopy) == 0) {
-    kernel_note = "not possible: another machine, or ptrace is forbidden";
-  } else if (!kernel) {
-    kernel_note = "costs more per byte on this machine";
-  }
+  const char* kernel_note = kernel ? "process_vm_readv" : "costs more per byte on this machine";
+  const char* no_kernel = nullptr;
+  if ((path.features & kLinkSingleCopy) == 0) no_kernel = "another machine, or ptrace is forbidden";
   const char* const dear = "the handshake costs more than it saves at this size";
   if (!chosen && direct) direct_note = dear;
   if (!chosen && kernel) kernel_note = dear;
   const char* frames_note = reference ? "sent from the caller's memory" : "copied in and out at the same time";
   if (direct || kernel) frames_note = "slower";
   if (!chosen) frames_note = dear;
-  line(text, chosen && direct, "rendezvous, direct copy", {handshake, costs.mapped, nullptr}, op.length, direct_note);
-  line(text, chosen && kernel, "rendezvous, kernel copy", {handshake + costs.kernel_fixed, costs.kernel, nullptr}, op.length,
+  line(text, chosen && direct, "rendezvous, direct copy", {handshake, costs.mapped, no_direct}, op.length, direct_note);
+  line(text, chosen && kernel, "rendezvous, kernel copy", {handshake + costs.kernel_fixed, costs.kernel, no_kernel}, op.length,
        kernel_note);
   line(text, chosen && !direct && !kernel, "rendezvous, data frames",
        {handshake, reference ? costs.reference : costs.copy, nullptr}, op.length, frames_note);
@@ -151,9 +153,9 @@ const char* explain_messages(std::string& text, const OpDesc& op) {
   const Protocol* chosen = &select_send(op);
   for (const Protocol* protocol : {&kEagerSingle, &kEagerSegmented}) {
     Cost cost;
-    bool can = protocol->probe(op, cost);
-    const char* note = !can ? cost.why_not : protocol == chosen ? "" : "the bytes would be copied twice";
-    line(text, protocol == chosen, protocol->name, cost, op.length, note);
+    protocol->probe(op, cost);
+    line(text, protocol == chosen, protocol->name, cost, op.length,
+         protocol == chosen ? "" : "the bytes would be copied twice");
   }
   const char* way = rendezvous_ways(text, op, chosen == &kRendezvousSend);
   return chosen == &kRendezvousSend ? way : chosen->name;
@@ -163,11 +165,9 @@ const char* explain_one_sided(std::string& text, const OpDesc& op) {
   const Protocol* chosen = choose_one_sided(op);
   for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
     Cost cost;
-    bool can = (*at)->probe(op, cost);
+    (*at)->probe(op, cost);
     const char* note = "slower";
-    if (!can) {
-      note = cost.why_not;
-    } else if (*at == chosen) {
+    if (*at == chosen) {
       note = needs_target(**at) ? "applied by the target's progress" : "needs no CPU of the target";
     } else if (needs_target(**at)) {
       note = "needs the target's progress; the chosen one does not";

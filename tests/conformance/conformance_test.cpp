@@ -67,16 +67,12 @@ void connect_and_answer(int socket, const char* transport, bool tls) {
 class Counterpart {
  public:
   explicit Counterpart(const Way& way) : way_(way) {
-    int sockets[2];
-    check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0, "socketpair");
-    if (way.processes == 2)
-      start_process(sockets[1]);
-    else
-      thread_ = std::thread([way, fd = sockets[1]] { connect_and_answer(fd, way.transport, way.tls); });
     must(tw_context_create(nullptr, &context_), "tw_context_create");
-    side_ = std::make_unique<Side>(context_, 0);
-    side_->connect(sockets[0], way.transport, way.tls);
-    ::close(sockets[0]);
+    if (std::strcmp(way.transport, "self") == 0) {
+      start_self();
+    } else {
+      start_other();
+    }
   }
   ~Counterpart() {
     Row end{};
@@ -85,6 +81,8 @@ class Counterpart {
       side_->send_control(&end, sizeof end);
     } catch (const Failure&) {
     }
+    if (self_ && thread_.joinable()) thread_.join();  // it uses our worker
+    self_.reset();
     side_.reset();
     if (thread_.joinable()) thread_.join();
     if (child_ > 0) {
@@ -95,13 +93,36 @@ class Counterpart {
   }
   void run(const Row& row) {
     side_->send_control(&row, sizeof row);
-    run_row(*side_, row);
+    try {
+      run_row(*side_, row);
+    } catch (const Failure& f) {
+      std::fprintf(stderr, "rank 0: %s\n", f.text.c_str());  // rank 1 may end this process when it notices
+      throw;
+    }
     char verdict[512] = {};
     side_->receive_control(verdict, sizeof verdict);
     if (verdict[0]) failed("%s", verdict);
   }
 
  private:
+  /// Both ranks are threads of one worker: what one sends to the worker itself, the other receives there.
+  void start_self() {
+    side_ = std::make_unique<Side>(context_, 0, TW_THREADS_MULTI);
+    side_->connect(-1, way_.transport, false);
+    self_ = std::make_unique<Side>(*side_, 1);
+    thread_ = std::thread([this] { answer(*self_); });
+  }
+  void start_other() {
+    int sockets[2];
+    check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0, "socketpair");
+    if (way_.processes == 2)
+      start_process(sockets[1]);
+    else
+      thread_ = std::thread([way = way_, fd = sockets[1]] { connect_and_answer(fd, way.transport, way.tls); });
+    side_ = std::make_unique<Side>(context_, 0);
+    side_->connect(sockets[0], way_.transport, way_.tls);
+    ::close(sockets[0]);
+  }
   void start_process(int fd) {
     child_ = ::fork();
     check(child_ >= 0, "fork");
@@ -116,7 +137,7 @@ class Counterpart {
   }
   Way way_;
   tw_context* context_ = nullptr;
-  std::unique_ptr<Side> side_;
+  std::unique_ptr<Side> side_, self_;  // self_: rank 1 of one worker
   std::thread thread_;
   pid_t child_ = -1;
 };
@@ -186,34 +207,6 @@ void tell_table(const Way& way, const Operation& o, size_t rows) {
   std::fclose(file);
 }
 
-/// self: both ranks are one worker, so a row's two halves cannot run as two scripts; it is covered by rank 0 and rank 1
-/// being two endpoints of one process in the shm rows and by its own tests in tests/unit. Here: plain self messages.
-void run_self(const Operation& o, uint64_t seed) {
-  if (std::strcmp(o.name, "send") != 0) GTEST_SKIP() << "one worker cannot run both sides' scripts; see unit_protocols";
-  tw_context* context = nullptr;
-  must(tw_context_create(nullptr, &context), "tw_context_create");
-  {
-    Side side(context, 0);
-    side.connect(-1, "self", false);
-    for (const Row& row : rows_of(o, seed)) {
-      Payload out(side, row.local, row.size, row.library_memory, row.seed),
-          in(side, row.remote, out.bytes(), row.library_memory, row.seed);
-      out.fill(row.seed);
-      tw_op_options so = TW_OP_OPTIONS_INIT, ro = TW_OP_OPTIONS_INIT;
-      so.layout = out.layout();
-      ro.layout = in.layout();
-      tw_request requests[2] = {};
-      must(tw_recv(side.worker, in.address(), in.bytes(), 5, ~0ull, &ro, &requests[0]), "tw_recv");
-      must(tw_send(side.endpoint, out.address(), out.bytes(), 5, &so, &requests[1]), "tw_send");
-      tw_status st = side.wait_status(requests[0]);
-      side.wait(requests[1]);
-      if (in.bytes() < out.bytes()) check(st == TW_ERR_TRUNCATED, "not reported as truncated");
-      in.verify(row.seed, std::min(in.bytes(), out.bytes()));
-    }
-  }
-  tw_context_destroy(context);
-}
-
 class Group : public testing::Test {
  public:
   Group(Way way, const Operation* operation) : way_(way), operation_(operation) {}
@@ -221,7 +214,6 @@ class Group : public testing::Test {
     uint64_t seed = std::random_device{}();
     std::string at = "connecting";
     try {
-      if (std::strcmp(way_.transport, "self") == 0) return run_self(*operation_, seed);
       Counterpart counterpart(way_);
       std::vector<Row> rows = rows_of(*operation_, seed);
       for (const Row& row : rows) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The script of each operation. Rank 0 sends or initiates, rank 1 receives or is the target; both verify.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -164,7 +165,7 @@ struct Arrived {
   std::string problem;
   std::vector<tw_am_data*> kept;
   std::vector<tw_request> requests;
-  unsigned count = 0;
+  std::atomic<unsigned> count{0};  // of those handled: the handler may run in the other rank's thread
 };
 
 tw_status on_message(void* arg, const tw_am_message* m) {
@@ -173,17 +174,18 @@ tw_status on_message(void* arg, const tw_am_message* m) {
   if (m->header_length == sizeof header) std::memcpy(header, m->header, sizeof header);
   if (header[0] != a->row->seed || header[1] != a->count) a->problem = "wrong header";
   if (m->endpoint != a->side->endpoint) a->problem = "wrong reply endpoint";
-  ++a->count;
   if (a->keep) {
     a->kept.push_back(m->descriptor);
+    ++a->count;
     return TW_IN_PROGRESS;
   }
-  Payload& in = (*a->in)[a->count - 1];
+  Payload& in = (*a->in)[a->count];
   tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = in.layout();
   tw_request request = TW_REQUEST_NONE;
   if (tw_am_recv(m->descriptor, in.address(), in.bytes(), &o, &request) < 0) a->problem = tw_last_error();
   a->requests.push_back(request);
+  ++a->count;
   return TW_IN_PROGRESS;
 }
 
@@ -207,7 +209,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   }
   uint64_t size = agreed_size(side, r);
   Payloads in(side, r, r.remote, size);
-  Arrived a{&side, &r, &in, keep, {}, {}, {}, 0};
+  Arrived a{&side, &r, &in, keep, {}, {}, {}, {}};
   must(tw_am_register(side.worker, id, on_message, &a), "tw_am_register");
   side.barrier();
   for (; a.count < many(r); side.alive()) tw_worker_wait(side.worker, 1000000);

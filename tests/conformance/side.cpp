@@ -55,11 +55,17 @@ void must(tw_status s, const char* what) {
   if (s < 0) failed("%s: %s: %s", what, tw_status_name(s), tw_last_error());
 }
 
-Side::Side(tw_context* c, int r) : context(c), rank(r) {
-  must(tw_worker_create(context, nullptr, &worker), "tw_worker_create");
+Side::Side(tw_context* c, int r, uint32_t threads) : context(c), rank(r) {
+  tw_worker_options options = TW_WORKER_OPTIONS_INIT;
+  options.threads = threads;
+  must(tw_worker_create(context, &options, &worker), "tw_worker_create");
 }
 
+Side::Side(Side& first, int r)
+    : context(first.context), worker(first.worker), endpoint(first.endpoint), rank(r), owner_(false) {}
+
 Side::~Side() {
+  if (!owner_) return;
   if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
   if (worker) tw_worker_destroy(worker);
 }

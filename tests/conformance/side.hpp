@@ -34,9 +34,12 @@ void must(tw_status status, const char* what);
 
 class Side {
  public:
-  Side(tw_context* context, int rank);
+  Side(tw_context* context, int rank, uint32_t threads = TW_THREADS_SINGLE);
+  /// The other rank within the worker of `first`, over its connection to itself. To be used by another thread.
+  Side(Side& first, int rank);
   ~Side();
-  /// Exchanges worker addresses over a socket and connects by the transport.
+  Side(const Side&) = delete;
+  /// Exchanges worker addresses over a socket (-1: connects to itself) and connects by the transport.
   void connect(int socket, const char* transport, bool tls);
   void wait(tw_request request);
   void wait_all(std::vector<tw_request>& requests);
@@ -50,6 +53,9 @@ class Side {
   tw_worker* worker = nullptr;
   tw_endpoint* endpoint = nullptr;
   int rank;
+
+ private:
+  bool owner_ = true;
 };
 
 /// A buffer with a layout: random payload, poison everywhere else, guards around, an odd start.

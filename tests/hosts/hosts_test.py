@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts on one machine: network namespaces joined by veth pairs. Needs root and iproute2; says so and skips (exit
-code 77) otherwise. usage: hosts_test.py PATH_TO_host_peer"""
+"""Several hosts on one machine: network namespaces joined by veth pairs; and containers with process namespaces of their own.
+Needs root and iproute2; says so and skips (exit code 77) otherwise. usage: hosts_test.py PATH_TO_host_peer"""
 
 import os
+import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,20 @@ def ip(*arguments, check=True):
     return subprocess.run(["ip", *arguments], check=check, capture_output=True, text=True)
 
 
-class Network(unittest.TestCase):
+class Peers(unittest.TestCase):
+    """Processes that say what they do, a line each."""
+
+    def expect(self, process, pattern, seconds=30):
+        """The next line must match; the process is killed when it says nothing for that long."""
+        watchdog = threading.Timer(seconds, process.kill)
+        watchdog.start()
+        line = process.stdout.readline().strip()
+        watchdog.cancel()
+        self.assertRegex(line, pattern)
+        return line
+
+
+class Network(Peers):
     """Two hosts with two links (10.77.1.x and 10.77.2.x, IPv6 fd77::x on the first) and a third host behind the first."""
 
     def setUp(self):
@@ -69,15 +84,6 @@ class Network(unittest.TestCase):
         )
         self.running.append(process)
         return process
-
-    def expect(self, process, pattern, seconds=30):
-        """The next line must match; the process is killed when it says nothing for that long."""
-        watchdog = threading.Timer(seconds, process.kill)
-        watchdog.start()
-        line = process.stdout.readline().strip()
-        watchdog.cancel()
-        self.assertRegex(line, pattern)
-        return line
 
     def test_listener_by_ipv4_and_ipv6(self):
         for bind, target in (("10.77.1.1:0", "10.77.1.1"), ("[fd77::1]:0", "[fd77::1]"), (":0", "10.77.2.1")):
@@ -148,6 +154,60 @@ class Network(unittest.TestCase):
         one, two = self.exchange({"transports": None}, {"transports": None})
         self.expect(one, "ok transport=tcp")
         self.expect(two, "ok transport=tcp")
+
+
+class ProcessNamespaces(Peers):
+    """Containers of one machine that see each other's process under another number, or not at all."""
+
+    LIMIT = 2.0  # as for any death on one machine
+
+    def setUp(self):
+        probe = subprocess.run(["unshare", "--pid", "--fork", "--kill-child", "true"], capture_output=True, text=True)
+        if probe.returncode != 0:
+            self.skipTest("process namespaces are not allowed here: " + probe.stderr.strip())
+        self.directory = tempfile.mkdtemp(prefix="thalweg-pids-")
+        self.running = []
+
+    def tearDown(self):
+        for process in self.running:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        shutil.rmtree(self.directory)
+
+    def start(self, mine, theirs, transport, apart):
+        """A peer in a namespace of its own or in ours, and its process id as seen from here."""
+        environment = dict(os.environ, THALWEG_JOB_KEY=KEY, THALWEG_SOCKET_DIR=self.directory)
+        environment["THALWEG_TRANSPORTS"] = f"self,{transport}"
+        files = [os.path.join(self.directory, name) for name in (mine, theirs)]
+        command = (["unshare", "--pid", "--fork", "--kill-child"] if apart else []) + [PEER, "exchange", *files, "lost"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=environment)
+        self.running.append(process)
+        pid = process.pid
+        while apart and pid == process.pid:  # unshare forks
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            pid = int(children[0]) if children else pid
+            self.assertIsNone(process.poll())
+        return process, pid
+
+    def survive(self, transport, survivor_apart, victim_apart):
+        for name in ("survivor", "victim"):
+            pathlib.Path(self.directory, name).unlink(missing_ok=True)
+        survivor, _ = self.start("survivor", "victim", transport, survivor_apart)
+        victim, pid = self.start("victim", "survivor", transport, victim_apart)
+        for process in (survivor, victim):
+            self.expect(process, f"ok transport={transport}")
+            self.expect(process, "waiting")
+        killed = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        self.expect(survivor, "ended peer_lost after")
+        return time.monotonic() - killed
+
+    def test_a_killed_peer_is_noticed_as_in_the_same_namespace(self):
+        for transport in ("shm", "tcp"):
+            for survivor, victim in ((False, True), (True, False), (True, True), (False, False)):
+                with self.subTest(transport=transport, survivor_apart=survivor, victim_apart=victim):
+                    self.assertLess(self.survive(transport, survivor, victim), self.LIMIT)
 
 
 def possible():

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 
 #include "process.hpp"
 
@@ -211,6 +212,53 @@ TEST(ListenerCallback, IsCalledFromProgressAndMayAccept) {
     return tw_endpoint_state(again) == TW_OK && accepted != first && tw_endpoint_state(accepted) == TW_OK;
   }));
   EXPECT_NE(again, endpoint);
+  tw_listener_destroy(listener);
+}
+
+/// Two connects of one worker to one listener are two connections: a message of one comes from that one's other end, and the
+/// end of one leaves the other alone.
+TEST(ListenerConnections, NeverMerge) {
+  Side server, client;
+  tw_listener* listener = nullptr;
+  ASSERT_EQ(tw_listen(server.worker, "127.0.0.1:0", nullptr, &listener), TW_OK);
+  const std::string at = "127.0.0.1:" + std::to_string(tw_listener_port(listener));
+  tw_endpoint *ours[2] = {}, *theirs[2] = {};
+  for (int i = 0; i < 2; ++i) ours[i] = connect_to(client, at, std::to_string(i));
+  ASSERT_NE(ours[0], ours[1]);
+  const auto both_progress = [&](const std::function<bool()>& done) {
+    return progress_until(client.worker, [&] {
+      tw_progress(server.worker);
+      return done();
+    });
+  };
+  for (int accepted = 0; accepted < 2; ++accepted) {
+    tw_connection_request* request = nullptr;
+    ASSERT_TRUE(both_progress([&] { return tw_listener_next(listener, &request) == TW_OK; }));
+    size_t length = 0;
+    const int which = *static_cast<const char*>(tw_connection_request_data(request, &length)) - '0';
+    ASSERT_EQ(tw_accept(request, nullptr, &theirs[which]), TW_OK) << tw_last_error();
+  }
+  ASSERT_NE(theirs[0], nullptr);
+  ASSERT_NE(theirs[1], nullptr);
+  ASSERT_NE(theirs[0], theirs[1]);
+  const auto message = [&](tw_endpoint* from, tw_endpoint* to) {
+    const std::string out = random_bytes(1000);
+    std::string in(out.size(), '\x5a');
+    tw_request receive = TW_REQUEST_NONE, send = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(server.worker, in.data(), in.size(), 0, 0, nullptr, &receive), TW_IN_PROGRESS);
+    ASSERT_GE(tw_send(from, out.data(), out.size(), 5, nullptr, &send), TW_OK);
+    ASSERT_TRUE(both_progress([&] { return tw_request_test(receive) != TW_IN_PROGRESS; }));
+    tw_recv_info info{};
+    ASSERT_EQ(tw_request_info(receive, &info), TW_OK);
+    EXPECT_EQ(info.endpoint, to);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(tw_wait(receive), TW_OK);
+    EXPECT_EQ(tw_wait(send), TW_OK);
+  };
+  for (const int which : {1, 0, 1}) message(ours[which], theirs[which]);
+  EXPECT_EQ(tw_endpoint_close(ours[0], TW_CLOSE_FORCE, nullptr), TW_OK);
+  ASSERT_TRUE(both_progress([&] { return tw_endpoint_state(theirs[0]) < 0; }));
+  message(ours[1], theirs[1]);
   tw_listener_destroy(listener);
 }
 

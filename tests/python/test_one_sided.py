@@ -167,3 +167,29 @@ def test_signals_compare_cyclically(worker, me):
         signal.test(1, "<")
     signal.reset(0)
     assert signal.value == 0
+
+
+def exporter(endpoint, pipe):
+    """Offers library memory and plain memory, and serves."""
+    context = endpoint.worker.context
+    memories = tw.Memory.allocate(context, 4096), tw.Memory.register(context, bytearray(4096))
+    pipe.send([memory.export() for memory in memories])
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    pipe.recv()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_explain_of_a_remote_memory(transport):
+    with connected(exporter, transport=transport) as (endpoint, pipe):
+        library, plain = (tw.RemoteMemory(endpoint, key) for key in pipe.recv())
+        if transport == "shm":
+            library.map()
+        for verb in ("put", "get", "atomic"):
+            direct = transport == "shm"
+            assert (f"* {verb}_mapped" in library.explain(verb, 8)) == direct
+            assert f"chosen: {verb}_mapped" not in plain.explain(verb, 8)
+            assert "impossible: " in plain.explain(verb, 8)
+        with pytest.raises(tw.InvalidError):
+            plain.explain("send")
+        pipe.send("end")

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface's checks: bad input is refused before anything moves, with a text; and the C++ view.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <thalweg/thalweg.hpp>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -195,6 +201,84 @@ TEST_F(Api, WakeIsNotLostAndDescriptorsAgree) {
   worker.wake();
   EXPECT_EQ(worker.arm(), TW_ERR_BUSY);
   EXPECT_EQ(worker.arm(), TW_OK);
+}
+
+/// The child reads what the parent stores after the fork, and the parent what the child stores.
+TEST_F(Api, AllocatedMemoryStaysSharedWithAForkedChild) {
+  std::mt19937_64 random(std::random_device{}());
+  thalweg::Memory memory = context.allocate(3 * 4096);
+  const std::span<uint64_t> words = memory.as<uint64_t>();
+  const size_t half = words.size() / 2;
+  std::vector<uint64_t> before(words.size()), key(half);
+  for (uint64_t& word : before) word = random();
+  for (uint64_t& word : key) word = random();
+  std::copy(before.begin(), before.end(), words.begin());
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    if (read(go[0], &byte, 1) != 1) _exit(2);
+    for (size_t i = 0; i < half; ++i) words[half + i] = words[i] ^ key[i];
+    _exit(0);
+  }
+  std::vector<uint64_t> late(half);
+  for (uint64_t& word : late) word = random();
+  std::copy(late.begin(), late.end(), words.begin());
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  for (size_t i = 0; i < half; ++i) ASSERT_EQ(words[half + i], late[i] ^ key[i]) << i;
+  close(go[0]);
+  close(go[1]);
+}
+
+/// A thread with a worker of its own watches a request of another thread's worker from before it ends, and then sees what was
+/// received without any other synchronisation.
+TEST_F(Api, ARequestMayBeTestedFromAThreadThatUsesAnotherWorker) {
+  constexpr int kRounds = 200;
+  thalweg::Worker other(context);
+  auto mine = worker.connect(worker.address());
+  mine.wait();
+  std::mt19937_64 random(std::random_device{}());
+  std::vector<uint64_t> out(kRounds), in(kRounds, 0);
+  for (uint64_t& word : out) word = random() | 1;
+  std::vector<std::atomic<tw_request>> shown(kRounds);
+  std::vector<std::atomic<int>> state(kRounds);  // 1: seen in progress, 2: seen complete
+  int wrong = 0;
+  std::thread watcher([&] {
+    auto own = other.connect(other.address());
+    own.wait();
+    for (int i = 0; i < kRounds; ++i) {
+      while (shown[i] == TW_REQUEST_NONE) std::this_thread::yield();
+      wrong += tw_request_test(shown[i]) != TW_IN_PROGRESS;
+      state[i] = 1;
+      uint64_t echo = 0;
+      thalweg::Request receive, send;
+      wrong += other.recv(std::span(&echo, 1), 9, receive) != TW_IN_PROGRESS;
+      wrong += own.send(std::span(&out[i], 1), 9, send) < 0;
+      wrong += receive.wait() != TW_OK || send.wait() != TW_OK || echo != out[i];
+      tw_status status = TW_IN_PROGRESS;
+      while ((status = tw_request_test(shown[i])) == TW_IN_PROGRESS) std::this_thread::yield();
+      wrong += status != TW_OK || in[i] != out[i];
+      tw_recv_info info{};
+      wrong += tw_request_info(shown[i], &info) != TW_OK || info.tag != uint64_t(i) || info.length != sizeof out[i];
+      state[i] = 2;
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    thalweg::Request receive, send;
+    EXPECT_EQ(worker.recv(std::span(&in[i], 1), uint64_t(i), receive), TW_IN_PROGRESS);
+    shown[i] = receive.number();
+    while (state[i] < 1) worker.progress();
+    EXPECT_GE(mine.send(std::span(&out[i], 1), uint64_t(i), send), 0);
+    EXPECT_EQ(send.wait(), TW_OK);
+    while (state[i] < 2) worker.progress();
+    EXPECT_EQ(receive.wait(), TW_OK);
+  }
+  watcher.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 #ifndef NDEBUG

@@ -97,6 +97,7 @@ class FakePort final : public Port {
     // The memory is read when the frame is delivered, and free when this side progresses after that.
     Delivery delivery{mine.remote, header, {}, {pieces, pieces + count}, &mine, token, false};
     ++mine.under_way;
+    note(header);
     mine.remote_port->inbox_.push_back(std::move(delivery));
     return TW_IN_PROGRESS;
   }
@@ -155,6 +156,18 @@ class FakePort final : public Port {
   std::map<uint64_t, Mapping> segments;  // of peers, importable here
   unsigned kernel_copies = 0;
 
+  /// Of the frames of this type that were accepted: how many, their body bytes, and those accepted before the last `mark`.
+  size_t frames(Frame type) const {
+    return static_cast<size_t>(
+        std::count_if(accepted_.begin(), accepted_.end(), [&](const auto& f) { return f.first == type; }));
+  }
+  size_t payload(Frame type) const { return payload(type, accepted_.size()); }
+  size_t payload_before_last(Frame mark, Frame type) const {
+    size_t end = accepted_.size();
+    while (end > 0 && accepted_[end - 1].first != mark) --end;
+    return payload(type, end);
+  }
+
  private:
   struct Delivery {
     FakeLink* to;
@@ -178,10 +191,19 @@ class FakePort final : public Port {
     link->peer.same_process = (options_.features & kLinkSameProcess) != 0;
     return link;
   }
+  size_t payload(Frame type, size_t end) const {
+    size_t sum = 0;
+    for (size_t i = 0; i < end; ++i) sum += accepted_[i].first == type ? accepted_[i].second : 0;
+    return sum;
+  }
+  void note(const FrameHeader& header) {
+    accepted_.emplace_back(static_cast<Frame>(header.type & ~kMustUnderstand), header.length);
+  }
   bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
   bool full(FakeLink& link) { return link.under_way >= options_.capacity || chance(options_.refuse); }
   void deliver(FakeLink& mine, const FrameHeader& header, std::vector<std::byte> body) {
     ++mine.under_way;
+    note(header);
     if (!mine.remote->dead)
       mine.remote_port->inbox_.push_back({mine.remote, header, std::move(body), {}, nullptr, nullptr, false});
   }
@@ -263,6 +285,7 @@ class FakePort final : public Port {
   std::deque<Delivery> inbox_;
   std::deque<std::pair<FakeLink*, void*>> sent_;
   std::map<uint64_t, bool> asked_;
+  std::vector<std::pair<Frame, uint32_t>> accepted_;  // type and body length, in order
 };
 
 /// Two engines and a connection between them. `a` and `b` stand for the endpoint handles as well.

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: which way an operation takes, and why.
+#include "core/c_checks.hpp"
+#include "protocols/cost.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+/// remote null: one-sided operations to each kind of target memory.
+Status explain_to(tw_endpoint& endpoint, Verb verb, size_t length, RemoteRegion* remote, char* buffer, size_t* size) {
+  std::string text;
+  {
+    const Engine::Guard guard(*endpoint.worker->engine);
+    text = std::string("transport: ") + (endpoint.transport[0] != 0 ? endpoint.transport : "none yet (connecting)") + "\n";
+    if (!endpoint.note.empty()) text += "note: " + endpoint.note + "\n";
+    OpDesc op;
+    op.verb = verb;
+    op.peer = &*endpoint.peer;
+    op.length = length;
+    op.word = length == 4 ? 4 : 8;
+    op.remote = remote;
+    text += explain(op);
+  }
+  return copy_out(text.c_str(), text.size() + 1, buffer, size);
+}
+
+Status refuse_verb(const char* verb, const char* known) {
+  return fail(TW_ERR_INVALID, "verb \"%s\" is none of %s", verb == nullptr ? "" : verb, known);
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t length, char* buffer, size_t* size) {
+  const Status status = check(endpoint);
+  if (is_error(status)) return status;
+  Verb what = Verb::send;
+  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
+  return explain_to(*endpoint, what, length, nullptr, buffer, size);
+}
+
+tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, size_t length, char* buffer, size_t* size) {
+  RemoteRegion* region = region_of(remote);
+  if (region == nullptr) return fail(TW_ERR_INVALID, "the remote memory is NULL");
+  if (region->peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint this memory was imported through is closed");
+  tw_endpoint* endpoint = region->peer->endpoint;
+  const Status status = check(endpoint);
+  if (is_error(status)) return status;
+  Verb what = Verb::send;
+  if (verb != nullptr) verb_named(verb, &what);
+  if (what != Verb::put && what != Verb::get && what != Verb::atomic) return refuse_verb(verb, "put, get, atomic");
+  return explain_to(*endpoint, what, length, region, buffer, size);
+}
+
+}  // extern "C"
