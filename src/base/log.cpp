@@ -79,23 +79,6 @@ struct Said {
   std::map<std::string, std::string> texts;
 };
 
-// A forked child gets fresh state: a lock of the parent may be held for ever there, and a handler's interpreter may be too.
-template <typename T>
-T& state_of_process() {
-  struct Slot {
-    uint32_t generation = fork_generation();
-    T value;
-  };
-  static std::atomic<Slot*> current{new Slot};
-  Slot* slot = current.load(std::memory_order_acquire);
-  if (slot->generation == fork_generation()) [[likely]]
-    return slot->value;
-  auto* fresh = new Slot;
-  if (current.compare_exchange_strong(slot, fresh, std::memory_order_acq_rel)) return fresh->value;
-  delete fresh;  // another thread of the child was first
-  return slot->value;
-}
-
 }  // namespace
 
 bool log_enabled(LogLevel level) { return level >= shown_from() && level < LogLevel::off; }
@@ -137,7 +120,7 @@ std::string warnings_so_far() {
   Said& said = state_of_process<Said>();
   const std::lock_guard lock(said.mutex);
   std::string all;
-  for (const auto& [key, text] : said.texts) all += key + ": " + text + "\n";
+  for (const auto& [key, text] : said.texts) all.append(key).append(": ").append(text).append("\n");
   return all;
 }
 

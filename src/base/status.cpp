@@ -26,7 +26,7 @@ constexpr Entry kEntries[] = {
     {TW_ERR_OUT_OF_BOUNDS, "out_of_bounds", "the access leaves the registered region; check offset and length"},
     {TW_ERR_MISALIGNED, "misaligned", "atomics and signals need naturally aligned words; align the offset to the size"},
     {TW_ERR_THREAD, "thread", "a single-thread worker was used by two threads; create it with TW_THREADS_MULTI"},
-    {TW_ERR_FORKED, "forked", "the object belongs to the parent process; create a new context after fork()"},
+    {TW_ERR_FORKED, "forked", "the object belongs to the parent process; make a new context and its objects after fork()"},
     {TW_ERR_BUSY, "busy", "in use, or events are pending; progress first"},
     {TW_ERR_PERMISSION, "permission", "the key does not allow this access; export the memory with that access"},
     {TW_ERR_NO_MEMORY, "no_memory", "out of memory; free some or raise the memory limit"},

@@ -6,7 +6,6 @@
 // parked under their key and answered by the put.
 #include "bootstrap/store_server.hpp"
 
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "base/event_loop.hpp"
 #include "base/log.hpp"
 #include "base/platform/fork.hpp"
+#include "base/sockets.hpp"
 #include "bootstrap/store.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "security/handshake.hpp"
@@ -80,7 +80,7 @@ struct StoreServer::State {
 
   EventLoop loop;  // last: its thread ends before what it uses
 
-  Status listen_at(const HostPort& address);
+  Status listen_at(const AddressText& address);
   void accept_all();
   void admit(UniqueFd socket);
   void refuse(int fd, Refusal cause);
@@ -96,28 +96,17 @@ struct StoreServer::State {
   void note_population();
 };
 
-Status StoreServer::State::listen_at(const HostPort& address) {
+Status StoreServer::State::listen_at(const AddressText& address) {
   std::vector<SocketAddress> candidates;
   if (const Status status = resolve(address, true, &candidates); is_error(status)) return status;
   Status status = TW_ERR_UNREACHABLE;
   for (const SocketAddress& candidate : candidates) {
-    UniqueFd socket(::socket(candidate.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket) {
-      status = fail_errno(errno, "socket");
-      continue;
-    }
-    const int yes = 1;
-    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(socket.get(), candidate.get(), candidate.length) != 0 || listen(socket.get(), 1024) != 0) {
-      status = fail_errno(errno, ("store: listening at " + to_text(candidate)).c_str());
-      continue;
-    }
+    status = impl::listen_at(candidate, 1024, &listener);
+    if (is_error(status)) continue;
     SocketAddress bound;
-    bound.length = sizeof bound.storage;
-    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+    status = local_address(listener.get(), &bound);
     port = bound.port();
-    listener = std::move(socket);
-    return TW_OK;
+    break;
   }
   return status;
 }
@@ -129,21 +118,15 @@ void StoreServer::State::note_population() {
 }
 
 void StoreServer::State::accept_all() {
-  for (;;) {
-    const int fd = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      admit(UniqueFd(fd));
-      continue;
-    }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    // Out of descriptors or memory: the connection stays in the backlog, so stop looking for a while.
-    refusals.count(Refusal::overload);
-    warn_once("store accept", "the store cannot accept a client: " + std::string(strerror(errno)) + "; raise ulimit -n");
-    loop.modify(listener.get(), 0);
-    loop.after(kAcceptPause, [this] { loop.modify(listener.get(), EPOLLIN); });
-    return;
-  }
+  UniqueFd socket;
+  Status status;
+  while ((status = accept_from(listener.get(), &socket)) == TW_OK) admit(std::move(socket));
+  if (status == TW_AGAIN) return;
+  // Out of descriptors or memory: the connection stays in the backlog, so stop looking for a while.
+  refusals.count(Refusal::overload);
+  warn_once("store accept", std::string("the store cannot accept a client: ") + last_error() + "; raise ulimit -n");
+  loop.modify(listener.get(), 0);
+  loop.after(kAcceptPause, [this] { loop.modify(listener.get(), EPOLLIN); });
 }
 
 void StoreServer::State::admit(UniqueFd socket) {
@@ -339,7 +322,7 @@ bool StoreServer::State::send_answer(int fd, Client& client) {
 
 StoreServer::StoreServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Status StoreServer::start(const HostPort& address, const JobKey& key, const StoreServerOptions& options,
+Status StoreServer::start(const AddressText& address, const JobKey& key, const StoreServerOptions& options,
                           std::unique_ptr<StoreServer>* out) {
   auto state = std::make_unique<State>();
   State& s = *state;

@@ -21,7 +21,7 @@ struct StoreServerOptions {
 
 class StoreServer {
  public:
-  static Status start(const HostPort& address, const JobKey& key, const StoreServerOptions& options,
+  static Status start(const AddressText& address, const JobKey& key, const StoreServerOptions& options,
                       std::unique_ptr<StoreServer>* out);
   /// Takes no new clients, gives those there are linger_ns to read their answers and leave, then closes them.
   ~StoreServer();

@@ -2,14 +2,13 @@
 // Connections, requests and answers of the TCP store's client.
 #include "bootstrap/tcp_store.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/sockets.hpp"
 #include "security/handshake.hpp"
 #include "security/stream.hpp"
 
@@ -82,12 +81,19 @@ bool worth_retrying(Status status) {
   return status == TW_ERR_UNREACHABLE || status == TW_ERR_PEER_LOST || status == TW_ERR_IO || status == TW_ERR_NO_DESCRIPTORS;
 }
 
+Status parse_server(const std::string& text, AddressText* out) {
+  const Status status = parse_address_text(text, out);
+  if (is_error(status) || !out->unix_path) return status;
+  return fail(TW_ERR_INVALID, "tcp:%s: a store's server has a host and a port; one machine alone may use a file store",
+              text.c_str());
+}
+
 // How others reach a server that listens on all interfaces.
 std::string reachable_host(const std::string& host) {
   if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
   char name[256] = {};
   std::vector<SocketAddress> ignored;
-  if (gethostname(name, sizeof name - 1) == 0 && resolve({name, 0}, false, &ignored) == TW_OK) return name;
+  if (gethostname(name, sizeof name - 1) == 0 && resolve({.host = name}, false, &ignored) == TW_OK) return name;
   return "127.0.0.1";
 }
 
@@ -95,10 +101,10 @@ std::string reachable_host(const std::string& host) {
 
 Status TcpStore::open(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out) {
   std::unique_ptr<TcpStore> store(new TcpStore(options));
-  if (const Status status = parse_host_port(address, &store->server_address_); is_error(status)) return status;
+  if (const Status status = parse_server(address, &store->server_address_); is_error(status)) return status;
   if (store->server_address_.port == 0) return fail(TW_ERR_INVALID, "tcp:%s: the server's port is needed", address.c_str());
   if (store->server_address_.host.empty()) store->server_address_.host = "127.0.0.1";
-  store->address_ = "tcp:" + to_text(store->server_address_);
+  store->address_ = "tcp:" + store->server_address_.text();
   UniqueFd first;
   if (const Status status = store->connect(Deadline(options.timeout_ns), &first); is_error(status)) return status;
   store->give_back(std::move(first));
@@ -108,13 +114,13 @@ Status TcpStore::open(const std::string& address, const StoreOptions& options, s
 
 Status TcpStore::serve(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out) {
   std::unique_ptr<TcpStore> store(new TcpStore(options));
-  HostPort& at = store->server_address_;
-  if (const Status status = parse_host_port(address, &at); is_error(status)) return status;
+  AddressText& at = store->server_address_;
+  if (const Status status = parse_server(address, &at); is_error(status)) return status;
   if (const Status status = StoreServer::start(at, options.key, StoreServerOptions{}, &store->server_); is_error(status)) {
     return status;
   }
   at.port = store->server_->port();
-  store->address_ = "tcp:" + to_text(HostPort{reachable_host(at.host), at.port});
+  store->address_ = "tcp:" + AddressText{.host = reachable_host(at.host), .port = at.port}.text();
   if (at.host.empty() || at.host == "0.0.0.0") at.host = "127.0.0.1";
   if (at.host == "::") at.host = "::1";
   *out = std::move(store);
@@ -130,26 +136,20 @@ TcpStore::~TcpStore() {
 }
 
 Status TcpStore::connect_once(const SocketAddress& address, const Deadline& deadline, UniqueFd* out) {
-  UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return fail_errno(errno, "socket");
-  if (::connect(socket.get(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS) return fail_errno(errno, "connecting to the store");
-    int error = EINPROGRESS;
-    while (error == EINPROGRESS) {
-      pollfd one{socket.get(), POLLOUT, 0};
-      if (poll(&one, 1, deadline.left_ms()) == 0 && deadline.passed()) return TW_ERR_TIMED_OUT;
-      if (!(one.revents)) continue;
-      socklen_t length = sizeof error;
-      getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    }
-    if (error != 0) return fail_errno(error, "connecting to the store");
+  UniqueFd socket;
+  Status status = start_connect(address, &socket);
+  while (status == TW_IN_PROGRESS) {
+    pollfd one{socket.get(), POLLOUT, 0};
+    if (poll(&one, 1, deadline.left_ms()) == 0 && deadline.passed()) return TW_ERR_TIMED_OUT;
+    if (one.revents != 0) status = finish_connect(socket.get(), address);
   }
+  if (is_error(status)) return status;
   const int yes = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   const uint64_t left = deadline.left_ns();
   const Deadline handshake_deadline(left < kHandshakeTimeout ? left : kHandshakeTimeout);
-  if (const Status status = shake_hands(socket.get(), options_.key, handshake_deadline); is_error(status)) return status;
+  status = shake_hands(socket.get(), options_.key, handshake_deadline);
+  if (is_error(status)) return status;
   *out = std::move(socket);
   return TW_OK;
 }
@@ -167,7 +167,7 @@ Status TcpStore::connect(const Deadline& deadline, UniqueFd* out) {
       return fail(TW_ERR_TIMED_OUT,
                   "no store at %s (last try: %s); start its server (\"serve:host:port\") or check the address "
                   "and the firewall",
-                  to_text(server_address_).c_str(), status_name(status));
+                  server_address_.text().c_str(), status_name(status));
     }
     if (!worth_retrying(status)) return status;
     const int left = deadline.left_ms();

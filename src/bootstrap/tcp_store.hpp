@@ -32,7 +32,7 @@ class TcpStore final : public Store {
   Status take_connection(const Deadline& deadline, UniqueFd* out);
   void give_back(UniqueFd connection);
 
-  HostPort server_address_;
+  AddressText server_address_;
   std::unique_ptr<StoreServer> server_;  // "serve:" only
   std::mutex mutex_;
   std::vector<UniqueFd> idle_;

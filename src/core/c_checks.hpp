@@ -34,37 +34,6 @@ class Options {
 };
 inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
 
-/// Marks the calling thread as the user of a single-threaded worker for the call (debug builds only).
-class Enter {
- public:
-#ifdef NDEBUG
-  explicit Enter(tw_worker&) {}
-  Status status() const { return TW_OK; }
-#else
-  explicit Enter(tw_worker& worker) {
-    if (worker.multi) return;
-    const std::thread::id me = std::this_thread::get_id();
-    std::thread::id nobody{};
-    if (worker.user.compare_exchange_strong(nobody, me, std::memory_order_acquire)) {
-      worker_ = &worker;
-    } else if (nobody != me) {
-      status_ =
-          fail(TW_ERR_THREAD, "two threads use a worker made with TW_THREADS_SINGLE at once: make it with TW_THREADS_MULTI");
-    }
-  }
-  ~Enter() {
-    if (worker_ != nullptr) worker_->user.store({}, std::memory_order_release);
-  }
-  Enter(const Enter&) = delete;
-  Enter& operator=(const Enter&) = delete;
-  Status status() const { return status_; }
-
- private:
-  tw_worker* worker_ = nullptr;
-  Status status_ = TW_OK;
-#endif
-};
-
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 
 inline Status check(const tw_worker* worker) {
@@ -81,6 +50,55 @@ inline Status check(const tw_context* context) {
   if (context == nullptr) return fail(TW_ERR_INVALID, "the context is NULL");
   return context->born.check("context");
 }
+inline Status check(const tw_memory* memory) {
+  if (memory == nullptr) return fail(TW_ERR_INVALID, "the memory is NULL");
+  return memory->born.check("memory");
+}
+inline Status check(const tw_signal* signal) {
+  if (signal == nullptr) [[unlikely]]
+    return fail(TW_ERR_INVALID, "the signal is NULL");
+  return signal->born.check("signal");
+}
+
+/// The handle is alive and of this process; debug builds also mark the calling thread as the user of a single-threaded worker
+/// for the call.
+class Enter {
+ public:
+  explicit Enter(tw_worker* worker) : status_(check(worker)) {
+    if (status_ == TW_OK) mark(*worker);
+  }
+  explicit Enter(tw_endpoint* endpoint) : status_(check(endpoint)) {
+    if (status_ == TW_OK) mark(*endpoint->worker);
+  }
+  explicit Enter(tw_worker& checked) { mark(checked); }
+  Enter(const Enter&) = delete;
+  Enter& operator=(const Enter&) = delete;
+  Status status() const { return status_; }
+
+#ifdef NDEBUG
+ private:
+  void mark(tw_worker&) {}
+#else
+  ~Enter() {
+    if (worker_ != nullptr) worker_->user.store({}, std::memory_order_release);
+  }
+
+ private:
+  void mark(tw_worker& worker) {
+    if (worker.multi) return;
+    const std::thread::id me = std::this_thread::get_id();
+    std::thread::id nobody{};
+    if (worker.user.compare_exchange_strong(nobody, me, std::memory_order_acquire)) {
+      worker_ = &worker;
+    } else if (nobody != me) {
+      status_ =
+          fail(TW_ERR_THREAD, "two threads use a worker made with TW_THREADS_SINGLE at once: make it with TW_THREADS_MULTI");
+    }
+  }
+  tw_worker* worker_ = nullptr;
+#endif
+  Status status_ = TW_OK;
+};
 
 /// Fills in the local side of op: address, layout and length. TW_ERR_INVALID when they do not fit together.
 inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options) {
@@ -88,6 +106,8 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   op.length = length;
   op.flags = options.flags;
   if (options.layout != nullptr) {
+    const Status status = options.layout->born.check("layout");
+    if (is_error(status)) return status;
     if (length != 0 && length != options.layout->bytes) {
       return fail(TW_ERR_INVALID, "length %zu, but the layout moves %llu bytes: pass 0 or the same", length,
                   static_cast<unsigned long long>(options.layout->bytes));

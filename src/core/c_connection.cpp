@@ -156,12 +156,10 @@ tw_status tw_endpoint_state(tw_endpoint* endpoint) {
 }
 
 tw_status tw_endpoint_wait(tw_endpoint* endpoint, uint64_t timeout_ns) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   Status state = TW_IN_PROGRESS;
-  status = endpoint->worker->wait_until(
+  Status status = endpoint->worker->wait_until(
       [&] {
         state = tw_endpoint_state(endpoint);
         return state != TW_IN_PROGRESS;

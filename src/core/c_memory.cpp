@@ -87,7 +87,8 @@ void* tw_memory_address(const tw_memory* memory) { return memory == nullptr ? nu
 size_t tw_memory_length(const tw_memory* memory) { return memory == nullptr ? 0 : memory->length; }
 
 tw_status tw_memory_release(tw_memory* memory) {
-  if (memory == nullptr) return fail(TW_ERR_INVALID, "the memory is NULL");
+  const Status status = check(memory);
+  if (is_error(status)) return status;
   return memory->registry->release(memory);
 }
 
@@ -104,8 +105,10 @@ tw_status tw_free(tw_context* context, void* address) {
 
 tw_status tw_memory_export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, void* key,
                                  size_t* key_length) {
-  if (memory == nullptr || key_length == nullptr) return fail(TW_ERR_INVALID, "memory or key length is NULL");
-  Status status = check_access(access);
+  Status status = check(memory);
+  if (is_error(status)) return status;
+  if (key_length == nullptr) return fail(TW_ERR_INVALID, "the key's length is NULL");
+  status = check_access(access);
   if (is_error(status)) return status;
   if (offset > memory->length || length > memory->length - offset) {
     return fail(TW_ERR_OUT_OF_BOUNDS, "%zu bytes at offset %zu reach outside the region of %zu bytes", length, offset,

@@ -24,6 +24,25 @@ Status need_completion(const tw_op_options& options, const tw_request* request) 
   return fail(TW_ERR_INVALID, "a receive needs a request or a callback");
 }
 
+/// Receives what has come already: into(op, completion) is the engine's function for its kind.
+template <class Into>
+Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_options* given, tw_request* request,
+            const Into& into) {
+  auto* worker = static_cast<tw_worker*>(engine.owner());
+  const Enter enter(worker);
+  if (is_error(enter.status())) return enter.status();
+  const Options<tw_op_options> options(given, kOpDefaults);
+  Status status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  OpDesc op;
+  op.verb = verb;
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  status = into(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) worker->posted();
+  return status;
+}
+
 }  // namespace
 
 extern "C" {
@@ -114,14 +133,12 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
 
 tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_options* given, tw_recv_info* info,
                    tw_message** message) {
-  Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
+  const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
   const Peer* source = nullptr;
   if (options->source != nullptr) {
-    status = check(options->source);
+    const Status status = check(options->source);
     if (is_error(status)) return status;
     source = &*options->source->peer;
   }
@@ -132,21 +149,8 @@ tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_o
 tw_status tw_message_recv(tw_message* message, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (message == nullptr) return fail(TW_ERR_INVALID, "the message is NULL");
   Engine* engine = Engine::engine_of(message);
-  auto* worker = static_cast<tw_worker*>(engine->owner());
-  Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
-  if (is_error(enter.status())) return enter.status();
-  const Options<tw_op_options> options(given, kOpDefaults);
-  status = need_completion(*options, request);
-  if (is_error(status)) return status;
-  OpDesc op;
-  op.verb = Verb::recv;
-  status = set_local(op, buffer, length, *options);
-  if (is_error(status)) return status;
-  status = engine->receive_message(message, op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) worker->posted();
-  return status;
+  return take(*engine, Verb::recv, buffer, length, given, request,
+              [&](const OpDesc& op, const Completion& done) { return engine->receive_message(message, op, done); });
 }
 
 tw_status tw_am_register(tw_worker* worker, uint16_t id, tw_am_handler handler, void* arg) {
@@ -157,9 +161,7 @@ tw_status tw_am_register(tw_worker* worker, uint16_t id, tw_am_handler handler, 
 
 tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, size_t header_length, const void* buffer,
                      size_t length, const tw_op_options* given, tw_request* request) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   constexpr uint16_t kHandlers = 4096;
   if (id >= kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, kHandlers);
@@ -173,7 +175,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
   op.tag = id;
   op.header = static_cast<const std::byte*>(header);
   op.header_length = static_cast<uint32_t>(header_length);
-  status = set_local(op, buffer, length, *options);
+  Status status = set_local(op, buffer, length, *options);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }
@@ -181,30 +183,15 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
 tw_status tw_am_recv(tw_am_data* data, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
   Engine* engine = Engine::engine_of(data);
-  auto* worker = static_cast<tw_worker*>(engine->owner());
-  Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
-  if (is_error(enter.status())) return enter.status();
-  const Options<tw_op_options> options(given, kOpDefaults);
-  status = need_completion(*options, request);
-  if (is_error(status)) return status;
-  OpDesc op;
-  op.verb = Verb::am_recv;
-  status = set_local(op, buffer, length, *options);
-  if (is_error(status)) return status;
-  status = engine->active_receive(data, op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) worker->posted();
-  return status;
+  return take(*engine, Verb::am_recv, buffer, length, given, request,
+              [&](const OpDesc& op, const Completion& done) { return engine->active_receive(data, op, done); });
 }
 
 tw_status tw_am_release(tw_am_data* data) {
   if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
   Engine* engine = Engine::engine_of(data);
   auto* worker = static_cast<tw_worker*>(engine->owner());
-  const Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
+  const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Status released = engine->active_release(data);
   worker->posted();
@@ -213,9 +200,7 @@ tw_status tw_am_release(tw_am_data* data) {
 
 tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length, const tw_op_options* given,
                         tw_request* request) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
   if (options->layout != nullptr && !options->layout->contiguous()) {
@@ -224,18 +209,16 @@ tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length
   OpDesc op;
   op.verb = Verb::bytes_send;
   op.peer = &*endpoint->peer;
-  status = set_local(op, buffer, length, *options);
+  Status status = set_local(op, buffer, length, *options);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }
 
 tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
-  status = need_completion(*options, request);
+  Status status = need_completion(*options, request);
   if (is_error(status)) return status;
   if (options->layout != nullptr && !options->layout->contiguous()) {
     return fail(TW_ERR_UNSUPPORTED, "byte streams are contiguous: receive the pieces one by one, or a message with the layout");

@@ -46,9 +46,13 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
   Status status = set_local(op, buffer, length, *options);
   if (is_error(status)) return status;
   op.remote_layout = options->remote_layout;
-  if (op.remote_layout != nullptr && op.remote_layout->bytes != op.length) {
-    return fail(TW_ERR_INVALID, "the local side moves %llu bytes, the remote layout %llu",
-                static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.remote_layout->bytes));
+  if (op.remote_layout != nullptr) {
+    status = op.remote_layout->born.check("layout");
+    if (is_error(status)) return status;
+    if (op.remote_layout->bytes != op.length) {
+      return fail(TW_ERR_INVALID, "the local side moves %llu bytes, the remote layout %llu",
+                  static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.remote_layout->bytes));
+    }
   }
   if (verb == Verb::put) {
     status = set_signal(op, endpoint, *options);
@@ -83,22 +87,17 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
 
 tw_status tw_get(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
                  const tw_op_options* options, tw_request* request) {
-  Status status = check(endpoint);
-  if (is_error(status)) [[unlikely]]
-    return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  status = check_region(endpoint, region_of(remote));
+  Status status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
   return transfer_op(Verb::get, endpoint, buffer, length, remote, offset, options, request);
 }
 
 tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
-  const Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   if (request != nullptr) *request = TW_REQUEST_NONE;
   OpDesc op;
@@ -110,9 +109,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
 }
 
 tw_status tw_fence(tw_endpoint* endpoint) {
-  const Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Engine::Guard guard(*endpoint->worker->engine);
   return fence_one_sided(*endpoint->worker->engine, *endpoint->peer);
@@ -120,12 +117,10 @@ tw_status tw_fence(tw_endpoint* endpoint) {
 
 tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remote, uint64_t offset, size_t size,
                     uint64_t operand, uint64_t compare, void* result, const tw_op_options* given, tw_request* request) {
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  status = check_region(endpoint, region_of(remote));
+  Status status = check_region(endpoint, region_of(remote));
   if (is_error(status)) return status;
   if (code > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", code);
   if (size != kWord4 && size != kWord8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);

@@ -19,18 +19,21 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
 }
 
 tw_status tw_signal_destroy(tw_signal* signal) {
-  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  const Status status = check(signal);
+  if (is_error(status)) return status;
   return signal->pool->destroy(signal);
 }
 
 tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
-  if (signal == nullptr || key_length == nullptr) return fail(TW_ERR_INVALID, "signal or key length is NULL");
+  Status status = check(signal);
+  if (is_error(status)) return status;
+  if (key_length == nullptr) return fail(TW_ERR_INVALID, "the key's length is NULL");
   if (key == nullptr) {
     *key_length = TW_KEY_MAX;
     return TW_OK;
   }
   KeyBody body{};
-  const Status status = signal->pool->export_signal(signal, &body);
+  status = signal->pool->export_signal(signal, &body);
   if (is_error(status)) return status;
   return write_key(body, key, key_length);
 }
@@ -49,19 +52,20 @@ void tw_remote_signal_release(tw_remote_signal* remote) {
 uint64_t tw_signal_read(const tw_signal* signal) { return signal == nullptr ? 0 : signal_read(*signal); }
 
 tw_status tw_signal_reset(tw_signal* signal, uint64_t value) {
-  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  const Status status = check(signal);
+  if (is_error(status)) return status;
   signal_reset(*signal, value);
   return TW_OK;
 }
 
 tw_status tw_signal_test(const tw_signal* signal, uint32_t compare, uint64_t value) {
-  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
+  const Status status = check(signal);
+  if (is_error(status)) return status;
   return signal_test(*signal, compare, value);
 }
 
 tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, uint64_t timeout_ns) {
-  if (signal == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
-  Status status = check(signal->worker);
+  Status status = check(signal);
   if (is_error(status)) return status;
   const Enter enter(*signal->worker);
   if (is_error(enter.status())) return enter.status();
@@ -79,9 +83,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   if (request != nullptr) *request = TW_REQUEST_NONE;
   if (region->peer == nullptr) return fail(TW_ERR_STALE, "the signal was imported through an endpoint that is closed");
   tw_endpoint* endpoint = region->peer->endpoint;
-  Status status = check(endpoint);
-  if (is_error(status)) return status;
-  const Enter enter(*endpoint->worker);
+  const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;
@@ -91,7 +93,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   op.signal = region;
   op.signal_op = static_cast<uint8_t>(region->key.device);
   op.signal_value = value;
-  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  Status status = endpoint->worker->engine->start(op, completion_of(*options, request));
   endpoint->worker->posted();
   return status;
 }

@@ -48,9 +48,7 @@ unsigned tw_progress(tw_worker* worker) {
 }
 
 tw_status tw_worker_wait(tw_worker* worker, uint64_t timeout_ns) {
-  const Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
+  const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   return worker->wait(timeout_ns);
 }
@@ -71,11 +69,9 @@ tw_status tw_worker_fd(tw_worker* worker, int* fd) {
 }
 
 tw_status tw_worker_arm(tw_worker* worker) {
-  Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
+  const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  status = worker->arm();
+  Status status = worker->arm();
   if (status == TW_ERR_BUSY) worker->inbox.take_wake();
   return status;
 }
@@ -88,9 +84,7 @@ tw_status tw_worker_address(tw_worker* worker, void* address, size_t* length) {
 }
 
 tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
-  const Status status = check(worker);
-  if (is_error(status)) return status;
-  const Enter enter(*worker);
+  const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   OpDesc op;
   op.verb = Verb::flush;

@@ -45,10 +45,9 @@ void Caller::start() {
 void Caller::next_candidate() {
   tw_context& context = setup_.context();
   while (next_ < plan_.candidates.size()) {
-    const Candidate& candidate = plan_.candidates[next_++];
+    const SocketAddress& candidate = plan_.candidates[next_++];
     conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
-    const auto* address = reinterpret_cast<const sockaddr*>(&candidate.address);
-    const Status status = conversation_->open(address, candidate.length, plan_.tls);
+    const Status status = conversation_->open(candidate, plan_.tls);
     if (!is_error(status)) return;
     last_status_ = status;
     last_text_ = last_error();
@@ -165,14 +164,14 @@ void Caller::accepted(Conversation& from, SetupChannel::Message&& message) {
 
 bool Caller::begin_upgrade() {
   WorkerAddress address;
-  Candidate candidate;
+  SocketAddress candidate;
   if (is_error(parse_address(accept_.address.data(), accept_.address.size(), &address)) ||
       address.host != setup_.context().host || !setup_.unix_candidate(address.token, &candidate)) {
     return false;
   }
   tw_context& context = setup_.context();
   upgrade_ = std::make_shared<Conversation>(context.loop, context.key, this);
-  if (is_error(upgrade_->open(reinterpret_cast<const sockaddr*>(&candidate.address), candidate.length, false))) {
+  if (is_error(upgrade_->open(candidate, false))) {
     upgrade_failed(last_error());
   }
   return true;

@@ -14,7 +14,7 @@
 #include "devices/registry.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
-#include "transports/tcp/address.hpp"
+#include "transports/tcp/interfaces.hpp"
 #include "transports/tcp/tcp.hpp"
 
 namespace thalweg::impl {
@@ -88,10 +88,7 @@ Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>*
   for (const tcp::LocalAddress& local : found) outside |= !local.address.loopback();
   for (const tcp::LocalAddress& local : found) {
     if (interfaces.empty() && outside && local.address.loopback()) continue;
-    if (local.address.family() == AF_INET6) {
-      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(local.address.get());
-      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // means nothing to another machine
-    }
+    if (local.address.link_local()) continue;
     const std::string_view bytes = local.address.host_bytes();
     IpAddress ip;
     ip.length = static_cast<uint8_t>(bytes.size());

@@ -2,11 +2,8 @@
 // Sockets during set-up: connect, authenticate, exchange messages.
 #include "core/conversation.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/un.h>
 
 #include <cerrno>
 
@@ -14,45 +11,15 @@
 
 namespace thalweg::impl {
 
-std::string address_text(const sockaddr* address, socklen_t length) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    return std::string(text) + ":" + std::to_string(ntohs(v4->sin_port));
-  }
-  if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6->sin6_port));
-  }
-  if (address->sa_family == AF_UNIX) {
-    const auto* path = reinterpret_cast<const sockaddr_un*>(address);
-    const size_t offset = offsetof(sockaddr_un, sun_path);
-    return length > offset ? "unix:" + std::string(path->sun_path) : "unix";
-  }
-  return "unknown";
-}
-
 Conversation::~Conversation() { abandon(); }
 
-Status Conversation::open(const sockaddr* address, socklen_t length, bool tls) {
+Status Conversation::open(const SocketAddress& address, bool tls) {
   role_ = Role::client;
-  unix_ = address->sa_family == AF_UNIX;
+  unix_ = !address.internet();
   tls_ = tls && !unix_;
-  peer_ = address_text(address, length);
-  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return fail_errno(errno, "socket");
-  socket_ = UniqueFd(fd);
-  if (connect(fd, address, length) != 0 && errno != EINPROGRESS) {
-    const int error = errno;
-    socket_.reset();
-    if (error == ECONNREFUSED || error == ENOENT) {
-      return fail(TW_ERR_UNREACHABLE, "nobody listens at %s (any more)", peer_.c_str());
-    }
-    fail_errno(error, ("connect to " + peer_).c_str());
-    return TW_ERR_UNREACHABLE;
-  }
+  address_ = address;
+  const Status status = start_connect(address, &socket_);
+  if (is_error(status)) return status;
   connecting_ = true;
   return watch(EPOLLOUT);
 }
@@ -67,12 +34,7 @@ Status Conversation::adopt(UniqueFd socket, bool tls) {
 }
 
 void Conversation::learn_peer() {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
-    unix_ = address.ss_family == AF_UNIX;
-    if (role_ == Role::server) peer_ = address_text(reinterpret_cast<sockaddr*>(&address), length);
-  }
+  if (role_ == Role::server && !is_error(peer_address(socket_.get(), &address_))) unix_ = !address_.internet();
   if (unix_) {
     pid_ = peer_pid(socket_.get());
   } else {
@@ -130,13 +92,9 @@ void Conversation::ready(uint32_t) {
 }
 
 void Conversation::connected() {
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) {
-    fail_errno(error, ("connect to " + peer_).c_str());
-    return broken(TW_ERR_UNREACHABLE, Refusal::none, last_error());
-  }
+  const Status status = finish_connect(socket_.get(), address_);
+  if (status == TW_IN_PROGRESS) return;
+  if (is_error(status)) return broken(status, Refusal::none, last_error());
   connecting_ = false;
   learn_peer();
   handshake_ = std::make_unique<Handshake>(role_, key_, 0, tls_);

@@ -5,12 +5,11 @@
 // Life: shared by its user and by the callbacks it has pending in the loop; abandon() and release() end the latter.
 // Everything happens on the loop's thread.
 #pragma once
-#include <sys/socket.h>
-
 #include <memory>
 #include <string>
 
 #include "base/event_loop.hpp"
+#include "base/sockets.hpp"
 #include "core/setup_wire.hpp"
 #include "security/handshake.hpp"
 
@@ -32,7 +31,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   ~Conversation();
 
   /// Client: connects (without waiting) and authenticates.
-  Status open(const sockaddr* address, socklen_t length, bool tls);
+  Status open(const SocketAddress& address, bool tls);
   /// Server: authenticates a socket just accepted. TLS is recognised by its first byte; `tls` demands it.
   Status adopt(UniqueFd socket, bool tls);
   /// Ends quietly: no further call to the user.
@@ -49,8 +48,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   bool over() const { return over_; }
   bool authenticated() const { return channel_ != nullptr; }
   bool is_unix() const { return unix_; }
-  int32_t pid() const { return pid_; }                    // of the process at the other end, 0 unknown
-  const std::string& peer_text() const { return peer_; }  // "10.0.0.2:4711" or "unix"
+  int32_t pid() const { return pid_; }                       // of the process at the other end, 0 unknown
+  std::string peer_text() const { return address_.text(); }  // "10.0.0.2:4711" or "unix"
 
  private:
   Status watch(uint32_t events);
@@ -70,15 +69,12 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<SetupChannel> channel_;
   std::function<void()> written_;
-  std::string peer_;
+  SocketAddress address_;  // the peer's
   Role role_ = Role::client;
   uint32_t events_ = 0;
   int32_t pid_ = 0;
   int watched_ = -1;
   bool unix_ = false, tls_ = false, connecting_ = false, recognising_ = false, over_ = false;
 };
-
-/// "10.0.0.1:80", "[::1]:80", "unix:/path".
-std::string address_text(const sockaddr* address, socklen_t length);
 
 }  // namespace thalweg::impl

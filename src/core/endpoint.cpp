@@ -2,10 +2,6 @@
 // Making, connecting and closing endpoints: the worker's side.
 #include "core/endpoint.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/un.h>
-
 #include <cstring>
 
 #include "base/platform/process.hpp"
@@ -20,21 +16,8 @@ constexpr uint64_t kConnectNs = 10 * kSecond;
 constexpr size_t kSparesKept = 64;  // given-back endpoints rest this long before they are used again
 constexpr size_t kDeadKept = 256;
 
-bool ip_candidate(const IpAddress& ip, uint16_t port, Candidate* out) {
-  if (ip.length == 4) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&out->address);
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    std::memcpy(&v4->sin_addr, ip.bytes.data(), 4);
-    out->length = sizeof *v4;
-  } else {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&out->address);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    std::memcpy(&v6->sin6_addr, ip.bytes.data(), 16);
-    out->length = sizeof *v6;
-  }
-  return true;
+SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
+  return internet_address({reinterpret_cast<const char*>(ip.bytes.data()), ip.length}, port);
 }
 
 /// Does anything but a receive still run for this peer?
@@ -101,13 +84,12 @@ void tw_worker::call(tw_endpoint& endpoint) {
   plan.target_host = to.host;
   const bool shm = port("shm") != nullptr && (endpoint.forced.empty() || endpoint.forced == "shm");
   const bool tcp = port("tcp") != nullptr && (endpoint.forced.empty() || endpoint.forced == "tcp");
-  Candidate candidate;
+  SocketAddress candidate;
   if (shm && to.host == context.host && context.setup->unix_candidate(to.token, &candidate)) {
     plan.candidates.push_back(candidate);
   }
   for (const IpAddress& ip : to.addresses) {
-    Candidate tcp_candidate;
-    if (tcp && to.port != 0 && ip_candidate(ip, to.port, &tcp_candidate)) plan.candidates.push_back(tcp_candidate);
+    if (tcp && to.port != 0) plan.candidates.push_back(socket_address(ip, to.port));
   }
   {
     std::lock_guard lock(directory.mutex);

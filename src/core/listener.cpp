@@ -2,12 +2,8 @@
 // Listening, connecting to listeners, accepting: addresses as text.
 #include "core/listener.hpp"
 
-#include <sys/un.h>
-
-#include <cstring>
-
+#include "base/sockets.hpp"
 #include "core/worker.hpp"
-#include "transports/tcp/address.hpp"
 
 using namespace thalweg::impl;
 
@@ -15,63 +11,50 @@ namespace {
 
 constexpr uint32_t kBacklog = 128;
 
-Candidate candidate_of(const tcp::SocketAddress& address) {
-  Candidate candidate;
-  std::memcpy(&candidate.address, &address.storage, sizeof candidate.address);
-  candidate.length = address.length;
-  return candidate;
-}
-
 }  // namespace
 
 Status tw_worker::connect_to(const char* text, const tw_endpoint_options& options, tw_endpoint** out) {
-  tcp::AddressText parsed;
-  Status status = tcp::parse_address(text, &parsed);
+  AddressText parsed;
+  Status status = parse_address_text(text, &parsed);
   if (is_error(status)) return status;
   if (!parsed.unix_path && (parsed.host.empty() || parsed.port == 0)) {
     return fail(TW_ERR_INVALID, "connecting needs host and port, \"%s\" lacks one", text);
   }
-  std::vector<tcp::SocketAddress> found;
-  tcp::SocketAddress numeric;
+  std::vector<SocketAddress> found;
+  SocketAddress numeric;
   bool known = true;
   if (parsed.unix_path) {
-    status = tcp::resolve(parsed, false, &found);
+    status = resolve(parsed, false, &found);
     if (is_error(status)) return status;
-  } else if (tcp::parse_numeric(parsed.host, parsed.port, &numeric)) {
+  } else if (parse_numeric(parsed.host, parsed.port, &numeric)) {
     found.push_back(numeric);
   } else {
     known = false;
   }
   *out = make_endpoint(options);
   CallPlan plan = plan_for(**out);
-  for (const auto& address : found) plan.candidates.push_back(candidate_of(address));
+  plan.candidates = std::move(found);
   if (known) {
     context.setup->call(std::move(plan));
     return TW_OK;
   }
-  context.setup->call_by_name(std::move(plan), [parsed](CallPlan& to) {
-    std::vector<tcp::SocketAddress> addresses;
-    const Status resolved = tcp::resolve(parsed, false, &addresses);
-    if (is_error(resolved)) return resolved;
-    for (const auto& address : addresses) to.candidates.push_back(candidate_of(address));
-    return Status(TW_OK);
-  });
+  context.setup->call_by_name(std::move(plan), [parsed](CallPlan& to) { return resolve(parsed, false, &to.candidates); });
   return TW_OK;
 }
 
 Status tw_worker::listen(const char* text, const tw_listener_options& options, tw_listener** out) {
-  tcp::AddressText parsed;
-  Status status = tcp::parse_address(text, &parsed);
+  AddressText parsed;
+  Status status = parse_address_text(text, &parsed);
   if (is_error(status)) return status;
-  std::vector<tcp::SocketAddress> found;
-  status = tcp::resolve(parsed, true, &found);
+  std::vector<SocketAddress> found;
+  status = resolve(parsed, true, &found);
   if (is_error(status)) return status;
   const uint32_t backlog = options.backlog != 0 ? options.backlog : kBacklog;
   auto door = std::make_unique<Door>();
-  status = tcp::listen_at(found.front(), int(backlog), &door->socket);
+  status = listen_at(found.front(), int(backlog), &door->socket);
   if (is_error(status)) return status;
-  tcp::SocketAddress bound;
-  status = tcp::local_address(door->socket.get(), &bound);
+  SocketAddress bound;
+  status = local_address(door->socket.get(), &bound);
   if (is_error(status)) return status;
   auto listener = std::make_unique<tw_listener>();
   listener->worker = this;

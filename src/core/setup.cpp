@@ -2,10 +2,8 @@
 // Doors, and the tables of who is coming and going.
 #include "core/setup.hpp"
 
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +24,7 @@ namespace {
 constexpr size_t kMaxStrangers = 64;  // unauthenticated at once; past it the oldest goes
 constexpr uint64_t kRestNs = 50 * kMillisecond;
 constexpr int kAcceptsPerTurn = 16;
+constexpr int kBacklog = 512;
 
 }  // namespace
 
@@ -63,14 +62,8 @@ std::string Setup::socket_path(uint64_t token) const {
   return context_.settings.socket_dir + name;
 }
 
-bool Setup::unix_candidate(uint64_t token, Candidate* out) const {
-  const std::string path = socket_path(token);
-  auto* address = reinterpret_cast<sockaddr_un*>(&out->address);
-  if (token == 0 || path.size() >= sizeof address->sun_path) return false;
-  address->sun_family = AF_UNIX;
-  std::memcpy(address->sun_path, path.c_str(), path.size() + 1);
-  out->length = socklen_t(offsetof(sockaddr_un, sun_path) + path.size() + 1);
-  return true;
+bool Setup::unix_candidate(uint64_t token, SocketAddress* out) const {
+  return token != 0 && !is_error(unix_address(socket_path(token), out));
 }
 
 Status Setup::open_unix() {
@@ -82,48 +75,31 @@ Status Setup::open_unix() {
     return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
                 directory.c_str());
   }
-  Candidate where;
+  SocketAddress where;
   if (!unix_candidate(token_, &where)) {
     return fail(TW_ERR_INVALID, "socket directory %s is too long a path: set THALWEG_SOCKET_DIR", directory.c_str());
   }
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return fail_errno(errno, "socket");
   auto door = std::make_unique<Door>();
-  door->socket = UniqueFd(fd);
-  if (bind(fd, reinterpret_cast<sockaddr*>(&where.address), where.length) != 0) {
-    return fail_errno(errno, ("bind " + socket_path(token_)).c_str());
-  }
+  const Status status = listen_at(where, kBacklog, &door->socket);
+  if (is_error(status)) return status;
   door->path = socket_path(token_);
-  if (listen(fd, 512) != 0) return fail_errno(errno, "listen");
   return add_door(std::move(door));
 }
 
 Status Setup::open_tcp() {
   auto door = std::make_unique<Door>();
   door->tls = context_.settings.tls;
-  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0) {
-    door->socket = UniqueFd(fd);
-    const int off = 0;
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    if (bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) door->socket.reset();
+  std::vector<SocketAddress> everywhere;
+  Status status = resolve(AddressText{}, true, &everywhere);
+  for (const SocketAddress& at : everywhere) {  // the second for a machine without IPv6
+    status = listen_at(at, kBacklog, &door->socket);
+    if (!is_error(status)) break;
   }
-  if (!door->socket) {  // a machine without IPv6
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return fail_errno(errno, "socket");
-    door->socket = UniqueFd(fd);
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    if (bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) return fail_errno(errno, "bind");
-  }
-  if (listen(fd, 512) != 0) return fail_errno(errno, "listen");
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length);
-  port_ = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  if (is_error(status)) return status;
+  SocketAddress bound;
+  status = local_address(door->socket.get(), &bound);
+  if (is_error(status)) return status;
+  port_ = bound.port();
   return add_door(std::move(door));
 }
 
@@ -192,17 +168,15 @@ void Setup::rest(Door* door) {
 
 void Setup::incoming(Door* door) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const int fd = accept4(door->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        warn_once("accept", "out of descriptors or memory while accepting connections: raise RLIMIT_NOFILE");
-        rest(door);
-      }
-      return;
+    UniqueFd socket;
+    const Status status = accept_from(door->socket.get(), &socket);
+    if (status == TW_AGAIN) return;
+    if (is_error(status)) {
+      warn_once("accept", std::string("connections cannot be accepted: ") + last_error() + "; raise RLIMIT_NOFILE");
+      return rest(door);
     }
-    UniqueFd socket(fd);
     if (!door->path.empty()) {
-      const uid_t uid = peer_uid(fd);
+      const uid_t uid = peer_uid(socket.get());
       if (uid != geteuid() && uid != 0) {
         refused(Refusal::authentication, "a process of another user came by the unix socket");
         continue;

@@ -5,8 +5,6 @@
 // inbox. A worker is known here from enter() to leave(); both wait for the service thread, so that a pointer to a worker
 // seen here is alive during the whole callback.
 #pragma once
-#include <sys/socket.h>
-
 #include <atomic>
 #include <functional>
 #include <list>
@@ -27,19 +25,13 @@ namespace thalweg::impl {
 class Visitor;
 class Caller;
 
-/// Where a caller may try, in order.
-struct Candidate {
-  sockaddr_storage address{};
-  socklen_t length = 0;
-};
-
 /// What a caller is to do.
 struct CallPlan {
   tw_worker* worker = nullptr;
-  uint64_t key = 0;        // local name of this attempt
-  ConnectMessage message;  // without offers
-  std::vector<Candidate> candidates;
-  std::string transport;  // forced, empty: any
+  uint64_t key = 0;                       // local name of this attempt
+  ConnectMessage message;                 // without offers
+  std::vector<SocketAddress> candidates;  // where to try, in order
+  std::string transport;                  // forced, empty: any
   bool tls = false;
   uint64_t timeout_ns = 0;
   uint64_t target_host = 0;  // from the worker address
@@ -93,7 +85,7 @@ class Setup {
   /// The unix socket of a process's context by its address's token.
   std::string socket_path(uint64_t token) const;
   /// A candidate for it; false when the path is too long for a socket.
-  bool unix_candidate(uint64_t token, Candidate* out) const;
+  bool unix_candidate(uint64_t token, SocketAddress* out) const;
 
   // --- service thread
   tw_context& context() { return context_; }

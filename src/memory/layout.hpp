@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/platform/fork.hpp"
 #include "base/status.hpp"
 
 namespace thalweg::impl {
@@ -24,6 +25,7 @@ inline constexpr unsigned kMaxDimensions = 8;
 /// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. A contiguous layout is strided with no
 /// dimensions: `block` bytes at address + start. The C handle is this struct.
 struct tw_layout {
+  thalweg::impl::BornHere born;
   std::atomic<uint32_t> references{1};
   uint64_t bytes = 0;           // moved in all
   int64_t first = 0, last = 0;  // touched: [first, last) relative to the buffer's address

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/platform/fork.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
 
@@ -27,6 +28,7 @@ struct MemoryOrigin {
 
 /// C handle of a registered or library-allocated region. Immutable but for `rkeys`, which its registry guards.
 struct tw_memory {
+  thalweg::impl::BornHere born;
   thalweg::impl::Registry* registry = nullptr;
   std::byte* address = nullptr;
   size_t length = 0;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/platform/tsan.hpp"
 #include "memory/registry.hpp"
 
 namespace thalweg::impl {
@@ -15,6 +16,7 @@ class SignalPool;
 
 /// C handle of a signal. Owned by its creator; the word belongs to the pool.
 struct tw_signal {
+  thalweg::impl::BornHere born;
   thalweg::impl::SignalPool* pool = nullptr;
   tw_worker* worker = nullptr;  // set by the C interface: whose progress a wait drives
   uint64_t* word = nullptr;
@@ -50,7 +52,11 @@ class SignalPool {
 };
 
 /// Acquire: what the signal covers is visible.
-inline uint64_t signal_read(const tw_signal& signal) { return __atomic_load_n(signal.word, __ATOMIC_ACQUIRE); }
+inline uint64_t signal_read(const tw_signal& signal) {
+  const uint64_t seen = __atomic_load_n(signal.word, __ATOMIC_ACQUIRE);
+  tsan_acquired(signal.word);
+  return seen;
+}
 inline void signal_reset(tw_signal& signal, uint64_t value) { __atomic_store_n(signal.word, value, __ATOMIC_RELEASE); }
 /// TW_OK, TW_IN_PROGRESS, or TW_ERR_INVALID for an unknown comparison. GE is cyclic.
 inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t value) {
@@ -68,6 +74,7 @@ inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t va
 }
 /// What a writer does to a mapped word, after the data it covers.
 inline void touch_signal(uint64_t* word, uint32_t op, uint64_t value) {
+  tsan_releasing(word);
   if (op == TW_SIGNAL_ADD) {
     __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
   } else {

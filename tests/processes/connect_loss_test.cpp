@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -181,6 +182,14 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
   Side side;
   tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
   EXPECT_TRUE(echo(side.worker, endpoint, 100, 1));
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(tw_memory_allocate(side.context, 4096, nullptr, &memory), TW_OK);
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(tw_signal_create(side.worker, nullptr, &signal), TW_OK);
+  tw_layout* layout = nullptr;
+  const uint64_t two = 2;
+  const int64_t apart = 2;
+  ASSERT_EQ(tw_layout_strided(1, 1, &two, &apart, &layout), TW_OK);
   const pid_t forked = fork();
   if (forked == 0) {
     tw_request request;
@@ -192,6 +201,24 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
     wrong += tw_progress(side.worker) != 0;
     size_t length = 0;
     wrong += tw_context_info(side.context, nullptr, &length) != TW_ERR_FORKED;
+    wrong += tw_memory_export(memory, nullptr, &length) != TW_ERR_FORKED;
+    wrong += tw_memory_release(memory) != TW_ERR_FORKED;
+    wrong += tw_signal_reset(signal, 7) != TW_ERR_FORKED;
+    wrong += tw_signal_wait(signal, TW_COMPARE_EQ, 0, 0) != TW_ERR_FORKED;
+    wrong += tw_signal_destroy(signal) != TW_ERR_FORKED;
+    {
+      Side own;  // the child's own objects are as good as anybody's; the parent's layout is not for them
+      tw_endpoint* self = own.connect(own.address(), "self");
+      tw_op_options options = TW_OP_OPTIONS_INIT;
+      options.layout = layout;
+      const char from[4] = "abc";
+      char to[4] = "";
+      wrong += tw_send(self, from, 0, 1, &options, &request) != TW_ERR_FORKED;
+      wrong += tw_recv(own.worker, to, sizeof to, 1, ~0ull, nullptr, &request) != TW_IN_PROGRESS;
+      wrong += tw_send_blocking(self, from, sizeof from, 1) != TW_OK;
+      wrong += tw_wait(request) != TW_OK || std::memcmp(from, to, sizeof to) != 0;
+      tw_endpoint_close(self, TW_CLOSE_FORCE, nullptr);
+    }
     tw_worker_destroy(side.worker);
     tw_context_destroy(side.context);
     _exit(wrong);
@@ -199,6 +226,10 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
   int status = 0;
   waitpid(forked, &status, 0);
   EXPECT_EQ(status, 0);
+  EXPECT_EQ(tw_signal_read(signal), 0u);
+  EXPECT_EQ(tw_signal_destroy(signal), TW_OK);
+  EXPECT_EQ(tw_memory_release(memory), TW_OK);
+  tw_layout_destroy(layout);
   EXPECT_TRUE(echo(side.worker, endpoint, 100'000, 2));
 }
 

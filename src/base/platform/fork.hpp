@@ -36,6 +36,24 @@ class BornHere {
   uint32_t generation_;
 };
 
+/// State of this process: a forked child gets a fresh one, because another thread of the parent may have held its lock. The
+/// parent's copy is left alone, never freed.
+template <typename T>
+T& state_of_process() {
+  struct Slot {
+    uint32_t generation = fork_generation();
+    T value;
+  };
+  static std::atomic<Slot*> current{new Slot};
+  Slot* slot = current.load(std::memory_order_acquire);
+  if (slot->generation == fork_generation()) [[likely]]
+    return slot->value;
+  auto* fresh = new Slot;
+  if (current.compare_exchange_strong(slot, fresh, std::memory_order_acq_rel)) return fresh->value;
+  delete fresh;  // another thread of the child was first
+  return slot->value;
+}
+
 /// True in a process that was forked from one in which the library was loaded.
 bool forked();
 
@@ -45,23 +63,5 @@ void register_descriptor(int fd);
 void unregister_descriptor(int fd);
 /// Unregisters and closes in one step that no fork can split.
 void close_descriptor(int fd);
-
-/// Runs in a forked child before its descriptors are closed, in the order of registration. Only async-signal-safe work:
-/// another thread of the parent may have held any lock.
-class ChildHook {
- public:
-  using Function = void (*)(void* arg);
-  ChildHook(Function function, void* arg);
-  ~ChildHook();
-  ChildHook(const ChildHook&) = delete;
-  ChildHook& operator=(const ChildHook&) = delete;
-
- private:
-  friend struct ForkHandlers;
-  Function function_;
-  void* arg_;
-  ChildHook* next_ = nullptr;
-  ChildHook* previous_ = nullptr;
-};
 
 }  // namespace thalweg::impl

@@ -70,17 +70,9 @@ uint64_t random_id() {
 
 uint64_t process_incarnation() {
   struct Drawn {
-    uint32_t generation = fork_generation();
     uint64_t id = random_id();
   };
-  static std::atomic<Drawn*> current{new Drawn};  // leaked, like its predecessor in a forked child
-  Drawn* drawn = current.load(std::memory_order_acquire);
-  if (drawn->generation == fork_generation()) [[likely]]
-    return drawn->id;
-  auto* fresh = new Drawn;
-  if (current.compare_exchange_strong(drawn, fresh, std::memory_order_acq_rel)) return fresh->id;
-  delete fresh;  // another thread of the child was first
-  return drawn->id;
+  return state_of_process<Drawn>().id;
 }
 
 Status open_pidfd(pid_t pid, UniqueFd* out) {

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/platform/tsan.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl::shm {
@@ -86,10 +87,17 @@ inline uint32_t place(uint32_t position, uint32_t size, uint32_t* taken) {
 }
 
 // Shared words are plain integers accessed by these: std::atomic in shared memory would claim a lifetime it does not have.
-inline uint64_t load_acquire(const uint64_t& w) { return __atomic_load_n(&w, __ATOMIC_ACQUIRE); }
+inline uint64_t load_acquire(const uint64_t& w) {
+  const uint64_t seen = __atomic_load_n(&w, __ATOMIC_ACQUIRE);
+  tsan_acquired(&w);
+  return seen;
+}
 inline uint64_t load_relaxed(const uint64_t& w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
 inline uint32_t load_relaxed(const uint32_t& w) { return __atomic_load_n(&w, __ATOMIC_RELAXED); }
-inline void store_release(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELEASE); }
+inline void store_release(uint64_t& w, uint64_t v) {
+  tsan_releasing(&w);
+  __atomic_store_n(&w, v, __ATOMIC_RELEASE);
+}
 inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which addresses this machine has, which of them a user allows, and which one reaches a peer.
+// Interfaces and the filter over them.
+#include "transports/tcp/interfaces.hpp"
+
 #include <ifaddrs.h>
 #include <net/if.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-
-#include "transports/tcp/address.hpp"
 
 namespace thalweg::impl::tcp {
 
@@ -21,21 +21,7 @@ bool same_subnet(std::string_view a, std::string_view b, unsigned bits) {
   return rest == 0 || (static_cast<uint8_t>(a[whole]) ^ static_cast<uint8_t>(b[whole])) >> (8 - rest) == 0;
 }
 
-unsigned prefix_bits(const sockaddr* mask) {
-  if (mask == nullptr) return 0;
-  SocketAddress wrapped;
-  const size_t size = mask->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&wrapped.storage, mask, size);
-  unsigned bits = 0;
-  for (const char byte : wrapped.host_bytes()) bits += static_cast<unsigned>(__builtin_popcount(static_cast<uint8_t>(byte)));
-  return bits;
-}
-
-bool link_local(const SocketAddress& a) {
-  return a.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(a.storage).sin6_addr);
-}
-
-int rank(const LocalAddress& a) { return a.address.loopback() ? 2 : link_local(a.address) ? 1 : 0; }
+int rank(const LocalAddress& a) { return a.address.loopback() ? 2 : a.address.link_local() ? 1 : 0; }
 
 /// Does one item of a filter ("eth0", an address, a subnet) name this address?
 bool named(const std::string& item, const LocalAddress& local) {
@@ -77,7 +63,6 @@ Status all_addresses(std::vector<LocalAddress>* out) {
     local.interface = a->ifa_name;
     local.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&local.address.storage, a->ifa_addr, local.address.length);
-    local.prefix = prefix_bits(a->ifa_netmask);
     out->push_back(local);
   }
   ::freeifaddrs(list);
@@ -114,16 +99,6 @@ Status local_addresses(const char* filter, std::vector<LocalAddress>* out) {
     if (std::any_of(items.begin(), items.end(), [&](const auto& item) { return named(item, a); })) out->push_back(a);
   }
   return TW_OK;
-}
-
-const LocalAddress* choose_source(const SocketAddress& to, const std::vector<LocalAddress>& allowed) {
-  const LocalAddress* same_family = nullptr;
-  for (const LocalAddress& a : allowed) {
-    if (a.address.family() != to.family() || a.address.loopback() != to.loopback()) continue;
-    if (same_subnet(a.address.host_bytes(), to.host_bytes(), a.prefix) && link_local(a.address) == link_local(to)) return &a;
-    if (same_family == nullptr && !link_local(a.address)) same_family = &a;
-  }
-  return same_family;
 }
 
 }  // namespace thalweg::impl::tcp

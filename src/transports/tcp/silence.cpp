@@ -4,12 +4,11 @@
 
 #include <linux/sockios.h>
 #include <linux/tcp.h>
-#include <netinet/in.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "base/sockets.hpp"
 
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44  // Linux 6.15; older kernels refuse it and keep 120 s
@@ -23,18 +22,9 @@ void set(int fd, int level, int name, int value) { (void)::setsockopt(fd, level,
 
 /// Both ends on one machine: no network to be fair to.
 bool is_local(int fd) {
-  sockaddr_storage a{}, b{};
-  socklen_t na = sizeof(a), nb = sizeof(b);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &na) != 0) return false;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&b), &nb) != 0) return false;
-  if (a.ss_family != b.ss_family) return false;
-  if (a.ss_family == AF_INET) {
-    const auto &x = reinterpret_cast<const sockaddr_in&>(a), &y = reinterpret_cast<const sockaddr_in&>(b);
-    return x.sin_addr.s_addr == y.sin_addr.s_addr || (ntohl(y.sin_addr.s_addr) >> 24) == 127;
-  }
-  if (a.ss_family != AF_INET6) return false;
-  const auto &x = reinterpret_cast<const sockaddr_in6&>(a), &y = reinterpret_cast<const sockaddr_in6&>(b);
-  return std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(x.sin6_addr)) == 0;
+  SocketAddress here, there;
+  if (local_address(fd, &here) != TW_OK || peer_address(fd, &there) != TW_OK) return false;
+  return here.internet() && (here.host_bytes() == there.host_bytes() || there.loopback());
 }
 
 }  // namespace

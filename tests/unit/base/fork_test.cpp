@@ -99,18 +99,6 @@ TEST(Fork, GenerationTellsParentFromChild) {
   EXPECT_FALSE(object.forked());
 }
 
-TEST(Fork, HooksRunInTheChildInOrder) {
-  static std::string order;
-  order.clear();
-  const ChildHook first([](void* arg) { order += *static_cast<char*>(arg); }, const_cast<char*>("a"));
-  {
-    const ChildHook gone([](void*) { order += 'x'; }, nullptr);
-  }
-  const ChildHook second([](void* arg) { order += *static_cast<char*>(arg); }, const_cast<char*>("b"));
-  EXPECT_EQ(in_child([] { return order == "ab" ? 0 : 1; }), 0);
-  EXPECT_EQ(order, "");
-}
-
 TEST(Fork, IncarnationDiffersInTheChild) {
   const uint64_t mine = process_incarnation();
   EXPECT_NE(mine, 0u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clock, log, membarrier, process facts and socket addresses.
+// Clock, log, membarrier and process facts.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -13,7 +13,6 @@
 #include "base/log.hpp"
 #include "base/platform/membarrier.hpp"
 #include "base/platform/process.hpp"
-#include "base/socket_address.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -119,31 +118,6 @@ TEST(Process, PeerOfAUnixSocket) {
     pollfd one{pidfd.get(), POLLIN, 0};
     EXPECT_EQ(poll(&one, 1, 0), 0);
   }
-}
-
-TEST(SocketAddress, Parsing) {
-  HostPort at;
-  EXPECT_EQ(parse_host_port("node1:80", &at), TW_OK);
-  EXPECT_EQ(at.host, "node1");
-  EXPECT_EQ(at.port, 80);
-  EXPECT_EQ(parse_host_port("[fe80::1]:65535", &at), TW_OK);
-  EXPECT_EQ(at.host, "fe80::1");
-  EXPECT_EQ(to_text(at), "[fe80::1]:65535");
-  EXPECT_EQ(parse_host_port(":0", &at), TW_OK);
-  EXPECT_EQ(at.host, "");
-  for (const char* bad :
-       {"", "host", "host:", "host:65536", "host:99999999999999999999", "host:8x", "::1:80", "[::1]80", "[::1", ":-1"}) {
-    EXPECT_EQ(parse_host_port(bad, &at), TW_ERR_INVALID) << bad;
-  }
-}
-
-TEST(SocketAddress, Resolving) {
-  std::vector<SocketAddress> found;
-  ASSERT_EQ(resolve({"127.0.0.1", 1234}, false, &found), TW_OK);
-  ASSERT_FALSE(found.empty());
-  EXPECT_EQ(to_text(found[0]), "127.0.0.1:1234");
-  EXPECT_EQ(found[0].port(), 1234);
-  EXPECT_EQ(resolve({"no such host.invalid", 1}, false, &found), TW_ERR_UNREACHABLE);
 }
 
 }  // namespace

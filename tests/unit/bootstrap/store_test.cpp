@@ -270,7 +270,7 @@ class StoreStrangers : public ::testing::Test {
     options_.handshake_timeout_ns = 300 * kMillisecond;
     options_.max_strangers = 20;
     options_.linger_ns = 50 * kMillisecond;
-    ASSERT_EQ(StoreServer::start({"127.0.0.1", 0}, key_, options_, &server_), TW_OK) << last_error();
+    ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_), TW_OK) << last_error();
     address_ = "tcp:127.0.0.1:" + std::to_string(server_->port());
   }
   UniqueFd connect_raw() {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transports/tcp/address.hpp"
+#include "base/sockets.hpp"
 #include "transports/tcp/frame.hpp"
 #include "transports/tcp/port.hpp"
 #include "transports/tcp/tcp.hpp"
@@ -143,11 +143,11 @@ inline std::pair<int, int> connected(Wire wire) {
   UniqueFd listener, client, server;
   if (listen_at(at, 1, &listener) != TW_OK) return {-1, -1};
   EXPECT_EQ(local_address(listener.get(), &bound), TW_OK);
-  const Status started = start_connect(bound, nullptr, &client);
+  const Status started = start_connect(bound, &client);
   EXPECT_GE(started, 0);
   pollfd ready{listener.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&ready, 1, 5000), 1);
-  EXPECT_EQ(accept_from(listener.get(), &server, nullptr), TW_OK);
+  EXPECT_EQ(accept_from(listener.get(), &server), TW_OK);
   ready = {client.get(), POLLOUT, 0};
   EXPECT_EQ(::poll(&ready, 1, 5000), 1);
   EXPECT_EQ(finish_connect(client.get(), bound), TW_OK);
@@ -238,6 +238,21 @@ bool progress_until(std::initializer_list<Side*> sides, Done done, uint64_t time
     if (deadline.passed()) return false;
   }
   return true;
+}
+
+/// Both sides send `frames` frames at the same time; all of them and every byte arrive.
+inline void exchange(Side& left, RandomSender& there, Side& right, RandomSender& back, uint64_t frames, uint64_t seed) {
+  const auto done = [&] {
+    for (int i = 0; i < 20 && there.accepted < frames && there.step(); ++i) {
+    }
+    for (int i = 0; i < 20 && back.accepted < frames && back.step(); ++i) {
+    }
+    return right.sink.frames == frames && left.sink.frames == frames;
+  };
+  ASSERT_TRUE(progress_until({&left, &right}, done))
+      << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
+  EXPECT_EQ(right.sink.bytes, there.bytes);
+  EXPECT_EQ(left.sink.bytes, back.bytes);
 }
 
 }  // namespace thalweg::impl::tcp

@@ -32,18 +32,7 @@ class TcpPortOver : public ::testing::TestWithParam<Wire> {
 TEST_P(TcpPortOver, CarriesRandomFramesInOrderBothWaysAtOnce) {
   const uint64_t seed = fresh_seed();
   RandomSender there(left, seed), back(right, seed + 1);
-  constexpr uint64_t kFrames = 1500;
-  ASSERT_TRUE(progress_until({&left, &right},
-                             [&] {
-                               for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
-                               }
-                               for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
-                               }
-                               return right.sink.frames == kFrames && left.sink.frames == kFrames;
-                             }))
-      << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
-  EXPECT_EQ(right.sink.bytes, there.bytes);
-  EXPECT_EQ(left.sink.bytes, back.bytes);
+  exchange(left, there, right, back, 1500, seed);
   EXPECT_GT(right.sink.landed, 0u);
   EXPECT_GT(right.sink.asked, right.sink.landed);
   EXPECT_TRUE(

@@ -39,18 +39,7 @@ class TcpTls : public ::testing::Test {
 TEST_F(TcpTls, CarriesRandomFramesBothWaysAtOnce) {
   const uint64_t seed = std::random_device{}();
   RandomSender there(left, seed), back(right, seed + 1);
-  constexpr uint64_t kFrames = 800;
-  ASSERT_TRUE(progress_until({&left, &right},
-                             [&] {
-                               for (int i = 0; i < 20 && there.accepted < kFrames && there.step(); ++i) {
-                               }
-                               for (int i = 0; i < 20 && back.accepted < kFrames && back.step(); ++i) {
-                               }
-                               return right.sink.frames == kFrames && left.sink.frames == kFrames;
-                             }))
-      << "seed " << seed << ": " << right.sink.frames << " and " << left.sink.frames;
-  EXPECT_EQ(right.sink.bytes, there.bytes);
-  EXPECT_EQ(left.sink.bytes, back.bytes);
+  exchange(left, there, right, back, 800, seed);
 }
 
 TEST_F(TcpTls, GracefulCloseDeliversWhatIsQueued) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets: connecting without blocking, listening, accepting.
+// Connecting without blocking, listening, accepting.
+#include "base/sockets.hpp"
+
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/stat.h>
@@ -9,9 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transports/tcp/address.hpp"
-
-namespace thalweg::impl::tcp {
+namespace thalweg::impl {
 
 namespace {
 
@@ -36,7 +36,7 @@ Status connect_failed(int error, const SocketAddress& to) {
     case ECONNRESET:
     case EACCES:
     case EPERM:
-      return fail(TW_ERR_UNREACHABLE, "%s cannot be reached: %s; check the address and the interfaces allowed", text.c_str(),
+      return fail(TW_ERR_UNREACHABLE, "%s cannot be reached: %s; check the address and the route to it", text.c_str(),
                   std::strerror(error));
     default:
       return fail_errno(error, ("connect to " + text).c_str());
@@ -54,19 +54,12 @@ bool stale_socket_file(const SocketAddress& at) {
 
 }  // namespace
 
-Status start_connect(const SocketAddress& to, const SocketAddress* from, UniqueFd* out) {
+Status start_connect(const SocketAddress& to, UniqueFd* out) {
   UniqueFd fd;
   if (Status s = make_socket(to.family(), &fd); s != TW_OK) return s;
   if (to.internet()) {
     const int one = 1;
     (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (from != nullptr && from->family() == to.family()) {
-      // The port is chosen when connecting, so that many connections may share one source address.
-      (void)::setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
-      SocketAddress source = *from;
-      source.set_port(0);
-      if (::bind(fd.get(), source.get(), source.length) != 0) return connect_failed(errno, to);
-    }
   }
   int result;
   do result = ::connect(fd.get(), to.get(), to.length);
@@ -118,20 +111,16 @@ Status listen_at(const SocketAddress& at, int backlog, UniqueFd* out) {
   return TW_OK;
 }
 
-Status accept_from(int listener, UniqueFd* out, SocketAddress* peer) {
-  SocketAddress from;
-  from.length = sizeof(from.storage);
+Status accept_from(int listener, UniqueFd* out) {
   while (true) {
-    const int fd = ::accept4(listener, from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       *out = UniqueFd(fd);
-      if (peer != nullptr) *peer = from;
       return TW_OK;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return TW_AGAIN;
     // The connection went away while it waited: look for the next one.
     if (errno != EINTR && errno != ECONNABORTED) return fail_errno(errno, "accept4");
-    from.length = sizeof(from.storage);
   }
 }
 
@@ -145,4 +134,4 @@ Status peer_address(int fd, SocketAddress* out) {
   return ::getpeername(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getpeername");
 }
 
-}  // namespace thalweg::impl::tcp
+}  // namespace thalweg::impl
