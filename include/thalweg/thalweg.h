@@ -141,6 +141,13 @@ TW_API void tw_context_destroy(tw_context *context);
 /** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
  *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
 TW_API tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
+/** Keeps costs that were measured on this machine for this user: contexts made from now on choose routes by them. `values` are
+ *  lines "name = value" with the names and units that `costs` of tw_context_info shows; what is left out stays a default.
+ *  The file is THALWEG_COSTS, else one of this machine in $XDG_CACHE_HOME/thalweg or ~/.cache/thalweg; its path goes to `file`
+ *  as in tw_context_info (length NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
+ *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
+ *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
+TW_API tw_status tw_costs_save(const char *values, char *file, size_t *length);
 /** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed), as
  *  JSON. */
 TW_API tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "core/context.hpp"
+#include "protocols/cost_file.hpp"
 
 using namespace thalweg::impl;
 
@@ -50,6 +51,14 @@ tw_status tw_context_create(const tw_context_options* given, tw_context** out) {
   }
   *out = context;
   return TW_OK;
+}
+
+tw_status tw_costs_save(const char* values, char* file, size_t* length) {
+  if (values == nullptr) return fail(TW_ERR_INVALID, "the values are NULL");
+  std::string path;
+  const Status status = save_costs(values, &path);
+  if (is_error(status)) return status;
+  return length == nullptr ? TW_OK : copy_out(path.c_str(), path.size() + 1, file, length);
 }
 
 void tw_context_destroy(tw_context* context) {

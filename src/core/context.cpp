@@ -12,6 +12,7 @@
 #include "base/platform/process.hpp"
 #include "core/setup.hpp"
 #include "devices/registry.hpp"
+#include "protocols/cost_file.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
 #include "transports/tcp/interfaces.hpp"
@@ -110,6 +111,7 @@ Status tw_context::open(const tw_context_options& options) {
   if (is_error(status)) return status;
   status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);
   if (is_error(status)) return status;
+  costs = load_costs();
   incarnation = process_incarnation();
   host = host_id();
   registry = std::make_unique<Registry>(incarnation);

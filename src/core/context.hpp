@@ -11,6 +11,7 @@
 #include "core/address.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
+#include "protocols/cost.hpp"
 #include "security/handshake.hpp"
 #include "security/job_key.hpp"
 #include "security/refusals.hpp"
@@ -52,6 +53,7 @@ struct tw_context {
   thalweg::impl::BornHere born;
   thalweg::impl::Settings settings;
   thalweg::impl::JobKey key;
+  thalweg::impl::CostTable costs;
   uint64_t incarnation = 0;
   uint64_t host = 0;
   thalweg::impl::EventLoop loop;

@@ -13,6 +13,7 @@
 #include "base/platform/process.hpp"
 #include "core/context.hpp"
 #include "core/setup.hpp"
+#include "protocols/cost_file.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -134,6 +135,19 @@ void describe_transports(Json& json, const tw_context& context) {
   json.close(']');
 }
 
+void describe_costs(Json& json, const CostTable& costs) {
+  json.open("costs", '{');
+  json.add("source", costs.source);
+  if (!costs.why.empty()) json.add("why", costs.why);
+  json.add("file", costs.file);
+  for (const CostField& field : cost_fields()) {
+    char value[32];
+    snprintf(value, sizeof value, "%.6g %s", costs.*field.link.*field.value, field.unit);
+    json.add(field.name, std::string(value));
+  }
+  json.close('}');
+}
+
 }  // namespace
 
 std::string describe(const tw_context& context) {
@@ -155,6 +169,7 @@ std::string describe(const tw_context& context) {
   json.add("tcp_port", uint64_t(context.setup->port()));
   json.flag("tls", context.settings.tls);
   describe_limits(json);
+  describe_costs(json, context.costs);
   json.open("warnings", '[');
   std::istringstream lines(warnings_so_far());
   for (std::string line; std::getline(lines, line);) json.add(nullptr, line);

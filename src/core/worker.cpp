@@ -15,6 +15,7 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options) : cont
   multi = options.threads == TW_THREADS_MULTI || options.progress == TW_PROGRESS_THREAD;
   EngineOptions engine_options;
   engine_options.registry = context.registry.get();
+  engine_options.costs = &context.costs;
   engine_options.incarnation = context.incarnation;
   if (options.unexpected_budget != 0) engine_options.unexpected_budget = options.unexpected_budget;
   engine_options.multi_threaded = multi;

@@ -9,7 +9,7 @@
 
 namespace thalweg::impl {
 
-/// Costs of a link, in nanoseconds and nanoseconds per byte: constants of one machine (select.cpp) until each measures its own.
+/// Costs of a link, in nanoseconds and nanoseconds per byte.
 struct LinkCosts {
   const char* name;
   double frame;         // a small frame, one way
@@ -19,6 +19,18 @@ struct LinkCosts {
   double mapped;        // per byte, copied directly from mapped memory by one end
   double kernel_fixed;  // one read_peer / write_peer
   double kernel;        // per byte of those
+};
+
+/// The costs in force in a context: what `thalweg tune` measured on this machine (cost_file.hpp), else these defaults, measured
+/// on one machine (two cores of a Zen 5, 2026-11).
+struct CostTable {
+  //             name    frame copy   serial reference mapped kernel-fixed kernel
+  LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
+  LinkCosts shm{"shm", 90, 0.028, 0.033, 0.028, 0.025, 1500, 0.08};
+  LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
+  std::string source = "defaults";  // or the file they are from
+  std::string why;                  // not measured ones: what is the matter with the file
+  std::string file;                 // where measured ones are looked for and kept; empty: nowhere
 };
 
 /// Between two memories: what the link can do and what the memories are.
@@ -31,8 +43,8 @@ struct Path {
   bool segment = false;    // ... and lies in library-allocated memory
 };
 
-LinkCosts costs_of(const Link& link);
-Limits limits_of(const Link& link);
+const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
+Limits limits_of(const Link& link, const LinkCosts& costs);
 Path path_of(const OpDesc& op);  // from op.peer, its address and its layout
 
 /// Does the contiguous local side lie in library-allocated memory?

@@ -23,11 +23,13 @@
 namespace thalweg::impl {
 
 class Registry;
+struct CostTable;
 class Matcher;
 class ActiveTable;
 
 struct EngineOptions {
   Registry* registry = nullptr;
+  const CostTable* costs = nullptr;  // outlives the engine; null: the defaults
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;

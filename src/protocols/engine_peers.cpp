@@ -30,7 +30,7 @@ void Engine::attach(Peer& peer, Link& link) {
   link.user = &peer;
   peer.identity = link.peer;
   peer.state = TW_OK;
-  peer.limits = limits_of(link);
+  peer.limits = limits_of(link, costs_of(peer));
   open_credit(*this, peer);
   wants_push(peer);
 }

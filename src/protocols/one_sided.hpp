@@ -70,7 +70,7 @@ Status signal_mapped(const OpDesc& op);
 
 // --- shared by the protocols
 inline LinkCosts link_costs(const OpDesc& op) {
-  return op.peer == nullptr || op.peer->link == nullptr ? LinkCosts{} : costs_of(*op.peer->link);
+  return op.peer == nullptr || op.peer->link == nullptr ? LinkCosts{} : costs_of(*op.peer);
 }
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;

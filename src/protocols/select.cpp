@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs of links, thresholds of peers, the choice of a send's protocol, and the table that says so aloud.
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 
@@ -15,28 +16,35 @@ namespace thalweg::impl {
 
 namespace {
 
-// Defaults, measured on one machine (two cores of a Zen 5, 2026-11): until a machine's own are measured.
-//                         name    frame copy   serial reference mapped kernel-fixed kernel
-constexpr LinkCosts kSelf{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
-constexpr LinkCosts kShm{"shm", 45, 0.022, 0.035, 0.022, 0.012, 1500, 0.07};
-constexpr LinkCosts kTcp{"tcp", 4000, 0.13, 0.15, 0.10, 0, 0, 0};
+const CostTable kDefaults;
 
-constexpr uint64_t kEagerShm = 128u << 10;     // above, one more round trip is less than a few per cent
-constexpr uint64_t kEagerStream = 256u << 10;  // a round trip is as long as 40 KB
-constexpr uint64_t kHalves = 64u << 10;        // both ends copy: pays from here on even when the lines are dirty
+// A message is announced from where asking (one more round trip) takes less than a twenty-fourth of the transfer, and both ends
+// copy from where that exchange takes less than a quarter of what it saves. Whole powers of two, so that noise in measured costs changes
+// nothing; within bounds, because an eager message takes the receiver's memory unasked and a long one keeps others waiting.
+constexpr double kAskShare = 24, kHalvesShare = 8;
+constexpr uint64_t kEagerLeast = 32u << 10, kEagerMost = 256u << 10;
+constexpr uint64_t kHalvesLeast = 64u << 10, kHalvesMost = 1u << 20;
 constexpr uint32_t kReferenceFrom = 8u << 10;  // below, one copy is cheaper than a second piece for a system call
 constexpr uint32_t kSmallest = 512;            // of a fragment: prefixes must fit
 
-}  // namespace
-
-LinkCosts costs_of(const Link& link) {
-  if ((link.features & kLinkByReference) != 0) return kTcp;
-  if ((link.features & kLinkSameProcess) != 0) return kSelf;
-  return kShm;
+/// The length of which `share` round trips take as long as the bytes do, as a power of two within bounds.
+uint64_t length_worth(double share, double frame, double ns_per_byte, uint64_t least, uint64_t most) {
+  const double length = share * 2 * frame / ns_per_byte;
+  if (!(length > static_cast<double>(least))) return least;
+  return length >= static_cast<double>(most) ? most : std::bit_floor(static_cast<uint64_t>(length));
 }
 
-Limits limits_of(const Link& link) {
-  LinkCosts costs = costs_of(link);
+}  // namespace
+
+const LinkCosts& costs_of(const Peer& peer) {
+  const CostTable* const given = peer.engine->options().costs;
+  const CostTable& table = given != nullptr ? *given : kDefaults;
+  if ((peer.link->features & kLinkByReference) != 0) return table.tcp;
+  if ((peer.link->features & kLinkSameProcess) != 0) return table.self;
+  return table.shm;
+}
+
+Limits limits_of(const Link& link, const LinkCosts& costs) {
   Limits limits;
   limits.copy = link.copy_max;
   limits.fragment = std::clamp(link.fragment, std::min(kSmallest, link.copy_max), link.copy_max);
@@ -49,10 +57,12 @@ Limits limits_of(const Link& link) {
     limits.reference_fragment = std::clamp(link.fragment, limits.reference, link.reference_max);
     limits.single = std::max(limits.single, limits.reference_fragment);
   }
-  limits.eager = std::max<uint64_t>(reference ? kEagerStream : kEagerShm, limits.single);
-  limits.halves = kHalves;
+  const double per_byte = reference ? costs.reference : costs.copy;
+  limits.eager = std::max<uint64_t>(length_worth(kAskShare, costs.frame, per_byte, kEagerLeast, kEagerMost), limits.single);
+  limits.halves = length_worth(kHalvesShare, costs.frame, costs.mapped, kHalvesLeast, kHalvesMost);
   bool same = (link.features & kLinkSameProcess) != 0;
-  limits.mapped_pull = (link.features & kLinkMaps) != 0 && costs.mapped < costs.copy;
+  // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each.
+  limits.mapped_pull = (link.features & kLinkMaps) != 0 && costs.mapped < 2 * costs.copy;
   limits.kernel_pull = !same && (link.features & kLinkSingleCopy) != 0 && costs.kernel < costs.copy;
   // The same process: one direct copy beats two through the link as soon as the handshake is paid.
   if (same && !reference) limits.eager = limits.single;
@@ -73,7 +83,7 @@ Path path_of(const OpDesc& op) {
   path.contiguous = op.layout == nullptr;
   if (peer.link == nullptr) return path;
   path.features = peer.link->features;
-  path.costs = costs_of(*peer.link);
+  path.costs = costs_of(peer);
   path.segment = in_segment(op);
   return path;
 }
@@ -205,10 +215,12 @@ const char* explain_both(std::string& text, const OpDesc& given) {
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
-  LinkCosts costs = costs_of(*peer.link);
+  const LinkCosts& costs = costs_of(peer);
+  const CostTable* const table = peer.engine->options().costs;
+  const bool measured = table != nullptr && table->source != kDefaults.source;
   char head[160];
-  std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from default costs)\n",
-                static_cast<unsigned long long>(op.length), peer.link->port->name());
+  std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from %s costs)\n",
+                static_cast<unsigned long long>(op.length), peer.link->port->name(), measured ? "measured" : "default");
   std::string text = head;
   const char* chosen = "stream";
   if (op.verb == Verb::send || op.verb == Verb::am) {

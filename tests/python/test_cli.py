@@ -57,7 +57,7 @@ def fake_perf(tmp_path, monkeypatch):
     return program
 
 
-@pytest.mark.parametrize("command", ["info", "explain", "run", "demo"])
+@pytest.mark.parametrize("command", ["info", "explain", "run", "demo", "tune"])
 def test_help_teaches(command):
     result = runner.invoke(app, [command, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output
@@ -152,6 +152,34 @@ def test_explain(library, transport):
     answer = json.loads(done.stdout)
     assert answer["size"] == 65536 and answer["explanation"].strip()
     assert answer["transport"] == ("shm" if transport == "auto" else transport)
+
+
+def test_tune_is_used_and_can_be_switched_off(library, tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "THALWEG_COSTS": ""}
+
+    def run(*arguments, **more):
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env={**environment, **more})
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def costs(**more):
+        return json.loads(run("info", "--json", **more).stdout)["costs"]
+
+    before = costs()
+    assert before["source"] == "defaults" and "thalweg tune" in before["why"]
+    measured = run("tune", "--seconds", "0.01").stdout
+    (file,) = (tmp_path / "thalweg").iterdir()
+    assert f"kept in {file}" in measured
+    after = costs()
+    assert after["source"] == after["file"] == str(file)
+    lines = dict(line.split(" = ") for line in measured.splitlines() if " = " in line)
+    assert {"shm.frame", "shm.copy", "shm.mapped", "tcp.frame", "tcp.reference"} <= lines.keys()
+    for name, value in lines.items():
+        assert float(after[name].split()[0]) == pytest.approx(float(value), rel=1e-3)
+    assert "measured costs" in run("explain", "send", "1M", "--transport", "shm").stdout
+    assert costs(THALWEG_COSTS="off")["source"] == "defaults"
+    file.write_bytes(os.urandom(100))
+    assert costs()["source"] == "defaults" and str(file) in " ".join(json.loads(run("info", "--json").stdout)["warnings"])
 
 
 def test_explain_refuses_what_is_no_size():

@@ -68,7 +68,8 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   return order;
 }
 
-/// Calibrates with a short verified run, then measures for o.seconds.
+}  // namespace
+
 Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   if (!test.latency)
     while (o.window > 1 && size * o.window > (size_t{2} << 30)) size = (size_t{2} << 30) / o.window;
@@ -100,6 +101,8 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   }
   return r;
 }
+
+namespace {
 
 /// Rank 0 of every thread measures the same size at the same time; rates add up, latencies are pooled.
 Result measure_all(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o, const Test& test, size_t size) {
@@ -138,6 +141,9 @@ void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
                              (o.threads == 1 ? " pair" : " pairs") +
                              (test.latency ? "" : ", window " + std::to_string(o.window)));
   for (size_t size : o.sizes.empty() ? test.sizes : o.sizes) print(o.format, measure_all(pairs, o, test, size));
+}
+
+void end_all(std::vector<std::unique_ptr<Pair>>& pairs) {
   for (auto& pair : pairs) {
     Order end{};
     pair->send(&end, sizeof end, kControlTag);
@@ -170,13 +176,17 @@ void local(const Options& o, int socket, int rank) {
       pairs.push_back(std::make_unique<Pair>(o, context, rank));
       pairs.back()->connect_local(socket, o.transport.c_str());
     }
-    if (rank == 0)
-      command(pairs, o);
-    else
+    if (rank == 0) {
+      o.test == "tune" ? tune_link(*pairs[0], o) : command(pairs, o);
+      end_all(pairs);
+    } else {
       serve_threads(pairs);
+    }
   }
   tw_context_destroy(context);
 }
+
+}  // namespace
 
 int start_locally(const Options& o, char** argv) {
   int sockets[2];
@@ -208,6 +218,8 @@ int start_locally(const Options& o, char** argv) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }
 
+namespace {
+
 int serve(const Options& o) {
   tw_context* context = make_context(o);
   for (;;) {
@@ -228,6 +240,7 @@ int connect(const Options& o) {
     pairs.push_back(std::make_unique<Pair>(o, context, 0));
     pairs[0]->connect_to(o.host);
     command(pairs, o);
+    end_all(pairs);
   }
   tw_context_destroy(context);
   return 0;
@@ -255,6 +268,7 @@ int run(int argc, char** argv) {
     run_floor(o);
     return 0;
   }
+  if (o.test == "tune") return run_tune(o, argv);
   if (o.transport == "self") {
     run_self(o);
     return 0;

@@ -22,6 +22,7 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         put_lat put_bw get_lat get_bw      one-sided (the latency of a put: until the target's polling program sees it)
         atomic_lat atomic_rate             fetch-and-add; add without fetching
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
+        tune                               measures this machine's costs and keeps them: routes are chosen by them
 
 Options
   --size 8 | 8,1K,1M | 1:64M    bytes; a range goes in powers of two             (default: a list per test)
@@ -124,7 +125,7 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 const std::vector<const char*>& test_names() {
   static const std::vector<const char*> names = {"tag_lat",  "tag_bw",     "tag_bibw",    "tag_rate", "am_lat", "am_bw",
                                                  "am_rate",  "put_lat",    "put_bw",      "get_lat",  "get_bw", "bytes_lat",
-                                                 "bytes_bw", "atomic_lat", "atomic_rate", "floor"};
+                                                 "bytes_bw", "atomic_lat", "atomic_rate", "floor",    "tune"};
   return names;
 }
 

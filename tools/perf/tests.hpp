@@ -67,6 +67,13 @@ double time_windows(const Order& order, Window window) {
   return percentile(times, 50);
 }
 
+/// Calibrates with a short verified run, then measures for o.seconds. Rank 0; the other rank obeys.
+Result measure(Pair& pair, const Options& o, const Test& test, size_t size);
+/// Starts the other process and measures what o.test says. The exit code.
+int start_locally(const Options& o, char** argv);
+int run_tune(Options options, char** argv);   // measures this machine's costs and keeps them
+void tune_link(Pair& pair, Options options);  // its part over one link
+
 void run_self(const Options& options);   // both ends in one worker
 void run_floor(const Options& options);  // without the library
 

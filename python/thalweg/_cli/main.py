@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, explain, info, perf, run
+from . import demo, explain, info, perf, run, tune
 
 app = typer.Typer(
     name="thalweg",
@@ -23,6 +23,7 @@ perf.register(app)
 explain.register(app)
 run.register(app)
 demo.register(app)
+tune.register(app)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ def register(app: typer.Typer) -> None:
 
 
 def perf(context: typer.Context) -> None:
+    """thalweg-perf with these arguments."""
+    become(context.args or ["--help"])
+
+
+def become(arguments: list[str]) -> None:
     """Replaces this process by thalweg-perf."""
     try:
         program = native.program("thalweg-perf")
@@ -39,7 +44,7 @@ def perf(context: typer.Context) -> None:
         typer.secho(f"thalweg perf: {error}", err=True, fg="red")
         raise typer.Exit(1) from None
     sys.stdout.flush()
-    os.execve(program, [program, *(context.args or ["--help"])], environment())
+    os.execve(program, [program, *arguments], environment())
 
 
 def environment() -> dict[str, str]:

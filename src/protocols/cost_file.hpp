@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measured costs of this machine, kept in the user's cache directory: where, in which form, read and written. Small text:
+//
+//   thalweg-costs 1
+//   library = 0.1.0
+//   machine = HOST; PROCESSOR; KERNEL
+//   shm.frame = 45.2           any of cost_fields(), each once, in any order
+//   ...
+//   end
+//
+// Untrusted when read: bounded, every value within its limits, nothing unknown. A file that is not right is ignored with one
+// warning. Its name holds a hash of the machine, because home directories are shared between machines.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.hpp"
+#include "protocols/cost.hpp"
+
+namespace thalweg::impl {
+
+inline constexpr size_t kCostFileMax = 4096;  // bytes
+
+/// A cost that can be measured. Those of self decide nothing and stay defaults.
+struct CostField {
+  const char* name;
+  LinkCosts CostTable::*link;
+  double LinkCosts::*value;
+  double least, most;  // anything else is a mistake
+  const char* unit;
+};
+std::span<const CostField> cost_fields();
+
+/// Host name, processor model and kernel release, one line.
+std::string machine_name();
+
+/// Over the defaults in *out. An error, with a text, leaves *out alone.
+Status parse_costs(std::string_view text, std::string_view machine, CostTable* out);
+/// The opposite, from lines "name = value". Refuses what parse_costs would.
+Status format_costs(std::string_view values, std::string_view machine, std::string* text);
+
+/// What a new context uses: the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once.
+CostTable load_costs();
+/// Writes the file, whole or not at all; *path says which.
+Status save_costs(std::string_view values, std::string* path);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measured costs: what is read back, what is refused, and what follows from them.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "protocols/cost_file.hpp"
+
+namespace thalweg::impl::test {
+namespace {
+
+const std::string kMachine = "host; processor; kernel";
+
+std::string good_text() {
+  std::string text;
+  EXPECT_EQ(format_costs("shm.frame = 61.5\ntcp.reference = 0.25\n", kMachine, &text), TW_OK) << last_error();
+  return text;
+}
+
+TEST(CostFile, ComesBackAsItWas) {
+  std::mt19937_64 random(std::random_device{}());
+  CostTable made, back;
+  std::string values;
+  for (const CostField& field : cost_fields()) {
+    const double value = field.least * std::uniform_real_distribution<>(1, 50)(random);
+    char line[80];
+    snprintf(line, sizeof line, "%s = %.17g\n", field.name, value);
+    made.*field.link.*field.value = value;
+    values += line;
+  }
+  std::string text;
+  ASSERT_EQ(format_costs(values, kMachine, &text), TW_OK) << last_error();
+  ASSERT_EQ(parse_costs(text, kMachine, &back), TW_OK) << last_error();
+  for (const CostField& field : cost_fields())
+    EXPECT_EQ(back.*field.link.*field.value, made.*field.link.*field.value) << field.name;
+}
+
+TEST(CostFile, WhatIsLeftOutStaysADefault) {
+  CostTable table;
+  ASSERT_EQ(parse_costs(good_text(), kMachine, &table), TW_OK) << last_error();
+  EXPECT_EQ(table.shm.frame, 61.5);
+  EXPECT_EQ(table.tcp.reference, 0.25);
+  EXPECT_EQ(table.shm.copy, CostTable().shm.copy);
+}
+
+TEST(CostFile, DamagedOrForeignTextChangesNothing) {
+  const std::string text = good_text();
+  const auto replaced = [&](const std::string& what, const std::string& by) {
+    std::string changed = text;
+    const size_t at = changed.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    return changed.replace(at, what.size(), by);
+  };
+  const std::string bad[] = {"",
+                             text.substr(0, text.size() - 4),  // cut
+                             text + "more\n",
+                             text + std::string(kCostFileMax, '\n'),
+                             replaced("thalweg-costs 1", "thalweg-costs 2"),
+                             replaced("library = ", "library = 9"),
+                             replaced("host;", "other;"),
+                             replaced("shm.frame", "shm.fame"),
+                             replaced("tcp.reference = 0.25", "shm.frame = 61.5"),  // twice
+                             replaced("shm.frame", "self.frame"),
+                             replaced("61.5", "61.5 ns"),
+                             replaced("61.5", ""),
+                             replaced("61.5", "nan"),
+                             replaced("61.5", "inf"),
+                             replaced("61.5", "-1"),
+                             replaced("61.5", "1e-3"),
+                             replaced("61.5", "1e300"),
+                             replaced("0.25", "0"),
+                             replaced(" = 61.5", "=61.5")};
+  for (const std::string& given : bad) {
+    CostTable table;
+    EXPECT_EQ(parse_costs(given, kMachine, &table), TW_ERR_INVALID) << given;
+    EXPECT_EQ(table.shm.frame, CostTable().shm.frame) << given;
+    EXPECT_EQ(table.tcp.reference, CostTable().tcp.reference) << given;
+  }
+}
+
+TEST(CostFile, WhatIsRefusedIsShownWithoutItsBytes) {
+  std::mt19937_64 random(std::random_device{}());
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes(100, 0);
+    for (char& c : bytes) c = static_cast<char>(random());
+    CostTable table;
+    ASSERT_EQ(parse_costs(bytes, kMachine, &table), TW_ERR_INVALID);
+    for (const char c : std::string(last_error())) ASSERT_TRUE(c >= 0x20 && c <= 0x7e) << int(c);
+  }
+}
+
+TEST(CostFile, ThresholdsFollowFromCosts) {
+  Link link;
+  link.copy_max = 16896;
+  link.fragment = 16384;
+  link.features = kLinkMaps | kLinkSingleCopy;
+  LinkCosts costs = CostTable().shm;
+  const Limits usual = limits_of(link, costs);
+  EXPECT_EQ(usual.eager, 128u << 10);
+  EXPECT_EQ(usual.halves, 64u << 10);
+  EXPECT_TRUE(usual.mapped_pull);
+  EXPECT_FALSE(usual.kernel_pull);
+  costs.kernel = costs.copy / 2;
+  costs.mapped = costs.copy * 3;
+  EXPECT_TRUE(limits_of(link, costs).kernel_pull);
+  EXPECT_FALSE(limits_of(link, costs).mapped_pull);
+  costs.frame = 1;
+  EXPECT_EQ(limits_of(link, costs).eager, 32u << 10);
+  costs.frame = 1e8;
+  EXPECT_EQ(limits_of(link, costs).eager, 256u << 10);
+  EXPECT_EQ(limits_of(link, costs).halves, 1u << 20);
+}
+
+/// A cache of its own, thrown away.
+class CostCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/thalweg-costs-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    setenv("XDG_CACHE_HOME", name, 1);
+    unsetenv("THALWEG_COSTS");
+  }
+  void TearDown() override {
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("THALWEG_COSTS");
+    std::filesystem::remove_all(folder_);
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(CostCache, IsFoundAgainUnlessSwitchedOff) {
+  EXPECT_EQ(load_costs().source, "defaults");
+  std::string path;
+  ASSERT_EQ(save_costs("shm.frame = 77", &path), TW_OK) << last_error();
+  EXPECT_EQ(path.rfind(folder_.string() + "/thalweg/", 0), 0u) << path;
+  const CostTable table = load_costs();
+  EXPECT_EQ(table.source, path);
+  EXPECT_EQ(table.shm.frame, 77);
+  setenv("THALWEG_COSTS", "off", 1);
+  EXPECT_EQ(load_costs().source, "defaults");
+  EXPECT_EQ(save_costs("shm.frame = 77", &path), TW_ERR_INVALID);
+  const std::string elsewhere = folder_ / "deep" / "er" / "file";
+  setenv("THALWEG_COSTS", elsewhere.c_str(), 1);
+  EXPECT_EQ(load_costs().source, "defaults");
+  ASSERT_EQ(save_costs("shm.frame = 78", &path), TW_OK) << last_error();
+  EXPECT_EQ(load_costs().shm.frame, 78);
+  EXPECT_EQ(load_costs().source, elsewhere);
+}
+
+TEST_F(CostCache, IgnoresWhatItCannotTrust) {
+  std::string path;
+  ASSERT_EQ(save_costs("shm.frame = 77", &path), TW_OK) << last_error();
+  chmod(path.c_str(), 0666);
+  EXPECT_EQ(load_costs().source, "defaults");
+  EXPECT_NE(load_costs().why.find("only this user"), std::string::npos) << load_costs().why;
+  chmod(path.c_str(), 0600);
+  EXPECT_EQ(load_costs().shm.frame, 77);
+  std::ofstream(path) << "rubbish\n";
+  const CostTable table = load_costs();
+  EXPECT_EQ(table.source, "defaults");
+  EXPECT_EQ(table.shm.frame, CostTable().shm.frame);
+  EXPECT_NE(table.why.find("rubbish"), std::string::npos) << table.why;
+  setenv("THALWEG_COSTS", "/dev/zero", 1);
+  EXPECT_EQ(load_costs().source, "defaults");
+}
+
+}  // namespace
+}  // namespace thalweg::impl::test

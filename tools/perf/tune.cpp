@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg tune: what a frame and a byte cost on this machine, by each way that routes are chosen between, kept for the user
+// (tw_costs_save). The library's own defaults are in force meanwhile, so that what was measured before decides nothing.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+constexpr unsigned kRounds = 3;
+
+/// A time that is needed: one test at one size.
+struct Point {
+  const char* name;
+  const char* test;
+  size_t size;
+  bool library;  // memory of tw_memory_allocate
+};
+// The ways that compete (ring, mapped, kernel) between the same two sizes: where caches end differs by machine.
+constexpr size_t kPart = 256u << 10, kWhole = 1u << 20;
+constexpr Point kShm[] = {
+    {"frame", "tag_lat", 8, false},        {"one", "tag_lat", 16384, false},    {"ring", "tag_lat", kPart, false},
+    {"ring2", "tag_lat", kWhole, false},   {"mapped", "get_lat", kPart, true},  {"mapped2", "get_lat", kWhole, true},
+    {"kernel_fixed", "get_lat", 8, false}, {"kernel", "get_lat", kPart, false}, {"kernel2", "get_lat", kWhole, false}};
+constexpr Point kTcp[] = {{"frame", "tag_lat", 8, false},
+                          {"one", "tag_lat", 7168, false},
+                          {"reference", "tag_lat", 65536, false},
+                          {"reference2", "tag_lat", 1u << 18, false}};
+constexpr unsigned kSteps = kRounds * (std::size(kShm) + std::size(kTcp));
+
+unsigned step = 0;
+std::string values;  // lines for tw_costs_save
+
+void show_progress(const char* transport, const Point& point) {
+  ++step;
+  if (::isatty(2) == 0) return;
+  char bar[31] = {};
+  for (unsigned i = 0; i < 30; ++i) bar[i] = i * kSteps < step * 30 ? '#' : '.';
+  std::fprintf(stderr, "\r[%s] %s %-10s%s", bar, transport, point.test, step == kSteps ? "\n" : "");
+}
+
+void keep(const char* link, const char* field, double value) {
+  if (!(value > 0)) {
+    std::fprintf(stderr, "\nthalweg tune: %s.%s came out as %g: this machine is too busy to measure, try again\n", link, field,
+                 value);
+    _exit(3);
+  }
+  char line[80];
+  std::snprintf(line, sizeof line, "%s.%s = %.4g\n", link, field, value);
+  values += line;
+}
+
+using Times = std::map<std::string, double>;  // ns
+
+double slope(const Times& t, const char* from, const char* to, double bytes) { return (t.at(to) - t.at(from)) / bytes; }
+
+void conclude_shm(const Times& t) {
+  keep("shm", "frame", t.at("frame"));
+  keep("shm", "copy", slope(t, "ring", "ring2", kWhole - kPart));
+  keep("shm", "serial_copy", slope(t, "frame", "one", 16384 - 8));
+  keep("shm", "mapped", slope(t, "mapped", "mapped2", kWhole - kPart));
+  if (t.count("kernel") == 0) return;                     // the kernel does not allow it here; `thalweg info` says why
+  keep("shm", "kernel_fixed", t.at("kernel_fixed") / 2);  // a get is two calls: is the key still good, and the bytes
+  keep("shm", "kernel", slope(t, "kernel", "kernel2", kWhole - kPart));
+}
+
+void conclude_tcp(const Times& t) {
+  keep("tcp", "frame", t.at("frame"));
+  keep("tcp", "copy", slope(t, "frame", "one", 7168 - 8));
+  keep("tcp", "serial_copy", slope(t, "frame", "one", 7168 - 8));
+  keep("tcp", "reference", slope(t, "reference", "reference2", (1u << 18) - 65536));
+}
+
+/// May one process copy from the other's ordinary memory by the kernel? What the library would do tells.
+bool kernel_copies(Pair& pair) {
+  char text[8192];
+  size_t length = sizeof text;
+  must(tw_endpoint_explain(pair.endpoint, "get", 65536, text, &length), "tw_endpoint_explain");
+  return std::strstr(text, "* get_single_copy") != nullptr;
+}
+
+}  // namespace
+
+void tune_link(Pair& pair, Options o) {
+  const bool shm = o.transport == "shm", by_kernel = shm && kernel_copies(pair);
+  std::map<std::string, std::vector<double>> samples;
+  const Point* const first = shm ? kShm : kTcp;
+  const Point* const last = first + (shm ? std::size(kShm) : std::size(kTcp));
+  for (unsigned round = 0; round < kRounds; ++round) {
+    for (const Point* p = first; p != last; ++p) {
+      show_progress(o.transport.c_str(), *p);
+      o.plain_memory = !p->library;
+      const Result result = measure(pair, o, *find_test(p->test), p->size);
+      if (!result.verified) {
+        std::fprintf(stderr, "\nthalweg tune: wrong bytes arrived: %s %zu\n", p->test, p->size);
+        _exit(3);
+      }
+      if (!by_kernel && std::strncmp(p->name, "kernel", 6) == 0) continue;
+      samples[p->name].push_back(percentile(result.latency_us, 50) * 1e3);
+    }
+  }
+  Times times;
+  for (auto& [name, measured] : samples) times[name] = percentile(measured, 50);
+  shm ? conclude_shm(times) : conclude_tcp(times);
+}
+
+int run_tune(Options o, char** argv) {
+  const char* const given = std::getenv("THALWEG_COSTS");
+  if (given != nullptr && std::strcmp(given, "off") == 0) {
+    std::fprintf(stderr, "thalweg tune: THALWEG_COSTS=off says that no measured costs are wanted: unset it\n");
+    return 2;
+  }
+  const std::string file = given != nullptr ? given : "";
+  ::setenv("THALWEG_COSTS", "off", 1);
+  cpu_set_t allowed;
+  ::sched_getaffinity(0, sizeof allowed, &allowed);
+  for (const char* transport : {"shm", "tcp"}) {
+    o.transport = transport;
+    ::sched_setaffinity(0, sizeof allowed, &allowed);  // the last pair pinned this process; the next one wants two cores
+    if (const int status = start_locally(o, argv); status != 0) return status;
+  }
+  file.empty() ? ::unsetenv("THALWEG_COSTS") : ::setenv("THALWEG_COSTS", file.c_str(), 1);
+  char path[4096];
+  size_t length = sizeof path;
+  must(tw_costs_save(values.c_str(), path, &length), "tw_costs_save");
+  std::printf("%s", values.c_str());
+  std::printf("kept in %s; programs started from now on choose their routes by it\n", path);
+  return 0;
+}
+
+}  // namespace perf
