@@ -283,8 +283,9 @@ TW_API tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t
                                         size_t *key_length);
 TW_API tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
 #define TW_KEY_MAX 96
-/** Makes a peer's memory addressable through an endpoint to it. On a connected endpoint it progresses until memory of
- *  tw_memory_allocate is mapped (its owner's service thread answers; at most 1 s), except in a handler. End with tw_remote_memory_release. */
+/** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
+ *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
+ *  either. End with tw_remote_memory_release. */
 TW_API tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
 TW_API void tw_remote_memory_release(tw_remote_memory *remote);
 TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);

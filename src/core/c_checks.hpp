@@ -120,9 +120,7 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   return TW_OK;
 }
 
-/// Imports a memory's or a signal's key, and waits on a connected endpoint, at most a second, until its segment is mapped where
-/// it can be: what is posted afterwards needs nothing of the target. The owner's service thread answers, never its worker. From
-/// a handler of an active message, and before the endpoint is connected, it does not wait.
+/// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);
 
 /// Text or bytes out: *capacity is the room in, the length needed out.

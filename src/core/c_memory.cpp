@@ -17,27 +17,6 @@ Status check_access(uint32_t access) {
 
 namespace thalweg::impl {
 
-namespace {
-
-Status import_mapped(tw_endpoint& endpoint, const KeyBody& key, RemoteRegion** out) {
-  tw_worker& worker = *endpoint.worker;
-  {
-    const Engine::Guard guard(*worker.engine);
-    const Status status = import_region(*endpoint.peer, key, out);
-    if (is_error(status)) return status;
-    endpoint.regions.insert(*out);
-    if (worker.engine->progressing() || endpoint.peer->link == nullptr) return TW_OK;
-  }
-  const auto settled = [&] {
-    const Engine::Guard guard(*worker.engine);
-    return (*out)->peer == nullptr || map_region(**out) != TW_IN_PROGRESS;
-  };
-  worker.wait_until(settled, kSecond);
-  return TW_OK;
-}
-
-}  // namespace
-
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out) {
   Status status = check(endpoint);
   if (is_error(status)) return status;
@@ -51,7 +30,10 @@ Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, boo
   }
   const Enter enter(*endpoint->worker);
   if (is_error(enter.status())) return enter.status();
-  return import_mapped(*endpoint, body, out);
+  const Engine::Guard guard(*endpoint->worker->engine);
+  status = import_region(*endpoint->peer, body, out);
+  if (!is_error(status)) endpoint->regions.insert(*out);
+  return status;
 }
 
 }  // namespace thalweg::impl

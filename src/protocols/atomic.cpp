@@ -151,7 +151,7 @@ Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completi
     const Status s = atomic_mapped(checked);
     if (s != TW_AGAIN && s != TW_ERR_STALE) return s;
   }
-  return launch_one_sided(engine, checked, completion, kAtomicFrames);
+  return launch_one_sided(engine, checked, completion, kLater);
 }
 
 }  // namespace thalweg::impl

@@ -118,6 +118,8 @@ void Engine::complete(OpRun& run, Status status) {
   }
   run.stream.kind = Stream::none;
   run.cancelable = false;
+  if (run.extras && run.holds_regions) [[unlikely]]
+    drop_regions(run);
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.callback != nullptr) {

@@ -68,7 +68,10 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
   doomed_.emplace_back(peer, status);
 }
 
-/// Nobody waits for imports: a message that would use one goes by frames until the mapping is there.
-void Engine::on_import(Link&, uint64_t) {}
+/// One-sided operations wait for it in their lane. A message that would use it goes by frames until the mapping is there.
+void Engine::on_import(Link& link, uint64_t) {
+  Peer* peer = static_cast<Peer*>(link.user);
+  if (peer != nullptr && peer->link == &link && !peer->one_sided.lane.empty()) wants_push(*peer);
+}
 
 }  // namespace thalweg::impl

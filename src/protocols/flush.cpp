@@ -39,8 +39,8 @@ void child_ended(Engine& engine, OpRun& child, Status status) {
   if (parent.missing == 0) engine.complete(*run, parent.status);
 }
 
-void answered(Engine& engine, OpRun& run, Status status) {
-  if (status > 0) status = TW_ERR_PROTOCOL;
+/// All before the flush is applied, `status` says how. Returns how the flush ends.
+Status settle(Engine& engine, OpRun& run, Status status) {
   if (run.peer != nullptr) {
     OneSided& state = run.peer->one_sided;
     confirm(*run.peer, run);
@@ -52,12 +52,20 @@ void answered(Engine& engine, OpRun& run, Status status) {
     }
   }
   child_ended(engine, run, status);
-  engine.complete(run, status);
+  return status;
+}
+
+void answered(Engine& engine, OpRun& run, Status status) {
+  engine.complete(run, settle(engine, run, status > 0 ? TW_ERR_PROTOCOL : status));
 }
 
 Status step(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
+  const OneSided& state = peer.one_sided;
+  if (state.confirmed + 1 >= run.sequence && state.silent <= state.reported) {
+    return settle(*peer.engine, run, TW_OK);  // what waited before it went without frames: the target has nothing to say
+  }
   run.fin = answered;
   const FrameHeader header = make_header(Frame::flush, 0, peer.engine->number(run), 0);
   if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) return s;

@@ -143,7 +143,7 @@ Status check_target(const OpDesc& op, uint32_t access) {
   if (first < 0 || last > static_cast<__int128>(region.key.length)) return refuse_bounds(op);
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
-    if (region.key.segment != 0) map_region(region);  // not yet mapped: asks, or frames meanwhile
+    if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet
   }
   return TW_OK;
 }
@@ -177,24 +177,21 @@ const Protocol* choose_one_sided(const OpDesc& op) {
 
 namespace {
 
-/// Can this still go as frames when the immediate way said no?
-bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
-
 Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& mapped,
                   const Protocol& frames, Status (*now)(const OpDesc&)) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
-  if (op.peer->link == nullptr) return launch_one_sided(engine, op, completion, frames);  // starts when connected
-  const Protocol* protocol = op.remote->mapped != nullptr && !fenced(*op.peer) ? &mapped : choose_one_sided(op);
+  if (op.peer->link == nullptr || fenced(*op.peer) || awaits_import(*op.remote)) {
+    return launch_one_sided(engine, op, completion, kLater);
+  }
+  const Protocol* protocol = op.remote->mapped != nullptr ? &mapped : choose_one_sided(op);
   if (protocol == nullptr) return TW_ERR_UNSUPPORTED;
   if (protocol == &frames) return launch_one_sided(engine, op, completion, frames);
   Status status;
   if (protocol == &mapped) {
     status = now(op);
   } else {
-    OpRun* run = engine.acquire(op);
-    if (run == nullptr) return TW_ERR_LIMIT;
-    status = protocol->step(*run);
-    engine.discard(*run);
+    status = op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
+    if (status == TW_OK) status = signal_after_data(op, nullptr);
   }
   if (!frames_decide(status) || op.remote->revoked) return status;
   return launch_one_sided(engine, op, completion, frames);
@@ -221,6 +218,38 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
 
 // ------------------------------------------------------------------------------------------------ the lane
 
+void note_silent(Peer& peer, const OpRun& run) {
+  const OpDesc& op = *run.op;
+  const bool answered =
+      op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
+  if (!answered || op.signal != nullptr) peer.one_sided.silent = run.sequence;
+}
+
+namespace {
+
+/// What waits may outlive its caller's handles: a region may be released behind a put.
+void hold_regions(OpRun& run) {
+  for (RemoteRegion* region : {run.own.remote, run.own.signal}) {
+    if (region != nullptr) region->references.fetch_add(1, std::memory_order_relaxed);
+  }
+  run.holds_regions = run.extras = true;
+}
+
+/// Nobody holds it and nobody is called: the next flush tells.
+void note_failure(Peer& peer, const OpRun& run, Status status) {
+  const bool told = !run.detached || run.op->verb == Verb::flush || run.op->verb == Verb::get;
+  if (!told && peer.one_sided.owed == TW_OK) peer.one_sided.owed = status;
+}
+
+}  // namespace
+
+void drop_regions(OpRun& run) {
+  release_region(run.own.remote);
+  release_region(run.own.signal);
+  run.own.remote = run.own.signal = nullptr;
+  run.holds_regions = false;
+}
+
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol) {
   Peer& peer = *op.peer;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
@@ -231,9 +260,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
-  const bool answered =
-      op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
-  if (!answered || op.signal != nullptr) peer.one_sided.silent = run->sequence;
+  if (&protocol != &kLater) note_silent(peer, *run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;
@@ -243,6 +270,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
       engine.discard(*run);
       return TW_AGAIN;
     }
+    hold_regions(*run);
     peer.one_sided.lane.push_back(run);
     engine.wants_push(peer);
   } else if (status != TW_IN_PROGRESS) {
@@ -266,6 +294,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer) {
     } else if (status == TW_IN_PROGRESS) {
       if (run->list == &peer.one_sided.lane) peer.one_sided.lane.remove(run);
     } else {
+      if (is_error(status)) note_failure(peer, *run, status);
       engine.complete(*run, status);
     }
     ++events;

@@ -6,11 +6,14 @@
 //   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
 //                when it returns, no target CPU.
 //   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
-//   frames       travel in the endpoint's lane (OneSided) in order; the target's progress applies them.
+//   frames       travel in the endpoint's lane (OneSided) in order; the target's progress applies them. Taken only where
+//                neither of the other two is possible.
+// An operation that comes before its endpoint is connected or its segment imported waits in the lane (later.cpp) and then
+// takes one of the three.
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
-// applied in order. What remains is a mapped operation overtaking frames: after tw_fence everything goes as frames until the
-// target has confirmed what was before the fence, and a signal that covers all earlier puts goes as a frame behind them.
+// applied in order. What remains is a mapped operation overtaking the lane: after tw_fence everything goes through the lane, as
+// frames unless all before it is applied; so does a signal that covers all earlier puts.
 #pragma once
 #include <cstring>
 
@@ -55,6 +58,7 @@ extern const Protocol kGetMapped, kGetSingleCopy, kGetFrames;
 extern const Protocol kAtomicMapped, kAtomicFrames;
 extern const Protocol kSignalMapped, kSignalFrames;
 extern const Protocol kFlushFrames;
+extern const Protocol kLater;  // not a way of its own: waits in the lane, then one of the above
 /// The candidates of a verb in the order of preference at equal cost; null-terminated. For explain and the support table.
 const Protocol* const* one_sided_protocols(Verb verb);
 /// It moves on only when the target progresses.
@@ -67,6 +71,11 @@ Status put_mapped(const OpDesc& op);
 Status get_mapped(const OpDesc& op);
 Status atomic_mapped(const OpDesc& op);
 Status signal_mapped(const OpDesc& op);
+/// The data by the kernel's copy, without the signal.
+Status put_single_copy(const OpDesc& op);
+Status get_single_copy(const OpDesc& op);
+/// Null when the kernel can copy for this put or get.
+const char* why_no_single_copy(const OpDesc& op);
 
 // --- shared by the protocols
 inline LinkCosts link_costs(const OpDesc& op) {
@@ -78,6 +87,15 @@ inline uint32_t link_features(const OpDesc& op) {
 inline bool unconfirmed(const Peer& peer) { return peer.one_sided.issued != peer.one_sided.confirmed; }
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.confirmed < peer.one_sided.fence; }
+/// The segment of this region can perhaps be mapped, and that is not decided yet.
+inline bool awaits_import(const RemoteRegion& region) {
+  return region.mapped == nullptr && !region.unmappable && !region.revoked && region.key.segment != 0 &&
+         region.peer->link != nullptr && (region.peer->link->features & kLinkMaps) != 0;
+}
+/// Can this still go as frames when the immediate way said no?
+inline bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
+/// A frame of the lane whose failure only a flush can tell.
+void note_silent(Peer& peer, const OpRun& run);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
 Status check_target(const OpDesc& op, uint32_t access);
 /// The signal of op: its key is one of a signal, alive, and of the kind that signal_op says.
@@ -94,8 +112,10 @@ inline bool in_process(const RemoteRegion& region) {
 uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading);
 /// The data of op is at the target: signals when asked, by a store or by a frame. What step() returns.
 Status signal_after_data(const OpDesc& op, const Registry::Reading* reading);
-/// Puts a frame operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
+/// Puts an operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
+/// Ends what keeps the regions of a run in the lane alive (OpRun::holds_regions).
+void drop_regions(OpRun& run);
 /// Sends the signal frame of op (put or signal), with `ack` asking for a fin; TW_OK, TW_AGAIN or an error.
 Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack);
 /// Largest payload of a frame of the lane.

@@ -103,6 +103,7 @@ struct OpRun {
   bool cancelable = false;
   bool posted = false;         // a receive that waits in the matcher
   bool owns_header = false;    // own.header is a copy
+  bool holds_regions = false;  // own.remote and own.signal are counted (one_sided.cpp), until it ends
   bool extras = false;         // holds layouts, a header or a text: freed with it (RunPool::free)
   uint8_t stage = 0;           // the protocol's own
   RunList* list = nullptr;     // where it is queued now

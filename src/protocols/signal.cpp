@@ -50,7 +50,7 @@ Status check_signal(const OpDesc& op) {
   }
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
-    if (region.key.segment != 0) map_region(region);  // not yet: by a frame meanwhile
+    if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet
   }
   return TW_OK;
 }
@@ -75,7 +75,7 @@ Status signal_after_data(const OpDesc& op, const Registry::Reading* reading) {
   signal.signal = op.signal;
   signal.signal_op = op.signal_op;
   signal.signal_value = op.signal_value;
-  const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kSignalFrames);
+  const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kLater);
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
 
@@ -107,7 +107,7 @@ Status start_signal(Engine& engine, const OpDesc& op, const Completion& completi
   if (op.signal->mapped != nullptr || in_process(*op.signal)) {
     if (const Status s = signal_mapped(op); s != TW_AGAIN) return s;
   }
-  return launch_one_sided(engine, op, completion, kSignalFrames);
+  return launch_one_sided(engine, op, completion, kLater);
 }
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {

@@ -78,25 +78,33 @@ Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
 
 bool probe(const OpDesc& op, Cost& cost) {
   // Two calls: the check of the key and the copy. More for layouts of many runs.
-  cost = {2 * link_costs(op).kernel_fixed, link_costs(op).kernel, nullptr};
-  if ((link_features(op) & kLinkSingleCopy) == 0) {
-    cost.why_not = "the kernel does not let these processes copy each other's memory (another machine, or ptrace is forbidden)";
-  } else if (op.peer != nullptr && fenced(*op.peer)) {
+  cost = {2 * link_costs(op).kernel_fixed, link_costs(op).kernel, why_no_single_copy(op)};
+  if (cost.why_not == nullptr && op.peer != nullptr && fenced(*op.peer)) {
     cost.why_not = "operations before a fence still travel as frames";
-  } else if (op.remote != nullptr &&
-             (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
-    cost.why_not = "the peer's memory is not host memory";
   }
   return cost.why_not == nullptr;
 }
 
 Status step_put(OpRun& run) {
-  const Status s = copy_by_kernel(*run.op, KernelCopy::put);
+  const Status s = put_single_copy(*run.op);
   return s == TW_OK ? signal_after_data(*run.op, nullptr) : s;
 }
-Status step_get(OpRun& run) { return copy_by_kernel(*run.op, KernelCopy::get); }
+Status step_get(OpRun& run) { return get_single_copy(*run.op); }
 
 }  // namespace
+
+const char* why_no_single_copy(const OpDesc& op) {
+  if ((link_features(op) & kLinkSingleCopy) == 0) {
+    return "the kernel does not copy between these processes (another machine, or ptrace is forbidden)";
+  }
+  if (op.remote != nullptr && (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
+    return "the peer's memory is not host memory";
+  }
+  return nullptr;
+}
+
+Status put_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::put); }
+Status get_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::get); }
 
 const Protocol kPutSingleCopy = {"put_single_copy", Verb::put, probe, step_put, nullptr, nullptr, nullptr};
 const Protocol kGetSingleCopy = {"get_single_copy", Verb::get, probe, step_get, nullptr, nullptr, nullptr};

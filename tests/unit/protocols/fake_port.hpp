@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "memory/registry.hpp"
@@ -24,7 +25,7 @@ struct FakeOptions {
   size_t capacity = 64;  // frames under way per link
   bool land = true;      // ask for landings (stream transports)
   bool kernel_fails = false;
-  bool import_slow = false;  // the first import answers TW_IN_PROGRESS
+  bool import_slow = false;  // an import is answered by this side's next progress
 };
 
 class FakePort;
@@ -103,11 +104,11 @@ class FakePort final : public Port {
   }
   void withdraw(Link&, std::byte*) override {}
 
-  Status import(Link&, uint64_t segment, Mapping** mapping) override {
+  Status import(Link& link, uint64_t segment, Mapping** mapping) override {
     auto found = segments.find(segment);
     if (found == segments.end()) return TW_ERR_STALE;
-    if (options_.import_slow && !asked_[segment]) {
-      asked_[segment] = true;
+    if (options_.import_slow && !answered_[segment]) {
+      asked_[segment] = &link;
       return TW_IN_PROGRESS;
     }
     *mapping = &found->second;
@@ -122,6 +123,10 @@ class FakePort final : public Port {
 
   unsigned progress(unsigned budget) override {
     unsigned events = 0;
+    for (auto& [segment, link] : std::exchange(asked_, {})) {
+      answered_[segment] = true;
+      if (!static_cast<FakeLink*>(link)->dead) sink_.on_import(*link, segment);
+    }
     while (!sent_.empty()) {
       auto [link, token] = sent_.front();
       sent_.pop_front();
@@ -284,7 +289,8 @@ class FakePort final : public Port {
   std::vector<std::unique_ptr<FakeLink>> links_;
   std::deque<Delivery> inbox_;
   std::deque<std::pair<FakeLink*, void*>> sent_;
-  std::map<uint64_t, bool> asked_;
+  std::map<uint64_t, Link*> asked_;
+  std::map<uint64_t, bool> answered_;
   std::vector<std::pair<Frame, uint32_t>> accepted_;  // type and body length, in order
 };
 

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of an operation that cannot be done at once: while its endpoint connects, while the import of its segment is under
+// way (the owner's service thread answers, never its worker), or behind a fence. It waits in its place in the lane; at the
+// front it takes the way that needs no CPU of the target, and becomes frames only where there is none.
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+enum Stage : uint8_t { kWaiting, kSignal };
+
+const Protocol& frames_of(Verb verb) {
+  switch (verb) {
+    case Verb::put:
+      return kPutFrames;
+    case Verb::get:
+      return kGetFrames;
+    case Verb::atomic:
+      return kAtomicFrames;
+    default:
+      return kSignalFrames;
+  }
+}
+
+/// TW_AGAIN while the region's import is under way, TW_OK when that is decided, or TW_ERR_STALE.
+Status settle_import(RemoteRegion* region) {
+  if (region == nullptr) return TW_OK;
+  const bool gone = region->revoked || (region->mapping != nullptr && region->mapping->revoked);
+  if (gone || region->key.incarnation != region->peer->identity.incarnation) return map_region(*region);
+  if (awaits_import(*region) && map_region(*region) == TW_IN_PROGRESS) return TW_AGAIN;
+  return region->revoked ? TW_ERR_STALE : TW_OK;
+}
+
+Status become_frames(OpRun& run) {
+  run.protocol = &frames_of(run.op->verb);
+  run.stage = 0;
+  note_silent(*run.peer, run);
+  return run.protocol->step(run);
+}
+
+/// Everything before this operation is applied.
+bool first_unconfirmed(const Peer& peer, const OpRun& run) { return peer.one_sided.confirmed + 1 >= run.sequence; }
+
+/// The data without the target's CPU. TW_AGAIN, or TW_ERR_STALE for another context's key: not this way.
+Status move_data(const OpDesc& op) {
+  if (op.verb == Verb::signal || (op.verb != Verb::atomic && op.length == 0)) return TW_OK;
+  OpDesc data = op;
+  data.signal = nullptr;
+  if (op.remote->mapped != nullptr || in_process(*op.remote)) {
+    if (op.verb == Verb::put) return put_mapped(data);
+    return op.verb == Verb::get ? get_mapped(data) : atomic_mapped(data);
+  }
+  if (op.verb == Verb::atomic || why_no_single_copy(op) != nullptr) return TW_AGAIN;
+  return op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
+}
+
+/// Touches the signal's word where it can be reached.
+bool touch(const OpDesc& op) {
+  const Registry::Reading reading(op.peer->engine->registry());
+  Status status = TW_OK;
+  std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, &reading, &status);
+  if (word == nullptr) return false;
+  touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
+  return true;
+}
+
+/// The end: nothing of this operation is under way.
+Status applied(OpRun& run, Status status) {
+  if (first_unconfirmed(*run.peer, run)) confirm(*run.peer, run);
+  return status;
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (run.stage == kWaiting) {
+    for (RemoteRegion* region : {op.remote, op.signal}) {
+      const Status s = settle_import(region);
+      if (s == TW_AGAIN) return s;
+      if (is_error(s)) return applied(run, s);
+    }
+    const bool ordered = first_unconfirmed(peer, run) || (!fenced(peer) && (op.flags & TW_OP_AFTER_ALL) == 0);
+    if (!ordered) return become_frames(run);
+    const Status s = move_data(op);
+    if (frames_decide(s) && !(op.remote != nullptr && op.remote->revoked)) return become_frames(run);
+    if (is_error(s) || op.signal == nullptr || touch(op)) return applied(run, s);
+    if (op.verb == Verb::signal) return become_frames(run);
+    run.stage = kSignal;
+  }
+  // The data is where it belongs; the signal's word is out of reach.
+  const uint8_t covers = (op.flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
+  const Status s = send_signal(peer, op, covers, nullptr);
+  if (s == TW_OK) peer.one_sided.silent = run.sequence;
+  return s;
+}
+
+}  // namespace
+
+const Protocol kLater = {"later", Verb::put, nullptr, step, nullptr, nullptr, nullptr};
+
+}  // namespace thalweg::impl
