@@ -271,7 +271,8 @@ TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t l
 TW_API tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options, tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
-/** Revokes every exported key, then ends the registration (and frees what tw_memory_allocate gave). */
+/** Revokes every exported key, waits for copies that peers are in the middle of, then ends the registration (and frees what
+ *  tw_memory_allocate gave). TW_ERR_BUSY: a stopped peer is in the middle of one; release it again when it goes on. */
 TW_API tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
 TW_API void *tw_alloc(tw_context *context, size_t length);

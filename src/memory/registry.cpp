@@ -154,10 +154,11 @@ Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory**
   return TW_OK;
 }
 
-Status Registry::release(tw_memory* memory) {
+/// Afterwards nobody reaches the memory by a key, nor is in the middle of it.
+Status Registry::revoke_all(tw_memory* memory) {
   {
     const Writing writing(*state_);
-    if (state_->memories.erase(memory) == 0) {
+    if (!state_->memories.contains(memory)) {
       return fail(TW_ERR_HANDLE, "this memory is not registered (any more); release each registration once");
     }
     for (uint64_t rkey : memory->rkeys) {
@@ -165,6 +166,23 @@ Status Registry::release(tw_memory* memory) {
       state_->checks.give_back(found->second.check);
       state_->exports.erase(found);
     }
+    memory->rkeys.clear();
+    if (!memory->exported) return TW_OK;
+  }
+  const std::lock_guard lock(state_->listening);
+  for (SegmentListener* listener : state_->listeners) {
+    if (!listener->on_keys_revoked()) {
+      return fail(TW_ERR_BUSY, "a stopped peer is in the middle of a copy of this memory; release it again when it goes on");
+    }
+  }
+  return TW_OK;
+}
+
+Status Registry::release(tw_memory* memory) {
+  if (Status s = revoke_all(memory); is_error(s)) return s;
+  {
+    const Writing writing(*state_);
+    if (state_->memories.erase(memory) == 0) return fail(TW_ERR_HANDLE, "this memory is released by another thread");
     if (memory->segment_id != 0) {
       state_->allocated.erase(reinterpret_cast<uintptr_t>(memory->address));
       state_->segments.erase(memory->segment_id);
@@ -208,6 +226,7 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
     if (!state_->memories.contains(memory)) return fail(TW_ERR_HANDLE, "this memory is not registered (any more)");
     while (state_->exports.contains(rkey)) ++rkey;
     memory->rkeys.push_back(rkey);
+    memory->exported = true;
     check = state_->checks.take(rkey);
     state_->exports.emplace(rkey, Export{address, length, granted, memory->origin.kind, memory, check});
   }

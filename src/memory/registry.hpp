@@ -26,7 +26,7 @@ struct MemoryOrigin {
 };
 }  // namespace thalweg::impl
 
-/// C handle of a registered or library-allocated region. Immutable but for `rkeys`, which its registry guards.
+/// C handle of a registered or library-allocated region. Immutable but for the last two, which its registry guards.
 struct tw_memory {
   thalweg::impl::BornHere born;
   thalweg::impl::Registry* registry = nullptr;
@@ -37,6 +37,7 @@ struct tw_memory {
   uint64_t segment_id = 0;  // 0: not library-allocated
   thalweg::impl::Segment segment;
   std::vector<uint64_t> rkeys;
+  bool exported = false;  // peers may have seen a key of it alive
 };
 
 namespace thalweg::impl {
@@ -54,6 +55,9 @@ class SegmentListener {
   /// Any thread. Its keys are already revoked; the memory is unmapped here after all listeners have returned. Must not
   /// block and must not add or remove listeners.
   virtual void on_segment_released(uint64_t segment) = 0;
+  /// Any thread. Keys were revoked: returns when no peer is in the middle of a copy that may have seen one of them alive. False:
+  /// one of them does not come to an end.
+  virtual bool on_keys_revoked() = 0;
 };
 
 class Registry {
@@ -62,7 +66,7 @@ class Registry {
   ~Registry();
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
-  Status release(tw_memory* memory);      // revokes its keys first
+  Status release(tw_memory* memory);      // revokes its keys first; TW_ERR_BUSY: a stopped peer is in the middle of a copy
   Status release_address(void* address);  // tw_free
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
   Status revoke(uint64_t rkey);  // one key; TW_ERR_STALE when it is not alive
@@ -95,6 +99,7 @@ class Registry {
  private:
   struct State;
   class Writing;
+  Status revoke_all(tw_memory* memory);
   std::unique_ptr<State> state_;
   uint64_t incarnation_;
 };

@@ -111,8 +111,6 @@ class Engine final : public Sink {
 
   // --- progress
   unsigned progress();
-  /// Under the lock: the caller is a handler that progress() runs.
-  bool progressing() const { return progressing_; }
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 

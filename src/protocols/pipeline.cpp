@@ -120,30 +120,41 @@ std::byte* reach(Peer& peer, const Stream& stream, Status* status) {
   return mapping->address + offset;
 }
 
-Status copy_turn(Engine& engine, Peer& peer, OpRun& run) {
+/// The next piece, by this process's own loads and stores or by the kernel. While it runs the other side keeps its memory.
+Status copy_piece(Peer& peer, OpRun& run) {
   Stream& stream = run.stream;
   uint64_t left = stream.end - stream.position;
   if (stream.other.by_kernel) {
     int64_t moved = kernel_copy(peer, run, static_cast<size_t>(std::min<uint64_t>(left, kKernelPiece)));
-    if (moved < 0) return finish(engine, run, static_cast<Status>(moved)), TW_OK;
+    if (moved < 0) return static_cast<Status>(moved);
     stream.position += static_cast<uint64_t>(moved);
-  } else {
-    Status status = TW_OK;
-    std::byte* other = reach(peer, stream, &status);
-    if (other == nullptr) return finish(engine, run, status), TW_OK;
-    size_t n = static_cast<size_t>(std::min<uint64_t>(left, kCopyPiece));
-    std::byte* there = other + stream.position;
-    std::byte* here = run.op->address + stream.position;
-    bool pull = stream.kind == Stream::pull;
-    if (stream.contiguous) {
-      pull ? std::memmove(here, there, n) : std::memmove(there, here, n);
-    } else {
-      pull ? unpack(run.cursor, there, n) : pack(run.cursor, there, n);
-    }
-    stream.position += n;
+    return TW_OK;
   }
-  if (stream.position != stream.end) return TW_IN_PROGRESS;
-  finish(engine, run, TW_OK);
+  Status status = TW_OK;
+  std::byte* other = reach(peer, stream, &status);
+  if (other == nullptr) return status;
+  size_t n = static_cast<size_t>(std::min<uint64_t>(left, kCopyPiece));
+  std::byte* there = other + stream.position;
+  std::byte* here = run.op->address + stream.position;
+  bool pull = stream.kind == Stream::pull;
+  if (stream.contiguous) {
+    pull ? std::memmove(here, there, n) : std::memmove(there, here, n);
+  } else {
+    pull ? unpack(run.cursor, there, n) : pack(run.cursor, there, n);
+  }
+  stream.position += n;
+  return TW_OK;
+}
+
+Status copy_turn(Engine& engine, Peer& peer, OpRun& run) {
+  Link& link = *peer.link;
+  Status status = TW_ERR_PEER_LOST;
+  if (link.port->enter_peer(link)) {
+    status = copy_piece(peer, run);
+    link.port->leave_peer(link);
+  }
+  if (status == TW_OK && run.stream.position != run.stream.end) return TW_IN_PROGRESS;
+  finish(engine, run, status);
   return TW_OK;
 }
 

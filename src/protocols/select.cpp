@@ -230,6 +230,7 @@ std::string explain(const OpDesc& op) {
     line(text, true, "stream", {costs.frame, reference ? costs.reference : costs.copy, nullptr}, op.length,
          reference ? "sent from the caller's memory" : "in frames");
   } else if (op.remote != nullptr) {
+    if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";
     chosen = explain_one_sided(text, op);
   } else {
     chosen = explain_both(text, op);

@@ -2,13 +2,15 @@
 // put_single_copy and get_single_copy: process_vm_writev / readv through the port, contiguous and strided, in batches of runs.
 // Before the first byte the owner's check word is read, so that a revoked key never reaches memory that is used for
 // something else by now.
+#include <algorithm>
+
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 constexpr size_t kRuns = 64;                // of each side and call
-constexpr size_t kPiece = size_t{1} << 30;  // of one call
+constexpr size_t kPart = size_t{16} << 20;  // between two looks at the key; the peer's release or close waits for one
 
 /// The next runs of both sides, covering the same bytes. Both cursors advance.
 struct Batch {
@@ -27,7 +29,7 @@ struct Batch {
   }
   void next(LayoutCursor& here, LayoutCursor& there) {
     const LayoutCursor start = here;
-    bytes = fill(here, kPiece, local, &locals);
+    bytes = fill(here, kPart, local, &locals);
     const size_t reached = fill(there, bytes, remote, &remotes);
     if (reached == bytes) return;
     here = start;  // the other side needed more runs for it
@@ -52,14 +54,12 @@ Status check_alive(const OpDesc& op) {
 
 enum class KernelCopy { put, get };
 
-/// TW_OK, TW_AGAIN: not possible this way, use frames; or an error.
-Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
-  if (op.peer->link == nullptr) return TW_AGAIN;
+/// About kPart bytes from `done` on. TW_OK, TW_AGAIN: not possible this way, use frames; or an error.
+Status copy_part(const OpDesc& op, KernelCopy direction, LayoutCursor& here, LayoutCursor& there, uint64_t& done) {
   if (Status s = check_alive(op); s != TW_OK) return s;
-  LayoutCursor here(op.address, op.layout, op.length);
-  LayoutCursor there(reinterpret_cast<std::byte*>(op.remote->key.base + op.remote_offset), op.remote_layout, op.length);
   Link& link = *op.peer->link;
-  for (uint64_t done = 0; done < op.length;) {
+  const uint64_t end = std::min<uint64_t>(op.length, done + kPart);
+  while (done < end) {
     Batch batch;
     batch.next(here, there);
     const int64_t n = direction == KernelCopy::put
@@ -73,6 +73,21 @@ Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
       there.seek(done);
     }
   }
+  return TW_OK;
+}
+
+Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
+  if (op.peer->link == nullptr) return TW_AGAIN;
+  Link& link = *op.peer->link;
+  LayoutCursor here(op.address, op.layout, op.length);
+  LayoutCursor there(reinterpret_cast<std::byte*>(op.remote->key.base + op.remote_offset), op.remote_layout, op.length);
+  uint64_t done = 0;
+  do {
+    if (!link.port->enter_peer(link)) return fail(TW_ERR_PEER_LOST, "the peer has ended the connection");
+    const Status s = copy_part(op, direction, here, there, done);
+    link.port->leave_peer(link);
+    if (s != TW_OK) return s;
+  } while (done < op.length);
   return TW_OK;
 }
 

@@ -129,6 +129,11 @@ class Port {
   // --- reaching the peer's memory without its help
   /// Maps segment (named by a key or an announcement). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
+  /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer the
+  /// end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer has
+  /// ended the link, its memory must not be touched.
+  virtual bool enter_peer(Link&) { return true; }
+  virtual void leave_peer(Link&) {}
   /// Single copy by the kernel. Returns bytes moved (whole pieces of both lists are equal in sum) or a negative Status.
   virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
   virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;

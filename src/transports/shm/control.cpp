@@ -4,11 +4,14 @@
 // The callbacks hold the Control alive while its descriptors are in the loop; detach() takes both out and ends that.
 #include "transports/shm/control.hpp"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "base/clock.hpp"
 
 namespace thalweg::impl::shm {
 namespace {
@@ -54,6 +57,15 @@ void Mailbox::remove(const std::shared_ptr<Control>& control) {
 void Mailbox::announce_release(uint64_t segment) {
   std::lock_guard lock(mutex_);
   for (const auto& control : controls_) control->announce_release(segment);
+}
+
+bool Mailbox::await_copies(uint64_t limit_ns) {
+  std::vector<std::shared_ptr<Control>> controls;
+  {
+    std::lock_guard lock(mutex_);
+    controls = controls_;
+  }
+  return std::all_of(controls.begin(), controls.end(), [&](const auto& control) { return control->await_copy(limit_ns); });
 }
 
 Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link)
@@ -184,7 +196,19 @@ void Control::flush() {
   loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
 }
 
+bool Control::await_copy(uint64_t limit_ns) {
+  const uint32_t seen = copying.count();
+  if ((seen & 1) == 0) return true;
+  const Deadline deadline(limit_ns);
+  while (copying.count() == seen && !gone_.load(std::memory_order_relaxed)) {
+    if (deadline.passed()) return false;
+    sched_yield();
+  }
+  return true;
+}
+
 void Control::end(Status status, const char* why) {
+  if (status == TW_ERR_PEER_LOST) gone_.store(true, std::memory_order_relaxed);
   detach();
   if (ended_.exchange(true)) return;
   Event event;

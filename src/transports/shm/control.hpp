@@ -15,6 +15,7 @@
 #include "memory/registry.hpp"
 #include "security/handshake.hpp"
 #include "transports/shm/bell.hpp"
+#include "transports/shm/copying.hpp"
 
 namespace thalweg::impl::shm {
 
@@ -39,6 +40,7 @@ struct Mailbox {
   void add(std::shared_ptr<Control> control);
   void remove(const std::shared_ptr<Control>& control);
   void announce_release(uint64_t segment);  // any thread: to all peers
+  bool await_copies(uint64_t limit_ns);     // any thread: Control::await_copy of all
 
  private:
   std::mutex mutex_;
@@ -57,6 +59,10 @@ class Control : public std::enable_shared_from_this<Control> {
   void announce_release(uint64_t segment);
   void stop();
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed); }
+  /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
+  /// takes longer than the limit: the peer is stopped.
+  bool await_copy(uint64_t limit_ns);
+  PeerCopying copying;
 
  private:
   void begin();
@@ -80,6 +86,7 @@ class Control : public std::enable_shared_from_this<Control> {
   std::vector<uint64_t> asked_;       // imports without an answer
   std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
   std::atomic<bool> ended_{false};
+  std::atomic<bool> gone_{false};  // the peer's process, or its side of the link: it copies no more
   std::atomic<bool> stopped_{false};
 };
 

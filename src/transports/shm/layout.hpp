@@ -58,8 +58,10 @@ struct RingControl {
   alignas(128) uint64_t consumed_slots;    // written by the consumer, monotonic
   uint64_t consumed_bulk;                  // bytes with padding, monotonic
   alignas(128) uint32_t consumer_mode;     // written by the consumer
+  alignas(128) uint32_t copying;           // written by the producer: odd while it touches the consumer's memory
+  uint32_t closed;                         // written by the producer: touch my memory no more
 };
-static_assert(sizeof(RingControl) == 384);
+static_assert(sizeof(RingControl) == 512);
 
 struct Direction {
   RingControl control;
@@ -126,6 +128,6 @@ struct SetupBody {
   uint64_t probe_value;
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 1;
+inline constexpr uint16_t kSetupVersion = 2;
 
 }  // namespace thalweg::impl::shm

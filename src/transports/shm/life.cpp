@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.hpp"
 #include "transports/shm/port.hpp"
 
 namespace thalweg::impl::shm {
@@ -22,8 +23,8 @@ void ShmPort::doom(ShmLink& link, Status status, const char* why) {
 /// In progress only. The link stays an object until close().
 void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
   if (link.ended) return;
-  retire(link);
   link.state = status;
+  retire(link);
   unmapping_.push_back(link.id);
   sink_->on_lost(link, status, why);
 }
@@ -37,7 +38,13 @@ void ShmPort::retire(ShmLink& link) {
   ShmLink** at = &by_bit_[link.my_bit];
   while (*at != nullptr && *at != &link) at = &(*at)->next_same_bit;
   if (*at != nullptr) *at = link.next_same_bit;
+  link.copier.close();
   if (link.control) {
+    // Who breaks the rules of the ring is not believed here either.
+    if (link.state != TW_ERR_PROTOCOL && !link.control->await_copy(copy_limit())) {
+      warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
+    }
+    link.control->copying.forget();
     link.control->stop();
     mailbox_->remove(link.control);
     link.control.reset();
@@ -138,5 +145,7 @@ Status ShmPort::import(Link& base, uint64_t segment, Mapping** mapping) {
 }
 
 void ShmPort::on_segment_released(uint64_t segment) { mailbox_->announce_release(segment); }
+
+bool ShmPort::on_keys_revoked() { return mailbox_->await_copies(copy_limit()); }
 
 }  // namespace thalweg::impl::shm

@@ -49,6 +49,7 @@ struct ShmLink final : Link {
   Segment segment;
   PeerBell bell;
   pid_t pid = 0;  // for process_vm_*; 0: not possible
+  Copier copier;
   std::shared_ptr<Control> control;
   std::vector<Wanted> wanted;
   static constexpr uint32_t kCold = UINT32_MAX;
@@ -71,6 +72,10 @@ class ShmPort final : public Port, private SegmentListener {
   void withdraw(Link&, std::byte*) override {}
 
   Status import(Link& link, uint64_t segment, Mapping** mapping) override;
+  bool enter_peer(Link& link) override {
+    return static_cast<ShmLink&>(link).state == TW_OK && static_cast<ShmLink&>(link).copier.enter();
+  }
+  void leave_peer(Link& link) override { static_cast<ShmLink&>(link).copier.leave(); }
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
@@ -128,6 +133,9 @@ class ShmPort final : public Port, private SegmentListener {
   void bury();
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
+  bool on_keys_revoked() override;
+  /// How long a peer that is in the middle of a copy is waited for: it can only be stopped.
+  uint64_t copy_limit() const { return options_.silent_timeout_ns != 0 ? options_.silent_timeout_ns : 5'000'000'000; }
 
   PortOptions options_;
   Sink* sink_;

@@ -126,6 +126,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   const bool fence_needed = mine.membarrier == 0 || theirs.membarrier == 0;
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
+  link.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
   find_features(link, theirs, init.socket.get());
   watch(link, init, theirs);
   if (by_bit_.size() <= link.my_bit) by_bit_.resize(link.my_bit + 1);
@@ -164,6 +165,8 @@ void ShmPort::watch(ShmLink& link, LinkInit& init, const SetupBody& theirs) {
   if (options_.service == nullptr || !init.socket) return;
   link.features |= kLinkMaps;
   link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id);
+  link.control->copying.open(
+      reinterpret_cast<const Connection*>(link.segment.data())->direction[init.initiator ? 1 : 0].control);
   mailbox_->add(link.control);
   // The socket may have been made by a third process (a launcher): its end would not be the peer's. So a process in our PID
   // namespace must be the one that the peer says it is.

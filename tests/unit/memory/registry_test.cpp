@@ -79,7 +79,40 @@ TEST(Registry, RefusesNonsense) {
 struct Listener final : SegmentListener {
   std::vector<uint64_t> released;
   void on_segment_released(uint64_t segment) override { released.push_back(segment); }
+  bool on_keys_revoked() override {
+    ++asked;
+    return quiet;
+  }
+  int asked = 0;
+  bool quiet = true;
 };
+
+TEST(Registry, MemoryThatAPeerIsInTheMiddleOfIsNotGivenBack) {
+  Registry registry(kIncarnation);
+  Listener listener;
+  registry.add_listener(&listener);
+  std::vector<std::byte> bytes(1000);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(registry.register_memory(bytes.data(), bytes.size(), 0, &memory), TW_OK);
+  KeyBody key;
+  ASSERT_EQ(registry.export_range(memory, 0, 0, 0, &key), TW_OK);
+  listener.quiet = false;
+  EXPECT_EQ(registry.release(memory), TW_ERR_BUSY);
+  {
+    const Registry::Reading reading(registry);
+    Target target;
+    EXPECT_EQ(registry.resolve(reading, key.rkey, 0, 8, TW_MEMORY_READ, &target), TW_ERR_STALE) << "the key is revoked already";
+  }
+  EXPECT_EQ(registry.release(memory), TW_ERR_BUSY) << "asked again";
+  listener.quiet = true;
+  EXPECT_EQ(registry.release(memory), TW_OK);
+  EXPECT_EQ(listener.asked, 3);
+  EXPECT_EQ(registry.release(memory), TW_ERR_HANDLE);
+  ASSERT_EQ(registry.register_memory(bytes.data(), bytes.size(), 0, &memory), TW_OK);
+  EXPECT_EQ(registry.release(memory), TW_OK);
+  EXPECT_EQ(listener.asked, 3) << "nobody had a key of it";
+  registry.remove_listener(&listener);
+}
 
 TEST(Registry, AllocatedMemoryIsASegmentThatPeersCanMap) {
   Registry registry(kIncarnation);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reaching a peer's memory over shm: imported segments, single copy by the kernel.
+#include <atomic>
+#include <thread>
+
 #include "transports/shm/imports.hpp"
 #include "transports/shm/shm.hpp"
 #include "unit/transports/shm_pair.hpp"
@@ -132,6 +135,49 @@ TEST(ShmMemory, SingleCopyBetweenProcesses) {
   EXPECT_EQ(child.wait(), 0);
   const Status s = Status(side.port->read_peer(*link, &eight, 1, remote, 1));
   EXPECT_EQ(s, TW_ERR_PEER_LOST);
+}
+
+/// Yields long enough for a thread that should be waiting to go on if it does not.
+void let_others_run() {
+  for (int i = 0; i < 2000; ++i) sched_yield();
+}
+
+TEST(ShmMemory, ACopyUnderWayHoldsTheReleaseAndTheEndOfItsTarget) {
+  Pair p;
+  std::vector<std::byte> bytes(4096);
+  tw_memory* memory = nullptr;
+  KeyBody key;
+  ASSERT_EQ(p.b.registry.register_memory(bytes.data(), bytes.size(), 0, &memory), TW_OK);
+  ASSERT_EQ(p.b.registry.export_range(memory, 0, 0, 0, &key), TW_OK);
+  const auto revoked = [&] {
+    return __atomic_load_n(reinterpret_cast<const uint64_t*>(key.check), __ATOMIC_ACQUIRE) != key.rkey;
+  };
+  ASSERT_TRUE(p.a.port->enter_peer(*p.la));
+  ASSERT_FALSE(revoked());
+  std::atomic<bool> ended{false};
+  Status status = TW_IN_PROGRESS;
+  std::thread releasing([&] {
+    status = p.b.registry.release(memory);
+    ended = true;
+  });
+  while (!revoked()) sched_yield();
+  let_others_run();
+  EXPECT_FALSE(ended);
+  p.a.port->leave_peer(*p.la);
+  releasing.join();
+  EXPECT_EQ(status, TW_OK);
+
+  ended = false;
+  ASSERT_TRUE(p.a.port->enter_peer(*p.la));
+  std::thread closing([&] {
+    p.b.port->close(*p.lb, false);
+    ended = true;
+  });
+  let_others_run();
+  EXPECT_FALSE(ended);
+  p.a.port->leave_peer(*p.la);
+  closing.join();
+  EXPECT_FALSE(p.a.port->enter_peer(*p.la)) << "the other side has taken its memory back";
 }
 
 TEST(ShmMemory, TransportIsUsableHere) {
