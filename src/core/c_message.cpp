@@ -43,32 +43,59 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
+[[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
+                                           const tw_op_options* given, tw_request* request) {
+  const Options<tw_op_options> options(given, kOpDefaults);
+  OpDesc op;
+  op.verb = Verb::send;
+  op.peer = &*endpoint.peer;
+  op.tag = tag;
+  op.immediate = options->immediate;
+  const Status status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  return start(*endpoint.worker, op, *options, request);
+}
+
+[[gnu::noinline]] Status recv_with_options(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
+                                           const tw_op_options* given, tw_request* request) {
+  const Options<tw_op_options> options(given, kOpDefaults);
+  Status status = need_completion(*options, request);
+  if (is_error(status)) return status;
+  OpDesc op;
+  op.verb = Verb::recv;
+  op.tag = tag;
+  op.mask = mask;
+  if (options->source != nullptr) {
+    status = check(options->source);
+    if (is_error(status)) return status;
+    if (options->source->worker != &worker) return fail(TW_ERR_INVALID, "the source endpoint belongs to another worker");
+    op.peer = &*options->source->peer;
+  }
+  status = set_local(op, buffer, length, *options);
+  if (is_error(status)) return status;
+  status = worker.engine->post_receive(op, completion_of(*options, request));
+  if (status == TW_IN_PROGRESS) worker.posted();
+  return status;
+}
+
 }  // namespace
 
 extern "C" {
 
 tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, const tw_op_options* given,
                   tw_request* request) {
-  Status status = check(endpoint);
+  const Status status = check(endpoint);
   if (is_error(status)) [[unlikely]]
     return status;
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given == nullptr && buffer != nullptr && worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) == TW_OK) {
-    if (request != nullptr) *request = TW_REQUEST_NONE;
-    worker.posted();
-    return TW_OK;
-  }
-  const Options<tw_op_options> options(given, kOpDefaults);
-  OpDesc op;
-  op.verb = Verb::send;
-  op.peer = &*endpoint->peer;
-  op.tag = tag;
-  op.immediate = options->immediate;
-  status = set_local(op, buffer, length, *options);
-  if (is_error(status)) return status;
-  return start(worker, op, *options, request);
+  if (given != nullptr || buffer == nullptr || worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK)
+      [[unlikely]]
+    return send_with_options(*endpoint, buffer, length, tag, given, request);
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  worker.posted();
+  return TW_OK;
 }
 
 tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, const tw_op_options* given,
@@ -78,28 +105,10 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  if (given == nullptr && request != nullptr && (buffer != nullptr || length == 0)) {
-    status = worker->engine->post_short(buffer, length, tag, mask, request);
-    worker->posted();
-    return status;
-  }
-  const Options<tw_op_options> options(given, kOpDefaults);
-  status = need_completion(*options, request);
-  if (is_error(status)) return status;
-  OpDesc op;
-  op.verb = Verb::recv;
-  op.tag = tag;
-  op.mask = mask;
-  if (options->source != nullptr) {
-    status = check(options->source);
-    if (is_error(status)) return status;
-    if (options->source->worker != worker) return fail(TW_ERR_INVALID, "the source endpoint belongs to another worker");
-    op.peer = &*options->source->peer;
-  }
-  status = set_local(op, buffer, length, *options);
-  if (is_error(status)) return status;
-  status = worker->engine->post_receive(op, completion_of(*options, request));
-  if (status == TW_IN_PROGRESS) worker->posted();
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0)) [[unlikely]]
+    return recv_with_options(*worker, buffer, length, tag, mask, given, request);
+  status = worker->engine->post_short(buffer, length, tag, mask, request);
+  worker->posted();
   return status;
 }
 
@@ -121,13 +130,12 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   if (is_error(enter.status())) return enter.status();
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
   Engine& engine = *worker->engine;
-  OpRun* run = engine.post_held(buffer, length, tag, mask);
-  if (run == nullptr) return TW_ERR_LIMIT;
+  WaitedReceive receive{static_cast<std::byte*>(buffer), length, tag, mask};
+  engine.post_wait(receive);
   worker->posted();
-  worker->wait_until([&] { return (status = run->status.load(std::memory_order_acquire)) != TW_IN_PROGRESS; }, TW_FOREVER);
-  if (info != nullptr) *info = run->info;
-  if (is_error(status)) set_last_error(Engine::text_of(*run));
-  engine.end_held(*run);
+  worker->wait_until([&] { return receive.done(); }, TW_FOREVER);
+  status = engine.end_wait(receive);
+  if (info != nullptr) *info = receive.info;
   return status;
 }
 

@@ -91,11 +91,11 @@ Port* tw_worker::port(std::string_view name) const {
   return nullptr;
 }
 
-unsigned tw_worker::progress() {
+unsigned tw_worker::progress(unsigned looks) {
   unsigned events = 0;
   if (!inbox.empty()) [[unlikely]]
     events += read_inbox();
-  events += engine->progress();
+  events += engine->progress(looks);
   if (chores_.load(std::memory_order_relaxed)) [[unlikely]]
     events += do_chores();
   return events;

@@ -32,7 +32,7 @@ struct tw_worker {
   ~tw_worker();
 
   // --- progress
-  unsigned progress();
+  unsigned progress(unsigned looks = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps. nap_ns bounds a sleep (0: the default).
@@ -104,6 +104,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   using namespace thalweg::impl;
   constexpr unsigned kEager = 64;           // a pause delays the next look by more than a look takes
   constexpr unsigned kSpins = 2000;         // busy: the answer is usually microseconds away
+  constexpr unsigned kLooks = 16;           // in one progress(); eight of them take as long as the rest of it
   constexpr uint64_t kYieldNs = 2'000'000;  // polite: others may need this core
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
   unsigned idle = 0;
@@ -111,7 +112,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   bool timed = false;
   for (;;) {
     if (done()) return TW_OK;
-    if (progress() != 0) {
+    if (progress(kLooks) != 0) {
       idle = 0;
       idle_since = 0;
       continue;

@@ -151,12 +151,21 @@ void answer_sync(Engine& engine, Peer& peer, uint64_t op) {
   if (op != 0) engine.send_control(peer, make_header(Frame::matched, 0, op, 0), nullptr);
 }
 
+/// A call costs more than a word.
+inline void copy_body(std::byte* to, const std::byte* from, uint64_t n) {
+  if (n == 8) {
+    std::memcpy(to, from, 8);
+  } else if (n != 0) {
+    std::memcpy(to, from, n);
+  }
+}
+
 /// The whole payload is at `body`.
 inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
   const OpDesc& op = *run.op;
   uint64_t n = std::min(length, op.length);
   if (op.layout == nullptr) [[likely]] {
-    if (n != 0) std::memcpy(op.address, body, n);
+    copy_body(op.address, body, n);
   } else {
     run.cursor.reset(op.address, op.layout, op.length);
     unpack(run.cursor, body, n);
@@ -181,14 +190,26 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 
 }  // namespace
 
+inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, const std::byte* body) {
+  WaitedReceive* receive = waited_;
+  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & kFrameSync) != 0) return false;
+  waited_ = nullptr;
+  receive->info = {peer.endpoint, header.a, header.b, header.length};
+  consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
+  copy_body(receive->address, body, std::min<uint64_t>(header.length, receive->length));
+  receive->status = header.length <= receive->length ? TW_OK : TW_ERR_TRUNCATED;
+  return true;
+}
+
 void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if (engine.deliver_waited(peer, header, body)) return;
   uint64_t length = header.length, sync = 0;
   if ((header.flags & kFrameSync) != 0) [[unlikely]] {
     if (length < sizeof sync) return engine.violation(peer, "a synchronous message without its op");
     length -= sizeof sync;
     std::memcpy(&sync, body + length, sizeof sync);
   }
-  OpRun* run = engine.matcher().match(header.a, &peer);
+  OpRun* run = engine.receives().match(header.a, &peer);
   if (run == nullptr) return keep_single(engine, peer, header, body, length, sync);
   run->info = {peer.endpoint, header.a, header.b, length};
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
@@ -204,7 +225,7 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std
 
 std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameSync) != 0 || peer.landing != nullptr) return nullptr;
-  OpRun* run = engine.matcher().peek(header.a, &peer);
+  OpRun* run = engine.receives().peek(header.a, &peer);
   if (run == nullptr || run->op->layout != nullptr || run->op->length < header.length) return nullptr;  // on_frame does it
   engine.matcher().withdraw(*run);
   run->cancelable = false;
@@ -282,7 +303,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, cons
   peer.assembly.op = first.op;
   peer.assembly.length = first.length;
   peer.assembly.arrived = 0;
-  OpRun* run = engine.matcher().match(header.a, &peer);
+  OpRun* run = engine.receives().match(header.a, &peer);
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, first.length};
     receive_assembly(engine, peer, *run);
@@ -324,29 +345,26 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 // ------------------------------------------------------------------------------------------------ receives
 
-Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
-  Guard guard(*this);
-  if (op.peer != nullptr && is_error(op.peer->state) && matcher_->find(op.tag, op.mask, op.peer) == nullptr) {
-    return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
-  }
-  OpRun* run = acquire(op, completion);
-  if (run == nullptr) [[unlikely]]
-    return TW_ERR_LIMIT;
-  hand_out(*run, completion);
-  return place_receive(*run);
+[[gnu::cold]] bool Engine::take_kept(OpRun& run) {
+  tw_message* message = matcher_->find(run.op->tag, run.op->mask, run.op->peer);
+  if (message == nullptr) return false;
+  matcher_->take_out(*message);
+  receive_kept(*this, run, *message);
+  return true;
 }
 
-Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
-  Guard guard(*this);
-  OpRun* run = post_held(buffer, length, tag, mask);
-  if (run == nullptr) [[unlikely]]
-    return TW_ERR_LIMIT;
-  *request = number(*run);
+inline Status Engine::place_receive(OpRun& run) {
+  const OpDesc& op = *run.op;
+  run.info = {};
+  if (matcher_->unmatched() && take_kept(run)) [[unlikely]]
+    return TW_IN_PROGRESS;
+  run.cancelable = true;
+  if (op.peer != nullptr) bind(run, *op.peer);
+  receives().post(run);
   return TW_IN_PROGRESS;
 }
 
-OpRun* Engine::post_held(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
-  Guard guard(*this);
+inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
   OpRun* run = acquire_blank();
   if (run == nullptr) [[unlikely]]
     return nullptr;
@@ -364,18 +382,56 @@ OpRun* Engine::post_held(void* buffer, size_t length, uint64_t tag, uint64_t mas
   return run;
 }
 
-Status Engine::place_receive(OpRun& run) {
-  const OpDesc& op = *run.op;
-  run.info = {};
-  if (tw_message* message = matcher_->find(op.tag, op.mask, op.peer)) [[unlikely]] {
-    matcher_->take_out(*message);
-    receive_kept(*this, run, *message);
-    return TW_IN_PROGRESS;
+Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
+  Guard guard(*this);
+  if (op.peer != nullptr && is_error(op.peer->state) && matcher_->find(op.tag, op.mask, op.peer) == nullptr) {
+    return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
   }
-  run.cancelable = true;
-  if (op.peer != nullptr) bind(run, *op.peer);
-  matcher_->post(run);
+  OpRun* run = acquire(op, completion);
+  if (run == nullptr) [[unlikely]]
+    return TW_ERR_LIMIT;
+  hand_out(*run, completion);
+  return place_receive(*run);
+}
+
+Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
+  Guard guard(*this);
+  OpRun* run = post_run(buffer, length, tag, mask);
+  if (run == nullptr) [[unlikely]]
+    return TW_ERR_LIMIT;
+  *request = number(*run);
   return TW_IN_PROGRESS;
+}
+
+void Engine::post_wait(WaitedReceive& receive) {
+  Guard guard(*this);
+  if (options_.multi_threaded || !matcher_->nothing_to_match() || waited_ != nullptr) {
+    receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
+    if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
+  } else {
+    waited_ = &receive;
+  }
+}
+
+void Engine::post_waited() {
+  WaitedReceive& receive = *waited_;
+  waited_ = nullptr;
+  receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
+  if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
+}
+
+Status Engine::end_wait(WaitedReceive& receive) {
+  OpRun* run = receive.run;
+  if (run == nullptr) {
+    if (is_error(receive.status)) set_last_error(status_text(receive.status));
+    return receive.status;
+  }
+  const Status status = run->status.load(std::memory_order_acquire);
+  receive.info = run->info;
+  if (is_error(status)) set_last_error(text_of(*run));
+  Guard guard(*this);
+  end(*run);
+  return status;
 }
 
 void receive_kept(Engine& engine, OpRun& run, tw_message& message) {

@@ -22,6 +22,9 @@ namespace thalweg::impl {
 
 namespace {
 constexpr unsigned kBudget = 64;  // frames per port and progress
+/// Bytes of one stream before it is another's turn: few changes between buffers keep their pages in the processor's tables.
+/// Fragments by reference and pieces of direct copies are a turn each.
+constexpr uint64_t kTurn = 1u << 20;
 }  // namespace
 
 Peer::Peer() = default;
@@ -59,24 +62,6 @@ OpRun* Engine::acquire(const OpDesc& op) {
   return run;
 }
 
-OpRun* Engine::acquire_blank() {
-  OpRun* run = runs_->acquire();
-  if (run == nullptr) [[unlikely]]
-    return nullptr;
-  run->op = &run->own;
-  run->detached = run->cancelable = run->posted = false;
-  run->stage = 0;
-  run->list = nullptr;
-  run->peer = nullptr;
-  run->protocol = nullptr;
-  run->then = run->fin = nullptr;
-  run->moved = run->peer_op = 0;
-  run->stream.kind = Stream::none;
-  run->stream.in_flight = 0;
-  run->callback = nullptr;
-  return run;
-}
-
 OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   OpRun* run = acquire(op);
   if (run == nullptr) [[unlikely]]
@@ -106,7 +91,7 @@ namespace {
 }
 }  // namespace
 
-void Engine::complete(OpRun& run, Status status) {
+void Engine::complete_slowly(OpRun& run, Status status) {
   if (run.posted) [[unlikely]] {
     matcher_->withdraw(run);
   } else if (run.list != nullptr) {
@@ -116,7 +101,7 @@ void Engine::complete(OpRun& run, Status status) {
     run.peer->waiting.remove(&run);
     run.peer = nullptr;
   }
-  run.stream.kind = Stream::none;
+  end_stream(run);
   run.cancelable = false;
   if (run.extras && run.holds_regions) [[unlikely]]
     drop_regions(run);
@@ -187,15 +172,21 @@ Status Engine::start(const OpDesc& op, const Completion& completion) {
 
 // ------------------------------------------------------------------------------------------------ progress
 
-unsigned Engine::progress() {
+unsigned Engine::progress(unsigned looks) {
   unsigned events = 0;
   {
     Guard guard(*this);
     if (progressing_) return 0;  // from a handler of active messages
     progressing_ = true;
+    const unsigned allowed = alone_ && !options_.multi_threaded ? looks : 1;
+    unsigned used = 0;
     for (auto& port : ports_) {
-      if (!port->quiet) events += port->progress(kBudget);
+      if (port->quiet) continue;
+      ++used;
+      port->looks = allowed;
+      events += port->progress(kBudget);
     }
+    alone_ = used == 1;
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]]
       close_doomed();
@@ -267,14 +258,16 @@ unsigned Engine::push_streams(Peer& peer) {
   OpRun* first = nullptr;  // one turn each: stop when the first one of those that stay comes again
   while (OpRun* run = peer.streams.front()) {
     if (run == first || peer.link == nullptr || peer.doomed) break;
+    const uint64_t turn = run->stream.position / kTurn;
     Status status = stream_turn(*this, peer, *run);
     if (status == TW_AGAIN) break;
     ++events;
-    if (status == TW_IN_PROGRESS) {
-      peer.streams.remove(run);
-      peer.streams.push_back(run);
-      if (first == nullptr) first = run;
-    }
+    if (status != TW_IN_PROGRESS) continue;
+    const Stream& stream = run->stream;
+    if (stream.kind == Stream::out && stream.in_flight == 0 && stream.position / kTurn == turn) continue;
+    peer.streams.remove(run);
+    peer.streams.push_back(run);
+    if (first == nullptr) first = run;
   }
   return events;
 }
@@ -355,14 +348,14 @@ const char* Engine::message(tw_request request) {
 }
 
 Status Engine::finish(tw_request request) {
-  RunPool* pool = nullptr;
-  OpRun* run = RunPool::find_any(request, &pool);
-  Engine* engine = run == nullptr ? nullptr : pool->engine();
-  if (engine == nullptr || run->callback != nullptr || engine->options_.multi_threaded) [[unlikely]]
+  RunPool* pool = RunPool::of(request);
+  OpRun* run = pool == nullptr ? nullptr : pool->find_here(request);
+  // acquire: what was received is visible
+  if (run == nullptr || run->status.load(std::memory_order_acquire) != TW_OK || run->callback != nullptr ||
+      pool->engine()->options_.multi_threaded) [[unlikely]]
     return TW_IN_PROGRESS;
-  Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
-  if (status == TW_OK) engine->release_run(*run);
-  return status == TW_OK ? TW_OK : TW_IN_PROGRESS;
+  pool->free(*run);
+  return TW_OK;
 }
 
 Status Engine::release(tw_request request) {

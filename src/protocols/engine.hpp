@@ -44,6 +44,20 @@ struct Completion {
   void* arg = nullptr;
 };
 
+/// A receive on the stack of a caller that waits for it. While it is the only posted one, a whole message goes straight from
+/// its frame to the buffer (the short form of a receive). As soon as anything else could match, it becomes an OpRun.
+struct WaitedReceive {
+  std::byte* address = nullptr;
+  uint64_t length = 0, tag = 0, mask = 0;
+  tw_recv_info info{};
+  Status status = TW_IN_PROGRESS;
+  OpRun* run = nullptr;
+  bool done() const {
+    // acquire: pairs with complete(); what was received is visible
+    return (run == nullptr ? status : Status(run->status.load(std::memory_order_acquire))) != TW_IN_PROGRESS;
+  }
+};
+
 class Engine final : public Sink {
  public:
   explicit Engine(const EngineOptions& options);
@@ -85,13 +99,11 @@ class Engine final : public Sink {
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
   /// The short form of a contiguous receive without options. request must not be null.
   Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
-  /// The same for a caller that waits here: the run itself instead of its number; null at the limit of requests. The caller
-  /// loads run->status with acquire until it is no longer TW_IN_PROGRESS and gives the run back by end_held().
-  OpRun* post_held(void* buffer, size_t length, uint64_t tag, uint64_t mask);
-  void end_held(OpRun& run) {
-    Guard guard(*this);
-    end(run);
-  }
+  /// The same for a caller that waits: progress() until receive.done(), then end_wait(), which says how it ended.
+  void post_wait(WaitedReceive& receive);
+  Status end_wait(WaitedReceive& receive);
+  /// on_tagged's first question: is this whole message for the receive that somebody waits for? Then it is delivered.
+  bool deliver_waited(Peer& peer, const FrameHeader& header, const std::byte* body);
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
@@ -110,7 +122,8 @@ class Engine final : public Sink {
   static Engine* engine_of(tw_message* message);
 
   // --- progress
-  unsigned progress();
+  /// looks: as Port::looks, where one port alone is in use and no other thread may wait for the lock.
+  unsigned progress(unsigned looks = 1);
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
@@ -135,12 +148,21 @@ class Engine final : public Sink {
   // --- for the protocols (lock held, or progress owner)
   /// A run in progress with a copy of op (layouts retained); null at the limit of requests.
   OpRun* acquire(const OpDesc& op);
-  OpRun* acquire_blank();  // run.own is the last life's: the caller fills in what it needs, both layouts included
+  inline OpRun* acquire_blank();  // run.own is the last life's: the caller fills in what it needs, both layouts included
   OpRun* acquire(const OpDesc& op, const Completion& completion);
   /// From now on a loss of the peer ends this run.
   void bind(OpRun& run, Peer& peer);
   /// Ends the run, exactly once: out of every list, status stored, callback scheduled or slot freed when nobody holds it.
-  void complete(OpRun& run, Status status);
+  void complete(OpRun& run, Status status) {
+    // A request that is in no list: only who holds it learns of it. Release: with the bytes and run.info.
+    if (!run.posted && run.list == nullptr && run.peer == nullptr && run.callback == nullptr && !run.detached && !run.extras) {
+      run.cancelable = false;
+      run.stream.kind = Stream::none;
+      run.status.store(status, std::memory_order_release);
+    } else {
+      complete_slowly(run, status);
+    }
+  }
   /// As complete, with a text for tw_request_message.
   void complete(OpRun& run, Status status, const std::string& text);
   /// Gives a run back that never started: no completion is seen.
@@ -174,11 +196,26 @@ class Engine final : public Sink {
   Registry& registry() { return *options_.registry; }
   const EngineOptions& options() const { return options_; }
   Matcher& matcher() { return *matcher_; }
+  /// To look for posted receives, or to post one: the waited receive is among them from here on.
+  Matcher& receives() {
+    if (waited_ != nullptr) [[unlikely]]
+      post_waited();
+    return *matcher_;
+  }
   ActiveTable& active() { return *active_; }
   RunPool& runs() { return *runs_; }
+  /// Payload that data frames are still to bring, of all peers.
+  uint64_t incoming() const { return incoming_; }
+  void expect(uint64_t bytes) { incoming_ += bytes; }
+  void end_stream(OpRun& run) {
+    if (run.stream.kind == Stream::in) incoming_ -= run.stream.end - run.stream.begin;
+    run.stream.kind = Stream::none;
+  }
   uint64_t granted = 0;  // of unexpected_budget, to all peers
 
  private:
+  OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask);
+  void post_waited();
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
   unsigned push_streams(Peer& peer);
@@ -195,7 +232,9 @@ class Engine final : public Sink {
     }
   }
   void release_run(OpRun& run) { runs_->free(run); }
+  void complete_slowly(OpRun& run, Status status);
   Status place_receive(OpRun& run);
+  bool take_kept(OpRun& run);
 
   EngineOptions options_;
   EngineLock lock_;
@@ -207,8 +246,29 @@ class Engine final : public Sink {
   Peer* busy_ = nullptr;
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;
+  bool alone_ = false;  // one port was in use at the last progress
+  WaitedReceive* waited_ = nullptr;
+  uint64_t incoming_ = 0;
   RunList callbacks_;
 };
+
+inline OpRun* Engine::acquire_blank() {
+  OpRun* run = runs_->acquire();
+  if (run == nullptr) [[unlikely]]
+    return nullptr;
+  run->detached = run->cancelable = run->posted = false;
+  run->stage = 0;
+  run->list = nullptr;
+  run->peer = nullptr;
+  run->op = &run->own;
+  run->protocol = nullptr;
+  run->then = run->fin = nullptr;
+  run->moved = run->peer_op = 0;
+  run->callback = nullptr;
+  run->stream.kind = Stream::none;
+  run->stream.in_flight = 0;
+  return run;
+}
 
 /// Type byte of a header: all frames of this version must be understood.
 constexpr uint8_t frame_type(Frame frame) { return static_cast<uint8_t>(frame) | kMustUnderstand; }

@@ -12,7 +12,9 @@ constexpr unsigned kFirstBits = 8;
 }  // namespace
 
 Matcher::Matcher()
-    : exact_(1u << kFirstBits), exact_shift_(64 - kFirstBits), chain_shift_(64 - kFirstBits), chains_(1u << kFirstBits) {}
+    : exact_(1u << kFirstBits), exact_shift_(64 - kFirstBits), chain_shift_(64 - kFirstBits), chains_(1u << kFirstBits) {
+  crowded_ = 4 * exact_.size();
+}
 
 Matcher::~Matcher() {
   for (tw_message* list : {first_, first_taken_}) {
@@ -21,18 +23,6 @@ Matcher::~Matcher() {
       destroy(list);
       list = next;
     }
-  }
-}
-
-void Matcher::post(OpRun& run) {
-  run.sequence = ++sequence_;
-  run.posted = true;
-  ++posted_;
-  if (run.op->mask == ~uint64_t{0}) {
-    if (posted_ > exact_.size() * 4) grow_exact();
-    exact_[bucket(run.op->tag, exact_shift_)].push_back(&run);
-  } else {
-    wild_.push_back(&run);
   }
 }
 
@@ -57,6 +47,7 @@ void Matcher::grow_exact() {
   std::vector<RunList> old(exact_.size() * 8);
   old.swap(exact_);
   exact_shift_ -= 3;
+  crowded_ *= 8;
   // Receives for one tag share their old and their new bucket: moving front to back keeps their order.
   for (RunList& list : old) {
     while (OpRun* run = list.pop_front()) exact_[bucket(run->op->tag, exact_shift_)].push_back(run);

@@ -35,12 +35,21 @@ class Matcher {
   ~Matcher();  // frees what nobody asked for
 
   // --- posted receives
-  void post(OpRun& run);
+  void post(OpRun& run) {
+    run.sequence = ++sequence_;
+    run.posted = true;
+    if (++posted_ > crowded_) [[unlikely]]
+      grow_exact();
+    (run.op->mask == ~uint64_t{0} ? exact_[bucket(run.op->tag, exact_shift_)] : wild_).push_back(&run);
+  }
   void withdraw(OpRun& run) {
     run.posted = false;
     --posted_;
     run.list->remove(&run);
   }
+  bool unmatched() const { return first_ != nullptr; }
+  /// Neither a posted receive nor an unmatched message.
+  bool nothing_to_match() const { return posted_ == 0 && first_ == nullptr; }
   /// Any posted receive, or null (to end them all).
   OpRun* any_posted() const;
   /// The earliest posted receive that takes this message, out of matching; or null.
@@ -95,6 +104,7 @@ class Matcher {
   RunList wild_;
   uint64_t sequence_ = 0;
   size_t posted_ = 0, unmatched_ = 0;
+  size_t crowded_ = 0;  // more posted receives than this: a larger table
   unsigned exact_shift_, chain_shift_;
   std::vector<Chain> chains_;
   tw_message *first_ = nullptr, *last_ = nullptr;

@@ -24,17 +24,19 @@ struct DeviceDesc;  // include/thalweg/device/: what a kernel needs to run the o
 
 enum class Verb : uint8_t { send, recv, am, am_recv, bytes_send, bytes_recv, put, get, atomic, signal, flush, count_ };
 
-/// What. 8-byte aligned plain data; copied by value into a host-triggered OpRun, kept by plans.
-struct OpDesc {
+/// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a contiguous
+/// message needs.
+struct alignas(64) OpDesc {
   Verb verb = Verb::send;
   uint8_t atomic_op = 0, signal_op = 0, word = 0;  // word: 4 or 8
   uint32_t flags = 0;                              // TW_OP_*
   Peer* peer = nullptr;                            // receive: the wanted source or null
-  uint64_t tag = 0, mask = 0, immediate = 0;       // match; am: tag = handler id
+  uint64_t tag = 0, mask = 0;                      // match; am: tag = handler id
   std::byte* address = nullptr;                    // local side
   uint64_t length = 0;                             // bytes moved (receive: capacity)
   const Layout* layout = nullptr;                  // of the local side, retained
-  RemoteRegion* remote = nullptr;                  // one-sided target
+  uint64_t immediate = 0;
+  RemoteRegion* remote = nullptr;  // one-sided target
   uint64_t remote_offset = 0;
   const Layout* remote_layout = nullptr;  // retained
   RemoteRegion* signal = nullptr;         // the signal word's region
@@ -95,37 +97,42 @@ struct Stream {
 
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
 /// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.
-struct OpRun {
+/// In order of use: a short message touches the first two cache lines, `info` and the first of `own`.
+struct alignas(64) OpRun {
   std::atomic<int32_t> status{TW_OK};   // TW_IN_PROGRESS until complete; release store, acquire load
   std::atomic<uint32_t> generation{0};  // odd while alive
   uint32_t slot = 0;
   bool detached = false;  // nobody holds the request: freed when complete
   bool cancelable = false;
   bool posted = false;         // a receive that waits in the matcher
+  uint8_t stage = 0;           // the protocol's own
   bool owns_header = false;    // own.header is a copy
   bool holds_regions = false;  // own.remote and own.signal are counted (one_sided.cpp), until it ends
-  bool extras = false;         // holds layouts, a header or a text: freed with it (RunPool::free)
-  uint8_t stage = 0;           // the protocol's own
+  bool extras = false;         // holds layouts, a header, regions or a text: freed with it (RunPool::free)
   RunList* list = nullptr;     // where it is queued now
   RunLink link;                // for that list
-  RunLink by_peer;             // for peer->waiting: every run that a loss of the peer must end
   Peer* peer = nullptr;        // whose `waiting` it is in (Engine::bind)
+  uint64_t sequence = 0;       // order of posting, of receives
+  // --- the second line
   const OpDesc* op = nullptr;  // &own, or a plan's
   const Protocol* protocol = nullptr;
-  Then then = nullptr;    // what the current phase ends with
-  Then fin = nullptr;     // called when a fin frame names this run; null: ignored
-  uint64_t sequence = 0;  // order of posting, of receives
-  uint64_t moved = 0;     // bytes done
-  uint64_t peer_op = 0;   // the other side's op number
-  LayoutCursor cursor;    // position in the local layout
-  Stream stream;
-  tw_recv_info info{};
+  Then then = nullptr;   // what the current phase ends with
+  Then fin = nullptr;    // called when a fin frame names this run; null: ignored
+  uint64_t moved = 0;    // bytes done
+  uint64_t peer_op = 0;  // the other side's op number
   tw_callback callback = nullptr;
+  Stream stream;  // its first 8 bytes
+  // --- seldom
+  RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
+  LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
-  std::string* text = nullptr;  // why it failed; freed on release
-  OpDesc own;
+  std::string* text = nullptr;     // why it failed; freed on release
   alignas(8) std::byte state[64];  // the protocol's own
+  // --- messages
+  alignas(64) tw_recv_info info{};
+  OpDesc own;
 };
+static_assert(offsetof(OpRun, op) == 64 && offsetof(OpRun, stream) == 120);
 
 template <bool kByPeer>
 inline RunLink& BasicRunList<kByPeer>::of(OpRun* run) {

@@ -26,8 +26,8 @@ struct ControlFrame {
 };
 class ControlQueue {
  public:
-  static constexpr size_t kLimit = 1u << 20;  // a peer that lets more pile up is not reading at all
-  bool empty() const { return head_ == frames_.size(); }
+  static constexpr size_t kLimit = 1u << 20;      // a peer that lets more pile up is not reading at all
+  bool empty() const { return frames_.empty(); }  // pop() clears after the last
   bool full() const { return frames_.size() - head_ >= kLimit; }
   const ControlFrame& front() const { return frames_[head_]; }
   void pop() {

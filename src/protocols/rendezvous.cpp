@@ -260,7 +260,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const RtsBody& r
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   RtsBody rts;
   if (!read_body(header, body, &rts)) return engine.violation(peer, "a short announcement");
-  OpRun* run = engine.matcher().match(header.a, &peer);
+  OpRun* run = engine.receives().match(header.a, &peer);
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.length};
     engine.bind(*run, peer);

@@ -7,17 +7,16 @@
 
 namespace thalweg::impl {
 
+std::atomic<RunPool*> RunPool::pools_[RunPool::kPools];
+
 namespace {
-constexpr unsigned kPools = 1u << RunPool::kPoolBits;
-// Pools are never freed: a number of a worker that is gone must be found dead, not crash.
-std::atomic<RunPool*> pools[kPools];
 std::mutex pools_mutex;
 }  // namespace
 
 RunPool* RunPool::take(Engine* engine) {
   std::lock_guard lock(pools_mutex);
   for (unsigned i = 0; i < kPools; ++i) {
-    RunPool* pool = pools[i].load(std::memory_order_relaxed);
+    RunPool* pool = pools_[i].load(std::memory_order_relaxed);
     if (pool == nullptr) {
       pool = new (std::nothrow) RunPool();
       if (pool == nullptr) {
@@ -26,7 +25,7 @@ RunPool* RunPool::take(Engine* engine) {
       }
       pool->base_ = uint64_t{i} << (kSlotBits + kGenerationBits);
       pool->engine_.store(engine, std::memory_order_release);
-      pools[i].store(pool, std::memory_order_release);  // release: its fields are visible to find_any
+      pools_[i].store(pool, std::memory_order_release);  // release: its fields are visible to find_any
       return pool;
     }
     if (pool->engine() == nullptr) {
@@ -75,15 +74,15 @@ void RunPool::free_extras(OpRun& run) {
 }
 
 OpRun* RunPool::find_any(uint64_t number, RunPool** pool) {
-  RunPool* found = pools[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
+  RunPool* found = of(number);
   if (found == nullptr || found->engine() == nullptr) return nullptr;
   *pool = found;
-  return found->find(number);
+  return found->find_here(number);
 }
 
 Status RunPool::test(uint64_t number) {
-  RunPool* pool = pools[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
-  OpRun* run = pool == nullptr ? nullptr : pool->find(number);
+  RunPool* pool = of(number);
+  OpRun* run = pool == nullptr ? nullptr : pool->find_here(number);
   if (run != nullptr) {
     Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
     if (same_life(*run, number)) return status;

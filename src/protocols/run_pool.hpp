@@ -60,8 +60,16 @@ class RunPool {
   /// The living run with this number in this pool, or null.
   OpRun* find(uint64_t number) const {
     if ((number >> (kSlotBits + kGenerationBits)) != (base_ >> (kSlotBits + kGenerationBits))) return nullptr;
+    return find_here(number);
+  }
+  /// The same for a number that is known to be of this pool.
+  OpRun* find_here(uint64_t number) const {
     OpRun* run = slot(static_cast<uint32_t>(number >> kGenerationBits) & ((1u << kSlotBits) - 1));
     return run != nullptr && same_life(*run, number) ? run : nullptr;
+  }
+  /// The pool that a number names; null: there was never one.
+  static RunPool* of(uint64_t number) {
+    return pools_[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
   }
   /// The living run with this number in any pool, or null; *pool is its pool.
   static OpRun* find_any(uint64_t number, RunPool** pool);
@@ -71,6 +79,9 @@ class RunPool {
   static Status test(uint64_t number);
 
  private:
+  static constexpr unsigned kPools = 1u << kPoolBits;
+  // Pools are never freed: a number of a worker that is gone must be found dead, not crash.
+  static std::atomic<RunPool*> pools_[kPools];
   RunPool() = default;
   [[gnu::cold]] static void free_extras(OpRun& run);
   OpRun* grow();

@@ -144,6 +144,9 @@ class Port {
   bool quiet = false;
   /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
   virtual unsigned progress(unsigned budget) = 0;
+  /// How often progress() may look for arrivals before it says that nothing is there: more than once for a caller that has
+  /// nothing else to do. A hint: ports whose look is a system call look once.
+  unsigned looks = 1;
   /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.
   virtual int fd() const = 0;
   /// TW_OK: asleep; anything that comes from now on makes fd() readable. TW_ERR_BUSY: something is there already.

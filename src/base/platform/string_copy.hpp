@@ -2,7 +2,12 @@
 // The processor's own block copy where it has one that pays between cores.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace thalweg::impl {
 
@@ -16,6 +21,29 @@ inline void string_copy(void* to, const void* from, size_t n) {
 #else
   std::memcpy(to, from, n);
 #endif
+}
+
+/// A copy to memory that nobody will read soon: by non-temporal stores where the processor has them, so that the destination
+/// is neither read first nor pushes other things out of the caches. Ordered before every later store.
+inline void streaming_copy(std::byte* to, const std::byte* from, size_t n) {
+#if defined(__SSE2__)
+  const size_t head = (64 - (reinterpret_cast<uintptr_t>(to) & 63)) & 63;
+  if (n < 1024 + head) {
+    std::memcpy(to, from, n);
+    return;
+  }
+  std::memcpy(to, from, head);
+  to += head;
+  from += head;
+  n -= head;
+  for (; n >= 64; n -= 64, to += 64, from += 64) {
+    __m128i part[4];
+    for (int i = 0; i < 4; ++i) part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
+    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, part[i]);
+  }
+  _mm_sfence();
+#endif
+  std::memcpy(to, from, n);
 }
 
 }  // namespace thalweg::impl

@@ -121,14 +121,24 @@ inline void ShmPort::refresh_hot(ShmLink& link) {
   hot.parity = link.in.next_parity();
 }
 
-unsigned ShmPort::progress(unsigned budget) {
-  if (armed_) [[unlikely]]
-    disarm();
-  if (progressing_) [[unlikely]]
-    return 0;
-  progressing_ = true;
+/// Of a port with one hot ring: waits a little for the next frame. The shortest way from an arrival to its handling.
+inline void ShmPort::linger() const {
+  const Hot hot = hot_[0];
+  // Without the pauses the loads of a tight loop hold up the very line they wait for.
+  for (unsigned left = looks; left > 1 && !hot.arrived(); --left) cpu_pause();
+}
+
+inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
+  if (!hot.arrived()) return 0;
+  ShmLink& link = *hot.link;
+  const unsigned done = drain(link, budget);
+  link.last_active = sweep_;
+  if (link.hot_index != ShmLink::kCold) refresh_hot(link);
+  return done;
+}
+
+unsigned ShmPort::poll_all(unsigned budget) {
   unsigned done = 0;
-  ++sweep_;
   // Links may be closed (hot_ shrinks) or made (it grows) by callbacks: indices are checked anew each time.
   const size_t count = hot_.size();
   size_t index = start_;
@@ -136,24 +146,46 @@ unsigned ShmPort::progress(unsigned budget) {
     if (index >= hot_.size()) index = 0;
     if (hot_.empty()) [[unlikely]]
       break;
-    const Hot& hot = hot_[index];
-    if (((load_acquire(*hot.word) ^ hot.parity) & kParity) != 0) continue;
-    ShmLink& link = *hot.link;
-    done += drain(link, budget - done);
-    link.last_active = sweep_;
-    if (link.hot_index != ShmLink::kCold) refresh_hot(link);
+    done += poll(hot_[index], budget - done);
   }
   start_ = done < budget ? 0 : index;
+  return done;
+}
+
+/// What is rarely there: bells of cold rings, news of the service thread, idle rings, links that ended.
+inline unsigned ShmPort::look_around() {
+  unsigned done = 0;
   if (mailbox_->bell.rung()) [[unlikely]]
     answer_bell();
   if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]]
-    done += handle_events();
-  if ((sweep_ & kSweepMask) == 0) [[unlikely]]
+    done = handle_events();
+  if (sweep_ >= next_house_) [[unlikely]]
     keep_house();
   if (!graveyard_.empty() || !unmapping_.empty()) [[unlikely]]
     bury();
+  return done;
+}
+
+unsigned ShmPort::progress(unsigned budget) {
+  const bool woken = armed_;
+  if (woken) [[unlikely]]
+    disarm();
+  if (progressing_) [[unlikely]]
+    return 0;
+  progressing_ = true;
+  ++sweep_;
+  unsigned done;
+  if (hot_.size() == 1) {
+    linger();
+    done = poll(hot_[0], budget);
+  } else {
+    done = poll_all(budget);
+  }
+  if (done == 0 || woken || (sweep_ & kAroundMask) == 0) {
+    done += look_around();
+    quiet = links_.empty();
+  }
   progressing_ = false;
-  quiet = links_.empty();
   // A pause delays the next look by 25 ns: only once nothing has come for a while.
   idle_ = done == 0 ? idle_ + 1 : 0;
   if (idle_ > kIdleTurns) [[unlikely]]

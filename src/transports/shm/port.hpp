@@ -93,7 +93,9 @@ class ShmPort final : public Port, private SegmentListener {
   /// Below this many hot rings polling all of them is cheaper than any bookkeeping.
   static constexpr size_t kHotMin = 8;
   /// Sweeps between two looks for rings to demote and imports to unmap.
-  static constexpr uint64_t kSweepMask = 255;
+  static constexpr uint64_t kHouseSweeps = 256;
+  /// A busy port looks at what is rarely there only every so many sweeps.
+  static constexpr uint64_t kAroundMask = 15;
   static constexpr unsigned kIdleTurns = 256;
   /// Imports of one link in flight; further ones wait.
   static constexpr size_t kMaxWanted = 256;
@@ -102,6 +104,7 @@ class ShmPort final : public Port, private SegmentListener {
     const uint64_t* word;  // of the next slot
     uint64_t parity;
     ShmLink* link;
+    bool arrived() const { return ((load_acquire(*word) ^ parity) & kParity) == 0; }
   };
 
   ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox);
@@ -115,6 +118,10 @@ class ShmPort final : public Port, private SegmentListener {
                     size_t remotes);
   Status make_room(ShmLink& link, uint32_t length);
   void announce(ShmLink& link);
+  void linger() const;
+  unsigned poll(const Hot& hot, unsigned budget);
+  unsigned poll_all(unsigned budget);
+  unsigned look_around();
   unsigned drain(ShmLink& link, unsigned budget);
   void heat(ShmLink& link);
   void cool(ShmLink& link);
@@ -142,6 +149,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::shared_ptr<Mailbox> mailbox_;  // shared with the service thread's callbacks
   std::vector<Hot> hot_;
   uint64_t sweep_ = 0;
+  uint64_t next_house_ = kHouseSweeps;
   unsigned idle_ = 0;  // turns in a row without a frame
   size_t start_ = 0;   // where the next sweep begins, when the budget ran out
   bool armed_ = false;

@@ -36,9 +36,10 @@ class Producer {
 
   /// Needs has_slot(). header.length <= kInlineMax.
   void put_inline(const FrameHeader& header, const void* body) {
+    const FrameHeader mine = header;  // a copy: the stores below may not alias it
     Slot& slot = shared_->slots[head_ & (kSlots - 1)];
-    copy_short(slot.body, static_cast<const std::byte*>(body), header.length);
-    publish(slot, header);
+    copy_short(slot.body, static_cast<const std::byte*>(body), mine.length);
+    publish(slot, mine);
   }
 
   /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
@@ -90,9 +91,10 @@ class Producer {
     slot.a = header.a;
     slot.b = header.b;
     // Lap 0 publishes parity 1, lap 1 parity 0, and so on.
-    const uint64_t parity = (head_ & kSlots) != 0 ? 0 : kParity;
+    const uint64_t head = head_;
+    const uint64_t parity = (head & kSlots) != 0 ? 0 : kParity;
+    head_ = head + 1;
     store_release(slot.word, (word & ~kParity) | parity);
-    ++head_;
   }
 
   Direction* shared_ = nullptr;

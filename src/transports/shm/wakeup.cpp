@@ -36,6 +36,7 @@ void ShmPort::barrier() const {
 }
 
 [[gnu::cold]] void ShmPort::keep_house() {
+  next_house_ = sweep_ + kHouseSweeps;
   if (hot_.size() > kHotMin) demote_idle();
   if (imports_.wants_trim()) imports_.trim();
 }
@@ -43,7 +44,7 @@ void ShmPort::barrier() const {
 /// One barrier for all that go cold together.
 [[gnu::cold]] void ShmPort::demote_idle() {
   // The more rings are polled, the sooner an idle one is in the way of the others.
-  const uint64_t patience = std::max<uint64_t>(kSweepMask + 1, 32768 / hot_.size());
+  const uint64_t patience = std::max<uint64_t>(kHouseSweeps, 32768 / hot_.size());
   std::vector<ShmLink*> batch;
   for (const Hot& hot : hot_)
     if (sweep_ - hot.link->last_active >= patience) batch.push_back(hot.link);
