@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
 # As another user it only checks, and says what to install. What is optional and absent is reported.
-# usage: scripts/setup.sh [check]     check: also what `make check` needs (clang: lint, fuzzing)
+# usage: scripts/setup.sh [check|cuda]   check: also what `make check` needs (clang: lint, fuzzing)
+#                                        cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,4 +62,11 @@ if ! cmp -s scripts/requirements-dev.txt "$stamp"; then
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/requirements-dev.txt
   cp scripts/requirements-dev.txt "$stamp"
 fi
+# CUDA's compiler as Python packages: no system package of the distribution's has a recent one.
+if [ "${1:-}" = cuda ] && ! compgen -G '.venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc' >/dev/null; then
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+    'nvidia-nvvm==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' || echo "setup: nvcc could not be installed"
+fi
+command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || compgen -G '.venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc' >/dev/null ||
+  echo "setup: optional and absent: nvcc (the library is built without CUDA kernels; scripts/setup.sh cuda installs it)"
 echo "setup: done"

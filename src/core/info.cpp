@@ -13,6 +13,7 @@
 #include "base/platform/process.hpp"
 #include "core/context.hpp"
 #include "core/setup.hpp"
+#include "devices/registry.hpp"
 #include "protocols/cost_file.hpp"
 
 namespace thalweg::impl {
@@ -148,6 +149,39 @@ void describe_costs(Json& json, const CostTable& costs) {
   json.close('}');
 }
 
+std::string hex(const Uuid& uuid) {
+  std::string text;
+  for (const uint8_t byte : uuid) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+/// Initialises the device libraries: somebody asked.
+void describe_devices(Json& json) {
+  std::string why_not;
+  json.open("devices", '[');
+  for (const Device* device : list_devices(&why_not)) {
+    json.open(nullptr, '{');
+    json.add("name", std::string(device->name()) + ":" + std::to_string(device->ordinal()));
+    json.flag("usable", true);
+    json.add("uuid", hex(device->uuid()));
+    json.close('}');
+  }
+  std::istringstream lines(why_not);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    json.open(nullptr, '{');
+    json.add("name", line.substr(0, colon));
+    json.flag("usable", false);
+    json.add("why_not", line.substr(colon + 2));
+    json.close('}');
+  }
+  json.close(']');
+}
+
 }  // namespace
 
 std::string describe(const tw_context& context) {
@@ -163,6 +197,7 @@ std::string describe(const tw_context& context) {
 #endif
   json.close('}');
   describe_transports(json, context);
+  describe_devices(json);
   json.add("job_key", context.key.source());
   json.add("socket_dir", context.settings.socket_dir);
   json.add("interfaces", context.settings.interfaces);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "devices/cuda/backend.hpp"
 #include "devices/emulated/backend.hpp"
 
 namespace thalweg::impl {
@@ -20,7 +21,10 @@ std::atomic<unsigned> backend_count{0};
 
 void open_backends() {
   static std::once_flag once;
-  std::call_once(once, [] { emulated::open_from_environment(); });
+  std::call_once(once, [] {
+    cuda::open_backend();
+    emulated::open_from_environment();
+  });
 }
 
 void add_backend(Backend* backend) {
@@ -44,6 +48,7 @@ Status ask_backends(uint64_t address, BufferInfo* info) {
 
 std::vector<Device*> list_devices(std::string* why_not) {
   std::vector<Device*> all;
+  if (why_not != nullptr && !cuda::why_absent().empty()) *why_not += "cuda: " + cuda::why_absent() + "\n";
   const unsigned count = backend_count.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i) {
     std::vector<Device*> some;

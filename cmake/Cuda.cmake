@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# The kernels of src/devices/cuda, compiled by nvcc where there is one and embedded into thalweg_devices. Nothing else of CUDA
+# is needed to build; without nvcc the library still moves GPU memory by copy engines, and says so.
+set(cuda_python ${PROJECT_SOURCE_DIR}/.venv)
+if(DEFINED ENV{VIRTUAL_ENV})
+  list(APPEND cuda_python $ENV{VIRTUAL_ENV})
+endif()
+set(cuda_hints "")
+foreach(environment IN LISTS cuda_python)
+  file(GLOB found ${environment}/lib/python3*/site-packages/nvidia/cu13/bin) # package nvidia-cuda-nvcc
+  list(APPEND cuda_hints ${found})
+endforeach()
+find_program(THALWEG_NVCC nvcc HINTS ${cuda_hints} PATHS /usr/local/cuda/bin DOC "CUDA's compiler, for the kernels; OFF: none")
+
+set(cuda_image ${PROJECT_BINARY_DIR}/cuda_kernels.cpp)
+set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
+if(THALWEG_NVCC)
+  message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
+  set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
+  add_custom_command(OUTPUT ${cuda_image}
+    COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall -gencode=arch=compute_80,code=[sm_80,compute_80]
+      -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100
+      ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/kernels.cu -o ${fatbin}
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${fatbin} -DOUTPUT=${cuda_image} -P ${embed}
+    DEPENDS ${cuda_sources} ${embed} COMMENT "Compiling the CUDA kernels" VERBATIM)
+else()
+  message(STATUS "CUDA kernels: none, as there is no nvcc (THALWEG_NVCC, or the Python package nvidia-cuda-nvcc)")
+  add_custom_command(OUTPUT ${cuda_image} COMMAND ${CMAKE_COMMAND} -DOUTPUT=${cuda_image} -P ${embed} DEPENDS ${embed} VERBATIM)
+endif()
+target_sources(thalweg_devices PRIVATE ${cuda_image})
+target_link_libraries(thalweg_devices PRIVATE ${CMAKE_DL_LIBS})

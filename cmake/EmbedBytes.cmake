@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DINPUT=file -DOUTPUT=file.cpp -P EmbedBytes.cmake: the kernels' image as a C++ array; without INPUT an empty one.
+set(bytes "")
+set(length 0)
+if(INPUT)
+  file(READ ${INPUT} hex HEX)
+  file(SIZE ${INPUT} length)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+endif()
+file(WRITE ${OUTPUT} "// Generated. The kernels' image, aligned as the driver wants it.
+#include \"devices/cuda/kernels.hpp\"
+namespace {
+alignas(16) const unsigned char image[] = {${bytes}0};
+}
+std::span<const unsigned char> thalweg::impl::cuda::kernels_image() { return {image, ${length}}; }
+")

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU. device.cpp: contexts and memory; mapping.cpp: rows of pieces; sharing.cpp: other processes; reach.cpp: peers.
+#pragma once
+#include <map>
+#include <mutex>
+
+#include "base/platform/fork.hpp"
+#include "devices/cuda/backend.hpp"
+#include "devices/cuda/current.hpp"
+#include "devices/cuda/mapping.hpp"
+#include "devices/device.hpp"
+
+namespace thalweg::impl::cuda {
+
+/// Which engine asks: copies reach every device, kernels and words only what is mapped for them; words not managed memory.
+enum class Use : uint8_t { copy, kernel, word };
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(CudaBackend& backend, int ordinal, const Uuid& uuid) : backend_(backend), ordinal_(ordinal), uuid_(uuid) {}
+  const char* name() const override { return "cuda"; }
+  unsigned ordinal() const override { return static_cast<unsigned>(ordinal_); }
+  const Uuid& uuid() const override { return uuid_; }
+  Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
+  Status free(uint64_t address) override;
+  Status register_host(void* address, size_t length) override;
+  Status unregister_host(void* address) override;
+  Status export_memory(uint64_t address, uint64_t length, uint64_t incarnation, std::vector<ExportedMemory>* out) override;
+  Status import_memory(std::span<ExportedMemory> pieces, uint64_t* address) override;
+  Status release_import(uint64_t address) override;
+  PeerAccess peer(const Uuid& other) const override;
+  Status make_queue(std::unique_ptr<Queue>* out) override;
+  Status wrap_queue(void* native, std::unique_ptr<Queue>* out) override;
+  Status make_event(std::unique_ptr<Event>* out) override;
+  Status wrap_event(void* native, std::unique_ptr<Event>* out) override;
+  Status load_kernels() override;
+
+  CudaBackend& backend() { return backend_; }
+  const DriverApi& driver() const { return backend_.driver(); }
+  bool forked() const { return born_.forked(); }
+  Status check_alive() const { return born_.check("device"); }
+  /// The primary context, retained at the first call.
+  Status context(CuContext* out);
+  int attribute(DeviceAttribute which) const;  // 0 when the driver does not know it
+  bool is_import(uint64_t address) const;
+  /// May work of this device in `context`, the current one, use [address, address + length)? Gives peer access where it can.
+  /// *seen holds the last allocation that was asked about.
+  Status reach(Use use, CuContext context, uint64_t address, uint64_t length, BufferInfo* seen);
+  /// Peer access to whatever ordinary memory of reachable devices this process has.
+  Status reach_active_peers(CuContext context);
+  /// A zeroed 32-bit word of device memory, 0 when there is none left; give_back_counter() when no kernel uses it any more.
+  uint64_t take_counter();
+  void give_back_counter(uint64_t counter);
+
+ private:
+  struct Owned {
+    MemoryKind kind;
+    size_t length;
+    MappedRow row;  // vmm
+  };
+  struct Import {
+    uint64_t length;
+    unsigned opens = 0;  // of a legacy handle; the driver counts, too
+    MappedRow row;       // of pieces
+  };
+  Status allocate_simple(MemoryKind kind, size_t length, uint64_t* address);
+  Status allocate_from_pool(size_t length, uint64_t* address);
+  Status create_row(size_t length, MappedRow* out);
+  Status describe_pieces(const BufferInfo& info, uint64_t incarnation, ExportedMemory* out);
+  Status import_handle(const ExportHandle& handle, uint64_t* address);
+  Status import_row(std::span<ExportedMemory> pieces, uint64_t* address);
+  Status check_source(const ExportHandle& handle) const;
+  Status reach_peer(CuContext context, uint64_t address, const BufferInfo& info);
+  Status enable_peer(CuContext from, CuContext to);
+  Status share_row(uint64_t base, uint64_t length) const;
+  Status share_pool(CuPool pool) const;
+
+  CudaBackend& backend_;
+  const int ordinal_;
+  const Uuid uuid_;
+  BornHere born_;
+  std::mutex making_;  // held while the driver makes things; guards the stream and the counters
+  std::atomic<CuContext> context_{nullptr};
+  CuStream pool_stream_ = nullptr;  // for what is waited for at once
+  mutable std::mutex tables_;       // guards the next two; the driver is never called under it
+  std::map<uint64_t, Owned> owned_;
+  std::map<uint64_t, Import> imports_;
+  std::atomic<uint64_t> enabled_peers_{0};  // from primary to primary context, by ordinal below 64
+  std::vector<uint64_t> counters_;
+  bool counters_made_ = false;
+};
+
+/// Current, in a device's primary context.
+class OnDevice {
+ public:
+  explicit OnDevice(CudaDevice& device) : ready_(device.context(&context_)), current_(device.driver(), context_, ready_) {}
+  Status status() const { return current_.status(); }
+  CuContext context() const { return context_; }
+
+ private:
+  CuContext context_ = nullptr;
+  Status ready_;
+  Current current_;
+};
+
+}  // namespace thalweg::impl::cuda

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rectangles as copy engines take them: rows of one pitch, slices a whole number of rows apart.
+#pragma once
+#include "devices/kernel.hpp"
+
+namespace thalweg::impl::cuda {
+
+/// The same bytes with fewer dimensions where they lie one behind the other. Dimensions that are left come first.
+Copy simplify(Copy copy);
+
+enum class Shape : uint8_t { nothing, line, rows, slices, many };
+/// How an engine does a simplified copy: in one call (line, rows, slices), or (many) only row by row or slice by slice.
+Shape shape_of(const Copy& copy);
+
+/// The bytes from a side's address that the copy touches: [first, last).
+struct Extent {
+  int64_t first, last;
+};
+Extent extent_to(const Copy& copy);
+Extent extent_from(const Copy& copy);
+
+}  // namespace thalweg::impl::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading the embedded kernels, once for all contexts.
+#include "devices/cuda/kernels.hpp"
+
+namespace thalweg::impl::cuda {
+namespace {
+
+constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kNames = {
+    "thalweg_copy_wide", "thalweg_copy_narrow", "thalweg_copy_blocks", "thalweg_signal", "thalweg_wait"};
+
+}  // namespace
+
+Status Kernels::open() {
+  if (opened_.load(std::memory_order_acquire)) return TW_OK;
+  const std::lock_guard lock(mutex_);
+  if (opened_.load(std::memory_order_relaxed)) return TW_OK;
+  const std::span<const unsigned char> image = kernels_image();
+  if (image.empty()) {
+    return fail(TW_ERR_UNSUPPORTED,
+                "this build has no CUDA kernels: build where CMake finds nvcc; copies and stores by queue work without");
+  }
+  CuLibrary library = nullptr;
+  Status status = check(driver_.LibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+                        "loading the library's kernels");
+  for (size_t i = 0; i < kNames.size() && !is_error(status); ++i)
+    status = check(driver_.LibraryGetKernel(&kernels_[i], library, kNames[i]), kNames[i]);
+  if (!is_error(status)) opened_.store(true, std::memory_order_release);
+  return status;
+}
+
+Status Kernels::get(KernelName name, CuFunction* out) {
+  if (Status s = open(); is_error(s)) return s;
+  // A launch takes a kernel, which belongs to no context, in place of a function.
+  *out = reinterpret_cast<CuFunction>(kernels_[static_cast<size_t>(name)]);
+  return TW_OK;
+}
+
+Status Kernels::load_here() {
+  if (Status s = open(); is_error(s)) return s;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    CuFunction function = nullptr;
+    if (Status s = check(driver_.KernelGetFunction(&function, kernels_[i]), kNames[i]); is_error(s)) return s;
+    if (driver_.FuncLoad == nullptr) continue;
+    if (Status s = check(driver_.FuncLoad(function), kNames[i]); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl::cuda

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's compiled kernels: embedded in the library when nvcc was there at build time, loaded when first needed.
+#pragma once
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <span>
+
+#include "devices/cuda/driver.hpp"
+
+namespace thalweg::impl::cuda {
+
+/// All architectures in one; empty in a build without nvcc. Written by cmake/Cuda.cmake.
+std::span<const unsigned char> kernels_image();
+
+enum class KernelName : uint8_t { copy_wide, copy_narrow, copy_blocks, signal, wait, count_ };
+
+class Kernels {
+ public:
+  explicit Kernels(const DriverApi& driver) : driver_(driver) {}
+  /// For every context. TW_ERR_UNSUPPORTED in a build without kernels.
+  Status get(KernelName name, CuFunction* out);
+  /// All of them onto the current context's device: the driver would do it at the first launch, behind whatever spins there.
+  Status load_here();
+
+ private:
+  Status open();
+  const DriverApi& driver_;
+  std::mutex mutex_;
+  std::atomic<bool> opened_{false};
+  std::array<CuKernel, static_cast<size_t>(KernelName::count_)> kernels_{};
+};
+
+}  // namespace thalweg::impl::cuda

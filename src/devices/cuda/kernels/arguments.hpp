@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host hands to the kernels; compiled by both.
+#pragma once
+#include <cstdint>
+
+namespace thalweg::impl::cuda {
+
+/// What every kernel looks at first and does last. Addresses, 0: not this one.
+struct Ends {
+  uint64_t status;  // set: do nothing
+  uint64_t signal;  // a word to be stored or added to behind all data
+  uint64_t value;
+  uint64_t counter;  // 32 bits, zero: blocks that are done; needed for a signal of several blocks
+  bool add;
+};
+
+struct CopyArguments {
+  uint64_t to, from;
+  uint64_t width, rows, slices;
+  int64_t to_row, from_row, to_slice, from_slice;
+  uint64_t piece;  // bytes of a row that one warp (wide) or one thread (narrow) takes at a time
+  Ends ends;
+};
+
+struct BlocksArguments {
+  uint64_t pairs, count, length;
+  uint64_t piece;  // bytes that one warp takes at a time
+  Ends ends;
+};
+
+struct WaitArguments {
+  uint64_t word, value, limit_ns;
+  uint64_t status;
+  uint64_t expired;  // what status says then
+};
+
+}  // namespace thalweg::impl::cuda

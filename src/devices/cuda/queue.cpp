@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making and wrapping streams; words, events, questions.
+#include "devices/cuda/queue.hpp"
+
+#include "devices/cuda/event.hpp"
+
+namespace thalweg::impl::cuda {
+namespace {
+
+bool is_standard(void* native) { return reinterpret_cast<uintptr_t>(native) <= kPerThreadStream; }
+
+}  // namespace
+
+Status CudaDevice::make_queue(std::unique_ptr<Queue>* out) {
+  const OnDevice current(*this);
+  if (is_error(current.status())) return current.status();
+  CuStream stream = nullptr;
+  if (Status s = check(driver().StreamCreate(&stream, kStreamNonBlocking), "making a stream"); is_error(s)) return s;
+  *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::own, take_counter());
+  return TW_OK;
+}
+
+/// A default stream is that of the primary context, the per-thread one that of whichever thread calls.
+Status CudaDevice::wrap_queue(void* native, std::unique_ptr<Queue>* out) {
+  const OnDevice current(*this);
+  if (is_error(current.status())) return current.status();
+  const auto stream = static_cast<CuStream>(native);
+  if (is_standard(native)) {
+    *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::standard, 0);
+    return TW_OK;
+  }
+  CuContext context = nullptr;
+  if (Status s = check(driver().StreamGetCtx(stream, &context), "looking at the stream"); is_error(s)) return s;
+  CuDevice home = -1;
+  {
+    const Current theirs(driver(), context);
+    if (is_error(theirs.status())) return theirs.status();
+    if (Status s = check(driver().CtxGetDevice(&home), "looking at the stream"); is_error(s)) return s;
+  }
+  if (home != ordinal_) return fail(TW_ERR_INVALID, "this is a stream of GPU %d, not of GPU %d", home, ordinal_);
+  const uint64_t counter = context == current.context() ? take_counter() : 0;  // it is memory of the primary context
+  *out = std::make_unique<CudaQueue>(*this, context, stream, CudaQueue::Kind::users, counter);
+  return TW_OK;
+}
+
+Status CudaDevice::make_event(std::unique_ptr<Event>* out) {
+  const OnDevice current(*this);
+  if (is_error(current.status())) return current.status();
+  auto event = std::make_unique<CudaEvent>(*this);
+  if (Status s = event->make(current.context()); is_error(s)) return s;
+  *out = std::move(event);
+  return TW_OK;
+}
+
+Status CudaDevice::wrap_event(void* native, std::unique_ptr<Event>* out) {
+  if (native == nullptr) return fail(TW_ERR_INVALID, "there is no event");
+  *out = std::make_unique<CudaEvent>(*this, static_cast<CuEvent>(native));
+  return TW_OK;
+}
+
+/// A counter that a kernel may still use is not given back: when they run out, signals take a launch of their own.
+CudaQueue::~CudaQueue() {
+  if (device_.forked()) return;
+  const Current current(driver(), context_);
+  if (is_error(current.status())) return;
+  const bool idle = counter_ != 0 && capture() == CaptureState::none && driver().StreamQuery(stream_) == result::success;
+  if (idle) device_.give_back_counter(counter_);
+  if (kind_ == Kind::own) driver().StreamDestroy(stream_);
+}
+
+Status CudaQueue::ready() const {
+  if (kind_ == Kind::standard) {
+    return fail(
+        TW_ERR_UNSUPPORTED,
+        "nothing is enqueued on a default stream, where the caller's kernels run; order an own queue after it by an event");
+  }
+  return device_.check_alive();
+}
+
+CaptureState CudaQueue::capture() {
+  unsigned status = kCaptureNone;
+  if (driver().StreamIsCapturing(stream_, &status) != result::success || status == kCaptureNone) return CaptureState::none;
+  return status == kCaptureActive ? CaptureState::active : CaptureState::invalidated;
+}
+
+CaptureState CudaQueue::capture_state() {
+  const Current current(driver(), context_, device_.check_alive());
+  return is_error(current.status()) ? CaptureState::none : capture();
+}
+
+Status CudaQueue::at_rest() {
+  if (capture() == CaptureState::none) return TW_OK;
+  return fail(TW_ERR_INVALID, "asking or waiting for a queue that is being captured would spoil the capture; end it first");
+}
+
+Status CudaQueue::query() {
+  const Current current(driver(), context_, device_.check_alive());
+  if (is_error(current.status())) return current.status();
+  if (Status s = at_rest(); is_error(s)) return s;
+  const CuResult result = driver().StreamQuery(stream_);
+  return result == result::not_ready ? Status{TW_IN_PROGRESS} : check(result, "asking a stream");
+}
+
+Status CudaQueue::synchronize() {
+  const Current current(driver(), context_, device_.check_alive());
+  if (is_error(current.status())) return current.status();
+  if (Status s = at_rest(); is_error(s)) return s;
+  return check(driver().StreamSynchronize(stream_), "waiting for a stream");
+}
+
+Status CudaQueue::check_word(Use use, uint64_t address) {
+  if (address % sizeof(uint64_t) != 0) return fail(TW_ERR_MISALIGNED, "a queue's word must be aligned to 8 bytes");
+  BufferInfo seen;
+  return device_.reach(use, context_, address, sizeof(uint64_t), &seen);
+}
+
+Status CudaQueue::write_value(uint64_t address, uint64_t value, bool add) {
+  const Current current(driver(), context_, ready());
+  if (is_error(current.status())) return current.status();
+  if (Status s = check_word(Use::word, address); is_error(s)) return s;
+  if (add) return signal_alone({address, value, true}, 0);  // streams only store
+  return check(driver().StreamWriteValue64(stream_, address, value, 0), "enqueuing a store");
+}
+
+Status CudaQueue::wait_geq(uint64_t address, uint64_t value) {
+  const Current current(driver(), context_, ready());
+  if (is_error(current.status())) return current.status();
+  if (Status s = check_word(Use::word, address); is_error(s)) return s;
+  // Flush: whoever set the word wrote data first, which must be visible to what follows, in whatever order it arrived.
+  const unsigned flush = device_.attribute(kFlushRemoteWrites) != 0 ? kWaitFlush : 0;
+  return check(driver().StreamWaitValue64(stream_, address, value, kWaitGeq | flush), "enqueuing a wait");
+}
+
+Status CudaQueue::record(Event& event) {
+  const Current current(driver(), context_, device_.check_alive());
+  if (is_error(current.status())) return current.status();
+  return static_cast<CudaEvent&>(event).record(context_, stream_);
+}
+
+Status CudaQueue::wait_event(Event& event) {
+  const Current current(driver(), context_, device_.check_alive());
+  if (is_error(current.status())) return current.status();
+  return static_cast<CudaEvent&>(event).wait(stream_);
+}
+
+}  // namespace thalweg::impl::cuda
