@@ -83,8 +83,13 @@ static inline void x_waitall_recv(int n) {
 
 /* --- put: both put into each other's memory and poll the last byte, as ucx_perftest's put_lat */
 static void await_byte(const volatile unsigned char* byte, unsigned char value, int mapped) {
-  while (__atomic_load_n(byte, __ATOMIC_ACQUIRE) != value)
+  while (__atomic_load_n(byte, __ATOMIC_ACQUIRE) != value) {
     if (!mapped) tw_progress(worker);
+#if defined(__x86_64__)
+    else
+      __builtin_ia32_pause(); /* the loads of a tight loop hold up the very line they wait for: 61 ns instead of 29 */
+#endif
+  }
 }
 
 static void put_round(const unsigned char* from, unsigned char* to, size_t n, tw_remote_memory* remote, unsigned char value,

@@ -35,7 +35,8 @@ struct tw_worker {
   unsigned progress(unsigned looks = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
-  /// Progresses until done() or the time is over: spins, then yields, then sleeps. nap_ns bounds a sleep (0: the default).
+  /// Progresses until done() or the time is over: spins, then yields, then sleeps. nap_ns: what is
+  /// waited for may be a peer's store, which wakes nobody; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
@@ -103,21 +104,26 @@ template <class Done>
 thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
   using namespace thalweg::impl;
   constexpr unsigned kEager = 64;           // a pause delays the next look by more than a look takes
-  constexpr unsigned kSpins = 2000;         // busy: the answer is usually microseconds away
-  constexpr unsigned kLooks = 16;           // in one progress(); eight of them take as long as the rest of it
+  constexpr unsigned kSpins = 256;          // busy, 50 to 200 us: the answer is usually microseconds away
+  constexpr unsigned kLooks = 16;           // a turn, a pause between two: for frames in progress(), for stores here
   constexpr uint64_t kYieldNs = 2'000'000;  // polite: others may need this core
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
+  const bool stored = nap_ns != 0;
   unsigned idle = 0;
   uint64_t idle_since = 0, deadline = kForever;
   bool timed = false;
   for (;;) {
+    for (unsigned look = 1; stored && look < kLooks; ++look) {
+      if (done()) return TW_OK;
+      cpu_pause();
+    }
     if (done()) return TW_OK;
-    if (progress(kLooks) != 0) {
+    if (progress(stored ? 1 : kLooks) != 0) {
       idle = 0;
       idle_since = 0;
       continue;
     }
-    if (++idle < kSpins && (idle & 255) != 0) {
+    if (++idle < kSpins && (idle & 63) != 0) {
       if (idle > kEager) cpu_pause();
       continue;
     }
