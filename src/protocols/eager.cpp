@@ -120,7 +120,9 @@ Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const s
     if (header_length != 0) std::memcpy(prefix + sizeof body, header, header_length);
     size_t prefix_length = sizeof body + header_length;
     // By reference the first frame carries no payload, so that all of it can be read straight into the receive.
-    size_t n = reference ? 0 : std::min<uint64_t>(op.length, peer.limits.fragment - prefix_length);
+    // A whole fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
+    const size_t room = std::min<size_t>(peer.limits.fragment, peer.limits.copy - prefix_length);
+    size_t n = reference ? 0 : std::min<uint64_t>(op.length, room);
     if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
     Status status = send_piece(peer, run, first, Piece{prefix, prefix_length, 0, n, nullptr, 0, false});
     if (status != TW_OK) return status;

@@ -29,6 +29,7 @@ RunPool* RunPool::take(Engine* engine) {
       return pool;
     }
     if (pool->engine() == nullptr) {
+      pool->born_ = BornHere();
       pool->engine_.store(engine, std::memory_order_release);
       return pool;
     }
@@ -85,7 +86,11 @@ Status RunPool::test(uint64_t number) {
   OpRun* run = pool == nullptr ? nullptr : pool->find_here(number);
   if (run != nullptr) {
     Status status = run->status.load(std::memory_order_acquire);  // acquire: what was received is visible
-    if (same_life(*run, number)) return status;
+    if (same_life(*run, number)) {
+      // A child's copy of its parent's request would stay in progress for ever.
+      if (status == TW_IN_PROGRESS && is_error(pool->born_.check("request"))) return TW_ERR_FORKED;
+      return status;
+    }
   }
   return fail(TW_ERR_HANDLE, "this request is not alive: it was released, or its worker is gone");
 }

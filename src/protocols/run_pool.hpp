@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/platform/fork.hpp"
 #include "protocols/operation.hpp"
 
 namespace thalweg::impl {
@@ -96,6 +97,7 @@ class RunPool {
   }
 
   uint64_t base_ = 0;  // pool index in place
+  BornHere born_;
   OpRun* free_ = nullptr;
   uint32_t chunk_count_ = 0, alive_ = 0;
   std::atomic<Engine*> engine_{nullptr};

@@ -190,11 +190,16 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
   const uint64_t two = 2;
   const int64_t apart = 2;
   ASSERT_EQ(tw_layout_strided(1, 1, &two, &apart, &layout), TW_OK);
+  char kept = 0;
+  tw_request pending = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(side.worker, &kept, 1, 77, ~0ull, nullptr, &pending), TW_IN_PROGRESS);
   const pid_t forked = fork();
   if (forked == 0) {
     tw_request request;
     char byte = 0;
     int wrong = 0;
+    wrong += tw_request_test(pending) != TW_ERR_FORKED;
+    wrong += tw_request_wait(pending, TW_FOREVER) != TW_ERR_FORKED;
     wrong += tw_send(endpoint, "x", 1, 1, nullptr, &request) != TW_ERR_FORKED;
     wrong += tw_recv(side.worker, &byte, 1, 0, 0, nullptr, &request) != TW_ERR_FORKED;
     wrong += tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr) != TW_ERR_FORKED;
