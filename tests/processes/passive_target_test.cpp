@@ -55,7 +55,8 @@ const Role kTarget("passive target", [](Pipe& pipe) {
     usleep(100);
   }
   for (size_t done = 0; done < kArea; done += 8000) pipe.send({at + done, 8000});
-  return pipe.receive() == "end" ? 0 : 10;
+  if (pipe.receive() != "end") return 10;
+  return tw_signal_destroy(signal) == TW_OK && tw_memory_release(memory) == TW_OK ? 0 : 11;
 });
 
 class PassiveTarget : public testing::TestWithParam<bool> {

@@ -43,7 +43,12 @@ class FakePort final : public Port {
  public:
   FakePort(Sink& sink, const FakeOptions& options, uint64_t seed) : sink_(sink), options_(options), random_(seed) {}
   ~FakePort() override {
-    for (auto& link : links_) cut(*link);
+    for (auto& link : links_) {
+      cut(*link);
+      if (link->remote == nullptr) continue;
+      link->remote->remote = nullptr;  // whoever goes last has nobody to tell
+      link->remote->remote_port = nullptr;
+    }
   }
 
   static void connect(FakePort& a, FakePort& b, FakeLink** to_b, FakeLink** to_a) {
