@@ -75,6 +75,7 @@ void ShmPort::close(Link& base, bool) {
   if (found == links_.end()) return;
   std::unique_ptr<ShmLink> owned = std::move(found->second);
   links_.erase(found);
+  if (owned->listed) std::erase(starved_, owned->id);
   if (progressing_) graveyard_.push_back(std::move(owned));
 }
 

@@ -75,8 +75,9 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     return TW_OK;
   }
   link.starved_length = length;
-  if (!link.starved) {
-    link.starved = true;
+  link.starved = true;
+  if (!link.listed) {
+    link.listed = true;
     starved_.push_back(link.id);
   }
   if (!armed_) return TW_AGAIN;

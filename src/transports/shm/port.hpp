@@ -41,6 +41,7 @@ struct ShmLink final : Link {
   uint32_t hot_index = kCold;  // place in the port's hot list
   bool ended = false;          // lost or closed: no callback for it any more, its memory goes away
   bool starved = false;        // a send found no room since the last that did not
+  bool listed = false;         // in the port's starved_, until arm() finds it starved no more
   uint32_t starved_length = 0;
   Status state = TW_OK;      // why sends are refused
   uint64_t last_active = 0;  // sweep
@@ -88,6 +89,7 @@ class ShmPort final : public Port, private SegmentListener {
   size_t queued(const Link&) const override { return 0; }  // accepted means in the ring
 
   size_t hot_rings() const { return hot_.size(); }  // for tests and info
+  size_t starved_links() const { return starved_.size(); }
 
  private:
   /// Below this many hot rings polling all of them is cheaper than any bookkeeping.

@@ -81,7 +81,10 @@ Status ShmPort::arm() {
   // Ids, not pointers: a starved link may have been closed since.
   std::erase_if(starved_, [this](uint64_t id) {
     const auto found = links_.find(id);
-    return found == links_.end() || !found->second->starved || found->second->out.stopped();
+    if (found == links_.end()) return true;
+    ShmLink& link = *found->second;
+    link.listed = link.starved && !link.out.stopped();
+    return !link.listed;
   });
   for (uint64_t id : starved_) links_[id]->out.set_waiting(true);
   mailbox_->bell.set_sleeping(true);

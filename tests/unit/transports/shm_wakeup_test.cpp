@@ -101,6 +101,23 @@ TEST(ShmWakeup, AFullRingWakesItsSleepingProducer) {
   }
 }
 
+TEST(ShmWakeup, AProducerThatNeverSleepsRemembersAFullRingOnce) {
+  Side a, b;
+  Link *la, *lb;
+  connect_sides(a, b, &la, &lb);
+  const uint64_t value = 1;
+  for (int round = 0; round < 100; ++round) {
+    while (a.port->send(*la, FrameHeader{8, 1, 0, 0, 0, 0}, &value) == TW_OK) {
+    }
+    while (b.port->progress(64) != 0) {
+    }
+  }
+  EXPECT_EQ(a.shm().starved_links(), 1u);
+  EXPECT_EQ(a.port->send(*la, FrameHeader{8, 1, 0, 0, 0, 0}, &value), TW_OK);
+  EXPECT_EQ(a.port->arm(), TW_OK);
+  EXPECT_EQ(a.shm().starved_links(), 0u);
+}
+
 /// The consumer sleeps after every frame; a lost wake-up shows as a time-out.
 TEST(ShmWakeup, AHundredThousandWakeUpsBetweenProcesses) {
   constexpr uint64_t kCount = 100'000;
