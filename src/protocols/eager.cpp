@@ -407,17 +407,11 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
 
 void Engine::post_wait(WaitedReceive& receive) {
   Guard guard(*this);
-  if (options_.multi_threaded || !matcher_->nothing_to_match() || waited_ != nullptr) {
-    receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
-    if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
-  } else {
-    waited_ = &receive;
-  }
+  if (options_.multi_threaded || !matcher_->nothing_to_match() || waited_ != nullptr) return post_waited(receive);
+  waited_ = &receive;
 }
 
-void Engine::post_waited() {
-  WaitedReceive& receive = *waited_;
-  waited_ = nullptr;
+void Engine::post_waited(WaitedReceive& receive) {
   receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
   if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
 }
@@ -425,7 +419,7 @@ void Engine::post_waited() {
 Status Engine::end_wait(WaitedReceive& receive) {
   OpRun* run = receive.run;
   if (run == nullptr) {
-    if (is_error(receive.status)) set_last_error(status_text(receive.status));
+    if (receive.status == TW_ERR_TRUNCATED) set_last_error(status_text(receive.status));  // a limit has said why itself
     return receive.status;
   }
   const Status status = run->status.load(std::memory_order_acquire);

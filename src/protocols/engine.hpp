@@ -199,7 +199,7 @@ class Engine final : public Sink {
   /// To look for posted receives, or to post one: the waited receive is among them from here on.
   Matcher& receives() {
     if (waited_ != nullptr) [[unlikely]]
-      post_waited();
+      post_waited(*std::exchange(waited_, nullptr));
     return *matcher_;
   }
   ActiveTable& active() { return *active_; }
@@ -215,7 +215,7 @@ class Engine final : public Sink {
 
  private:
   OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask);
-  void post_waited();
+  void post_waited(WaitedReceive& receive);
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
   unsigned push_streams(Peer& peer);

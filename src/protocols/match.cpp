@@ -12,9 +12,7 @@ constexpr unsigned kFirstBits = 8;
 }  // namespace
 
 Matcher::Matcher()
-    : exact_(1u << kFirstBits), exact_shift_(64 - kFirstBits), chain_shift_(64 - kFirstBits), chains_(1u << kFirstBits) {
-  crowded_ = 4 * exact_.size();
-}
+    : exact_(1u << kFirstBits), exact_shift_(64 - kFirstBits), chain_shift_(64 - kFirstBits), chains_(1u << kFirstBits) {}
 
 Matcher::~Matcher() {
   for (tw_message* list : {first_, first_taken_}) {
@@ -47,7 +45,6 @@ void Matcher::grow_exact() {
   std::vector<RunList> old(exact_.size() * 8);
   old.swap(exact_);
   exact_shift_ -= 3;
-  crowded_ *= 8;
   // Receives for one tag share their old and their new bucket: moving front to back keeps their order.
   for (RunList& list : old) {
     while (OpRun* run = list.pop_front()) exact_[bucket(run->op->tag, exact_shift_)].push_back(run);

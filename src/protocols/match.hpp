@@ -38,7 +38,7 @@ class Matcher {
   void post(OpRun& run) {
     run.sequence = ++sequence_;
     run.posted = true;
-    if (++posted_ > crowded_) [[unlikely]]
+    if (++posted_ > size_t{4} << (64 - exact_shift_)) [[unlikely]]  // more than four a bucket
       grow_exact();
     (run.op->mask == ~uint64_t{0} ? exact_[bucket(run.op->tag, exact_shift_)] : wild_).push_back(&run);
   }
@@ -104,7 +104,6 @@ class Matcher {
   RunList wild_;
   uint64_t sequence_ = 0;
   size_t posted_ = 0, unmatched_ = 0;
-  size_t crowded_ = 0;  // more posted receives than this: a larger table
   unsigned exact_shift_, chain_shift_;
   std::vector<Chain> chains_;
   tw_message *first_ = nullptr, *last_ = nullptr;

@@ -13,6 +13,12 @@ TRANSPORTS = ["shm", "tcp"]
 BYTES = 1 << 20
 
 
+def progress_until_told(endpoint, pipe):
+    """Serves the endpoint until the other process has something to say."""
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+
+
 def target(endpoint, pipe):
     """Offers memory, a signal and a counter; checks what the signal covers."""
     context = endpoint.worker.context
@@ -30,16 +36,14 @@ def target(endpoint, pipe):
     assert not view[100 + len(expected) :].any()
     counter.wait(12, timeout=20)
     pipe.send(counter.value)
-    while not pipe.poll(0):
-        endpoint.worker.wait(0.01)
+    progress_until_told(endpoint, pipe)
     assert registered[:1024] == b"\x11" * 1024 and registered[3072:] == b"\x11" * 1024
     pipe.send(bytes(registered[1024:3072]))
     pipe.recv()
     del view
     memory.release()
     pipe.send("released")
-    while not pipe.poll(0):
-        endpoint.worker.wait(0.01)
+    progress_until_told(endpoint, pipe)
     pipe.recv()
 
 
@@ -59,8 +63,7 @@ def test_everything_one_sided(transport):
         assert got == data
         counter.post(3)
         counter.post(4)
-        while not pipe.poll(0):
-            endpoint.worker.wait(0.01)
+        progress_until_told(endpoint, pipe)
         assert pipe.recv() == 12
 
         word = 512 * 1024
@@ -93,13 +96,11 @@ def test_everything_one_sided(transport):
             with pytest.raises(tw.OutOfBounds):
                 endpoint.put(bytes(size), part, offset)
         pipe.send("filled")
-        while not pipe.poll(0):
-            endpoint.worker.wait(0.01)
+        progress_until_told(endpoint, pipe)
         assert pipe.recv() == fill
 
         pipe.send("release it")
-        while not pipe.poll(0):
-            endpoint.worker.wait(0.01)
+        progress_until_told(endpoint, pipe)
         assert pipe.recv() == "released"
         end = time.monotonic() + 10
         with pytest.raises(tw.Stale):  # as soon as the word of it has come
@@ -174,8 +175,7 @@ def exporter(endpoint, pipe):
     context = endpoint.worker.context
     memories = tw.Memory.allocate(context, 4096), tw.Memory.register(context, bytearray(4096))
     pipe.send([memory.export() for memory in memories])
-    while not pipe.poll(0):
-        endpoint.worker.wait(0.01)
+    progress_until_told(endpoint, pipe)
     pipe.recv()
 
 
