@@ -260,14 +260,17 @@ typedef struct tw_memory_options {
   size_t size;
   uint32_t access;     /* what peers may do: TW_MEMORY_*; 0: all */
   uint32_t huge_pages; /* tw_memory_allocate: 1 asks for huge pages (reported by tw_context_info when not granted) */
+  const char *place;   /* tw_memory_allocate: "host" (NULL), "pinned", "cuda:1", ...: thalweg/places.h */
 } tw_memory_options;
-#define TW_MEMORY_OPTIONS_INIT {sizeof(tw_memory_options), 0, 0}
+#define TW_MEMORY_OPTIONS_INIT {sizeof(tw_memory_options), 0, 0, NULL}
 
-/** Registers a region of host memory so that peers may be given access. Costs no pinning. End with tw_memory_release. */
+/** Registers a region of host or device memory so that peers may be given access. Costs no pinning. End with
+ *  tw_memory_release, before the memory is freed. */
 TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
                                     tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
- *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). */
+ *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). With the place
+ *  of a device: that device's memory, with undefined contents, which the host may touch where tw_memory_query says so. */
 TW_API tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options, tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
@@ -492,4 +495,7 @@ TW_API tw_status tw_store_barrier(tw_store *store);
 #ifdef __cplusplus
 }
 #endif
+
+#include <thalweg/places.h>
+
 #endif

@@ -206,6 +206,16 @@ struct OpOptions : tw_op_options {
   OpOptions() : tw_op_options TW_OP_OPTIONS_INIT {}
 };
 
+struct MemoryInfo : tw_memory_info {
+  MemoryInfo() : tw_memory_info TW_MEMORY_INFO_INIT {}
+};
+/// What lies at an address: tw_memory_query.
+inline MemoryInfo memory_query(const void* address) {
+  MemoryInfo info;
+  detail::check(tw_memory_query(address, &info));
+  return info;
+}
+
 class Memory {
  public:
   Memory() = default;
@@ -243,11 +253,16 @@ class Context {
   std::string counters() const {
     return detail::text_of([this](char* to, size_t* length) { return tw_context_counters(get(), to, length); });
   }
-  Memory allocate(size_t length) const {
+  /// place: "host", "pinned", "cuda:1", ... (thalweg/places.h). The host may not touch a device's.
+  Memory allocate(size_t length, const char* place = "host") const {
+    tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+    options.place = place;
     tw_memory* made = nullptr;
-    detail::check(tw_memory_allocate(get(), length, nullptr, &made));
+    detail::check(tw_memory_allocate(get(), length, &options, &made));
     return Memory(made);
   }
+  /// Blocking, between any two memories: tw_memory_copy.
+  void copy(void* to, const void* from, size_t length) const { detail::check(tw_memory_copy(get(), to, from, length)); }
   Memory register_memory(Bytes memory) const {
     tw_memory* made = nullptr;
     detail::check(tw_memory_register(get(), memory.data(), memory.size(), nullptr, &made));

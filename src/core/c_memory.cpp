@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: memory, keys, imported memory.
 #include "core/c_checks.hpp"
+#include "memory/placement.hpp"
 
 using namespace thalweg::impl;
 
@@ -51,7 +52,7 @@ tw_status tw_memory_register(tw_context* context, void* address, size_t length, 
   status = check_access(options->access);
   if (is_error(status)) return status;
   const uint32_t access = options->access != 0 ? options->access : uint32_t{TW_MEMORY_ALL};
-  return context->registry->register_memory(address, length, access, memory);
+  return register_anywhere(*context->registry, address, length, access, memory);
 }
 
 tw_status tw_memory_allocate(tw_context* context, size_t length, const tw_memory_options* given, tw_memory** memory) {
@@ -62,7 +63,10 @@ tw_status tw_memory_allocate(tw_context* context, size_t length, const tw_memory
   status = check_access(options->access);
   if (is_error(status)) return status;
   const uint32_t access = options->access != 0 ? options->access : uint32_t{TW_MEMORY_ALL};
-  return context->registry->allocate(length, access, options->huge_pages != 0, memory);
+  MemoryPlace place;
+  status = parse_place(options->place, &place);
+  if (is_error(status)) return status;
+  return allocate_at(*context->registry, place, length, access, options->huge_pages != 0, memory);
 }
 
 void* tw_memory_address(const tw_memory* memory) { return memory == nullptr ? nullptr : memory->address; }

@@ -9,6 +9,7 @@
 #include "base/event_loop.hpp"
 #include "base/platform/fork.hpp"
 #include "core/address.hpp"
+#include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "protocols/cost.hpp"
@@ -59,6 +60,7 @@ struct tw_context {
   thalweg::impl::EventLoop loop;
   std::unique_ptr<thalweg::impl::Registry> registry;
   std::unique_ptr<thalweg::impl::SignalPool> signals;
+  thalweg::impl::LocalCopier copier;
   std::vector<thalweg::impl::TransportSlot> transports;
   std::unique_ptr<thalweg::impl::Setup> setup;
   thalweg::impl::RefusalCounters refusals;

@@ -46,6 +46,21 @@ Status ask_backends(uint64_t address, BufferInfo* info) {
   return TW_ERR_NO_MATCH;
 }
 
+Status find_device(uint64_t address, uint64_t length, BufferInfo* info) {
+  if (find_device(address, info) != TW_OK) return TW_ERR_NO_MATCH;
+  const uint64_t end = address + length;
+  BufferInfo piece = *info;
+  for (uint64_t at = piece.base + piece.length; at < end; at = piece.base + piece.length) {
+    const bool goes_on = info->kind == MemoryKind::vmm && find_device(at, &piece) == TW_OK && piece.kind == MemoryKind::vmm;
+    if (goes_on) continue;
+    if (info->kind == MemoryKind::pinned) return TW_ERR_NO_MATCH;
+    return fail(TW_ERR_OUT_OF_BOUNDS, "%zu bytes at %p leave the memory of device %s:%u in which they begin; it ends at %p",
+                static_cast<size_t>(length), reinterpret_cast<void*>(address), info->device->name(), info->device->ordinal(),
+                reinterpret_cast<void*>(at));
+  }
+  return TW_OK;
+}
+
 std::vector<Device*> list_devices(std::string* why_not) {
   std::vector<Device*> all;
   if (why_not != nullptr && !cuda::why_absent().empty()) *why_not += "cuda: " + cuda::why_absent() + "\n";

@@ -25,6 +25,10 @@ inline Status find_device(uint64_t address, BufferInfo* info) {
   return ask_backends(address, info);
 }
 
+/// As find_device(), of all of [address, address + length). Host memory that is pinned only in part is ordinary memory.
+/// TW_ERR_OUT_OF_BOUNDS: it leaves the device's memory in which it begins.
+Status find_device(uint64_t address, uint64_t length, BufferInfo* info);
+
 /// All devices, which initialises their libraries. Never fails: a back end without a usable device adds a line to *why_not.
 std::vector<Device*> list_devices(std::string* why_not);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/platform/fork.hpp"
+#include "memory/device_allocation.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
 
@@ -36,6 +37,7 @@ struct tw_memory {
   thalweg::impl::MemoryOrigin origin;
   uint64_t segment_id = 0;  // 0: not library-allocated
   thalweg::impl::Segment segment;
+  thalweg::impl::DeviceAllocation device;  // allocated, or the segment pinned: goes before the segment
   std::vector<uint64_t> rkeys;
   bool exported = false;  // peers may have seen a key of it alive
 };

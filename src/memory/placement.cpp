@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways into the registry by kind of memory.
+#include "memory/placement.hpp"
+
+#include <cstring>
+
+#include "devices/registry.hpp"
+
+namespace thalweg::impl {
+
+Status register_anywhere(Registry& registry, void* address, size_t length, uint32_t access, tw_memory** out) {
+  BufferInfo info;
+  const Status found = find_device(reinterpret_cast<uintptr_t>(address), length, &info);
+  if (found != TW_OK && found != TW_ERR_NO_MATCH) return found;
+  MemoryOrigin origin;
+  if (found == TW_OK && info.kind != MemoryKind::pinned) {  // to peers, pinned memory is host memory
+    origin.kind = info.kind;
+    origin.device = info.device->ordinal();
+    std::memcpy(origin.device_uuid, info.device->uuid().data(), sizeof origin.device_uuid);
+  }
+  return registry.register_memory(address, length, access, out, origin);
+}
+
+Status allocate_at(Registry& registry, const MemoryPlace& place, size_t length, uint32_t access, bool huge, tw_memory** out) {
+  if (place.kind == MemoryKind::host) return registry.allocate(length, access, huge, out);
+  tw_memory* memory = nullptr;
+  if (place.kind == MemoryKind::pinned) {
+    if (Status s = registry.allocate(length, access, huge, &memory); is_error(s)) return s;
+    const Status pinned = DeviceAllocation::pin(*place.device, memory->segment.data(), memory->segment.size(), &memory->device);
+    if (is_error(pinned)) {
+      const std::string why = last_error();
+      registry.release(memory);
+      set_last_error(why);
+      return pinned;
+    }
+    *out = memory;
+    return TW_OK;
+  }
+  if (huge) return fail(TW_ERR_INVALID, "huge_pages is for host and pinned memory; leave it 0 for a device's");
+  DeviceAllocation allocation;
+  if (Status s = DeviceAllocation::allocate(*place.device, place.kind, length, &allocation); is_error(s)) return s;
+  void* const address = reinterpret_cast<void*>(allocation.address());
+  if (Status s = register_anywhere(registry, address, length, access, &memory); is_error(s)) return s;
+  memory->device = std::move(allocation);
+  *out = memory;
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
