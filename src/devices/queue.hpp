@@ -5,8 +5,10 @@
 // synchronize(). Arguments are taken over (baked) at the call. A refused call has enqueued nothing. Memory that queued work
 // touches must live until the work is done. Thread-safe, with any or no current context.
 //
-// Addresses: device memory (own, imported, peer) and pinned host memory. Pageable host memory is refused with
-// TW_ERR_UNSUPPORTED: a driver would copy it inside the call, behind everything else. A host queue (no device) takes any.
+// Addresses: device memory (own, imported, peer) and pinned host memory, which the caller has asked about (find_device()), made
+// or imported. A queue takes the caller's word for that: a question to the driver for every call would cost as much as the call.
+// So who does not know asks admit() first. Pageable host memory is never right: a driver would copy it inside the call, behind
+// everything else. A host queue (no device) takes any. An emulated queue looks at every address all the same.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +19,10 @@
 namespace thalweg::impl {
 
 class Device;
+
+/// What work does with memory. Copies reach every device, if need be through the host; kernels and words (of write_value and
+/// wait_geq) only what is mapped for their device; words not managed memory.
+enum class Use : uint8_t { copy, kernel, word };
 
 /// Marks a point in a queue. Re-recording moves it; who waited for the earlier point still does.
 class Event {
@@ -34,6 +40,12 @@ class Queue {
   virtual ~Queue() = default;    // of an own queue: waits for nothing that is not running yet; of a wrapped one: leaves it
   virtual Device* device() = 0;  // null: a host queue
   virtual void* native() = 0;    // CUstream; for cost and explain, and to wrap it elsewhere
+
+  /// May work of this queue use [address, address + length) so? Gives access to memory of another device of this process, which
+  /// kernels and words need and copies are faster with: ask once for each allocation (buffer id) and device before the first such
+  /// work, on any own queue; for a wrapped queue, on that one. TW_ERR_UNSUPPORTED: pageable host memory, or a word in managed
+  /// memory; TW_ERR_OUT_OF_BOUNDS: not (all) of one allocation; TW_ERR_UNREACHABLE: no peer access. May block; not for hot paths.
+  virtual Status admit(Use use, uint64_t address, uint64_t length) = 0;
 
   /// Copy-engine work. No order among the copies of one call.
   virtual Status copy(const Copy* copies, size_t count) = 0;

@@ -50,8 +50,9 @@ TEST_F(Contract, RegisteredPagesAreCopied) {
   const uint64_t there = allocate(pages.size(), ordinary);
   ASSERT_EQ(copy(there, reinterpret_cast<uintptr_t>(pages.data()), pages.size()), TW_OK) << last_error();
   EXPECT_EQ(read(there, pages.size()), pages);
+  EXPECT_EQ(queue->admit(Use::copy, reinterpret_cast<uintptr_t>(pages.data()), pages.size()), TW_OK) << last_error();
   EXPECT_EQ(device->unregister_host(pages.data()), TW_OK) << last_error();
-  EXPECT_EQ(copy(there, reinterpret_cast<uintptr_t>(pages.data()), pages.size()), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->admit(Use::copy, reinterpret_cast<uintptr_t>(pages.data()), pages.size()), TW_ERR_UNSUPPORTED);
 }
 
 TEST_F(Contract, CopiesBetweenAllDevicesKeepTheirGuards) {
@@ -61,6 +62,7 @@ TEST_F(Contract, CopiesBetweenAllDevicesKeepTheirGuards) {
       const uint64_t a = allocate(length, ordinary), b = allocate(length, kind, other);
       const std::vector<std::byte> payload = fill(a, length);
       std::vector<std::byte> expected = fill(b, length);
+      ASSERT_EQ(queue->admit(Use::copy, b, length), TW_OK) << last_error();
       ASSERT_EQ(copy(b + kGuard, a + 3, length - 2 * kGuard), TW_OK) << last_error();
       std::copy_n(payload.begin() + 3, length - 2 * kGuard, expected.begin() + kGuard);
       EXPECT_EQ(read(b, length), expected) << static_cast<int>(kind) << " on " << other->ordinal();
@@ -96,6 +98,7 @@ TEST_F(Contract, RectanglesOfAllSorts) {
   constexpr size_t kLength = 700000;
   const uint64_t a = allocate(kLength, ordinary), b = allocate(kLength, ordinary, devices.back());
   const bool reachable = device->peer(devices.back()->uuid()).access;
+  ASSERT_TRUE(!reachable || queue->admit(Use::kernel, b, kLength) == TW_OK) << last_error();
   for (const Copy& shape : shapes) {
     for (const bool by_kernel : {false, true}) {
       if (by_kernel && (!with_kernels || !reachable)) continue;
@@ -131,7 +134,7 @@ TEST_F(Contract, WordsHoldAndReleaseQueues) {
   EXPECT_EQ(waiter->synchronize(), TW_OK) << last_error();
   EXPECT_EQ(read(landed, 1000), payload);
   EXPECT_EQ(queue->write_value(word + 4, 1, false), TW_ERR_MISALIGNED);
-  EXPECT_EQ(queue->write_value(allocate(8, MemoryKind::managed), 1, false), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->admit(Use::word, allocate(8, MemoryKind::managed), 8), TW_ERR_UNSUPPORTED);
 }
 
 TEST_F(Contract, AHostsWordReleasesAQueueAndAQueueTellsTheHost) {
@@ -202,6 +205,7 @@ TEST_F(Contract, CopyKernelsSignalBehindTheirData) {
         const uint64_t a = allocate(length + kGuard, ordinary), b = allocate(length + 2 * kGuard, ordinary, other);
         const std::vector<std::byte> payload = fill(a, length + kGuard);
         std::vector<std::byte> expected = fill(b, length + 2 * kGuard);
+        ASSERT_EQ(queue->admit(Use::kernel, b, length + 2 * kGuard), TW_OK) << last_error();
         ASSERT_EQ(queue->launch(CopyKernel{{b + kGuard, a + shift, length}, {word, 1, true}, status}), TW_OK) << last_error();
         std::copy_n(payload.begin() + static_cast<ptrdiff_t>(shift), length, expected.begin() + kGuard);
         finish();

@@ -46,15 +46,6 @@ Copy3d slices_of(const Copy& copy) {
 
 }  // namespace
 
-Status CudaQueue::check_sides(Use use, const Copy& copy, BufferInfo* to, BufferInfo* from) {
-  const Extent there = extent_to(copy), here = extent_from(copy);
-  Status status = device_.reach(use, context_, copy.to + static_cast<uint64_t>(there.first),
-                                static_cast<uint64_t>(there.last - there.first), to);
-  if (is_error(status)) return status;
-  return device_.reach(use, context_, copy.from + static_cast<uint64_t>(here.first),
-                       static_cast<uint64_t>(here.last - here.first), from);
-}
-
 /// Lines, at most kBatch. A graph takes them one by one: it cannot hold a batch.
 Status CudaQueue::enqueue_lines(const Copy* copies, size_t count) {
   const char* const what = "enqueuing a copy";
@@ -106,6 +97,10 @@ Status CudaQueue::enqueue_each(const Copy& copy) {
 
 Status CudaQueue::enqueue_copy(const Copy& copy) {
   switch (shape_of(copy)) {
+    case Shape::nothing:
+      return TW_OK;
+    case Shape::line:
+      return enqueue_lines(&copy, 1);
     case Shape::rows: {
       const Copy2d rows = rows_of(copy);
       return check(driver().Memcpy2DAsync(&rows, stream_), "enqueuing a copy of rows");
@@ -114,28 +109,24 @@ Status CudaQueue::enqueue_copy(const Copy& copy) {
       const Copy3d slices = slices_of(copy);
       return check(driver().Memcpy3DAsync(&slices, stream_), "enqueuing a copy of slices");
     }
-    default:
-      return enqueue_each(copy);
+    case Shape::many:
+      break;
   }
+  return enqueue_each(copy);
 }
 
 Status CudaQueue::copy(const Copy* copies, size_t count) {
   const Current current(driver(), context_, ready());
   if (is_error(current.status())) return current.status();
-  BufferInfo to, from;
-  for (size_t i = 0; i < count; ++i) {  // all of them first: a refused call has enqueued nothing
-    if (copies[i].width == 0 || copies[i].rows == 0 || copies[i].slices == 0) continue;
-    if (Status s = check_sides(Use::copy, copies[i], &to, &from); is_error(s)) return s;
-  }
+  if (count == 1) return enqueue_copy(simplify(copies[0]));
   std::array<Copy, kBatch> lines;
   size_t held = 0;
   for (size_t i = 0; i < count; ++i) {
     const Copy one = simplify(copies[i]);
-    const Shape shape = shape_of(one);
-    if (shape == Shape::line) {
+    if (shape_of(one) == Shape::line) {
       lines[held++] = one;
-    } else if (shape != Shape::nothing) {
-      if (Status s = enqueue_copy(one); is_error(s)) return s;
+    } else if (Status s = enqueue_copy(one); is_error(s)) {
+      return s;
     }
     if (held < kBatch && (i + 1 < count || held == 0)) continue;
     if (Status s = enqueue_lines(lines.data(), held); is_error(s)) return s;

@@ -12,9 +12,6 @@
 
 namespace thalweg::impl::cuda {
 
-/// Which engine asks: copies reach every device, kernels and words only what is mapped for them; words not managed memory.
-enum class Use : uint8_t { copy, kernel, word };
-
 class CudaDevice final : public Device {
  public:
   CudaDevice(CudaBackend& backend, int ordinal, const Uuid& uuid) : backend_(backend), ordinal_(ordinal), uuid_(uuid) {}
@@ -43,11 +40,10 @@ class CudaDevice final : public Device {
   Status context(CuContext* out);
   int attribute(DeviceAttribute which) const;  // 0 when the driver does not know it
   bool is_import(uint64_t address) const;
-  /// May work of this device in `context`, the current one, use [address, address + length)? Gives peer access where it can.
-  /// *seen holds the last allocation that was asked about.
-  Status reach(Use use, CuContext context, uint64_t address, uint64_t length, BufferInfo* seen);
-  /// Peer access to whatever ordinary memory of reachable devices this process has.
-  Status reach_active_peers(CuContext context);
+  /// Queue::admit() for work in `context`, the current one.
+  Status admit(Use use, CuContext context, uint64_t address, uint64_t length);
+  /// Must waits for words say that they order remote writes? Known once there is a context.
+  bool flushes() const { return flushes_; }
   /// A zeroed 32-bit word of device memory, 0 when there is none left; give_back_counter() when no kernel uses it any more.
   uint64_t take_counter();
   void give_back_counter(uint64_t counter);
@@ -70,6 +66,7 @@ class CudaDevice final : public Device {
   Status import_handle(const ExportHandle& handle, uint64_t* address);
   Status import_row(std::span<ExportedMemory> pieces, uint64_t* address);
   Status check_source(const ExportHandle& handle) const;
+  Status admit_piece(Use use, CuContext context, uint64_t address, const BufferInfo& info);
   Status reach_peer(CuContext context, uint64_t address, const BufferInfo& info);
   Status enable_peer(CuContext from, CuContext to);
   Status share_row(uint64_t base, uint64_t length) const;
@@ -81,19 +78,22 @@ class CudaDevice final : public Device {
   BornHere born_;
   std::mutex making_;  // held while the driver makes things; guards the stream and the counters
   std::atomic<CuContext> context_{nullptr};
+  bool flushes_ = false;            // written before context_
   CuStream pool_stream_ = nullptr;  // for what is waited for at once
   mutable std::mutex tables_;       // guards the next two; the driver is never called under it
   std::map<uint64_t, Owned> owned_;
   std::map<uint64_t, Import> imports_;
-  std::atomic<uint64_t> enabled_peers_{0};  // from primary to primary context, by ordinal below 64
   std::vector<uint64_t> counters_;
   bool counters_made_ = false;
 };
 
-/// Current, in a device's primary context.
+/// Current and Relaxed, in a device's primary context.
 class OnDevice {
  public:
-  explicit OnDevice(CudaDevice& device) : ready_(device.context(&context_)), current_(device.driver(), context_, ready_) {}
+  explicit OnDevice(CudaDevice& device)
+      : ready_(device.context(&context_)),
+        current_(device.driver(), context_, ready_),
+        relaxed_(device.driver(), current_.status()) {}
   Status status() const { return current_.status(); }
   CuContext context() const { return context_; }
 
@@ -101,6 +101,7 @@ class OnDevice {
   CuContext context_ = nullptr;
   Status ready_;
   Current current_;
+  Relaxed relaxed_;
 };
 
 }  // namespace thalweg::impl::cuda

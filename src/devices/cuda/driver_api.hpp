@@ -138,6 +138,7 @@ struct Copy3d {
   F(DevicePrimaryCtxGetState, (CuDevice device, unsigned* flags, int* active))                                                 \
   F(CtxPushCurrent, (CuContext context))                                                                                       \
   F(CtxPopCurrent, (CuContext * context))                                                                                      \
+  F(CtxGetCurrent, (CuContext * context))                                                                                      \
   F(CtxGetDevice, (CuDevice * device))                                                                                         \
   F(CtxEnablePeerAccess, (CuContext peer, unsigned flags))                                                                     \
   F(PointerGetAttributes, (unsigned count, unsigned* attributes, void** data, CuPointer address))                              \

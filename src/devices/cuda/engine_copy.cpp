@@ -32,13 +32,6 @@ void face_forward(uint64_t count, int64_t& to, int64_t& from, Copy& copy) {
 
 bool fits(int64_t pitch, uint64_t width) { return pitch > 0 && static_cast<uint64_t>(pitch) >= width && pitch <= INT32_MAX; }
 
-Extent extent(const Copy& copy, int64_t row, int64_t slice) {
-  Extent all{0, static_cast<int64_t>(copy.width)};
-  for (const int64_t step : {row * static_cast<int64_t>(copy.rows - 1), slice * static_cast<int64_t>(copy.slices - 1)})
-    (step < 0 ? all.first : all.last) += step;
-  return all;
-}
-
 }  // namespace
 
 Copy simplify(Copy copy) {
@@ -71,8 +64,5 @@ Shape shape_of(const Copy& copy) {
                      copy.from_slice / copy.from_row >= static_cast<int64_t>(copy.rows);
   return whole ? Shape::slices : Shape::many;
 }
-
-Extent extent_to(const Copy& copy) { return extent(copy, copy.to_row, copy.to_slice); }
-Extent extent_from(const Copy& copy) { return extent(copy, copy.from_row, copy.from_slice); }
 
 }  // namespace thalweg::impl::cuda

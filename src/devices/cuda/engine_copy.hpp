@@ -12,11 +12,4 @@ enum class Shape : uint8_t { nothing, line, rows, slices, many };
 /// How an engine does a simplified copy: in one call (line, rows, slices), or (many) only row by row or slice by slice.
 Shape shape_of(const Copy& copy);
 
-/// The bytes from a side's address that the copy touches: [first, last).
-struct Extent {
-  int64_t first, last;
-};
-Extent extent_to(const Copy& copy);
-Extent extent_from(const Copy& copy);
-
 }  // namespace thalweg::impl::cuda

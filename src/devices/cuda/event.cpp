@@ -38,9 +38,10 @@ Status CudaEvent::wait(CuStream stream) {
   return check(device_.driver().StreamWaitEvent(stream, event_, 0), "waiting for an event");
 }
 
+/// Needs no context.
 Status CudaEvent::query() {
-  const OnDevice current(device_);
-  if (is_error(current.status())) return current.status();
+  if (Status s = device_.check_alive(); is_error(s)) return s;
+  const Relaxed relaxed(device_.driver());
   const std::lock_guard lock(mutex_);
   const CuResult result = device_.driver().EventQuery(event_);
   return result == result::not_ready ? Status{TW_IN_PROGRESS} : check(result, "asking an event");

@@ -55,8 +55,6 @@ Status CudaQueue::signal_alone(const SignalAfter& signal, uint64_t status) {
 Status CudaQueue::launch_one(const CopyKernel& kernel) {
   const Copy copy = simplify(kernel.copy);
   if (copy.width == 0) return kernel.signal.address == 0 ? Status{TW_OK} : signal_alone(kernel.signal, kernel.status);
-  BufferInfo to, from;
-  if (Status s = check_sides(Use::kernel, copy, &to, &from); is_error(s)) return s;
   CopyArguments arguments{copy.to,       copy.from,     copy.width,      copy.rows, copy.slices, copy.to_row,
                           copy.from_row, copy.to_slice, copy.from_slice, 0,         {}};
   const uint64_t rows = copy.rows * copy.slices;
@@ -73,15 +71,9 @@ Status CudaQueue::launch_one(const CopyKernel& kernel) {
   return signal_alone(kernel.signal, kernel.status);
 }
 
-/// What the list names is read on the device only: own memory, imports, pinned memory, and peers' ordinary allocations are
-/// reachable there. Pool or mapped memory of a peer of this process is after a kernel has named it once by itself.
 Status CudaQueue::launch_one(const BlocksKernel& kernel) {
   if (kernel.count == 0 || kernel.length == 0)
     return kernel.signal.address == 0 ? Status{TW_OK} : signal_alone(kernel.signal, kernel.status);
-  BufferInfo list;
-  if (Status s = device_.reach(Use::kernel, context_, kernel.pairs, kernel.count * sizeof(BlockPair), &list); is_error(s))
-    return s;
-  if (Status s = device_.reach_active_peers(context_); is_error(s)) return s;
   BlocksArguments arguments{kernel.pairs, kernel.count, kernel.length, piece_for(kernel.length * kernel.count), {}};
   const uint64_t pieces = (kernel.length + arguments.piece - 1) / arguments.piece * kernel.count;
   const unsigned blocks = blocks_for(kernel.blocks, pieces, kWarps);
@@ -97,7 +89,7 @@ Status CudaQueue::launch_one(const BlocksKernel& kernel) {
 Status CudaQueue::launch_one(const WaitKernel& kernel) {
   if (kernel.status == 0 || kernel.word == 0)
     return fail(TW_ERR_INVALID, "a waiting kernel needs a word, and a status word to say that it gave up");
-  if (Status s = check_word(Use::kernel, kernel.word); is_error(s)) return s;
+  if (Status s = check_word(kernel.word); is_error(s)) return s;
   WaitArguments arguments{kernel.word, kernel.value, kernel.limit_ns, kernel.status,
                           static_cast<uint64_t>(int64_t{TW_ERR_TIMED_OUT})};
   return launch_raw(driver(), device_.backend().kernels(), KernelName::wait, 1, 1, stream_, &arguments);
@@ -105,17 +97,13 @@ Status CudaQueue::launch_one(const WaitKernel& kernel) {
 
 Status CudaQueue::launch(const Kernel& kernel) {
   const Current current(driver(), context_, ready());
+  const Relaxed relaxed(driver(), current.status());  // a kernel that nobody has loaded is loaded now
   if (is_error(current.status())) return current.status();
-  const uint64_t status = std::visit([](const auto& one) { return one.status; }, kernel);
-  if (status != 0) {
-    if (Status s = check_word(Use::kernel, status); is_error(s)) return s;
-  }
   return std::visit(
       [this](const auto& one) {
+        if (Status s = check_word(one.status); is_error(s)) return s;
         if constexpr (requires { one.signal; }) {
-          if (one.signal.address != 0) {
-            if (Status s = check_word(Use::kernel, one.signal.address); is_error(s)) return s;
-          }
+          if (Status s = check_word(one.signal.address); is_error(s)) return s;
         }
         return launch_one(one);
       },

@@ -62,6 +62,7 @@ Status CudaDevice::wrap_event(void* native, std::unique_ptr<Event>* out) {
 CudaQueue::~CudaQueue() {
   if (device_.forked()) return;
   const Current current(driver(), context_);
+  const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return;
   const bool idle = counter_ != 0 && capture() == CaptureState::none && driver().StreamQuery(stream_) == result::success;
   if (idle) device_.give_back_counter(counter_);
@@ -95,6 +96,7 @@ Status CudaQueue::at_rest() {
 
 Status CudaQueue::query() {
   const Current current(driver(), context_, device_.check_alive());
+  const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return current.status();
   if (Status s = at_rest(); is_error(s)) return s;
   const CuResult result = driver().StreamQuery(stream_);
@@ -103,31 +105,41 @@ Status CudaQueue::query() {
 
 Status CudaQueue::synchronize() {
   const Current current(driver(), context_, device_.check_alive());
+  const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return current.status();
   if (Status s = at_rest(); is_error(s)) return s;
   return check(driver().StreamSynchronize(stream_), "waiting for a stream");
 }
 
-Status CudaQueue::check_word(Use use, uint64_t address) {
-  if (address % sizeof(uint64_t) != 0) return fail(TW_ERR_MISALIGNED, "a queue's word must be aligned to 8 bytes");
-  BufferInfo seen;
-  return device_.reach(use, context_, address, sizeof(uint64_t), &seen);
+Status CudaQueue::admit(Use use, uint64_t address, uint64_t length) {
+  const Current current(driver(), context_, device_.check_alive());
+  const Relaxed relaxed(driver(), current.status());
+  return is_error(current.status()) ? current.status() : device_.admit(use, context_, address, length);
+}
+
+Status CudaQueue::check_word(uint64_t address) {
+  if (address % sizeof(uint64_t) == 0) [[likely]]
+    return TW_OK;
+  return fail(TW_ERR_MISALIGNED, "a queue's word must be aligned to 8 bytes");
 }
 
 Status CudaQueue::write_value(uint64_t address, uint64_t value, bool add) {
   const Current current(driver(), context_, ready());
   if (is_error(current.status())) return current.status();
-  if (Status s = check_word(Use::word, address); is_error(s)) return s;
-  if (add) return signal_alone({address, value, true}, 0);  // streams only store
+  if (Status s = check_word(address); is_error(s)) return s;
+  if (add) {  // streams only store
+    const Relaxed relaxed(driver(), current.status());
+    return signal_alone({address, value, true}, 0);
+  }
   return check(driver().StreamWriteValue64(stream_, address, value, 0), "enqueuing a store");
 }
 
 Status CudaQueue::wait_geq(uint64_t address, uint64_t value) {
   const Current current(driver(), context_, ready());
   if (is_error(current.status())) return current.status();
-  if (Status s = check_word(Use::word, address); is_error(s)) return s;
+  if (Status s = check_word(address); is_error(s)) return s;
   // Flush: whoever set the word wrote data first, which must be visible to what follows, in whatever order it arrived.
-  const unsigned flush = device_.attribute(kFlushRemoteWrites) != 0 ? kWaitFlush : 0;
+  const unsigned flush = device_.flushes() ? kWaitFlush : 0;
   return check(driver().StreamWaitValue64(stream_, address, value, kWaitGeq | flush), "enqueuing a wait");
 }
 

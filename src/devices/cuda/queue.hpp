@@ -14,6 +14,7 @@ class CudaQueue final : public Queue {
   ~CudaQueue() override;
   Device* device() override { return &device_; }
   void* native() override { return stream_; }
+  Status admit(Use use, uint64_t address, uint64_t length) override;
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
@@ -29,8 +30,7 @@ class CudaQueue final : public Queue {
   Status ready() const;    // for work: this process's, and no default stream
   Status at_rest();        // for questions: nothing is captured
   CaptureState capture();  // in the current context
-  Status check_sides(Use use, const Copy& copy, BufferInfo* to, BufferInfo* from);
-  Status check_word(Use use, uint64_t address);
+  static Status check_word(uint64_t address);
   Status enqueue_copy(const Copy& copy);
   Status enqueue_lines(const Copy* copies, size_t count);
   Status enqueue_each(const Copy& copy);

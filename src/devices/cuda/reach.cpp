@@ -50,48 +50,35 @@ Status CudaDevice::reach_peer(CuContext context, uint64_t address, const BufferI
   return home == nullptr ? TW_OK : enable_peer(context, home);
 }
 
-Status CudaDevice::reach_active_peers(CuContext context) {
-  for (unsigned i = 0; i < backend_.count() && i < 64; ++i) {
-    const uint64_t bit = uint64_t{1} << i;
-    CudaDevice* const other = backend_.device(static_cast<int>(i));
-    const bool primary = context == context_.load(std::memory_order_relaxed);
-    if (other == this || (primary && (enabled_peers_.load(std::memory_order_relaxed) & bit) != 0)) continue;
-    unsigned flags = 0;
-    int active = 0;
-    if (driver().DevicePrimaryCtxGetState(other->ordinal_, &flags, &active) != result::success || active == 0) continue;
-    CuContext theirs = nullptr;
-    if (!peer(other->uuid_).access || is_error(other->context(&theirs))) continue;
-    if (Status s = enable_peer(context, theirs); is_error(s)) return s;
-    if (primary) enabled_peers_.fetch_or(bit, std::memory_order_relaxed);
+/// One piece of memory, from `address` on.
+Status CudaDevice::admit_piece(Use use, CuContext context, uint64_t address, const BufferInfo& info) {
+  if (use == Use::word && info.kind == MemoryKind::managed)
+    return fail(TW_ERR_UNSUPPORTED, "a queue's word cannot be in managed memory; use device or pinned memory");
+  const bool everywhere = info.kind == MemoryKind::pinned || info.kind == MemoryKind::managed;
+  const bool import = backend_.import_count.load(std::memory_order_acquire) != 0 && is_import(address);
+  if (everywhere || import) return TW_OK;
+  if (info.device != this && !peer(info.device->uuid()).access) {
+    if (use == Use::copy) return TW_OK;
+    return fail(TW_ERR_UNREACHABLE, "GPU %d has no peer access to GPU %u; let it go through staging", ordinal_,
+                info.device->ordinal());
   }
-  return TW_OK;
+  const Status status = reach_peer(context, address, info);
+  return use == Use::copy ? Status{TW_OK} : status;
 }
 
-Status CudaDevice::reach(Use use, CuContext context, uint64_t address, uint64_t length, BufferInfo* seen) {
+Status CudaDevice::admit(Use use, CuContext context, uint64_t address, uint64_t length) {
   const uint64_t end = address + length;
   if (end < address) return fail(TW_ERR_OUT_OF_BOUNDS, "the range has no end");
   for (uint64_t at = address; at < end;) {
-    if (at < seen->base || at >= seen->base + seen->length) {
-      *seen = BufferInfo();
-      if (backend_.identify(at, seen) != TW_OK) {
-        if (at != address) return fail(TW_ERR_OUT_OF_BOUNDS, "the range leaves the memory in which it begins");
-        return fail(TW_ERR_UNSUPPORTED, "a CUDA queue takes no pageable host memory (%p); pin it, or let it go through staging",
-                    reinterpret_cast<void*>(at));
-      }
-      if (use == Use::word && seen->kind == MemoryKind::managed)
-        return fail(TW_ERR_UNSUPPORTED, "a queue's word cannot be in managed memory; use device or pinned memory");
-      const bool import = backend_.import_count.load(std::memory_order_acquire) != 0 && is_import(at);
-      const bool device_memory = seen->kind != MemoryKind::pinned && seen->kind != MemoryKind::managed;
-      const bool peers = seen->device == this || peer(seen->device->uuid()).access;
-      if (device_memory && !import && peers) {
-        if (Status s = reach_peer(context, at, *seen); is_error(s) && use != Use::copy) return s;
-      } else if (device_memory && !import && use != Use::copy) {
-        return fail(TW_ERR_UNREACHABLE, "GPU %d has no peer access to GPU %u; let it go through staging", ordinal_,
-                    seen->device->ordinal());
-      }
+    BufferInfo info;
+    if (backend_.identify(at, &info) != TW_OK) {
+      if (at != address) return fail(TW_ERR_OUT_OF_BOUNDS, "the range leaves the memory in which it begins");
+      return fail(TW_ERR_UNSUPPORTED, "a CUDA queue takes no pageable host memory (%p); pin it, or let it go through staging",
+                  reinterpret_cast<void*>(at));
     }
-    at = seen->base + seen->length;
-    if (at < end && seen->kind != MemoryKind::vmm)
+    if (Status s = admit_piece(use, context, at, info); is_error(s)) return s;
+    at = info.base + info.length;
+    if (at < end && info.kind != MemoryKind::vmm)
       return fail(TW_ERR_OUT_OF_BOUNDS, "the range leaves the memory in which it begins");
   }
   return TW_OK;

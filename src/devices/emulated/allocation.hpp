@@ -6,6 +6,7 @@
 //                       address is elsewhere, in a range that nobody may touch.
 //   pinned, managed     ordinary host memory: address and view are the same.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,7 +31,8 @@ struct Allocation {
   uint64_t length = 0;   // asked for
   std::vector<Piece> pieces;
   bool imported = false;
-  bool registered = false;  // the user's own host pages
+  bool registered = false;            // the user's own host pages
+  std::atomic<uint64_t> admitted{0};  // bit i: kernels and words of device i, another one, may use it
 
   Allocation() = default;
   Allocation(const Allocation&) = delete;

@@ -31,17 +31,32 @@ Status check_use(const EmulatedDevice& by, Use use, const Place& place) {
   return TW_OK;
 }
 
+/// Memory of another device needs access from `by`; imports are `by`'s.
+bool needs_access(const EmulatedDevice& by, const Place& place) { return place.device != &by && !place.holder->host_access(); }
+uint64_t bit_of(const EmulatedDevice& device) { return uint64_t{1} << device.ordinal(); }
+
+Status find(const EmulatedDevice* by, Use use, uint64_t address, uint64_t length, Place* out) {
+  if (!find_place(address, length, out))
+    return fail(TW_ERR_OUT_OF_BOUNDS, "a queue was asked to touch device memory that is not allocated (any more)");
+  return by == nullptr ? Status{TW_OK} : check_use(*by, use, *out);
+}
+
 }  // namespace
 
 Status locate(const EmulatedDevice* by, Use use, uint64_t address, int64_t first, int64_t last, Place* out) {
-  const uint64_t start = address + static_cast<uint64_t>(first);
-  if (!find_place(start, static_cast<uint64_t>(last - first), out)) {
-    return fail(TW_ERR_OUT_OF_BOUNDS, "a queue was asked to touch device memory that is not allocated (any more)");
-  }
-  if (by != nullptr) {
-    if (Status s = check_use(*by, use, *out); is_error(s)) return s;
-  }
+  Status status = find(by, use, address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), out);
+  if (is_error(status)) return status;
+  if (by != nullptr && use != Use::copy && needs_access(*by, *out) && (out->holder->admitted.load() & bit_of(*by)) == 0)
+    return fail(TW_ERR_INVALID, "a queue of device %u was never asked to admit this memory of device %u", by->ordinal(),
+                out->device->ordinal());
   out->pointer -= first;
+  return TW_OK;
+}
+
+Status admit(const EmulatedDevice* by, Use use, uint64_t address, uint64_t length) {
+  Place place;
+  if (Status s = find(by, use, address, length, &place); is_error(s)) return s;
+  if (by != nullptr && needs_access(*by, place)) place.holder->admitted.fetch_or(bit_of(*by));
   return TW_OK;
 }
 

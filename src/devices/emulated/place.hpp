@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "devices/emulated/allocation.hpp"
-#include "devices/kernel.hpp"
+#include "devices/queue.hpp"
 
 namespace thalweg::impl::emulated {
 
@@ -16,12 +16,11 @@ struct Place {
   const EmulatedDevice* device = nullptr;
 };
 
-/// Which engine of `by` asks: copies reach every device, kernels and words only peers; words not managed memory.
-enum class Use : uint8_t { copy, kernel, word };
-
 /// [address + first, address + last), by `by` (null: the host). TW_ERR_OUT_OF_BOUNDS when it is a device's but not inside one
-/// living allocation; TW_ERR_UNREACHABLE, TW_ERR_UNSUPPORTED as in queue.hpp.
+/// living allocation; TW_ERR_UNREACHABLE, TW_ERR_UNSUPPORTED as Queue::admit() says; TW_ERR_INVALID where admit() was needed.
 Status locate(const EmulatedDevice* by, Use use, uint64_t address, int64_t first, int64_t last, Place* out);
+/// Queue::admit() for queues of `by`.
+Status admit(const EmulatedDevice* by, Use use, uint64_t address, uint64_t length);
 
 /// Both sides of a rectangular copy; width 0 when there is nothing to copy.
 struct PreparedCopy {

@@ -51,6 +51,10 @@ Status EmulatedQueue::enqueue(Task task) {
   return stream_->enqueue(std::move(task));
 }
 
+Status EmulatedQueue::admit(Use use, uint64_t address, uint64_t length) {
+  return emulated::admit(device_, use, address, length);
+}
+
 Status EmulatedQueue::copy(const Copy* copies, size_t count) {
   if (Status s = stream_->engine().faults.check(Operation::copy); is_error(s)) return s;
   std::vector<PreparedCopy> prepared(count);

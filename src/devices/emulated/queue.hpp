@@ -17,6 +17,7 @@ class EmulatedQueue final : public Queue {
   EmulatedQueue(EmulatedDevice* device, std::shared_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
   Device* device() override;
   void* native() override { return stream_.get(); }
+  Status admit(Use use, uint64_t address, uint64_t length) override;
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;

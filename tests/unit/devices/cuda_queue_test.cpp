@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA queues: what becomes one engine call, batches, words, wrapped streams, captures, peers, kernels' arguments.
+#include <functional>
+
 #include "tests/unit/devices/cuda_tools.hpp"
 
 namespace thalweg::impl::cuda {
@@ -7,19 +9,83 @@ namespace {
 
 using CudaQueueTest = CudaTest;
 
-TEST_F(CudaQueueTest, PageableMemoryAndBadRangesAreRefusedBeforeAnythingIsEnqueued) {
+TEST_F(CudaQueueTest, WhatAQueueMayNotUseIsNotAdmitted) {
   open();
   auto queue = make_queue();
-  const uint64_t a = allocate(MemoryKind::device, 100), b = allocate(MemoryKind::device, 100);
+  const uint64_t a = allocate(MemoryKind::device, 100), row = allocate(MemoryKind::vmm, (size_t{64} << 20) + 1);
   std::vector<std::byte> pageable(100);
-  const Copy first{a, b, 100}, second{a, reinterpret_cast<uintptr_t>(pageable.data()), 100}, third{a, b, 101};
-  const Copy refused[][2] = {{first, second}, {first, third}};
-  EXPECT_EQ(queue->copy(refused[0], 2), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->admit(Use::copy, reinterpret_cast<uintptr_t>(pageable.data()), 100), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::string(last_error()).find("staging"), std::string::npos);
-  EXPECT_EQ(queue->copy(refused[1], 2), TW_ERR_OUT_OF_BOUNDS);
-  EXPECT_EQ(fake->calls["MemcpyAsync"] + fake->calls["MemcpyBatchAsync"], 0u);
+  EXPECT_EQ(queue->admit(Use::copy, a, 100), TW_OK);
+  EXPECT_EQ(queue->admit(Use::copy, a + 1, 100), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(queue->admit(Use::copy, a, ~uint64_t{0}), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(queue->admit(Use::kernel, row, (size_t{64} << 20) + 1), TW_OK) << last_error();  // across pieces
   const uint64_t managed = allocate(MemoryKind::managed, 8);
-  EXPECT_EQ(queue->write_value(managed, 1, false), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->admit(Use::word, managed, 8), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->admit(Use::kernel, managed, 8), TW_OK);
+}
+
+/// How often the driver is called for what protocols do with every message.
+TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
+  open();
+  auto queue = make_queue();
+  std::unique_ptr<Event> event;
+  ASSERT_EQ(devices[0]->make_event(&event), TW_OK);
+  const uint64_t a = allocate(MemoryKind::device, 100), b = allocate(MemoryKind::device, 100), word = a;
+  const Copy copy{a, b, 64};
+  const Copy rows{a, b, 8, 2, 1, 16, 32, 0, 0};
+  const struct {
+    const char* call;
+    std::function<Status()> run;
+    bool enqueues;
+  } operations[] = {
+      {"MemcpyAsync", [&] { return queue->copy(&copy, 1); }, true},
+      {"Memcpy2DAsync", [&] { return queue->copy(&rows, 1); }, true},
+      {"StreamWriteValue64", [&] { return queue->write_value(word, 1, false); }, true},
+      {"StreamWaitValue64", [&] { return queue->wait_geq(word, 1); }, true},
+      {"EventRecord", [&] { return queue->record(*event); }, true},
+      {"StreamWaitEvent", [&] { return queue->wait_event(*event); }, true},
+      {"EventQuery", [&] { return event->query(); }, false},
+  };
+  CuContext own = nullptr, popped = nullptr;
+  ASSERT_EQ(driver.DevicePrimaryCtxRetain(&own, 0), result::success);
+  for (const bool current : {true, false}) {
+    if (current) {
+      ASSERT_EQ(driver.CtxPushCurrent(own), result::success);
+    }
+    for (const auto& one : operations) {
+      fake->calls.clear();
+      ASSERT_FALSE(is_error(one.run())) << one.call << ": " << last_error();
+      std::map<std::string, unsigned> expected{{one.call, 1u}};
+      if (one.enqueues) expected["CtxGetCurrent"] = 1;
+      if (one.enqueues && !current) expected["CtxPushCurrent"] = expected["CtxPopCurrent"] = 1;
+      if (!one.enqueues) expected["ThreadExchangeStreamCaptureMode"] = 2;  // it could spoil somebody's capture
+      EXPECT_EQ(fake->calls, expected) << one.call << (current ? ", context current" : ", no context");
+    }
+    if (current) {
+      ASSERT_EQ(driver.CtxPopCurrent(&popped), result::success);
+    }
+  }
+  ASSERT_EQ(queue->synchronize(), TW_OK);
+}
+
+TEST_F(CudaQueueTest, AKernelAsksForACaptureOnlyWhenSeveralBlocksSignal) {
+  open();
+  auto queue = make_queue();
+  const uint64_t a = allocate(MemoryKind::device, 1 << 20), b = allocate(MemoryKind::device, 1 << 20);
+  ASSERT_EQ(devices[0]->load_kernels(), TW_OK);
+  const struct {
+    CopyKernel kernel;
+    unsigned questions;
+  } cases[] = {{{{a, b, 1 << 20}, {}}, 0}, {{{a + 8, b, 8}, {a, 1, false}}, 0}, {{{a + 8, b, 1 << 19}, {a, 1, false}}, 1}};
+  for (const auto& one : cases) {
+    fake->calls.clear();
+    ASSERT_EQ(queue->launch(one.kernel), TW_OK) << last_error();
+    EXPECT_EQ(fake->calls["LaunchKernel"], 1u);
+    EXPECT_EQ(fake->calls["StreamIsCapturing"], one.questions);
+    EXPECT_EQ(fake->calls["PointerGetAttributes"], 0u);
+  }
+  ASSERT_EQ(queue->synchronize(), TW_OK);
 }
 
 TEST_F(CudaQueueTest, BatchesAreSplit) {
@@ -166,7 +232,7 @@ TEST_F(CudaQueueTest, AUsersStreamBringsItsContext) {
   EXPECT_EQ(fake->calls["StreamDestroy"], destroyed);  // it stays the user's
 }
 
-TEST_F(CudaQueueTest, PeersAreReachedAtFirstNeed) {
+TEST_F(CudaQueueTest, PeersAreReachedOnceAdmitted) {
   open();
   const uint64_t here = allocate(MemoryKind::device, 100000);
   const MemoryKind kinds[] = {MemoryKind::device, MemoryKind::vmm, MemoryKind::pool};
@@ -174,12 +240,16 @@ TEST_F(CudaQueueTest, PeersAreReachedAtFirstNeed) {
   for (const MemoryKind kind : kinds) {
     const uint64_t there = allocate(kind, 100000, 1), far = allocate(kind, 100000, 2);
     const std::vector<std::byte> payload = fill(here, 100000);
+    EXPECT_NE(queue->launch(CopyKernel{{there, here, 100000}, {}}), TW_OK);
+    EXPECT_NE(queue->write_value(there, 1, false), TW_OK);
+    ASSERT_EQ(queue->admit(Use::kernel, there, 100000), TW_OK) << last_error();
     ASSERT_EQ(queue->launch(CopyKernel{{there, here, 100000}, {there, 0, false}}), TW_OK) << last_error();
     ASSERT_EQ(queue->launch(CopyKernel{{there, here, 100000}, {}}), TW_OK) << last_error();
     ASSERT_EQ(queue->synchronize(), TW_OK);
     EXPECT_EQ(bytes_at(there, 100000), payload);
-    EXPECT_EQ(queue->launch(CopyKernel{{far, here, 100000}, {}}), TW_ERR_UNREACHABLE);
-    EXPECT_EQ(queue->write_value(far, 1, false), TW_ERR_UNREACHABLE);
+    EXPECT_EQ(queue->admit(Use::kernel, far, 100000), TW_ERR_UNREACHABLE);
+    EXPECT_EQ(queue->admit(Use::word, far, 8), TW_ERR_UNREACHABLE);
+    EXPECT_EQ(queue->admit(Use::copy, far, 100000), TW_OK) << last_error();
     const Copy copy{far, here, 100000};  // an engine goes through the host
     EXPECT_EQ(queue->copy(&copy, 1), TW_OK) << last_error();
     ASSERT_EQ(queue->synchronize(), TW_OK);

@@ -45,6 +45,10 @@ TEST(EmulatedKernels, CopyThenSignal) {
   ASSERT_EQ(receiver->wait_geq(word, 3), TW_OK);
   const uint64_t landed = allocate(*other, 70002);
   ASSERT_EQ(copy(*receiver, landed, b + 1, 70002), TW_OK);
+  EXPECT_EQ(sender->launch(CopyKernel{plain(b + 1, a + 1, 70002), {}}), TW_ERR_INVALID);  // nobody asked
+  EXPECT_EQ(sender->write_value(word, 3, false), TW_ERR_INVALID);
+  ASSERT_EQ(sender->admit(Use::kernel, b, 70003), TW_OK);
+  ASSERT_EQ(sender->admit(Use::kernel, word, 8), TW_OK);
   CopyKernel kernel{plain(b + 1, a + 1, 70002), {word, 3, true}};
   ASSERT_EQ(sender->launch(kernel), TW_OK);
   ASSERT_EQ(receiver->synchronize(), TW_OK);
@@ -141,8 +145,10 @@ TEST(EmulatedKernels, KernelsReachPeersOnly) {
   const uint64_t a = allocate(*device, 100), b = allocate(*other, 100);
   const std::vector<std::byte> payload = fill(*device, a, 100);
   auto queue = make_queue(*device);
+  EXPECT_EQ(queue->admit(Use::kernel, b, 100), TW_ERR_UNREACHABLE);
   EXPECT_EQ(queue->launch(CopyKernel{plain(b, a, 100), {}}), TW_ERR_UNREACHABLE);
   EXPECT_EQ(queue->write_value(b, 1, false), TW_ERR_UNREACHABLE);
+  EXPECT_EQ(queue->admit(Use::copy, b, 100), TW_OK);
   ASSERT_EQ(copy(*queue, b, a, 100), TW_OK);  // an engine goes through the host
   ASSERT_EQ(queue->synchronize(), TW_OK);
   EXPECT_TRUE(holds(*other, b, payload));
