@@ -58,6 +58,21 @@ struct WaitKernel {
   uint64_t status;
 };
 
-using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel>;
+enum class AtomicOp : uint8_t { add, bit_and, bit_or, bit_xor, swap, compare_swap };
+
+/// One atomic operation on one word whose domain is a device: run by that device or a peer with PeerAccess::atomics. What the
+/// word's earlier changes published is visible to the queue's later work.
+struct AtomicKernel {
+  uint64_t word;  // aligned to `bytes`
+  uint64_t operand;
+  uint64_t compare = 0;  // compare_swap: the operand is stored only where the word holds this
+  uint64_t old = 0;      // of a 64-bit word that gets what was there, filled up with zeros, before the signal; 0: not wanted
+  AtomicOp op = AtomicOp::add;
+  unsigned bytes = 8;  // 4 or 8
+  SignalAfter signal = {};
+  uint64_t status = 0;
+};
+
+using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel, AtomicKernel>;
 
 }  // namespace thalweg::impl

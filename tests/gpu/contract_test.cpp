@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, copies, words, events and kernels of any back end.
+// Memory, copies, words and events of any back end.
 #include <algorithm>
 #include <thread>
 
@@ -192,74 +192,6 @@ TEST_F(Contract, DefaultAndUsersStreams) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(gate), 1, __ATOMIC_RELEASE);
   EXPECT_EQ(same->synchronize(), TW_OK) << last_error();
   EXPECT_EQ(queue->capture_state(), CaptureState::none);
-}
-
-TEST_F(Contract, CopyKernelsSignalBehindTheirData) {
-  if (!kernels()) GTEST_SKIP() << last_error();
-  const uint64_t word = make_word(), status = make_word();
-  uint64_t expected_word = 0;
-  for (Device* const other : devices) {
-    if (!device->peer(other->uuid()).access) continue;
-    for (const size_t length : {size_t{1}, size_t{15}, size_t{4097}, size_t{70002}, size_t{5000001}}) {
-      for (const size_t shift : {size_t{0}, size_t{1}, size_t{4}}) {
-        const uint64_t a = allocate(length + kGuard, ordinary), b = allocate(length + 2 * kGuard, ordinary, other);
-        const std::vector<std::byte> payload = fill(a, length + kGuard);
-        std::vector<std::byte> expected = fill(b, length + 2 * kGuard);
-        ASSERT_EQ(queue->admit(Use::kernel, b, length + 2 * kGuard), TW_OK) << last_error();
-        ASSERT_EQ(queue->launch(CopyKernel{{b + kGuard, a + shift, length}, {word, 1, true}, status}), TW_OK) << last_error();
-        std::copy_n(payload.begin() + static_cast<ptrdiff_t>(shift), length, expected.begin() + kGuard);
-        finish();
-        EXPECT_EQ(word_at(word), ++expected_word);
-        ASSERT_EQ(read(b, length + 2 * kGuard), expected) << length << " shifted by " << shift;
-        ASSERT_EQ(queue->launch(CopyKernel{{a, b + kGuard, length}, {}}), TW_OK) << last_error();  // pull
-        expected.erase(expected.begin(), expected.begin() + kGuard);
-        expected.resize(length);
-        ASSERT_EQ(read(a, length), expected) << length << " pulled";
-      }
-    }
-  }
-}
-
-TEST_F(Contract, BlocksByList) {
-  if (!kernels()) GTEST_SKIP() << last_error();
-  constexpr size_t kCount = 300;
-  for (const size_t block : {size_t{129}, size_t{4096}, size_t{65536}}) {
-    const uint64_t a = allocate(block * kCount, ordinary), b = allocate(block * kCount, ordinary), word = make_word();
-    const std::vector<std::byte> source = fill(a, block * kCount);
-    std::vector<std::byte> expected = fill(b, block * kCount);
-    const uint64_t list = allocate(kCount * sizeof(BlockPair), MemoryKind::pinned);
-    auto* const pairs = reinterpret_cast<BlockPair*>(list);
-    for (size_t i = 0; i < kCount / 2; ++i) {
-      const size_t from = (i * 7) % kCount, to = (i * 13 + 5) % kCount;
-      pairs[i] = {b + block * to, a + block * from};
-      std::memcpy(&expected[block * to], &source[block * from], block);
-    }
-    ASSERT_EQ(queue->launch(BlocksKernel{list, kCount / 2, block, {word, 9, false}}), TW_OK) << last_error();
-    finish();
-    EXPECT_EQ(word_at(word), 9u);
-    EXPECT_EQ(read(b, block * kCount), expected) << block;
-  }
-}
-
-TEST_F(Contract, AnExpiredWaitStopsWhatFollowsButNotTheQueue) {
-  if (!kernels()) GTEST_SKIP() << last_error();
-  const uint64_t word = make_word(), status = make_word(), done = make_word();
-  const uint64_t a = allocate(5000, ordinary), b = allocate(5000, ordinary);
-  fill(a, 5000);
-  const std::vector<std::byte> old = fill(b, 5000);
-  ASSERT_EQ(queue->launch(WaitKernel{word, 1, 1'000'000, status}), TW_OK) << last_error();
-  ASSERT_EQ(queue->launch(CopyKernel{{b, a, 5000}, {done, 1, false}, status}), TW_OK) << last_error();
-  finish();
-  EXPECT_EQ(static_cast<int64_t>(word_at(status)), TW_ERR_TIMED_OUT);
-  EXPECT_EQ(word_at(done), 0u);
-  EXPECT_EQ(read(b, 5000), old);
-  const uint64_t fresh = make_word();
-  __atomic_store_n(reinterpret_cast<uint64_t*>(word), 1, __ATOMIC_RELEASE);
-  ASSERT_EQ(queue->launch(WaitKernel{word, 1, 1'000'000, fresh}), TW_OK);
-  ASSERT_EQ(queue->write_value(done, 3, true), TW_OK) << last_error();
-  finish();
-  EXPECT_EQ(word_at(fresh), 0u);
-  EXPECT_EQ(word_at(done), 3u);
 }
 
 }  // namespace

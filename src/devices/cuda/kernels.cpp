@@ -6,7 +6,7 @@ namespace thalweg::impl::cuda {
 namespace {
 
 constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kNames = {
-    "thalweg_copy_wide", "thalweg_copy_narrow", "thalweg_copy_blocks", "thalweg_signal", "thalweg_wait"};
+    "thalweg_copy_wide", "thalweg_copy_narrow", "thalweg_copy_blocks", "thalweg_signal", "thalweg_wait", "thalweg_atomic"};
 
 }  // namespace
 

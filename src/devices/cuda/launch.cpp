@@ -95,6 +95,18 @@ Status CudaQueue::launch_one(const WaitKernel& kernel) {
   return launch_raw(driver(), device_.backend().kernels(), KernelName::wait, 1, 1, stream_, &arguments);
 }
 
+Status CudaQueue::launch_one(const AtomicKernel& kernel) {
+  if ((kernel.bytes != 4 && kernel.bytes != 8) || kernel.word == 0)
+    return fail(TW_ERR_INVALID, "an atomic operation needs a word of 4 or 8 bytes");
+  if (kernel.word % kernel.bytes != 0)
+    return fail(TW_ERR_MISALIGNED, "the word of an atomic operation must be aligned to its %u bytes", kernel.bytes);
+  if (Status s = check_word(kernel.old); is_error(s)) return s;
+  AtomicArguments arguments{
+      kernel.word, kernel.operand, kernel.compare, kernel.old, static_cast<unsigned>(kernel.op), kernel.bytes, {}};
+  arguments.ends = {kernel.status, kernel.signal.address, kernel.signal.value, 0, kernel.signal.add};
+  return launch_raw(driver(), device_.backend().kernels(), KernelName::atomic, 1, 1, stream_, &arguments);
+}
+
 Status CudaQueue::launch(const Kernel& kernel) {
   const Current current(driver(), context_, ready());
   const Relaxed relaxed(driver(), current.status());  // a kernel that nobody has loaded is loaded now

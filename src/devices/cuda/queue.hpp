@@ -37,6 +37,7 @@ class CudaQueue final : public Queue {
   Status launch_one(const CopyKernel& kernel);
   Status launch_one(const BlocksKernel& kernel);
   Status launch_one(const WaitKernel& kernel);
+  Status launch_one(const AtomicKernel& kernel);
   Status signal_alone(const SignalAfter& signal, uint64_t status);
   uint64_t counter_now();
 

@@ -106,6 +106,50 @@ Status make(const EmulatedDevice* device, Stream& stream, const WaitKernel& kern
   return TW_OK;
 }
 
+template <typename Word>
+uint64_t change(std::byte* at, const AtomicKernel& kernel) {
+  auto* const word = reinterpret_cast<Word*>(at);
+  const auto operand = static_cast<Word>(kernel.operand);
+  switch (kernel.op) {
+    case AtomicOp::add:
+      return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_and:
+      return __atomic_fetch_and(word, operand, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_or:
+      return __atomic_fetch_or(word, operand, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_xor:
+      return __atomic_fetch_xor(word, operand, __ATOMIC_SEQ_CST);
+    case AtomicOp::swap:
+      return __atomic_exchange_n(word, operand, __ATOMIC_SEQ_CST);
+    case AtomicOp::compare_swap:
+      break;
+  }
+  auto expected = static_cast<Word>(kernel.compare);
+  __atomic_compare_exchange_n(word, &expected, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return expected;
+}
+
+Status make(const EmulatedDevice* device, Stream& stream, const AtomicKernel& kernel, Twin* out) {
+  if ((kernel.bytes != 4 && kernel.bytes != 8) || kernel.word == 0)
+    return fail(TW_ERR_INVALID, "an atomic operation needs a word of 4 or 8 bytes");
+  if (kernel.word % kernel.bytes != 0)
+    return fail(TW_ERR_MISALIGNED, "the word of an atomic operation must be aligned to its %u bytes", kernel.bytes);
+  Place word, old;
+  Words words;
+  if (Status s = locate(device, Use::kernel, kernel.word, 0, kernel.bytes, &word); is_error(s)) return s;
+  if (Status s = find_word(device, kernel.old, &old); is_error(s)) return s;
+  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [word, old, words, kernel] {
+    if (words.stopped()) return TW_OK;
+    StoreBuffer stores(words.skip_fences);
+    const uint64_t held = kernel.bytes == 4 ? change<uint32_t>(word.pointer, kernel) : change<uint64_t>(word.pointer, kernel);
+    if (old.pointer != nullptr) stores.store_word(reinterpret_cast<uint64_t*>(old.pointer), held, false);
+    words.finish(stores);
+    return TW_OK;
+  };
+  return TW_OK;
+}
+
 }  // namespace
 
 Status make_twin(const EmulatedDevice* device, Stream& stream, const Kernel& kernel, Twin* out) {

@@ -28,6 +28,13 @@ struct BlocksArguments {
   Ends ends;
 };
 
+struct AtomicArguments {
+  uint64_t word, operand, compare;
+  uint64_t old;  // 0: not wanted
+  unsigned op, bytes;
+  Ends ends;
+};
+
 struct WaitArguments {
   uint64_t word, value, limit_ns;
   uint64_t status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's kernels; what they do stands in devices/kernel.hpp. All of them run on one-dimensional grids, any number of
 // blocks, whole warps.
+#include "atomic.cuh"
 #include "ends.cuh"
 #include "warp_copy.cuh"
 
@@ -110,6 +111,16 @@ extern "C" __global__ void __launch_bounds__(512) thalweg_copy_blocks(const __gr
 extern "C" __global__ void thalweg_signal(const __grid_constant__ Ends ends) {
   if (stopped(ends)) return;
   finish(ends);
+}
+
+/// One thread.
+extern "C" __global__ void thalweg_atomic(const __grid_constant__ AtomicArguments atomic) {
+  if (stopped(atomic.ends)) return;
+  __threadfence_system();
+  const uint64_t old = change_word(atomic);
+  __threadfence_system();
+  if (atomic.old != 0) *reinterpret_cast<volatile uint64_t*>(atomic.old) = old;
+  finish(atomic.ends);
 }
 
 extern "C" __global__ void thalweg_wait(const __grid_constant__ WaitArguments wait) {
