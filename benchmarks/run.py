@@ -57,7 +57,7 @@ PYTHON_JOBS = {
 # Without the peers' loop: thalweg-perf's arguments, and what its tests are called in the table.
 PERF_JOBS = {
     "thalweg|shm": ["tag_lat --transport shm", "tag_bw --transport shm", "tag_rate --transport shm --size 8"],
-    "thalweg|shm+library": ["tag_lat --transport shm --memory library"],
+    "thalweg|shm+library": ["tag_lat --transport shm --memory host"],
     "thalweg|put-shm": ["put_lat --transport shm"],
     "thalweg|tcp-lo": ["tag_lat --transport tcp", "tag_bw --transport tcp"],
     "raw|limits": ["floor"],

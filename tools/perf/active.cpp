@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Active messages: the handler takes small payloads at once and fetches announced ones into the next buffer.
-#include <cstring>
-
 #include "buffers.hpp"
 #include "tests.hpp"
 
@@ -23,17 +21,17 @@ void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
 
 tw_status on_message(void* arg, const tw_am_message* m) {
   auto* a = static_cast<Arrivals*>(arg);
-  unsigned char* to = a->buffers->at(a->started++ % a->window);
+  const size_t i = a->started++ % a->window;
   tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = a->buffers->layout();
   if (m->data != nullptr && o.layout == nullptr) {
-    std::memcpy(to, m->data, m->length);
+    a->buffers->write(i, m->data, m->length);
     ++a->done;
     return TW_OK;
   }
   o.callback = fetched;
   o.arg = a;
-  must(tw_am_recv(m->descriptor, to, m->length, &o, nullptr), "tw_am_recv");
+  must(tw_am_recv(m->descriptor, a->buffers->at(i), m->length, &o, nullptr), "tw_am_recv");
   return TW_IN_PROGRESS;
 }
 
@@ -50,7 +48,7 @@ size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_b
 
 Sample am_latency(Pair& p, const Order& order) {
   Sample s;
-  Buffers out(p.context, order, 1), in(p.context, order, 1);
+  Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   Arrivals arrivals{&in, 1};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
@@ -82,7 +80,7 @@ Sample am_latency(Pair& p, const Order& order) {
 
 Sample am_window(Pair& p, const Order& order) {
   Sample s;
-  Buffers buffers(p.context, order, order.window);
+  Buffers buffers(p.context, order, order.window, p.rank);
   Arrivals arrivals{&buffers, order.window};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   if (p.rank == 0) buffers.fill(order.seed);

@@ -20,7 +20,7 @@ unsigned char pattern(uint64_t seed, size_t message, size_t position) {
 
 }  // namespace
 
-Buffers::Buffers(tw_context* context, const Order& order, size_t count)
+Buffers::Buffers(tw_context* context, const Order& order, size_t count, int side)
     : context_(context), shape_(order.layout), size_(order.size), span_(order.size), count_(count) {
   if (shape_) {
     shape_.count = std::max<uint64_t>(1, order.size / shape_.block);
@@ -29,17 +29,24 @@ Buffers::Buffers(tw_context* context, const Order& order, size_t count)
     must(tw_layout_strided(1, shape_.block, &shape_.count, &stride, &layout_), "tw_layout_strided");
   }
   pitch_ = (span_ + kGuard + 4095) / 4096 * 4096;
-  size_t total = pitch_ * count_, alignment = order.huge_pages ? 2u << 20 : 4096;
-  if (order.plain_memory) {
-    if (posix_memalign(&plain_, alignment, total) != 0) die("allocating buffers", TW_ERR_NO_MEMORY);
-    if (order.huge_pages) madvise(plain_, total, MADV_HUGEPAGE);
+  allocate(order.memory[side], pitch_ * count_);
+  if (on_device(order.memory[side])) shadow_.resize(pitch_ * count_);
+  poison();
+}
+
+void Buffers::allocate(const std::string& memory, size_t total) {
+  const bool huge = memory == "huge";
+  if (huge || memory == "plain") {
+    if (posix_memalign(&plain_, huge ? 2u << 20 : 4096, total) != 0) die("allocating buffers", TW_ERR_NO_MEMORY);
+    if (huge) madvise(plain_, total, MADV_HUGEPAGE);
     data_ = static_cast<unsigned char*>(plain_);
     must(tw_memory_register(context_, data_, total, nullptr, &memory_), "tw_memory_register");
-  } else {
-    must(tw_memory_allocate(context_, total, nullptr, &memory_), "tw_memory_allocate");
-    data_ = static_cast<unsigned char*>(tw_memory_address(memory_));
+    return;
   }
-  poison();
+  tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+  options.place = memory.c_str();
+  must(tw_memory_allocate(context_, total, &options, &memory_), "tw_memory_allocate");
+  data_ = static_cast<unsigned char*>(tw_memory_address(memory_));
 }
 
 Buffers::~Buffers() {
@@ -59,28 +66,41 @@ bool Buffers::payload_byte(size_t position, size_t* packed) const {
 
 void Buffers::fill(uint64_t seed) {
   for (size_t i = 0; i < count_; ++i) {
+    unsigned char* const to = host(i);
     if (!shape_) {
-      for (size_t p = 0; p < size_; ++p) at(i)[p] = pattern(seed, i, p);
+      for (size_t p = 0; p < size_; ++p) to[p] = pattern(seed, i, p);
       continue;
     }
     for (size_t p = 0, packed = 0; p < span_; ++p) {
-      if (payload_byte(p, &packed)) at(i)[p] = pattern(seed, i, packed);
+      if (payload_byte(p, &packed)) to[p] = pattern(seed, i, packed);
     }
   }
+  if (!shadow_.empty()) write(0, shadow_.data(), shadow_.size());
 }
 
-void Buffers::poison() { std::memset(data_, kPoison, pitch_ * count_); }
+void Buffers::poison() {
+  std::memset(host(0), kPoison, pitch_ * count_);
+  if (!shadow_.empty()) write(0, shadow_.data(), shadow_.size());
+}
 
-bool Buffers::check(size_t i, uint64_t seed) const {
+void Buffers::write(size_t i, const void* from, size_t n) { must(tw_memory_copy(context_, at(i), from, n), "tw_memory_copy"); }
+void Buffers::read(size_t i, void* to, size_t n) const { must(tw_memory_copy(context_, to, at(i), n), "tw_memory_copy"); }
+
+bool Buffers::check(size_t i, uint64_t seed) {
+  if (!shadow_.empty()) read(i, host(i), pitch_);
+  return payload_right(host(i), i, seed);
+}
+
+bool Buffers::payload_right(const unsigned char* seen, size_t i, uint64_t seed) const {
   if (!shape_) {
     unsigned char wrong = 0;
-    for (size_t p = 0; p < size_; ++p) wrong |= static_cast<unsigned char>(at(i)[p] ^ pattern(seed, i, p));
-    for (size_t p = size_; p < size_ + kGuard; ++p) wrong |= static_cast<unsigned char>(at(i)[p] ^ kPoison);
+    for (size_t p = 0; p < size_; ++p) wrong |= static_cast<unsigned char>(seen[p] ^ pattern(seed, i, p));
+    for (size_t p = size_; p < size_ + kGuard; ++p) wrong |= static_cast<unsigned char>(seen[p] ^ kPoison);
     return wrong == 0;
   }
   for (size_t p = 0, packed = 0; p < span_ + kGuard; ++p) {
     unsigned char wanted = payload_byte(p, &packed) ? pattern(seed, i, packed) : kPoison;
-    if (at(i)[p] != wanted) return false;
+    if (seen[p] != wanted) return false;
   }
   return true;
 }

@@ -62,8 +62,7 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   order.window = o.window;
   order.seed = size * 2654435761u + static_cast<uint64_t>(getpid());
   order.layout = o.layout;
-  order.plain_memory = o.plain_memory;
-  order.huge_pages = o.huge_pages;
+  for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", o.memory[side].c_str());
   order.sleep = o.sleep;
   return order;
 }
@@ -86,8 +85,9 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   Result r;
   r.test = test.name;
   r.transport = tw_endpoint_transport(pair.endpoint);
-  r.route = pair.route(test.verb, size);
+  r.route = s.route.empty() ? pair.route(test.verb, size) : s.route;
   r.size = size;
+  for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.iterations = order.iterations * (test.latency ? batch_of(size) : s.messages);
   r.verified = verified && quick.verified && s.verified;
   if (test.latency) {
@@ -128,6 +128,7 @@ void obey(Pair& pair) {
     pair.receive(&order, sizeof order, kControlTag);
     if (order.test[0] == 0) return;
     order.test[sizeof order.test - 1] = 0;
+    for (auto& memory : order.memory) memory[kMemoryName - 1] = 0;
     const Test* test = find_test(order.test);
     if (test == nullptr) die(order.test, TW_ERR_UNSUPPORTED);
     pair.sleep = order.sleep;
@@ -139,7 +140,8 @@ void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
   const Test& test = *find_test(o.test);
   print_header(o.format, o.test + " over " + tw_endpoint_transport(pairs[0]->endpoint) + ", " + std::to_string(o.threads) +
                              (o.threads == 1 ? " pair" : " pairs") +
-                             (test.latency ? "" : ", window " + std::to_string(o.window)));
+                             (test.latency ? "" : ", window " + std::to_string(o.window)) + ", memory " + o.memory[0] +
+                             " and " + o.memory[1]);
   for (size_t size : o.sizes.empty() ? test.sizes : o.sizes) print(o.format, measure_all(pairs, o, test, size));
 }
 

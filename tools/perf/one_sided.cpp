@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put, get and atomics. The latency of a put ends when the target's program sees it: it polls the last word of small
-// contiguous puts into mapped memory, a signal otherwise.
-#include <cstring>
-
+// contiguous puts into mapped host memory, a signal otherwise.
 #include "buffers.hpp"
 #include "tests.hpp"
 
 namespace perf {
 namespace {
 
+constexpr uint64_t kZero = 0;
+
 /// Each side's target buffers and signal, and the counterpart's.
 struct Exposed {
   Exposed(Pair& p, const Order& order, size_t count)
-      : pair(p), target(p.context, order, count), source(p.context, order, count) {
+      : pair(p), target(p.context, order, count, p.rank), source(p.context, order, count, p.rank) {
     unsigned char mine[2][TW_KEY_MAX] = {}, theirs[2][TW_KEY_MAX] = {};
     uint64_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2] = {};
     must(tw_memory_export(target.memory(), mine[0], &lengths[0]), "tw_memory_export");
@@ -32,8 +32,7 @@ struct Exposed {
     tw_signal_destroy(signal);
   }
   void exchange(void* mine, void* theirs, size_t n) {
-    tw_request r = TW_REQUEST_NONE;
-    must(tw_recv(pair.worker, theirs, n, kControlTag, ~0ull, nullptr, &r), "tw_recv");
+    const tw_request r = pair.post_receive(theirs, n, kControlTag);
     pair.send(mine, n, kControlTag);
     pair.wait(r);
   }
@@ -123,14 +122,17 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
 Sample put_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
+  s.route = p.route("put", order.size, x.remote);
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
-  put_signals(x, Order{"", order.size, 1, 1, order.seed, 1, order.layout, order.plain_memory, 0, 0, {}}, nullptr);
+  Order once = order;
+  once.iterations = once.verify = 1;
+  put_signals(x, once, nullptr);
   s.verified = x.target.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   std::vector<double>* out = p.rank == 0 ? &s.latency_us : nullptr;
   p.sync();
   must(tw_signal_reset(x.signal, 0), "tw_signal_reset");
   p.sync();
-  if (order.size == 8 && !order.layout)
+  if (order.size == 8 && !order.layout && !on_device(order.memory[0]) && !on_device(order.memory[1]))
     put_words(x, order, out);
   else
     put_signals(x, order, out);
@@ -140,6 +142,7 @@ Sample put_latency(Pair& p, const Order& order) {
 Sample put_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, order.window);
+  s.route = p.route("put", order.size, x.remote);
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
@@ -161,6 +164,7 @@ Sample put_window(Pair& p, const Order& order) {
 Sample get_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
+  s.route = p.route("get", order.size, x.remote);
   x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
   tw_op_options o = x.options();
   p.sync();
@@ -180,6 +184,7 @@ Sample get_latency(Pair& p, const Order& order) {
 Sample get_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, order.window);
+  s.route = p.route("get", order.size, x.remote);
   x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
@@ -200,7 +205,8 @@ Sample get_window(Pair& p, const Order& order) {
 Sample atomic_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  std::memset(x.target.at(0), 0, order.size);
+  s.route = p.route("atomic", order.size, x.remote);
+  x.target.write(0, &kZero, order.size);
   uint64_t expected = 0;
   p.sync();
   if (p.rank == 0) {
@@ -220,7 +226,8 @@ Sample atomic_latency(Pair& p, const Order& order) {
 Sample atomic_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  std::memset(x.target.at(0), 0, order.size);
+  s.route = p.route("atomic", order.size, x.remote);
+  x.target.write(0, &kZero, order.size);
   uint64_t sent = 0;
   p.sync();
   if (p.rank == 0) {
@@ -232,7 +239,7 @@ Sample atomic_window(Pair& p, const Order& order) {
   }
   uint64_t wanted = 0, got = 0;
   x.exchange(&sent, &wanted, sizeof sent);
-  std::memcpy(&got, x.target.at(0), order.size);
+  x.target.read(0, &got, order.size);
   if (p.rank == 1) s.verified = got == (order.size == 4 ? static_cast<uint32_t>(wanted) : wanted);
   s.messages = order.window;
   return s;

@@ -31,7 +31,9 @@ Options
   --seconds S                   time spent per size                              (0.5)
   --threads T                   pairs of workers, each with its own thread       (1)
   --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart
-  --memory plain|huge|library   malloc, transparent huge pages, or tw_memory_allocate (plain; put, get, atomics: library)
+  --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
+                                cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; put, get, atomics: host)
+  --peer-memory ...             of the other process's buffers (as --memory)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
   --json                        one JSON object a line; --csv: test,size,value,unit
@@ -107,10 +109,9 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->transport = value;
     return true;
   }
-  if (name == "--memory") {
-    if (value != "plain" && value != "huge" && value != "library") return refuse("--memory: plain, huge or library");
-    o->plain_memory = value != "library";
-    o->huge_pages = value == "huge";
+  if (name == "--memory" || name == "--peer-memory") {  // the library knows what is a place
+    if (value.empty() || value.size() >= kMemoryName) return refuse(name + " " + value + ": no such memory");
+    o->memory[name == "--peer-memory"] = value;
     return true;
   }
   double number = std::strtod(value.c_str(), nullptr);
@@ -129,11 +130,14 @@ const std::vector<const char*>& test_names() {
   return names;
 }
 
+bool on_device(const std::string& memory) {
+  return memory != "plain" && memory != "huge" && memory != "host" && memory != "pinned";
+}
+
 void print_help() { std::fputs(kHelp, stdout); }
 
 bool parse(int argc, char** argv, Options* out) {
   std::vector<std::string> plain;
-  bool memory_given = false;
   for (int i = 1; i < argc; ++i) {
     std::string a = argv[i];
     if (a == "-h" || a == "--help") {
@@ -166,11 +170,11 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size", "--layout", "--transport", "--memory", "--seconds", "--window", "--threads"};
+      static const char* known[] = {"--size",        "--layout",  "--transport", "--memory",
+                                    "--peer-memory", "--seconds", "--window",    "--threads"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
-      memory_given |= a == "--memory";
       if (!apply(out, a, argv[++i])) return false;
       continue;
     }
@@ -184,7 +188,8 @@ bool parse(int argc, char** argv, Options* out) {
   if (std::none_of(names.begin(), names.end(), [&](const char* n) { return out->test == n; }))
     return refuse("no test " + out->test);
   bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test.rfind("atomic", 0) == 0;
-  if (one_sided && !memory_given) out->plain_memory = false;
+  if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
+  if (out->memory[1].empty()) out->memory[1] = out->memory[0];
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "floor"))
     return refuse("--layout does not apply to " + out->test);
   return true;

@@ -13,6 +13,8 @@ struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
   explicit operator bool() const { return count != 0; }
 };
 
+inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end
+
 enum class Format { table, json, csv };
 
 struct Options {
@@ -26,9 +28,8 @@ struct Options {
   unsigned threads = 1;
   Layout layout;
   bool tls = false;
-  bool plain_memory = true;  // false: buffers from tw_memory_allocate
-  bool huge_pages = false;   // plain buffers on transparent huge pages
-  bool sleep = false;        // wait by tw_worker_wait instead of polling
+  std::string memory[2];  // of this process's buffers and of the other's: "plain", "huge" or a place
+  bool sleep = false;     // wait by tw_worker_wait instead of polling
   Format format = Format::table;
   bool list = false;
   int inherited = -1;  // the started process: descriptor to the starter
@@ -38,5 +39,7 @@ struct Options {
 bool parse(int argc, char** argv, Options* out);
 void print_help();
 const std::vector<const char*>& test_names();
+/// Memory that the host may not simply touch, or that moves when it does.
+bool on_device(const std::string& memory);
 
 }  // namespace perf

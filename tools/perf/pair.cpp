@@ -117,11 +117,15 @@ void Pair::send(const void* data, size_t length, uint64_t tag) {
   wait(r);
 }
 
-void Pair::receive(void* data, size_t length, uint64_t tag) {
+tw_request Pair::post_receive(void* data, size_t length, uint64_t tag) {
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.source = endpoint;  // so that its loss ends the wait
   tw_request r = TW_REQUEST_NONE;
-  must(tw_recv(worker, data, length, tag, ~0ull, nullptr, &r), "tw_recv");
-  wait(r);
+  must(tw_recv(worker, data, length, tag, ~0ull, &o, &r), "tw_recv");
+  return r;
 }
+
+void Pair::receive(void* data, size_t length, uint64_t tag) { wait(post_receive(data, length, tag)); }
 
 void Pair::sync() {
   char byte = 0;
@@ -134,12 +138,13 @@ void Pair::sync() {
   }
 }
 
-std::string Pair::route(const char* verb, size_t size) {
-  size_t length = 0;
-  std::string text;
-  if (tw_endpoint_explain(endpoint, verb, size, nullptr, &length) < 0 || length == 0) return tw_endpoint_transport(endpoint);
-  text.resize(length);
-  if (tw_endpoint_explain(endpoint, verb, size, text.data(), &length) < 0) return tw_endpoint_transport(endpoint);
+std::string Pair::route(const char* verb, size_t size, tw_remote_memory* remote) {
+  char buffer[16384];
+  size_t length = sizeof buffer;
+  const tw_status status = remote != nullptr ? tw_remote_memory_explain(remote, verb, size, buffer, &length)
+                                             : tw_endpoint_explain(endpoint, verb, size, buffer, &length);
+  if (status < 0) return tw_endpoint_transport(endpoint);
+  const std::string text = buffer;
   size_t mark = text.find("chosen: ");  // explain's last line names the winner
   if (mark == std::string::npos) return tw_endpoint_transport(endpoint);
   mark += 8;

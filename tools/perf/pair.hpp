@@ -18,7 +18,8 @@ struct Order {
   uint64_t seed;    // of the payload
   uint64_t verify;  // 1: check payload, do not care about time
   Layout layout;
-  uint8_t plain_memory, huge_pages, sleep, unused[5];
+  uint8_t sleep, unused[7];
+  char memory[2][kMemoryName];  // of rank 0's buffers and of rank 1's: as in --memory
 };
 
 [[noreturn]] void die(const char* what, tw_status status);
@@ -42,10 +43,12 @@ class Pair {
 
   void send(const void* data, size_t length, uint64_t tag);
   void receive(void* data, size_t length, uint64_t tag);
+  tw_request post_receive(void* data, size_t length, uint64_t tag);
   void wait(tw_request request);  // progresses (or sleeps) until done, releases
   void progress();
   void sync();  // both ranks have arrived
-  std::string route(const char* verb, size_t size);
+  /// remote: of one-sided operations, whose way depends on the target's memory.
+  std::string route(const char* verb, size_t size, tw_remote_memory* remote = nullptr);
 
   tw_context* context;
   tw_worker* worker = nullptr;

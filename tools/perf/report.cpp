@@ -29,8 +29,9 @@ void print_json(const Result& r) {
                 percentile(r.latency_us, 0), percentile(r.latency_us, 50), percentile(r.latency_us, 90),
                 percentile(r.latency_us, 99), percentile(r.latency_us, 100));
   }
-  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s}\n", r.bandwidth, r.rate,
-              r.verified ? "true" : "false", quoted(r.route).c_str());
+  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s, \"memory\": [%s, %s]}\n",
+              r.bandwidth, r.rate, r.verified ? "true" : "false", quoted(r.route).c_str(), quoted(r.memory[0]).c_str(),
+              quoted(r.memory[1]).c_str());
 }
 
 void print_csv(const Result& r) {

@@ -10,6 +10,7 @@ namespace perf {
 
 struct Result {
   std::string test, transport, route;
+  std::string memory[2];  // of this process's buffers and of the other's
   size_t size = 0;
   uint64_t iterations = 0;
   std::vector<double> latency_us;  // samples; empty for bandwidth tests

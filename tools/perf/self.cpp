@@ -15,9 +15,8 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   order.size = size;
   order.window = name == "tag_lat" ? 1 : options.window;
   order.layout = options.layout;
-  order.plain_memory = options.plain_memory;
-  order.huge_pages = options.huge_pages;
-  Buffers out(p.context, order, order.window), in(p.context, order, order.window);
+  for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", options.memory[side].c_str());
+  Buffers out(p.context, order, order.window, 0), in(p.context, order, order.window, 1);
   out.fill(size);
   tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = out.layout();
@@ -34,6 +33,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   r.test = name;
   r.transport = "self";
   r.size = size;
+  for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.route = p.route("send", size);
   std::vector<double> times;
   for (uint64_t end = now_ns() + static_cast<uint64_t>(options.seconds * 1e9); now_ns() < end || times.size() < 3;) {

@@ -13,6 +13,7 @@ struct Sample {
   double seconds = 0;              // of all windows
   uint64_t messages = 0;
   bool verified = true;
+  std::string route;  // of one-sided operations
 };
 
 struct Test {

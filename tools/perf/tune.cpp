@@ -97,7 +97,7 @@ void tune_link(Pair& pair, Options o) {
   for (unsigned round = 0; round < kRounds; ++round) {
     for (const Point* p = first; p != last; ++p) {
       show_progress(o.transport.c_str(), *p);
-      o.plain_memory = !p->library;
+      for (std::string& memory : o.memory) memory = p->library ? "host" : "plain";
       const Result result = measure(pair, o, *find_test(p->test), p->size);
       if (!result.verified) {
         std::fprintf(stderr, "\nthalweg tune: wrong bytes arrived: %s %zu\n", p->test, p->size);
