@@ -63,7 +63,7 @@ nb::object am_recv(AmMessage& self, nb::handle buffer, bool blocking) {
     operation.posted(TW_OK);
   } else {
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    options.layout = operation.buffer.layout();
+    operation.buffer.describe(options);
     operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(),
                                 operation.buffer.length(), &options, &operation.request));
   }
@@ -107,7 +107,7 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     }
     if (a[2] != nullptr && a[2] != Py_None) operation.buffer.acquire(a[2], BufferView::Use::source);
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    options.layout = operation.buffer.layout();
+    operation.buffer.describe(options);
     if (a[3] != nullptr && a[3] != Py_None) {
       std::string protocol = nb::cast<std::string>(nb::handle(a[3]));
       if (protocol != "eager" && protocol != "rendezvous") raise(TW_ERR_INVALID, "protocol is \"eager\" or \"rendezvous\"");

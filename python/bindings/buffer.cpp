@@ -39,6 +39,9 @@ BufferView::BufferView(BufferView&& other) noexcept
     : view_(other.view_),
       held_(std::exchange(other.held_, false)),
       tensor_(std::exchange(other.tensor_, nullptr)),
+      array_(std::move(other.array_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      after_(other.after_),
       data_(other.data_),
       length_(other.length_),
       layout_(std::move(other.layout_)),
@@ -96,21 +99,63 @@ void BufferView::acquire_strided(PyObject* object, Use use) {
   take_shape(view_.ndim, view_.shape, view_.strides, static_cast<size_t>(view_.itemsize), use);
 }
 
+constexpr const char* kReadOnlyTensor = "the destination tensor is read-only: give a writable one";
+
+/// Memory of a device; host memory has the buffer protocol.
+bool BufferView::acquire_memory(PyObject* object, Use use) {
+  if (!nb::isinstance<Memory>(object)) return false;
+  Memory& memory = *nb::inst_ptr<Memory>(object);
+  if (memory.handle == nullptr || memory.info.host_access != 0) return false;
+  if (use == Use::destination && !memory.writable) raise(TW_ERR_INVALID, kReadOnlyTensor);
+  data_ = tw_memory_address(memory.handle);
+  length_ = tw_memory_length(memory.handle);
+  array_ = nb::borrow(object);
+  memory_ = &memory;
+  ++memory.views;
+  return true;
+}
+
+/// What claims to lie on a device does so, as far as this process's devices know.
+void BufferView::check_device() const {
+  if (length_ == 0) return;
+  tw_memory_info info = TW_MEMORY_INFO_INIT;
+  check(tw_memory_query(data_, &info));
+  if (info.kind == TW_MEMORY_HOST) {
+    raise(TW_ERR_UNSUPPORTED,
+          "the array lies on a device, but this process finds no device memory at its address: `thalweg info` says which "
+          "devices there are and why others are missing; until then copy the array to the host first");
+  }
+}
+
+bool BufferView::acquire_cuda(PyObject* object, Use use) {
+  DeviceArray array;
+  if (!read_cuda_interface(object, &array)) return false;
+  if (use == Use::destination && array.read_only) raise(TW_ERR_INVALID, kReadOnlyTensor);
+  array_ = nb::borrow(object);
+  data_ = reinterpret_cast<void*>(array.data);
+  after_ = array.after;
+  take_shape(array.dimensions, array.shape, array.strided ? array.strides : nullptr, array.element, use);
+  check_device();
+  return true;
+}
+
 void BufferView::acquire_tensor(PyObject* object, Use use) {
+  nb::object capsule = device_capsule(object, &after_);
+  take_tensor(capsule.is_valid() ? nb::handle(capsule) : nb::handle(object), use);
+  if (capsule.is_valid()) check_device();
+}
+
+void BufferView::take_tensor(nb::handle from, Use use) {
   nb::ndarray<nb::ro> tensor;
-  if (!nb::try_cast(nb::handle(object), tensor)) {
+  if (!nb::try_cast(from, tensor)) {
     PyErr_Clear();
-    std::string text = std::string(Py_TYPE(object)->tp_name) + " has neither the buffer protocol nor DLPack";
+    std::string text =
+        std::string(Py_TYPE(from.ptr())->tp_name) + " has neither the buffer protocol nor DLPack nor __cuda_array_interface__";
     raise(TW_ERR_INVALID, text.c_str());
   }
-  if (use == Use::destination) {
+  if (use == Use::destination && PyCapsule_CheckExact(from.ptr()) == 0) {  // an unversioned capsule does not know
     nb::ndarray<> writable;
-    if (!nb::try_cast(nb::handle(object), writable)) {
-      raise(TW_ERR_INVALID, "the destination tensor is read-only: give a writable one");
-    }
-  }
-  if (tensor.device_type() != nb::device::cpu::value) {
-    raise(TW_ERR_UNSUPPORTED, "the tensor lies on a device: this build moves host memory, so give tensor.cpu()");
+    if (!nb::try_cast(from, writable)) raise(TW_ERR_INVALID, kReadOnlyTensor);
   }
   tensor_ = new nb::ndarray<nb::ro>(std::move(tensor));
   if (tensor_->ndim() > 32) raise(TW_ERR_UNSUPPORTED, "a tensor of more than 32 dimensions");
@@ -125,9 +170,10 @@ void BufferView::acquire_tensor(PyObject* object, Use use) {
 
 void BufferView::acquire_slow(PyObject* object, Use use) {
   PyErr_Clear();
+  if (acquire_memory(object, use)) return;
   if (PyObject_CheckBuffer(object) != 0) {
     acquire_strided(object, use);
-  } else {
+  } else if (!acquire_cuda(object, use)) {
     acquire_tensor(object, use);
   }
 }

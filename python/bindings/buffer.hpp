@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A view of any buffer-protocol or DLPack object, without a copy: an address and bytes, or an address and a strided layout.
+// A view of any buffer-protocol, DLPack or __cuda_array_interface__ object, without a copy: an address and bytes, or an address
+// and a strided layout; and the stream whose work has to be done before.
 #pragma once
 #include <nanobind/ndarray.h>
 
+#include "device_array.hpp"
 #include "errors.hpp"
 
 namespace thalweg::python {
@@ -32,10 +34,11 @@ class BufferView {
   ~BufferView() {
     if (held_) PyBuffer_Release(&view_);
     if (tensor_ != nullptr) delete tensor_;
+    if (memory_ != nullptr) --memory_->views;
   }
 
   /// Takes object's buffer. A contiguous one gives address and length; another one gives a layout as well. Raises for what
-  /// has no buffer, is read-only but a destination, holds Python objects, lies on a device, or has too many dimensions.
+  /// has no buffer, is read-only but a destination, holds Python objects, or has too many dimensions.
   void acquire(PyObject* object, Use use) {
     // The common case first: what is C-contiguous answers this in a few nanoseconds.
     int flags = PyBUF_ND | PyBUF_FORMAT | (use == Use::destination ? PyBUF_WRITABLE : 0);
@@ -56,17 +59,30 @@ class BufferView {
   size_t length() const { return length_; }                   ///< bytes moved
   const tw_layout* layout() const { return layout_.handle; }  ///< null: contiguous
   const Strided& strided() const { return strided_; }
+  const After& after() const { return after_; }
+  /// What an operation on it has to be told, beside address and length. False: nothing.
+  bool describe(tw_op_options& options) const {
+    options.layout = layout();
+    return layout() != nullptr;
+  }
 
  private:
   void acquire_slow(PyObject* object, Use use);
   void acquire_strided(PyObject* object, Use use);
   void acquire_tensor(PyObject* object, Use use);
+  bool acquire_memory(PyObject* object, Use use);
+  bool acquire_cuda(PyObject* object, Use use);
+  void take_tensor(nb::handle from, Use use);
+  void check_device() const;
   void take_shape(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element, Use use);
   void check_format();
 
   Py_buffer view_;
   bool held_ = false;
   nb::ndarray<nb::ro>* tensor_ = nullptr;
+  nb::object array_;          ///< keeps a device's array or Memory alive
+  Memory* memory_ = nullptr;  ///< of a device: counted among its views
+  After after_;
   void* data_ = nullptr;
   size_t length_ = 0;
   Layout layout_;

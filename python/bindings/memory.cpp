@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "buffer.hpp"
 #include "wait.hpp"
 
 namespace thalweg::python {
@@ -23,14 +24,17 @@ uint32_t access_of(const std::string& access) {
 void own(Memory& self, nb::object context) {
   self.context = nb::inst_ptr<Context>(context);
   self.context_object = std::move(context);
+  check(tw_memory_query(tw_memory_address(self.handle), &self.info));
   ++self.context->children;
 }
 
-nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std::string& access, bool huge_pages) {
+nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std::string& access, bool huge_pages,
+                           const std::string& place) {
   Memory memory;
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.access = access_of(access);
   options.huge_pages = huge_pages ? 1 : 0;
+  options.place = place.c_str();
   check(tw_memory_allocate(nb::inst_ptr<Context>(owner)->get(), length, &options, &memory.handle));
   own(memory, nb::borrow(owner));
   return nb::cast(std::move(memory), nb::rv_policy::move);
@@ -42,13 +46,10 @@ nb::object memory_register(nb::handle_t<Context> owner, nb::handle buffer, const
   options.access = access_of(access);
   tw_context* context = nb::inst_ptr<Context>(owner)->get();
   memory.writable = (options.access & (TW_MEMORY_WRITE | TW_MEMORY_ATOMIC)) != 0;
-  int flags = PyBUF_ND | (memory.writable ? PyBUF_WRITABLE : 0);
-  if (PyObject_GetBuffer(buffer.ptr(), &memory.source, flags) != 0) {
-    PyErr_Clear();
-    raise(TW_ERR_INVALID, "only a contiguous buffer can be registered, a read-only one with access=\"r\"");
-  }
-  memory.has_source = true;
-  check(tw_memory_register(context, memory.source.buf, static_cast<size_t>(memory.source.len), &options, &memory.handle));
+  memory.source = std::make_shared<BufferView>();
+  memory.source->acquire(buffer.ptr(), memory.writable ? BufferView::Use::destination : BufferView::Use::source);
+  if (memory.source->layout() != nullptr) raise(TW_ERR_INVALID, "only a contiguous buffer can be registered");
+  check(tw_memory_register(context, memory.source->data(), memory.source->length(), &options, &memory.handle));
   own(memory, nb::borrow(owner));
   return nb::cast(std::move(memory), nb::rv_policy::move);
 }
@@ -72,6 +73,11 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   if (memory.handle == nullptr) {
     PyErr_SetString(PyExc_BufferError, "the memory is released");
+    return -1;
+  }
+  if (memory.info.host_access == 0) {
+    PyErr_Format(PyExc_BufferError, "the memory lies on %s, which the host cannot touch: thalweg.copy brings it here",
+                 memory.info.place);
     return -1;
   }
   void* address = tw_memory_address(memory.handle);
@@ -137,7 +143,7 @@ void Memory::close() noexcept {
   tw_memory* ended = std::exchange(handle, nullptr);
   if (ended != nullptr && context->generation == fork_generation()) tw_memory_release(ended);
   if (ended != nullptr) --context->children;
-  if (std::exchange(has_source, false)) PyBuffer_Release(&source);
+  source.reset();
 }
 
 tw_memory* Memory::get() const {
@@ -168,10 +174,13 @@ void bind_memory(nb::module_& m) {
       "view of it. Any thread may use it. Raises BusyError on release while such views are alive.",
       nb::type_slots(memory_slots), nb::is_weak_referenceable())
       .def_static("allocate", &memory_allocate, arg("context"), arg("length"), nb::kw_only(), arg("access") = "rwa",
-                  arg("huge_pages") = false,
-                  "Allocates length bytes that peers on this machine map, so that a put is a store. Zeroed, page aligned.")
+                  arg("huge_pages") = false, arg("place") = "host",
+                  "Allocates length bytes that peers on this machine map, so that a put is a store. Zeroed, page aligned.\n"
+                  "place: \"pinned\", or a device's, with undefined contents: \"cuda:1\", \"managed\", \"vmm\", \"pool\", "
+                  "\"emulated\".")
       .def_static("register", &memory_register, arg("context"), arg("buffer"), nb::kw_only(), arg("access") = "rwa",
-                  "Registers a contiguous buffer, which is kept until release. access: letters of \"rwa\".")
+                  "Registers a contiguous buffer, of a device too, which is kept until release. access: letters of \"rwa\"; a "
+                  "read-only\nbuffer takes \"r\".")
       .def("export", &memory_export, arg("offset") = 0, arg("length") = nb::none(), nb::kw_only(), arg("access") = nb::none(),
            "An unguessable key of at most KEY_MAX bytes for a range (bytes), to travel by any means. Revoked by release().")
       .def_prop_ro("address", [](Memory& s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })

@@ -9,7 +9,7 @@ namespace {
 /// The layout argument names pieces of a contiguous buffer: within its borders.
 void take_layout(Operation& operation, tw_op_options& options, PyObject* value) {
   Layout* layout = as_object<Layout>(value, "layout");
-  options.layout = operation.buffer.layout();
+  operation.buffer.describe(options);
   if (layout == nullptr) return;
   if (options.layout != nullptr)
     raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
@@ -37,7 +37,7 @@ PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count,
     operation.buffer.acquire(a[0], BufferView::Use::source);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     const tw_op_options* given = nullptr;
-    if (keywords != nullptr || operation.buffer.layout() != nullptr) {
+    if (keywords != nullptr || operation.buffer.describe(options)) {
       options.flags = as_bool(a[2]) ? TW_OP_SYNC : 0;
       options.immediate = as_u64(a[3], 0);
       take_layout(operation, options, a[4]);
@@ -151,7 +151,7 @@ nb::object matched_recv(Matched& self, nb::handle buffer, bool blocking) {
   operation.endpoint = self.endpoint;
   operation.info = self.info;
   tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.layout = operation.buffer.layout();
+  operation.buffer.describe(options);
   operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), operation.buffer.length(),
                                    &options, &operation.request));
   return nb::steal(deliver(operation, blocking));

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -87,12 +88,14 @@ struct Listener {
   tw_listener* get() const;
 };
 
+class BufferView;
+
 struct Memory {
   nb::object context_object;
   Context* context = nullptr;
   tw_memory* handle = nullptr;
-  Py_buffer source{};  ///< held for a registered buffer
-  bool has_source = false;
+  std::shared_ptr<BufferView> source;         ///< held for a registered buffer
+  tw_memory_info info = TW_MEMORY_INFO_INIT;  ///< of its first byte
   bool writable = true;
   Py_ssize_t views = 0;  ///< buffers handed out: the memory may not go away under them
   Memory() = default;
@@ -100,8 +103,8 @@ struct Memory {
       : context_object(std::move(other.context_object)),
         context(other.context),
         handle(std::exchange(other.handle, nullptr)),
-        source(other.source),
-        has_source(std::exchange(other.has_source, false)),
+        source(std::move(other.source)),
+        info(other.info),
         writable(other.writable) {}
   ~Memory() { close(); }
   void close() noexcept;
@@ -199,6 +202,7 @@ void bind_one_sided(nb::module_& m);
 void bind_active_messages(nb::module_& m);
 void bind_request(nb::module_& m);
 void bind_memory(nb::module_& m);
+void bind_places(nb::module_& m);
 void bind_layout(nb::module_& m);
 void bind_signal(nb::module_& m);
 void bind_block(nb::module_& m);

@@ -26,7 +26,7 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
     operation.buffer.acquire(a[0], put ? BufferView::Use::source : BufferView::Use::destination);
     operation.keep(a[1]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    options.layout = operation.buffer.layout();
+    operation.buffer.describe(options);
     size_t length = operation.buffer.length();
     if (Layout* layout = as_object<Layout>(a[7], "layout"); layout != nullptr) {
       int64_t first = 0, last = 0;

@@ -3,7 +3,8 @@
 
 Blocking calls are the methods of this module's Endpoint and Worker (and i-forms that return a Request); thalweg.aio has the
 same names as coroutines; thalweg.Pipe carries objects between two processes. Lengths and offsets are bytes, times seconds.
-Buffers are any object with the buffer protocol or DLPack, used without a copy and kept alive until the operation ends.
+Buffers are any object with the buffer protocol, DLPack or __cuda_array_interface__ (NumPy, PyTorch, CuPy, Numba, Memory), on
+the host or on a device, used without a copy and kept alive until the operation ends.
 """
 
 from . import aio, errors
@@ -29,7 +30,9 @@ from ._core import (
     Signal,
     Worker,
     __version__,
+    copy,
     describe,
+    memory_query,
     status_name,
 )
 from .errors import *  # noqa: F403
@@ -68,8 +71,10 @@ __all__ = [
     "Worker",
     "__version__",
     "aio",
+    "copy",
     "describe",
     "errors",
+    "memory_query",
     "recv_object",
     "send_object",
     "status_name",

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers of one process, for tests that need no second one."""
 
+import os
 import secrets
 
 import hypothesis
 import pytest
 import thalweg as tw
+
+# Before the first context looks for devices; processes that tests start inherit it.
+os.environ.setdefault("THALWEG_EMULATED", "devices=2")
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("tests")

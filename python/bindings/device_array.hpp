@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an array on a device says of itself, by __cuda_array_interface__ or by DLPack, and after which stream's work its
+// contents are there.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace thalweg::python {
+namespace nb = nanobind;
+
+/// Work that an operation on a buffer has to wait for: all that is in a stream now.
+struct After {
+  bool stream = false;   ///< false: nothing
+  uintptr_t handle = 0;  ///< CUstream; 0 and 1: the default stream, 2: the thread's own
+};
+
+struct DeviceArray {
+  static constexpr int kMost = 32;  ///< dimensions
+  uintptr_t data = 0;
+  bool read_only = false;
+  int dimensions = 0;
+  bool strided = false;  ///< false: C-contiguous
+  Py_ssize_t shape[kMost], strides[kMost];
+  size_t element = 1;
+  After after;
+};
+
+/// False: the object has no __cuda_array_interface__. Raises for one that makes no sense.
+bool read_cuda_interface(nb::handle object, DeviceArray* out);
+
+/// A DLPack capsule of an object whose tensor lies on a device, with its producer told to order after *after; an invalid one:
+/// it lies on the host, or has no DLPack. Raises Unsupported for a kind of device that nobody here can reach.
+nb::object device_capsule(nb::handle object, After* after);
+
+}  // namespace thalweg::python
