@@ -12,65 +12,13 @@
 #include "base/platform/membarrier.hpp"
 #include "base/platform/process.hpp"
 #include "core/context.hpp"
+#include "core/json.hpp"
 #include "core/setup.hpp"
-#include "devices/registry.hpp"
+#include "devices/cuda/kernels.hpp"
 #include "protocols/cost_file.hpp"
 
 namespace thalweg::impl {
 namespace {
-
-class Json {
- public:
-  void open(const char* name, char bracket) {
-    key(name);
-    text_ += bracket;
-    first_ = true;
-  }
-  void close(char bracket) {
-    text_ += bracket;
-    first_ = false;
-  }
-  void add(const char* name, const std::string& value) {
-    key(name);
-    quote(value);
-  }
-  void add(const char* name, uint64_t value) {
-    key(name);
-    text_ += std::to_string(value);
-  }
-  void flag(const char* name, bool value) {
-    key(name);
-    text_ += value ? "true" : "false";
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  void key(const char* name) {
-    if (!first_) text_ += ", ";
-    first_ = false;
-    if (name == nullptr) return;
-    quote(name);
-    text_ += ": ";
-  }
-  void quote(const std::string& value) {
-    text_ += '"';
-    for (const char c : value) {
-      if (c == '"' || c == '\\') {
-        text_ += '\\';
-        text_ += c;
-      } else if (static_cast<unsigned char>(c) < 0x20) {
-        char escaped[8];
-        snprintf(escaped, sizeof escaped, "\\u%04x", unsigned(c));
-        text_ += escaped;
-      } else {
-        text_ += c;
-      }
-    }
-    text_ += '"';
-  }
-  std::string text_;
-  bool first_ = true;
-};
 
 std::string first_line(const char* path) {
   std::ifstream in(path);
@@ -149,39 +97,6 @@ void describe_costs(Json& json, const CostTable& costs) {
   json.close('}');
 }
 
-std::string hex(const Uuid& uuid) {
-  std::string text;
-  for (const uint8_t byte : uuid) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
-
-/// Initialises the device libraries: somebody asked.
-void describe_devices(Json& json) {
-  std::string why_not;
-  json.open("devices", '[');
-  for (const Device* device : list_devices(&why_not)) {
-    json.open(nullptr, '{');
-    json.add("name", std::string(device->name()) + ":" + std::to_string(device->ordinal()));
-    json.flag("usable", true);
-    json.add("uuid", hex(device->uuid()));
-    json.close('}');
-  }
-  std::istringstream lines(why_not);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(": ");
-    json.open(nullptr, '{');
-    json.add("name", line.substr(0, colon));
-    json.flag("usable", false);
-    json.add("why_not", line.substr(colon + 2));
-    json.close('}');
-  }
-  json.close(']');
-}
-
 }  // namespace
 
 std::string describe(const tw_context& context) {
@@ -195,6 +110,7 @@ std::string describe(const tw_context& context) {
 #else
   json.flag("debug", true);
 #endif
+  json.flag("cuda_kernels", !cuda::kernels_image().empty());
   json.close('}');
   describe_transports(json, context);
   describe_devices(json);

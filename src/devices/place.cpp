@@ -24,6 +24,10 @@ constexpr struct {
     {"emulated-pool", "emulated", MemoryKind::pool},
 };
 
+std::string name_on(std::string_view place, const Device& device) {
+  return std::string(place) + ":" + std::to_string(device.ordinal());
+}
+
 Status refuse_name(const char* text) {
   return fail(TW_ERR_INVALID, "no memory is called \"%s\"; write %s", text, place_names());
 }
@@ -91,9 +95,17 @@ std::string place_name(const BufferInfo& info) {
   if (info.kind == MemoryKind::pinned) return "pinned";
   for (const auto& place : kPlaces) {
     if (info.device != nullptr && place.kind == info.kind && place.backend == info.device->name())
-      return std::string(place.name) + ":" + std::to_string(info.device->ordinal());
+      return name_on(place.name, *info.device);
   }
   return "host";
+}
+
+std::vector<std::string> places_of(const Device& device) {
+  std::vector<std::string> names;
+  for (const auto& place : kPlaces) {
+    if (place.backend == device.name()) names.push_back(name_on(place.name, device));
+  }
+  return names;
 }
 
 }  // namespace thalweg::impl

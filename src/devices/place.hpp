@@ -3,6 +3,7 @@
 // device's ordinal in this process, 0 when left out.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "devices/device.hpp"
 
@@ -19,6 +20,9 @@ Status parse_place(const char* text, MemoryPlace* out);
 
 /// The name of the place of what `info` describes.
 std::string place_name(const BufferInfo& info);
+
+/// Of a device: every kind of memory that it has beside pinned memory.
+std::vector<std::string> places_of(const Device& device);
 
 /// All names, for texts.
 const char* place_names();

@@ -68,6 +68,14 @@ TEST_F(Places, EachIsDescribed) {
   }
 }
 
+TEST_F(Places, InfoNamesDevicesTheirMemoryAndWhomTheyReach) {
+  const std::string info = context.info();
+  for (const char* part : {"\"emulated:1\"", "\"emulated-vmm:1\", \"emulated-pool:1\"", "\"reaches\": [\"emulated:0 by ",
+                           "\"cuda_kernels\": ", "\"name\": \"cuda"}) {
+    EXPECT_NE(info.find(part), std::string::npos) << part << " in " << info;
+  }
+}
+
 TEST_F(Places, HostMemoryHasNoDevice) {
   const thalweg::Memory memory = context.allocate(100);
   for (const void* address : {static_cast<const void*>(this), static_cast<const void*>(memory.data())}) {

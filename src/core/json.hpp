@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the JSON of tw_context_info, and its section on devices.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace thalweg::impl {
+
+/// One value after the other; a null name is an element of an array.
+class Json {
+ public:
+  void open(const char* name, char bracket) {
+    key(name);
+    text_ += bracket;
+    first_ = true;
+  }
+  void close(char bracket) {
+    text_ += bracket;
+    first_ = false;
+  }
+  void add(const char* name, const std::string& value) {
+    key(name);
+    quote(value);
+  }
+  void add(const char* name, uint64_t value) {
+    key(name);
+    text_ += std::to_string(value);
+  }
+  void flag(const char* name, bool value) {
+    key(name);
+    text_ += value ? "true" : "false";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void key(const char* name) {
+    if (!first_) text_ += ", ";
+    first_ = false;
+    if (name == nullptr) return;
+    quote(name);
+    text_ += ": ";
+  }
+  void quote(const std::string& value) {
+    text_ += '"';
+    for (const char c : value) {
+      if (c == '"' || c == '\\') {
+        text_ += '\\';
+        text_ += c;
+      } else if (static_cast<unsigned char>(c) < 0x20) {
+        char escaped[8];
+        snprintf(escaped, sizeof escaped, "\\u%04x", unsigned(c));
+        text_ += escaped;
+      } else {
+        text_ += c;
+      }
+    }
+    text_ += '"';
+  }
+  std::string text_;
+  bool first_ = true;
+};
+
+/// Initialises the device libraries: somebody asked.
+void describe_devices(Json& json);
+
+}  // namespace thalweg::impl
