@@ -2,8 +2,6 @@
 // The ways into the registry by kind of memory.
 #include "memory/placement.hpp"
 
-#include <cstring>
-
 #include "devices/registry.hpp"
 
 namespace thalweg::impl {
@@ -12,13 +10,7 @@ Status register_anywhere(Registry& registry, void* address, size_t length, uint3
   BufferInfo info;
   const Status found = find_device(reinterpret_cast<uintptr_t>(address), length, &info);
   if (found != TW_OK && found != TW_ERR_NO_MATCH) return found;
-  MemoryOrigin origin;
-  if (found == TW_OK && info.kind != MemoryKind::pinned) {  // to peers, pinned memory is host memory
-    origin.kind = info.kind;
-    origin.device = info.device->ordinal();
-    std::memcpy(origin.device_uuid, info.device->uuid().data(), sizeof origin.device_uuid);
-  }
-  return registry.register_memory(address, length, access, out, origin);
+  return registry.register_memory(address, length, access, out, found == TW_OK ? origin_of(info) : MemoryOrigin());
 }
 
 Status allocate_at(Registry& registry, const MemoryPlace& place, size_t length, uint32_t access, bool huge, tw_memory** out) {

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry: regions by address, keys by rkey, segments by identifier.
-//
-// One word guards it all, because look-ups are for every frame and changes are rare: readers count themselves in it, a
-// writer (there is one at a time, by a mutex) sets the top bit, waits until the readers are gone and changes the tables.
-// A reader that meets the bit steps back and waits. In a process with one thread that is two uncontended atomics a look-up.
+// The registry: regions by address, keys by rkey, segments by identifier. Names of device memory: registry_devices.cpp.
 #include "memory/registry.hpp"
 
 #include <fcntl.h>
@@ -11,56 +7,17 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <unordered_map>
-#include <unordered_set>
+
+#include "memory/registry_state.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-constexpr uint32_t kWriter = 1u << 31;
 constexpr size_t kMaxLength = size_t{1} << 62;
 
-struct Export {
-  std::byte* address;
-  uint64_t length;
-  uint32_t access;
-  MemoryKind kind;
-  tw_memory* memory;
-  uint64_t* check;
-};
-
-/// Words that hold an rkey while it is alive, for peers that reach memory by the kernel and bypass resolve(). They never
-/// move and are given back only with the registry, so that looking at a dead key's word is always allowed.
-class CheckWords {
- public:
-  uint64_t* take(uint64_t rkey) {
-    if (free_.empty()) {
-      blocks_.push_back(std::make_unique<uint64_t[]>(kBlock));
-      for (size_t i = 0; i < kBlock; ++i) free_.push_back(&blocks_.back()[i]);
-    }
-    uint64_t* word = free_.back();
-    free_.pop_back();
-    __atomic_store_n(word, rkey, __ATOMIC_RELEASE);
-    return word;
-  }
-  void give_back(uint64_t* word) {
-    __atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
-    free_.push_back(word);
-  }
-
- private:
-  static constexpr size_t kBlock = 512;
-  std::vector<std::unique_ptr<uint64_t[]>> blocks_;
-  std::vector<uint64_t*> free_;
-};
-
-struct SameBits {  // rkeys are random already
-  size_t operator()(uint64_t v) const { return static_cast<size_t>(v); }
-};
+}  // namespace
 
 /// Non-zero and unguessable.
 Status random_identifier(uint64_t* out) {
@@ -72,44 +29,15 @@ Status random_identifier(uint64_t* out) {
   return TW_OK;
 }
 
-}  // namespace
-
-struct Registry::State {
-  mutable std::atomic<uint32_t> readers{0};
-  std::mutex writers;
-  std::unordered_map<uint64_t, Export, SameBits> exports;
-  CheckWords checks;
-  std::unordered_set<tw_memory*> memories;
-  std::map<uintptr_t, tw_memory*> allocated;          // by start address
-  std::unordered_map<uint64_t, tw_memory*> segments;  // by identifier
-  std::atomic<size_t> segment_count{0};
-  std::mutex listening;
-  std::vector<SegmentListener*> listeners;
-};
-
 Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
   std::atomic<uint32_t>& readers = registry_.state_->readers;
-  while (readers.fetch_add(1, std::memory_order_acquire) & kWriter) {
+  while (readers.fetch_add(1, std::memory_order_acquire) & kRegistryWriter) {
     readers.fetch_sub(1, std::memory_order_release);
-    while (readers.load(std::memory_order_relaxed) & kWriter) sched_yield();
+    while (readers.load(std::memory_order_relaxed) & kRegistryWriter) sched_yield();
   }
 }
 
 Registry::Reading::~Reading() { registry_.state_->readers.fetch_sub(1, std::memory_order_release); }
-
-/// The tables may be changed while it lives. Whoever read them before is done when the constructor returns.
-class Registry::Writing {
- public:
-  explicit Writing(State& state) : state_(state), lock_(state.writers) {
-    state_.readers.fetch_or(kWriter, std::memory_order_acquire);
-    while (state_.readers.load(std::memory_order_acquire) & ~kWriter) sched_yield();
-  }
-  ~Writing() { state_.readers.fetch_and(~kWriter, std::memory_order_release); }
-
- private:
-  State& state_;
-  std::lock_guard<std::mutex> lock_;
-};
 
 Registry::Registry(uint64_t incarnation) : state_(std::make_unique<State>()), incarnation_(incarnation) {}
 
@@ -130,6 +58,10 @@ Status Registry::register_memory(void* address, size_t length, uint32_t access, 
   memory->length = length;
   memory->access = access == 0 ? uint32_t{TW_MEMORY_ALL} : access;
   memory->origin = origin;
+  if (origin.buffer.exportable != ExportForm::none) {
+    const Status s = make_name(origin.buffer, start, length, memory.get(), &memory->segment_id, &memory->segment_offset);
+    if (is_error(s) && s != TW_ERR_UNSUPPORTED) return s;
+  }
   const Writing writing(*state_);
   state_->memories.insert(memory.get());
   *out = memory.release();
@@ -169,7 +101,7 @@ Status Registry::revoke_all(tw_memory* memory) {
     memory->rkeys.clear();
     if (!memory->exported) return TW_OK;
   }
-  const std::lock_guard lock(state_->listening);
+  const std::shared_lock lock(state_->listening);
   for (SegmentListener* listener : state_->listeners) {
     if (!listener->on_keys_revoked()) {
       return fail(TW_ERR_BUSY, "a stopped peer is in the middle of a copy of this memory; release it again when it goes on");
@@ -180,21 +112,25 @@ Status Registry::revoke_all(tw_memory* memory) {
 
 Status Registry::release(tw_memory* memory) {
   if (Status s = revoke_all(memory); is_error(s)) return s;
+  if (Status s = give_up_name(memory); is_error(s)) return s;
+  const bool shared = memory->segment.data() != nullptr;
   {
     const Writing writing(*state_);
     if (state_->memories.erase(memory) == 0) return fail(TW_ERR_HANDLE, "this memory is released by another thread");
-    if (memory->segment_id != 0) {
+    if (shared) {
       state_->allocated.erase(reinterpret_cast<uintptr_t>(memory->address));
       state_->segments.erase(memory->segment_id);
       state_->segment_count.fetch_sub(1, std::memory_order_release);
     }
   }
-  if (memory->segment_id != 0) {
-    const std::lock_guard lock(state_->listening);
-    for (SegmentListener* listener : state_->listeners) listener->on_segment_released(memory->segment_id);
-  }
+  if (shared) announce_release(memory->segment_id);
   delete memory;
   return TW_OK;
+}
+
+void Registry::announce_release(uint64_t segment) {
+  const std::shared_lock lock(state_->listening);
+  for (SegmentListener* listener : state_->listeners) listener->on_segment_released(segment);
 }
 
 Status Registry::release_address(void* address) {
@@ -228,7 +164,8 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
     memory->rkeys.push_back(rkey);
     memory->exported = true;
     check = state_->checks.take(rkey);
-    state_->exports.emplace(rkey, Export{address, length, granted, memory->origin.kind, memory, check});
+    state_->exports.emplace(rkey,
+                            Export{address, length, granted, memory->origin.kind, memory->origin.buffer.device, memory, check});
   }
   *out = KeyBody{};
   out->version = 1;
@@ -241,7 +178,7 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   out->length = length;
   out->check = reinterpret_cast<uintptr_t>(check);
   out->segment = memory->segment_id;
-  out->segment_offset = memory->segment_id ? offset : 0;
+  out->segment_offset = memory->segment_id ? memory->segment_offset + offset : 0;
   std::memcpy(out->device_uuid, memory->origin.device_uuid, sizeof out->device_uuid);
   return TW_OK;
 }
@@ -264,6 +201,7 @@ Status Registry::resolve(const Reading&, uint64_t rkey, uint64_t offset, uint64_
   if ((region.access & access) != access) return TW_ERR_PERMISSION;
   out->address = region.address + offset;
   out->kind = region.kind;
+  out->device = region.device;
   return TW_OK;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered regions and exported keys of this process. One per context; thread-safe; looked up by rkey for every frame
-// that addresses memory here, and by address to learn whether a buffer is library-allocated.
+// that addresses memory here, by address to learn whether a buffer is library-allocated, and by buffer id for device memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/platform/fork.hpp"
+#include "devices/device.hpp"
 #include "memory/device_allocation.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
@@ -22,12 +23,15 @@ inline constexpr uint32_t kAccessSignal = 8;
 /// What is not host memory is described at registration; a default one means host memory.
 struct MemoryOrigin {
   MemoryKind kind = MemoryKind::host;
-  uint32_t device = 0;
+  uint32_t device = 0;  // ordinal at the owner
   uint8_t device_uuid[16] = {};
+  BufferInfo buffer;  // as find_device() tells; without a device the memory gets no name that peers could import
 };
+/// Of memory that find_device() knows. Pinned memory is host memory to peers.
+MemoryOrigin origin_of(const BufferInfo& info);
 }  // namespace thalweg::impl
 
-/// C handle of a registered or library-allocated region. Immutable but for the last two, which its registry guards.
+/// C handle of a registered or library-allocated region. Immutable but for the last four, which its registry guards.
 struct tw_memory {
   thalweg::impl::BornHere born;
   thalweg::impl::Registry* registry = nullptr;
@@ -35,11 +39,14 @@ struct tw_memory {
   size_t length = 0;
   uint32_t access = TW_MEMORY_ALL;
   thalweg::impl::MemoryOrigin origin;
-  uint64_t segment_id = 0;  // 0: not library-allocated
+  uint64_t segment_id = 0;      // what peers import: the segment, or the name of device memory; 0: they cannot
+  uint64_t segment_offset = 0;  // of address in it
   thalweg::impl::Segment segment;
   thalweg::impl::DeviceAllocation device;  // allocated, or the segment pinned: goes before the segment
   std::vector<uint64_t> rkeys;
-  bool exported = false;  // peers may have seen a key of it alive
+  bool exported = false;      // peers may have seen a key of it alive
+  bool holds_name = false;    // counted in the name of its device memory
+  bool awaits_peers = false;  // the name is gone; peers may not have dropped their imports yet
 };
 
 namespace thalweg::impl {
@@ -48,18 +55,22 @@ namespace thalweg::impl {
 struct Target {
   std::byte* address = nullptr;
   MemoryKind kind = MemoryKind::host;
+  Device* device = nullptr;
 };
 
 /// Told when a segment goes away, so that peers drop their imports of it.
 class SegmentListener {
  public:
   virtual ~SegmentListener() = default;
-  /// Any thread. Its keys are already revoked; the memory is unmapped here after all listeners have returned. Must not
-  /// block and must not add or remove listeners.
+  /// Any thread. Its keys are already revoked; the memory is unmapped here after all listeners have returned (of a name of
+  /// device memory that nobody holds the memory stays). Must not block and must not add or remove listeners.
   virtual void on_segment_released(uint64_t segment) = 0;
   /// Any thread. Keys were revoked: returns when no peer is in the middle of a copy that may have seen one of them alive. False:
   /// one of them does not come to an end.
   virtual bool on_keys_revoked() = 0;
+  /// Any thread, after on_segment_released of device memory: returns when no peer has it imported any more. False: one of them
+  /// does not let go.
+  virtual bool await_dropped(uint64_t segment) = 0;
 };
 
 class Registry {
@@ -68,7 +79,9 @@ class Registry {
   ~Registry();
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
-  Status release(tw_memory* memory);      // revokes its keys first; TW_ERR_BUSY: a stopped peer is in the middle of a copy
+  /// Revokes its keys first; of device memory, waits until peers have dropped their imports. TW_ERR_BUSY: a stopped peer is in
+  /// the middle of a copy, or does not drop one; the memory stays registered.
+  Status release(tw_memory* memory);
   Status release_address(void* address);  // tw_free
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
   Status revoke(uint64_t rkey);  // one key; TW_ERR_STALE when it is not alive
@@ -95,6 +108,16 @@ class Registry {
   /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.
   Status segment_fd(uint64_t segment, int* fd, size_t* length) const;
 
+  /// Names the device memory in [address, address + length), which `info` describes at `address`, so that peers can import it.
+  /// Found, or made, by buffer id and never by address alone: memory that was freed and allocated again gets a new name, and
+  /// peers are told to drop the old one. Bounded: the least recently used name goes first, those of a tw_memory stay.
+  /// *segment is unguessable; *offset: of address in what an importer maps. TW_ERR_UNSUPPORTED with the reason when the memory
+  /// cannot be exported: staging is the way. Hot when known; not under a Reading.
+  Status name_device_memory(const BufferInfo& info, uint64_t address, uint64_t length, uint64_t* segment, uint64_t* offset);
+  /// Handles of a named range, in order, at most DeviceNames::kMaxPieces (service thread: may take a while). TW_ERR_STALE: the
+  /// name, or the memory, is gone.
+  Status export_device_segment(uint64_t segment, std::vector<ExportedMemory>* out);
+
   void add_listener(SegmentListener* listener);
   void remove_listener(SegmentListener* listener);  // no call to it afterwards
 
@@ -102,6 +125,11 @@ class Registry {
   struct State;
   class Writing;
   Status revoke_all(tw_memory* memory);
+  Status give_up_name(tw_memory* memory);
+  Status make_name(const BufferInfo& info, uint64_t address, uint64_t length, tw_memory* holder, uint64_t* segment,
+                   uint64_t* offset);
+  void forget_name(uint64_t segment);
+  void announce_release(uint64_t segment);
   std::unique_ptr<State> state_;
   uint64_t incarnation_;
 };

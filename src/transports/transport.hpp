@@ -12,6 +12,7 @@
 #pragma once
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,6 +52,7 @@ enum LinkFeature : uint32_t {
   kLinkByReference = 1u << 3,  // send_reference() avoids a user-space copy and is worth it for large bodies
 };
 
+class Device;  // devices/device.hpp
 class Port;
 
 struct Link {
@@ -65,12 +67,15 @@ struct Link {
   virtual ~Link() = default;
 };
 
-/// A part of a peer's library-allocated memory, mapped here. Owned by the import cache; counted by users.
+/// A part of a peer's library-allocated memory, mapped here, or a peer's device memory, imported for a device of this process.
+/// Owned by the import cache; counted by users.
 struct Mapping {
-  std::byte* address = nullptr;
+  std::byte* address = nullptr;  // null: device memory
   size_t length = 0;
-  bool revoked = false;  // the owner released it or is lost: use it no more, give it back
-  uint32_t users = 0;    // holders beyond the next progress() count themselves here (progress owner)
+  std::atomic<bool> revoked{false};  // the owner released it or is lost: use it no more, give it back
+  std::atomic<uint32_t> users{0};    // holders beyond the next progress() count themselves here (progress owner)
+  Device* device = nullptr;          // of device memory: reaches its offset 0 at device_address
+  uint64_t device_address = 0;
 };
 
 class Sink {
@@ -87,7 +92,7 @@ class Sink {
   virtual void on_sent(Link& link, void* token, Status status) = 0;
   /// The link is dead: no further call for it. `why` is a sentence. Everything sent by reference was already reported.
   virtual void on_lost(Link& link, Status status, const char* why) = 0;
-  /// An import() that was in progress ended; ask again.
+  /// An import() or import_device() that was in progress ended; ask again.
   virtual void on_import(Link& link, uint64_t segment) = 0;
 };
 
@@ -129,6 +134,11 @@ class Port {
   // --- reaching the peer's memory without its help
   /// Maps segment (named by a key or an announcement). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
+  /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The mapping is
+  /// good until the next import_device() or progress() of this port, and while users count: work under way, and nothing else,
+  /// because the owner's release of the memory waits for it. Errors are told once, the next call asks again:
+  /// TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared this way.
+  virtual Status import_device(Link&, uint64_t segment, Device& device, Mapping** mapping);
   /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer the
   /// end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer has
   /// ended the link, its memory must not be touched.
@@ -159,6 +169,10 @@ class Port {
   /// Bytes queued in user space and not yet handed to the kernel or ring.
   virtual size_t queued(const Link& link) const = 0;
 };
+
+inline Status Port::import_device(Link&, uint64_t, Device&, Mapping**) {
+  return fail(TW_ERR_UNSUPPORTED, "%s does not share device memory; it goes through staging", name());
+}
 
 class EventLoop;
 class Registry;

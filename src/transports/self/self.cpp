@@ -49,6 +49,9 @@ class SelfPort final : public Port {
   Status import(Link&, uint64_t, Mapping**) override {
     return fail(TW_ERR_UNSUPPORTED, "memory of this process needs no import: its addresses are ours");
   }
+  Status import_device(Link&, uint64_t, Device&, Mapping**) override {
+    return fail(TW_ERR_UNSUPPORTED, "device memory of this process needs no import: its addresses are ours");
+  }
   int64_t read_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
     return copy(local, locals, remote, remotes);
   }

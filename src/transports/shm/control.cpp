@@ -16,8 +16,6 @@
 namespace thalweg::impl::shm {
 namespace {
 
-enum MessageType : uint16_t { kImport = 1, kImported = 2, kReleased = 3 };
-
 struct ImportedBody {
   uint64_t segment;
   int64_t status;
@@ -59,17 +57,24 @@ void Mailbox::announce_release(uint64_t segment) {
   for (const auto& control : controls_) control->announce_release(segment);
 }
 
-bool Mailbox::await_copies(uint64_t limit_ns) {
-  std::vector<std::shared_ptr<Control>> controls;
-  {
-    std::lock_guard lock(mutex_);
-    controls = controls_;
-  }
-  return std::all_of(controls.begin(), controls.end(), [&](const auto& control) { return control->await_copy(limit_ns); });
+std::vector<std::shared_ptr<Control>> Mailbox::controls() {
+  std::lock_guard lock(mutex_);
+  return controls_;
 }
 
-Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link)
-    : mailbox_(std::move(mailbox)), loop_(loop), registry_(registry), link_(link) {}
+bool Mailbox::await_copies(uint64_t limit_ns) {
+  const auto all = controls();
+  return std::all_of(all.begin(), all.end(), [&](const auto& control) { return control->await_copy(limit_ns); });
+}
+
+bool Mailbox::await_dropped(uint64_t segment, uint64_t limit_ns) {
+  const Deadline deadline(limit_ns);
+  const auto all = controls();
+  return std::all_of(all.begin(), all.end(), [&](const auto& control) { return control->await_dropped(segment, deadline); });
+}
+
+Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation)
+    : mailbox_(std::move(mailbox)), loop_(loop), registry_(registry), link_(link), incarnation_(incarnation) {}
 
 Control::~Control() = default;
 
@@ -114,12 +119,21 @@ void Control::handle(SetupChannel::Message& message) {
   uint64_t segment = 0;
   if (message.bytes.size() < sizeof segment) return end(TW_ERR_PROTOCOL, "the peer sent a short control message");
   std::memcpy(&segment, message.bytes.data(), sizeof segment);
+  if (stopped_.load() && message.type != kDropped) return;  // only its imports of our memory count any more
   switch (message.type) {
     case kImport:
       return hand_out(segment);
     case kImported:
       return take_in(message);
+    case kImportDevice:
+      return lend(segment);
+    case kDevicePieces:
+      return take_pieces(message);
+    case kDropped:
+      loans_.settle(segment);
+      return stopped_.load() ? finish() : void();
     case kReleased: {
+      give_back(segment);
       Event event;
       event.kind = Event::Kind::released;
       event.link = link_;
@@ -143,7 +157,7 @@ void Control::hand_out(uint64_t segment) {
   const ImportedBody body{segment, s, length};
   if (s == TW_OK && std::find(handed_out_.begin(), handed_out_.end(), segment) == handed_out_.end())
     handed_out_.push_back(segment);
-  queue(kImported, &body, sizeof body, s == TW_OK ? &fd : nullptr);
+  queue(kImported, &body, sizeof body, {&fd, s == TW_OK ? 1u : 0u});
 }
 
 void Control::take_in(SetupChannel::Message& message) {
@@ -172,19 +186,20 @@ void Control::request(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_) return;  // the loss is on its way
     self->asked_.push_back(segment);
-    self->queue(kImport, &segment, sizeof segment, nullptr);
+    self->queue(kImport, &segment, sizeof segment, {});
   });
 }
 
 void Control::announce_release(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
-    if (!self->attached_ || std::erase(self->handed_out_, segment) == 0) return;
-    self->queue(kReleased, &segment, sizeof segment, nullptr);
+    if (!self->attached_ || self->stopped_.load()) return;
+    if (std::erase(self->handed_out_, segment) == 0 && !self->loans_.has(segment)) return;
+    self->queue(kReleased, &segment, sizeof segment, {});
   });
 }
 
-void Control::queue(uint16_t type, const void* bytes, size_t length, const int* fd) {
-  if (is_error(channel_->queue(type, bytes, length, fd, fd != nullptr ? 1 : 0)))
+void Control::queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds) {
+  if (is_error(channel_->queue(type, bytes, length, fds.data(), fds.size())))
     return end(TW_ERR_PROTOCOL, "the peer does not read its control channel");
   flush();
 }
@@ -218,18 +233,17 @@ void Control::end(Status status, const char* why) {
   mailbox_->post(std::move(event));
 }
 
-void Control::stop() {
-  stopped_.store(true);
-  loop_->post([self = shared_from_this()] { self->detach(); });
-}
-
 /// May be called from a callback of the descriptors it removes: the loop keeps a running callback alive, and so does `self`.
 void Control::detach() {
   const std::shared_ptr<Control> self = shared_from_this();
   if (std::exchange(attached_, false)) loop_->remove(channel_->fd());
   if (std::exchange(watching_pidfd_, false)) loop_->remove(pidfd_.get());
   pidfd_.reset();
-  channel_.reset();
+  loans_.settle_all();
+  mailbox_->remove(self);
+  mailbox_->imports.close_link(*this);
+  release_imports();
+  finish();
 }
 
 }  // namespace thalweg::impl::shm

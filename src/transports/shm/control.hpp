@@ -3,11 +3,14 @@
 // hands out ours. It tells the port by events; the port's progress owner does the rest.
 //
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
-// kReleased {u64 segment}: the owner has released it.
+// kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
+// kDevicePieces (device_answer.hpp), several where one has no room; kDropped {u64 segment}: the importer has no import of it
+// any more.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +19,20 @@
 #include "security/handshake.hpp"
 #include "transports/shm/bell.hpp"
 #include "transports/shm/copying.hpp"
+#include "transports/shm/device_answer.hpp"
+#include "transports/shm/device_imports.hpp"
+#include "transports/shm/device_loans.hpp"
 
 namespace thalweg::impl::shm {
+
+enum MessageType : uint16_t {
+  kImport = 1,
+  kImported = 2,
+  kReleased = 3,
+  kImportDevice = 4,
+  kDevicePieces = 5,
+  kDropped = 6,
+};
 
 struct Event {
   enum class Kind { lost, imported, released };
@@ -27,6 +42,7 @@ struct Event {
   Status status = TW_OK;
   std::string why;
   Segment memory;
+  Device* device = nullptr;  // imported device memory
 };
 
 class Control;
@@ -41,8 +57,13 @@ struct Mailbox {
   void remove(const std::shared_ptr<Control>& control);
   void announce_release(uint64_t segment);  // any thread: to all peers
   bool await_copies(uint64_t limit_ns);     // any thread: Control::await_copy of all
+  /// Any thread: returns when no peer has this device memory (0: any) imported any more; false: the limit has passed.
+  bool await_dropped(uint64_t segment, uint64_t limit_ns);
+  DeviceImports imports;
+  bool looking_again = false;  // service thread: a timer for imports that are still used
 
  private:
+  std::vector<std::shared_ptr<Control>> controls();
   std::mutex mutex_;
   std::vector<Event> events_;
   std::vector<std::shared_ptr<Control>> controls_;
@@ -51,13 +72,21 @@ struct Mailbox {
 /// One link's control channel. Public functions: any thread; the rest runs on the service thread.
 class Control : public std::enable_shared_from_this<Control> {
  public:
-  Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link);
+  /// `incarnation`: of the peer's process.
+  Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation);
   ~Control();
   /// pidfd may be empty: then the socket alone tells of the peer's end.
   void start(UniqueFd socket, void* tls, UniqueFd pidfd);
   void request(uint64_t segment);
+  void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);
+  /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may use
+  /// ours, the mailbox keeps this.
   void stop();
+  bool lends() { return loans_.refuse(); }  // after stop()
+  bool await_dropped(uint64_t segment, const Deadline& deadline) {
+    return segment != 0 ? loans_.await(segment, deadline) : loans_.await_all(deadline);
+  }
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed); }
   /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
   /// takes longer than the limit: the peer is stopped.
@@ -70,7 +99,14 @@ class Control : public std::enable_shared_from_this<Control> {
   void handle(SetupChannel::Message& message);
   void hand_out(uint64_t segment);
   void take_in(SetupChannel::Message& message);
-  void queue(uint16_t type, const void* bytes, size_t length, const int* fd);
+  void lend(uint64_t segment);
+  void take_pieces(SetupChannel::Message& message);
+  void import_pieces(Device& device, std::vector<ExportedMemory> pieces);
+  void give_back(uint64_t segment);
+  void release_imports();
+  void tell_if_dropped(uint64_t segment);
+  void finish();
+  void queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds);
   void flush();
   void end(Status status, const char* why);
   void detach();
@@ -79,12 +115,20 @@ class Control : public std::enable_shared_from_this<Control> {
   EventLoop* loop_;
   Registry* registry_;
   uint64_t link_;
+  uint64_t incarnation_;
   std::unique_ptr<SetupChannel> channel_;
   UniqueFd pidfd_;
   bool attached_ = false;
   bool watching_pidfd_ = false;
   std::vector<uint64_t> asked_;       // imports without an answer
   std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
+  struct AskedDevice {
+    uint64_t segment;
+    Device* device;
+  };
+  std::vector<AskedDevice> asked_devices_;
+  DeviceAssembly assembly_;
+  DeviceLoans loans_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> gone_{false};  // the peer's process, or its side of the link: it copies no more
   std::atomic<bool> stopped_{false};

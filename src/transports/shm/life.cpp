@@ -46,7 +46,7 @@ void ShmPort::retire(ShmLink& link) {
     }
     link.control->copying.forget();
     link.control->stop();
-    mailbox_->remove(link.control);
+    if (!link.control->lends()) mailbox_->remove(link.control);
     link.control.reset();
   }
   const bool last = std::none_of(links_.begin(), links_.end(), [&link](const auto& other) {
@@ -80,9 +80,13 @@ void ShmPort::close(Link& base, bool) {
 }
 
 ShmPort::~ShmPort() {
-  if (options_.registry != nullptr) options_.registry->remove_listener(this);
+  mailbox_->imports.abandon();
   for (auto& [id, link] : links_)
     if (!link->ended) retire(*link);
+  // Whoever releases device memory later finds no port to ask.
+  if (!mailbox_->await_dropped(0, copy_limit()))
+    warn_once("shm.drop", "shm: a stopped peer still has device memory of this process imported; let it end before freeing it");
+  if (options_.registry != nullptr) options_.registry->remove_listener(this);
 }
 
 unsigned ShmPort::handle_events() {
@@ -111,11 +115,13 @@ unsigned ShmPort::handle_events() {
 }
 
 void ShmPort::handle_import(ShmLink& link, Event& event) {
-  std::erase_if(link.wanted, [&event](const Wanted& w) { return w.segment == event.segment && w.status == TW_IN_PROGRESS; });
-  if (event.status == TW_OK)
+  std::erase_if(link.wanted, [&event](const Wanted& w) {
+    return w.segment == event.segment && w.device == event.device && w.status == TW_IN_PROGRESS;
+  });
+  if (event.status != TW_OK)
+    link.wanted.push_back({event.segment, event.device, event.status, std::move(event.why)});
+  else if (event.device == nullptr)  // device memory is in its cache already
     imports_.insert(link.peer.incarnation, event.segment, std::move(event.memory));
-  else
-    link.wanted.push_back({event.segment, event.status, std::move(event.why)});
   sink_->on_import(link, event.segment);
 }
 
@@ -126,12 +132,26 @@ Status ShmPort::import(Link& base, uint64_t segment, Mapping** mapping) {
   *mapping = imports_.find(link.peer.incarnation, segment);
   if (*mapping != nullptr) [[likely]]
     return TW_OK;
-  return start_import(link, segment);
+  return start_import(link, segment, nullptr);
 }
 
-[[gnu::cold]] Status ShmPort::start_import(ShmLink& link, uint64_t segment) {
-  const auto found =
-      std::find_if(link.wanted.begin(), link.wanted.end(), [segment](const Wanted& w) { return w.segment == segment; });
+Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapping** mapping) {
+  auto& link = static_cast<ShmLink&>(base);
+  if (link.state != TW_OK) [[unlikely]]
+    return link.state;
+  *mapping = mailbox_->imports.find(link.peer.incarnation, segment, device);
+  pinned_ = true;
+  if (*mapping != nullptr) [[likely]]
+    return TW_OK;
+  if ((link.features & kLinkSameProcess) != 0)
+    return fail(TW_ERR_UNSUPPORTED, "device memory of this process needs no import: its addresses are ours");
+  return start_import(link, segment, &device);
+}
+
+/// `device`: null for host memory.
+[[gnu::cold]] Status ShmPort::start_import(ShmLink& link, uint64_t segment, Device* device) {
+  const auto found = std::find_if(link.wanted.begin(), link.wanted.end(),
+                                  [&](const Wanted& w) { return w.segment == segment && w.device == device; });
   if (found != link.wanted.end()) {
     if (found->status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
     const Wanted failed = std::move(*found);  // told once; the next call asks the peer again
@@ -140,8 +160,11 @@ Status ShmPort::import(Link& base, uint64_t segment, Mapping** mapping) {
   }
   if (!link.control) return fail(TW_ERR_UNSUPPORTED, "this link has no control channel: its peer's memory cannot be mapped");
   if (link.wanted.size() >= kMaxWanted) return TW_IN_PROGRESS;
-  link.wanted.push_back({segment, TW_IN_PROGRESS, {}});
-  link.control->request(segment);
+  link.wanted.push_back({segment, device, TW_IN_PROGRESS, {}});
+  if (device == nullptr)
+    link.control->request(segment);
+  else
+    link.control->request_device(segment, *device);
   return TW_IN_PROGRESS;
 }
 

@@ -174,6 +174,10 @@ unsigned ShmPort::progress(unsigned budget) {
   if (progressing_) [[unlikely]]
     return 0;
   progressing_ = true;
+  if (pinned_) [[unlikely]] {
+    pinned_ = false;
+    mailbox_->imports.unpin();
+  }
   ++sweep_;
   unsigned done;
   if (hot_.size() == 1) {

@@ -28,6 +28,7 @@ namespace thalweg::impl::shm {
 /// An import that was asked for, or whose failure was not told yet.
 struct Wanted {
   uint64_t segment = 0;
+  const Device* device = nullptr;  // of device memory
   Status status = TW_IN_PROGRESS;
   std::string why;
 };
@@ -73,6 +74,7 @@ class ShmPort final : public Port, private SegmentListener {
   void withdraw(Link&, std::byte*) override {}
 
   Status import(Link& link, uint64_t segment, Mapping** mapping) override;
+  Status import_device(Link& link, uint64_t segment, Device& device, Mapping** mapping) override;
   bool enter_peer(Link& link) override {
     return static_cast<ShmLink&>(link).state == TW_OK && static_cast<ShmLink&>(link).copier.enter();
   }
@@ -90,6 +92,7 @@ class ShmPort final : public Port, private SegmentListener {
 
   size_t hot_rings() const { return hot_.size(); }  // for tests and info
   size_t starved_links() const { return starved_.size(); }
+  size_t device_imports() const { return mailbox_->imports.count(); }
 
  private:
   /// Below this many hot rings polling all of them is cheaper than any bookkeeping.
@@ -134,7 +137,7 @@ class ShmPort final : public Port, private SegmentListener {
   void disarm();
   bool anything_there() const;
   unsigned handle_events();
-  Status start_import(ShmLink& link, uint64_t segment);
+  Status start_import(ShmLink& link, uint64_t segment, Device* device);
   void handle_import(ShmLink& link, Event& event);
   void doom(ShmLink& link, Status status, const char* why);
   void finish_lost(ShmLink& link, Status status, const char* why);
@@ -143,6 +146,7 @@ class ShmPort final : public Port, private SegmentListener {
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
   bool on_keys_revoked() override;
+  bool await_dropped(uint64_t segment) override { return mailbox_->await_dropped(segment, copy_limit()); }
   /// How long a peer that is in the middle of a copy is waited for: it can only be stopped.
   uint64_t copy_limit() const { return options_.silent_timeout_ns != 0 ? options_.silent_timeout_ns : 5'000'000'000; }
 
@@ -156,6 +160,7 @@ class ShmPort final : public Port, private SegmentListener {
   size_t start_ = 0;   // where the next sweep begins, when the budget ran out
   bool armed_ = false;
   bool progressing_ = false;
+  bool pinned_ = false;           // an import of device memory was found since the last progress
   std::vector<ShmLink*> by_bit_;  // heads; as many as links have needed, at most kBellBits
   std::unordered_map<uint64_t, std::unique_ptr<ShmLink>> links_;
   std::vector<std::unique_ptr<ShmLink>> graveyard_;  // closed during progress

@@ -164,7 +164,7 @@ void ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) 
 void ShmPort::watch(ShmLink& link, LinkInit& init, const SetupBody& theirs) {
   if (options_.service == nullptr || !init.socket) return;
   link.features |= kLinkMaps;
-  link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id);
+  link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id, link.peer.incarnation);
   link.control->copying.open(
       reinterpret_cast<const Connection*>(link.segment.data())->direction[init.initiator ? 1 : 0].control);
   mailbox_->add(link.control);

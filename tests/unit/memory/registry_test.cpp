@@ -83,8 +83,13 @@ struct Listener final : SegmentListener {
     ++asked;
     return quiet;
   }
+  bool await_dropped(uint64_t segment) override {
+    awaited.push_back(segment);
+    return quiet;
+  }
   int asked = 0;
   bool quiet = true;
+  std::vector<uint64_t> awaited;
 };
 
 TEST(Registry, MemoryThatAPeerIsInTheMiddleOfIsNotGivenBack) {

@@ -585,8 +585,10 @@ TEST(Segments, BothEndsCopyBetweenLibraryMemory) {
     tw_memory *from = nullptr, *to = nullptr;
     ASSERT_EQ(w.registry_a.allocate(kLength, TW_MEMORY_ALL, false, &from), TW_OK);
     ASSERT_EQ(w.registry_b.allocate(kLength, TW_MEMORY_ALL, false, &to), TW_OK);
-    w.pb->segments[from->segment_id] = {from->address, kLength};
-    w.pa->segments[to->segment_id] = {to->address, kLength};
+    Mapping &source = w.pb->segments[from->segment_id], &target = w.pa->segments[to->segment_id];
+    source.address = from->address;
+    target.address = to->address;
+    source.length = target.length = kLength;
     for (size_t size : {20000u, 65536u, 200001u, 3u << 20}) {
       for (size_t i = 0; i < size; ++i) from->address[i] = static_cast<std::byte>(w.random());
       tw_request send = 0, receive = 0;

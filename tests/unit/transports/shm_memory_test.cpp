@@ -48,7 +48,7 @@ TEST(ShmMemory, ImportedSegmentIsTheOwnersMemory) {
   const uint64_t segment = memory->segment_id;
   mapping->users = 1;
   ASSERT_EQ(p.b.registry.release(memory), TW_OK);
-  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return mapping->revoked; }, 5 * kSecond));
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return mapping->revoked.load(); }, 5 * kSecond));
   EXPECT_TRUE(filled(mapping->address, 100'000, 12));
   mapping->users = 0;
   EXPECT_EQ(p.import(segment, &again), TW_ERR_STALE);

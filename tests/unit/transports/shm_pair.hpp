@@ -56,7 +56,7 @@ struct Side {
   Registry registry{incarnation};
   RecordingSink sink;
   std::unique_ptr<Port> port;
-  explicit Side(bool with_loop = true) {
+  explicit Side(bool with_loop = true, uint64_t silent_timeout_ns = 0) {
     if (with_loop) {
       EXPECT_EQ(loop.start(), TW_OK);
     }
@@ -66,6 +66,7 @@ struct Side {
     options.registry = &registry;
     options.worker = random_id();
     options.incarnation = incarnation;
+    options.silent_timeout_ns = silent_timeout_ns;
     EXPECT_EQ(shm::ShmPort::open(options, &port), TW_OK) << last_error();
   }
   ~Side() {
