@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU tensors of PyTorch in objects: their memory travels beside the pickle, as that of NumPy arrays does."""
+"""Tensors of PyTorch in objects: their memory travels beside the pickle, from where it is to where the receiver wants it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 import torch
 
+from ._devices import TORCH, OnDevice
+
 
 def _rebuild(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
-    if 0 in shape:
+    if isinstance(buffer, torch.Tensor):
+        tensor = buffer.view(dtype).reshape(shape)
+    elif 0 in shape:
         tensor = torch.empty(shape, dtype=dtype)
     else:
         writable = bytearray(buffer) if isinstance(buffer, bytes) else buffer
@@ -18,16 +22,21 @@ def _rebuild(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_g
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-class Pickler(pickle.Pickler):
-    """Reduces plain CPU tensors to (buffer, dtype, shape); everything else pickles as usual."""
+def reduce(value: Any) -> Any:
+    """Plain tensors on the host or a GPU to (buffer, dtype, shape); NotImplemented for all else."""
+    if type(value) is not torch.Tensor or value.device.type not in ("cpu", "cuda") or value.layout is not torch.strided:
+        return NotImplemented
+    if value.is_quantized or value.is_conj() or value.is_neg():
+        return NotImplemented
+    buffer: Any = b""
+    flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
+    if value.device.type == "cuda":
+        buffer = pickle.PickleBuffer(OnDevice(flat, TORCH, value.device.index, flat.numel()))
+    elif value.numel() > 0:
+        buffer = pickle.PickleBuffer(flat.numpy())
+    return _rebuild, (buffer, value.dtype, tuple(value.shape), value.requires_grad)
 
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
-            return NotImplemented
-        if value.is_quantized or value.is_conj():
-            return NotImplemented
-        buffer: Any = b""
-        if value.numel() > 0:
-            flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
-            buffer = pickle.PickleBuffer(flat.numpy())
-        return _rebuild, (buffer, value.dtype, tuple(value.shape), value.requires_grad)
+
+def empty(nbytes: int, where: Any) -> torch.Tensor:
+    """Bytes on the device of that number or name."""
+    return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{where}" if isinstance(where, int) else where)

@@ -343,11 +343,12 @@ class Endpoint:
                 else:
                     await self.worker._value(request)
 
-    async def recv_object(self, tag: int = 0) -> Any:
+    async def recv_object(self, tag: int = 0, *, device: Any = None) -> Any:
         """Receives an object; see thalweg.recv_object. Receivers on one endpoint wait for each other."""
         async with self._receiving:
             header = take_header()
-            parts = decode(header, (await self.recv(header, tag)).length)
+            length = (await self.recv(header, tag)).length
+            parts = decode(header, length, self.worker.core.context, device)
             while True:
                 try:
                     part = next(parts)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python objects as messages: pickle protocol 5, large buffers beside the pickle without a copy.
+"""Python objects as messages: pickle protocol 5, large buffers and all arrays on devices beside the pickle without a copy.
 
-An object is one header message of at most HEADER_BYTES (magic, number of buffers, length of the pickle, the buffers' lengths,
-and the pickle itself where it fits), then the pickle where it did not fit, then one message per buffer. All have the caller's
-tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag must not run at the same time.
+An object is one header message of at most HEADER_BYTES (magic, number of buffers, length of the pickle, the buffers' lengths
+or words of _devices.py, and the pickle itself where it fits), then the pickle where it did not fit, then one message per
+buffer. All have the caller's tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag
+must not run at the same time.
 Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted.
 """
 
@@ -17,7 +18,8 @@ from collections.abc import Generator
 from typing import Any
 
 from . import _core
-from .errors import ProtocolError
+from ._devices import DeviceMemory, OnDevice, Pickler, allocate, is_device, length_of
+from .errors import ProtocolError, Unsupported
 
 HEADER_BYTES = 16384
 _FIXED = struct.Struct("<IIQ")
@@ -28,34 +30,51 @@ _spare: list[bytearray] = []  # header buffers for the next receive
 
 
 def encode(value: Any) -> tuple[bytes, list[Any]]:
-    """The header message and what follows it."""
-    buffers: list[memoryview] = []
+    """The header message and what follows it: bytes, memoryviews, and arrays on devices."""
+    words: list[int] = []
+    buffers: list[Any] = []
 
     def take(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if raw.nbytes < _OUT_OF_BAND or len(buffers) == _MOST_BUFFERS:
+        holder: Any = raw.obj
+        full = len(buffers) == _MOST_BUFFERS
+        if type(holder) is OnDevice:
+            if full:
+                raise Unsupported(f"an object has at most {_MOST_BUFFERS} arrays on devices: send them in several")
+            words.append(holder.word)
+            buffers.append(holder.array)
+            return False
+        if raw.nbytes < _OUT_OF_BAND or full:
             return True  # stays in the pickle
+        words.append(raw.nbytes)
         buffers.append(raw)
         return False
 
-    if "torch" in sys.modules:
-        from ._tensors import Pickler
-
+    def dump() -> bytes:
+        words.clear()
+        buffers.clear()
         stream = io.BytesIO()
         Pickler(stream, protocol=5, buffer_callback=take).dump(value)
-        data = stream.getvalue()
+        return stream.getvalue()
+
+    if "torch" in sys.modules or "cupy" in sys.modules:
+        data = dump()
     else:
-        data = pickle.dumps(value, protocol=5, buffer_callback=take)
+        try:  # the faster one, which knows no devices
+            data = pickle.dumps(value, protocol=5, buffer_callback=take)
+        except DeviceMemory:
+            data = dump()
     header = _FIXED.pack(_MAGIC, len(buffers), len(data))
     if buffers:
-        header += struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
+        header += struct.pack(f"<{len(words)}Q", *words)
     if len(header) + len(data) <= HEADER_BYTES:
-        return header + data, list(buffers)
+        return header + data, buffers
     return header, [data, *buffers]
 
 
-def decode(header: bytearray, length: int) -> Generator[Any, None, Any]:
-    """Yields the buffers to receive into, one after the other; returns the object once they are filled."""
+def decode(header: bytearray, length: int, context: _core.Context, device: Any = None) -> Generator[Any, None, Any]:
+    """Yields the buffers to receive into, one after the other; returns the object once they are filled. device: where arrays
+    go that lay on devices (_devices.allocate)."""
     if length < _FIXED.size:
         raise ProtocolError("this message is no object: was it sent by send_object?")
     magic, count, size = _FIXED.unpack_from(header)
@@ -68,11 +87,19 @@ def decode(header: bytearray, length: int) -> Generator[Any, None, Any]:
     else:
         data = _core.Block(size)
         yield data
-    buffers = []
+    buffers: list[Any] = []
+    refused: Exception | None = None
     for each in sizes:
-        block = _core.Block(each)
+        block: Any
+        try:
+            block = allocate(each, device, context) if is_device(each) else _core.Block(each)
+        except Exception as error:  # what was sent has to be taken all the same
+            refused = refused or error
+            block = _core.Block(length_of(each))
         yield block
         buffers.append(block)
+    if refused is not None:
+        raise refused
     return pickle.loads(data, buffers=buffers)
 
 
@@ -88,8 +115,9 @@ def give_header(header: bytearray) -> None:
 
 
 def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
-    """Sends any picklable object to the peer's recv_object of the same tag. Large buffers (NumPy arrays, CPU tensors) are
-    not copied; they may be changed again when this returns. The GIL is released while waiting. Raises PeerLost."""
+    """Sends any picklable object to the peer's recv_object of the same tag. Large buffers (NumPy arrays, tensors, arrays and
+    Memory on devices) are not copied; they may be changed again when this returns. The GIL is released while waiting. Raises
+    PeerLost."""
     header, rest = encode(value)
     if not rest:
         endpoint.send(header, tag)
@@ -100,12 +128,13 @@ def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
         request.wait()
 
 
-def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None = None) -> Any:
+def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None = None, device: Any = None) -> Any:
     """Receives an object from this endpoint's peer; shapes and types travel, this side allocates. timeout: seconds until it
-    begins to arrive. Raises TimedOut, PeerLost, ProtocolError, and what unpickling raises."""
+    begins to arrive. device: where arrays go that lay on devices: None (the same number here), a number, "cuda:1", "cpu", or a
+    function from the sender's number to one of these. Raises TimedOut, PeerLost, ProtocolError, and what unpickling raises."""
     header = take_header()
     length = endpoint.recv(header, tag, timeout=timeout).length
-    parts = decode(header, length)
+    parts = decode(header, length, endpoint.worker.context, device)
     try:
         while True:
             endpoint.recv(next(parts), tag)

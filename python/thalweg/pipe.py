@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from . import _core
-from .errors import ClosedError, PeerLost, TimedOut, Truncated, Unsupported
+from .errors import ClosedError, PeerLost, TimedOut, Truncated
 from .objects import HEADER_BYTES, decode, encode
 
 _OUTBOX_BYTES = 1 << 16
@@ -150,8 +150,8 @@ class PipeEnd:
     # -- sending
 
     def send(self, value: Any) -> None:
-        """Sends any picklable object; large buffers (NumPy arrays, CPU tensors) are not copied and may be changed again when
-        this returns. Raises BrokenPipeError when the peer is gone."""
+        """Sends any picklable object; large buffers (NumPy arrays, tensors, arrays and Memory on devices) are not copied and
+        may be changed again when this returns. Raises BrokenPipeError when the peer is gone."""
         if not self.writable:
             raise OSError("connection is read-only")
         header, rest = encode(value)
@@ -177,8 +177,9 @@ class PipeEnd:
             self._join()
             if self._step():
                 return self._endpoint
-            size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in rest)
-            if size <= _OUTBOX_BYTES:
+            here = [part for part in rest if isinstance(part, (bytes, memoryview))]
+            size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in here)
+            if size <= _OUTBOX_BYTES and len(here) == len(rest):  # what lies on a device waits there
                 self._outbox += [header, *(bytes(part) for part in rest)]
                 return None
             return self._connected()
@@ -193,12 +194,11 @@ class PipeEnd:
     # -- receiving
 
     def recv(self, device: Any = None) -> Any:
-        """The next object, waiting for it with the GIL released. Shapes and types travel, this side allocates. device: None or
-        "cpu". Raises EOFError when the peer closed its end or died and nothing is left."""
+        """The next object, waiting for it with the GIL released. Shapes and types travel, this side allocates. device: where
+        arrays go that lay on devices: None (the same number here), a number, "cuda:1", "cpu", or a function from the sender's
+        number to one of these. Raises EOFError when the peer closed its end or died and nothing is left."""
         if not self.readable:
             raise OSError("connection is write-only")
-        if device is not None and str(device) != "cpu":
-            raise Unsupported(f"this build receives into host memory, not {device}: receive and move it there")
         endpoint = self._endpoint
         if endpoint is None or self.closed:
             endpoint = self._connected()
@@ -216,7 +216,7 @@ class PipeEnd:
             if length == 0:
                 self._ended = True
                 raise EOFError
-            parts = decode(header, length)
+            parts = decode(header, length, endpoint.worker.context, device)
             while True:
                 try:
                     part = next(parts)
