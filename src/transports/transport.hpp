@@ -135,8 +135,8 @@ class Port {
   /// Maps segment (named by a key or an announcement). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
   /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The mapping is
-  /// good until the next import_device() or progress() of this port, and while users count: work under way, and nothing else,
-  /// because the owner's release of the memory waits for it. Errors are told once, the next call asks again:
+  /// good until the next import_device(), progress() or arm() of this port, and while users count: work under way, and nothing
+  /// else, because the owner's release of the memory waits for it. Errors are told once, the next call asks again:
   /// TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared this way.
   virtual Status import_device(Link&, uint64_t segment, Device& device, Mapping** mapping);
   /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer the

@@ -174,10 +174,7 @@ unsigned ShmPort::progress(unsigned budget) {
   if (progressing_) [[unlikely]]
     return 0;
   progressing_ = true;
-  if (pinned_) [[unlikely]] {
-    pinned_ = false;
-    mailbox_->imports.unpin();
-  }
+  unpin();
   ++sweep_;
   unsigned done;
   if (hot_.size() == 1) {

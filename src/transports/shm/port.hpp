@@ -123,6 +123,13 @@ class ShmPort final : public Port, private SegmentListener {
                     size_t remotes);
   Status make_room(ShmLink& link, uint32_t length);
   void announce(ShmLink& link);
+  /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
+  void unpin() {
+    if (!pinned_) [[likely]]
+      return;
+    pinned_ = false;
+    mailbox_->imports.unpin();
+  }
   void linger() const;
   unsigned poll(const Hot& hot, unsigned budget);
   unsigned poll_all(unsigned budget);

@@ -76,6 +76,7 @@ bool ShmPort::anything_there() const {
 Status ShmPort::arm() {
   quiet = false;
   armed_ = true;
+  unpin();
   bool waiting = false;
   for (const Hot& hot : hot_) hot.link->in.set_mode(kBelled);
   // Ids, not pointers: a starved link may have been closed since.

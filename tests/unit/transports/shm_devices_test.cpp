@@ -3,6 +3,7 @@
 // need another one, which is forked before anything of the library exists.
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "unit/devices/emulated_tools.hpp"
@@ -266,6 +267,42 @@ TEST(ShmDevices, AHandleOfAnotherProcessIsDroppedAfterItsSuddenEnd) {
   --mapping->users;
   EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.shm().device_imports() == 0; }));
   EXPECT_EQ(import(side, link, segment, *device, &mapping), TW_ERR_PEER_LOST);
+}
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return size_t(std::distance(begin(all), end(all)));
+}
+
+TEST(ShmDevices, OwnersThatAreKilledLeaveNothingBehind) {
+  size_t descriptors = 0, imported = 0;
+  for (int round = 0; round < 12; ++round) {
+    {
+      Child child(lend);
+      auto device = emulated::open_device(1);
+      Side side;
+      Link* link = connect_over(side, child.socket(), false);
+      uint64_t segment = 0;
+      side.sink.frame = [&](Link&, const FrameHeader& header, const std::byte*) { segment = header.a; };
+      ASSERT_TRUE(progress_until({side.port.get()}, [&] { return segment != 0; }));
+      Mapping* mapping = nullptr;
+      Status s = side.port->import_device(*link, segment, *device, &mapping);
+      EXPECT_EQ(s, TW_IN_PROGRESS);
+      if (round % 2 == 0) {  // otherwise in the middle of it
+        s = import(side, link, segment, *device, &mapping);
+        EXPECT_EQ(s, TW_OK) << last_error();
+        ++imported;
+      }
+      kill(child.pid(), SIGKILL);
+      ASSERT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }));
+      EXPECT_TRUE(progress_until({side.port.get()}, [&] { return side.shm().device_imports() == 0; }));
+      const uint64_t own = emulated::allocate(*device, kLength);  // the survivor goes on
+      EXPECT_TRUE(emulated::holds(*device, own, emulated::fill(*device, own, kLength)));
+    }
+    if (round == 0) descriptors = open_descriptors();
+    EXPECT_EQ(open_descriptors(), descriptors);
+  }
+  EXPECT_EQ(imported, 6u);
 }
 
 TEST(ShmDevices, MemoryOfThisProcessNeedsNoImport) {
