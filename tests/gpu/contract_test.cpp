@@ -60,9 +60,9 @@ TEST_F(Contract, CopiesBetweenAllDevicesKeepTheirGuards) {
     for (Device* const other : devices) {
       const size_t length = 1000003;
       const uint64_t a = allocate(length, ordinary), b = allocate(length, kind, other);
+      ASSERT_EQ(queue->admit(Use::copy, b, length), TW_OK) << last_error();
       const std::vector<std::byte> payload = fill(a, length);
       std::vector<std::byte> expected = fill(b, length);
-      ASSERT_EQ(queue->admit(Use::copy, b, length), TW_OK) << last_error();
       ASSERT_EQ(copy(b + kGuard, a + 3, length - 2 * kGuard), TW_OK) << last_error();
       std::copy_n(payload.begin() + 3, length - 2 * kGuard, expected.begin() + kGuard);
       EXPECT_EQ(read(b, length), expected) << static_cast<int>(kind) << " on " << other->ordinal();

@@ -65,7 +65,7 @@ std::unique_ptr<Event> make_event(Device& device) {
 
 namespace {
 
-constexpr double kPatience = 20e6;  // microseconds
+constexpr double kPatience = 3e6;  // microseconds
 
 }  // namespace
 
@@ -75,14 +75,14 @@ void wait_for(Event& event) {
     const Status status = event.query();
     if (status == TW_OK) return;
     must(status, "asking an event");
-    if (turn % 1024 == 0 && now_us() > end) give_up("an event is not done after 20 s");
+    if (turn % 1024 == 0 && now_us() > end) give_up("an event is not done after 3 s");
   }
 }
 
 void wait_for(const uint64_t* word, uint64_t value) {
   const double end = now_us() + kPatience;
   for (unsigned turn = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; ++turn) {
-    if (turn % 4096 == 0 && now_us() > end) give_up("a word is not written after 20 s");
+    if (turn % 4096 == 0 && now_us() > end) give_up("a word is not written after 3 s");
   }
 }
 

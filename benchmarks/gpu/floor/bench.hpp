@@ -19,6 +19,8 @@ namespace thalweg::floors {
 
 using namespace impl;
 
+inline constexpr unsigned kSectionSeconds = 10;  // more: the section hangs
+
 double now_us();
 double median(std::vector<double> values);
 /// Throws with the library's text.

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "devices/cuda/current.hpp"
 
 namespace thalweg::floors {
 namespace {
@@ -91,6 +92,8 @@ void bystander(Bench& bench, const GraphApi& api, Device& near, const Memory& fr
 
 void graphs(Bench& bench) {
   Device &near = bench.near(), &far = bench.far();
+  const cuda::Current current(bench.driver, bench.context(near));  // the driver makes a graph in the current context
+  must(current.status(), "making a context current");
   const GraphApi api(bench);
   const auto capture = make_queue(near), run = make_queue(near);
   const Memory from(near, MemoryKind::device, kLength), to(far, MemoryKind::device, kLength);

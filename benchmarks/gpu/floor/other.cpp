@@ -2,6 +2,7 @@
 // Orders and pieces over a socket; both sides.
 #include "other.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -58,14 +59,16 @@ uint64_t free_memory(Bench& bench, Device& device) {
 
 Other::Other() {
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) give_up("no socket pair");
+  // It must not have our end, or it would never see that we closed it.
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || fcntl(pair[1], F_SETFD, 0) != 0)
+    give_up("no socket pair");
   const std::string word = "--serve=" + std::to_string(pair[1]);
   const char* const program = "/proc/self/exe";
   char* const words[] = {const_cast<char*>(program), const_cast<char*>(word.c_str()), nullptr};
   if (posix_spawn(&child_, program, nullptr, nullptr, words, environ) != 0) give_up("no other process");
   close(pair[1]);
   socket_ = pair[0];
-  const timeval patience{30, 0};
+  const timeval patience{5, 0};
   setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 }
 
@@ -182,7 +185,7 @@ struct Server {
 }  // namespace
 
 int serve(int socket) {
-  alarm(120);
+  alarm(kSectionSeconds);
   Server server(socket);
   while (server.turn()) {
   }
