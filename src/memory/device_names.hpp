@@ -43,8 +43,8 @@ class DeviceNames {
 
   void add(std::unique_ptr<DeviceName> name);
   void remove(const DeviceName& name);
-  /// What must go because of a new name: those whose memory was freed, as the new one's pieces show, and the least recently used
-  /// ones over the limit. Removed from the table; their segments.
+  /// What must go because of a new name: names whose memory was freed, as the new one's pieces show, and the least recently
+  /// used one over the limit. Removed from the table; their segments.
   std::vector<uint64_t> make_room(const DeviceName& newest);
   size_t size() const { return by_segment_.size(); }
 

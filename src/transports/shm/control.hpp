@@ -80,8 +80,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);
-  /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may use
-  /// ours, the mailbox keeps this.
+  /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
+  /// use ours, the mailbox keeps this.
   void stop();
   bool lends() { return loans_.refuse(); }  // after stop()
   bool await_dropped(uint64_t segment, const Deadline& deadline) {
