@@ -80,6 +80,8 @@ TEST_F(Names, ARecycledAddressGetsAnotherName) {
   const uint64_t a = allocate(*device, 5000);
   ASSERT_EQ(name(a, 5000), TW_OK);
   const uint64_t old = segment;
+  ASSERT_EQ(name(a, 5000), TW_OK);  // it is the last one found now
+  EXPECT_EQ(segment, old);
   ASSERT_EQ(device->free(a), TW_OK);
   ASSERT_EQ(allocate(*device, 5000), a) << "the test needs the same address";
   std::vector<ExportedMemory> out;
