@@ -26,6 +26,7 @@ all timed by the same loop, and writes a file of results; this page is made from
   *near* cores share a cache complex, *far* ones do not.
 - A ratio is Thalweg over the peer: below 1 is faster for latency, above 1 is faster for bandwidth and rate.
 - *Best peer* is the fastest configuration of any peer in the same run, *default* what its users get without settings.
+- With GPUs, the two processes have one each, and `benchmarks/gpu/run.sh` measures Thalweg, UCX and the floors in turn.
 - An empty cell was not measured.
 - An endpoint's memory is user memory of both its ends, shared pages counted once; the kernel's (sockets, page tables) is said
   beside it.
@@ -53,12 +54,15 @@ def main() -> int:
 def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
     """One run: its machine and targets; of the newest also every series."""
     samples = compare.from_records(result.get("series", []))
+    device = result["device"]
     parts = [
-        f"## {result.get('date', path.stem)[:10]}: {result['device'].get('cpu', 'unknown processor')}\n",
+        f"## {result.get('date', path.stem)[:10]}: {device.get('gpus') or device.get('cpu', 'unknown processor')}\n",
         facts(path, result),
     ]
-    if samples and result.get("kind", "cpu") == "cpu":
-        parts.append(targets_table(compare.compare(samples, compare.load_targets())))
+    if samples and (targets := compare.load_targets(result.get("kind", "cpu"))):
+        parts.append(targets_table(compare.compare(samples, targets)))
+    if result.get("routes"):
+        parts.append(routes_table(result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
@@ -69,14 +73,15 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
 def facts(path: pathlib.Path, result: dict[str, Any]) -> str:
     """Where and what."""
     device, versions = result["device"], result.get("versions", {})
-    placement = ", ".join(f"{count} {name}" for name, count in result.get("placement", {}).items()) or "not recorded"
+    placement = ", ".join(f"{count} {name}" for name, count in result.get("placement", {}).items())
     revision = result.get("revision", {})
     dirty = " with local changes" if revision.get("dirty") else ""
     lines = [
         f"- Device: {device.get('cpu', '?')}, {device.get('cores', '?')} cores, Linux {device.get('kernel', '?')}",
+        *([f"- GPUs: {device['gpus']}, driver {device.get('driver', '?')}"] if device.get("gpus") else []),
         f"- Thalweg {versions.get('thalweg', '?')}, revision {revision.get('commit', '?')}{dirty}",
-        "- Versions: " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k != "thalweg"),
-        f"- Samples by placement: {placement}",
+        "- Versions: " + (", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k != "thalweg") or "not recorded"),
+        *([f"- Samples by placement: {placement}"] if result.get("placement") else []),
         f"- Command: `{result.get('command', '?')}`; raw data: [{path.name}](../benchmarks/results/{path.name})",
     ]
     if result.get("notes"):
@@ -107,6 +112,8 @@ def targets_table(rows: list[dict[str, Any]]) -> str:
 
 def goal_text(goal: dict[str, Any]) -> str:
     """A goal in words."""
+    if "at_most_more" in goal:
+        return f"≤ {goal['against']} + {goal['at_most_more']:g}"
     bound = f"≤ {goal['at_most']:g}" if "at_most" in goal else f"≥ {goal['at_least']:g}"
     return f"{bound} {goal['unit']}" if goal["against"] == "limit" else f"{bound} × {goal['against']}"
 
@@ -140,6 +147,14 @@ def unit(name: str) -> str:
 def size_text(size: int) -> str:
     """64 KiB of 65536."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB" if size >= 1024 else f"{size} B"
+
+
+def routes_table(result: dict[str, Any]) -> str:
+    """Which way each series took, as the library says it, and what failed."""
+    lines = ["### Routes\n", "| | route |", "|---|---|"]
+    lines += [f"| {what} | {route.replace('|', ' ')} |" for what, route in result["routes"].items()]
+    lines += [f"| {what} | **failed**: {' '.join(why.split())[:200]} |" for what, why in result.get("failures", {}).items()]
+    return "\n".join(lines) + "\n"
 
 
 def instructions_table(counts: dict[str, Any]) -> str:

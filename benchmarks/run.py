@@ -81,7 +81,7 @@ def main() -> int:
     run_endpoints(options, library, samples)
     result["series"] = compare.to_records(samples)
     result["placement"] = placements(samples)
-    result["targets"] = compare.compare(samples, compare.load_targets())
+    result["targets"] = compare.compare(samples, compare.load_targets("cpu"))
     result["instructions"] = (
         {} if options.no_callgrind else callgrind.count(HERE / "cpu" / "instructions.c", library, ROOT, work)
     )

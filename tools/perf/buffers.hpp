@@ -31,7 +31,6 @@ class Buffers {
 
  private:
   void allocate(const std::string& memory, size_t total);
-  bool payload_byte(size_t position, size_t* packed) const;
   bool payload_right(const unsigned char* seen, size_t i, uint64_t seed) const;
   unsigned char* host(size_t i) { return shadow_.empty() ? at(i) : shadow_.data() + i * pitch_; }
   tw_context* context_;

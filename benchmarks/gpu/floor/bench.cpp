@@ -131,7 +131,7 @@ void race(Bench& bench, const std::string& test, uint64_t size, unsigned turns, 
   for (size_t i = 0; i < variants.size(); ++i) {
     const double value = median(taken[i]);
     bench.table.add(test, variants[i].name, size, value, "us");
-    if (bytes > 0) bench.table.add(test, variants[i].name, size, bytes / value / 1e3, "GB/s");
+    if (bytes > 0) bench.table.add(test + "_bw", variants[i].name, size, bytes / value / 1e3, "GB/s");
   }
 }
 

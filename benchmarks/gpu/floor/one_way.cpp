@@ -74,8 +74,8 @@ void one_way(Bench& bench) {
   must(push.queue->admit(Use::kernel, to.at(), largest), "admitting");
   must(pull.queue->admit(Use::kernel, from.at(), largest), "admitting");
   cuda::CuContext popped = nullptr;
-  for (const size_t size : {size_t{8}, size_t{512}, size_t{4} << 10, size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
-                            size_t{16} << 20, largest}) {
+  for (const size_t size : {size_t{8}, size_t{512}, size_t{4} << 10, size_t{64} << 10, size_t{256} << 10, size_t{512} << 10,
+                            size_t{1} << 20, size_t{16} << 20, largest}) {
     fill(near, from.at(), size);
     fill(far, to.at(), size);
     const Copy copy{to.at(), from.at(), size};
@@ -94,7 +94,7 @@ void one_way(Bench& bench) {
                           return now_us() - start;
                         }});
       }
-      race(bench, "one_way", size, turns, ways);
+      race(bench, "one_way", size, turns, ways, static_cast<double>(size));
       must_raw(bench.driver.CtxPopCurrent(&popped), "popping");
     }
     expect_equal(near, from.at(), far, to.at(), size);
