@@ -3,7 +3,7 @@
 # run.sh [PART...] [--device=emulated]: on a machine with two GPUs, in the folder that stage.sh made. Parts, each bounded:
 #   speed        Thalweg, UCX and the floors in turn (95 s): gpu.json, speed.log
 #   contract     the tests of the device contract, tests/gpu (60 s): contract.log
-#   conformance  the conformance table with the devices' memory (3 x 40 s): conformance.log
+#   conformance  the conformance table with the devices' memory (60 + 30 + 30 s): conformance.log
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
 set -uo pipefail
@@ -34,14 +34,16 @@ contract() {
 }
 
 conformance() {
-  local failed=0 way
-  : >"$out/conformance.log"
-  for way in 'shm_two*' 'self*' 'tcp_two*'; do
-    echo "== $way"
-    THALWEG_CONFORMANCE_DEVICE=$device timeout --kill-after=2 40 ./conformance --gtest_brief=1 --gtest_filter="$way" \
-      >"$out/way.log" 2>&1 || { failed=1; echo "FAILED or too slow ($?)"; }
+  local failed=0 way limit code
+  for way in shm_two:60 tcp_two:30 self:30; do
+    limit=${way#*:} way=${way%:*}
+    THALWEG_CONFORMANCE_DEVICE=$device timeout --kill-after=2 "$limit" ./conformance --gtest_filter="$way*" >"$out/way.log" 2>&1
+    code=$?
+    [ $code = 0 ] || failed=1
+    echo "== conformance $way: $(grep -c '^\[       OK' "$out/way.log") passed, exit code $code (124: longer than $limit s)"
+    [ $code != 124 ] || grep '^\[ RUN' "$out/way.log" | tail -1
+    grep -A6 'Failure$\|^\[  FAILED\|mismatch' "$out/way.log" | cut -c1-300 | head -40
     cat "$out/way.log" >>"$out/conformance.log"
-    tail -12 "$out/way.log" | cut -c1-300
   done
   rm -f "$out/way.log"
   return $failed
