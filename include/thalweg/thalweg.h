@@ -252,6 +252,10 @@ TW_API tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_requ
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic" and "signal" depend on the target's
  *  memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in tw_context_info. */
 TW_API tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
+/** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
+ *  why it would go through the host. `remote`: the target of a put, get or atomic; else NULL. */
+TW_API tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
+                                   tw_remote_memory *remote, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
@@ -356,8 +360,16 @@ typedef struct tw_op_options {
   tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
   void *arg;
   const void *reply; /* reserved, NULL */
+  const void
+      *after; /* stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it */
+  uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
 } tw_op_options;
-#define TW_OP_OPTIONS_INIT {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL}
+#define TW_OP_OPTIONS_INIT {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0}
+enum {
+  TW_AFTER_NONE = 0,
+  TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
+  TW_AFTER_EVENT = 2
+};
 
 /* --- requests */
 /** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "core/worker.hpp"
+#include "devices/registry.hpp"
+#include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
@@ -35,6 +37,9 @@ class Options {
 inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
 
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
+// local_memory.cpp
+[[gnu::noinline]] bool is_device_memory(const void* address);
+[[gnu::noinline]] Status set_device(OpDesc& op, const tw_op_options& options);
 
 inline Status check(const tw_worker* worker) {
   if (worker == nullptr) [[unlikely]]
@@ -100,11 +105,17 @@ class Enter {
   Status status_ = TW_OK;
 };
 
-/// Fills in the local side of op: address, layout and length. TW_ERR_INVALID when they do not fit together.
+/// Is this memory that only a device's queues may touch? Hot: one load where there is no back end.
+inline bool on_device(const void* address) {
+  return backend_count.load(std::memory_order_acquire) != 0 && is_device_memory(address);
+}
+
+/// Fills in the local side of op: address, layout, length, device and what it waits for. TW_ERR_INVALID when they do not fit
+/// together. With options->after the caller has an AfterHold on op until it is posted.
 inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options) {
   op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
   op.length = length;
-  op.flags = options.flags;
+  op.flags = options.flags & ~(kOpDevice | kOpLate | kOpPart);
   if (options.layout != nullptr) {
     const Status status = options.layout->born.check("layout");
     if (is_error(status)) return status;
@@ -117,8 +128,25 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   }
   if (buffer == nullptr && op.length != 0) [[unlikely]]
     return fail(TW_ERR_INVALID, "the buffer is NULL");
-  return TW_OK;
+  if (backend_count.load(std::memory_order_acquire) == 0 && options.after_kind == TW_AFTER_NONE) [[likely]]
+    return TW_OK;
+  return set_device(op, options);
 }
+
+/// The poster's share of OpDesc::after.
+class AfterHold {
+ public:
+  explicit AfterHold(const OpDesc& op) : op_(op) {}
+  ~AfterHold() {
+    if ((op_.flags & kOpLate) != 0) [[unlikely]]
+      release(op_.after);
+  }
+  AfterHold(const AfterHold&) = delete;
+  AfterHold& operator=(const AfterHold&) = delete;
+
+ private:
+  const OpDesc& op_;
+};
 
 /// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);

@@ -7,14 +7,19 @@ using namespace thalweg::impl;
 
 namespace {
 
-/// remote null: one-sided operations to each kind of target memory.
-Status explain_to(tw_endpoint& endpoint, Verb verb, size_t length, RemoteRegion* remote, char* buffer, size_t* size) {
+/// remote null: one-sided operations to each kind of target memory. address null: of ordinary memory.
+Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t length, RemoteRegion* remote, char* buffer,
+                  size_t* size) {
   std::string text;
+  OpDesc op;
+  const tw_op_options options = TW_OP_OPTIONS_INIT;
+  if (address != nullptr) {
+    if (const Status status = set_local(op, address, length, options); is_error(status)) return status;
+  }
   {
     const Engine::Guard guard(*endpoint.worker->engine);
     text = std::string("transport: ") + (endpoint.transport[0] != 0 ? endpoint.transport : "none yet (connecting)") + "\n";
     if (!endpoint.note.empty()) text += "note: " + endpoint.note + "\n";
-    OpDesc op;
     op.verb = verb;
     op.peer = &*endpoint.peer;
     op.length = length;
@@ -38,7 +43,23 @@ tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t le
   if (is_error(status)) return status;
   Verb what = Verb::send;
   if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
-  return explain_to(*endpoint, what, length, nullptr, buffer, size);
+  return explain_to(*endpoint, what, nullptr, length, nullptr, buffer, size);
+}
+
+tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
+                            tw_remote_memory* remote, char* buffer, size_t* size) {
+  const Status status = check(endpoint);
+  if (is_error(status)) return status;
+  Verb what = Verb::send;
+  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
+  RemoteRegion* region = region_of(remote);
+  const bool one_sided = what == Verb::put || what == Verb::get || what == Verb::atomic;
+  if ((region != nullptr) != one_sided)
+    return fail(TW_ERR_INVALID, "puts, gets and atomics go to remote memory, others do not");
+  if (region != nullptr && region->peer != &*endpoint->peer) {
+    return fail(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
+  }
+  return explain_to(*endpoint, what, address, length, region, buffer, size);
 }
 
 tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, size_t length, char* buffer, size_t* size) {
@@ -51,7 +72,7 @@ tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, s
   Verb what = Verb::send;
   if (verb != nullptr) verb_named(verb, &what);
   if (what != Verb::put && what != Verb::get && what != Verb::atomic) return refuse_verb(verb, "put, get, atomic");
-  return explain_to(*endpoint, what, length, region, buffer, size);
+  return explain_to(*endpoint, what, nullptr, length, region, buffer, size);
 }
 
 }  // extern "C"

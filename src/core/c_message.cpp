@@ -37,6 +37,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   OpDesc op;
   op.verb = verb;
   status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
   if (is_error(status)) return status;
   status = into(op, completion_of(*options, request));
   if (status == TW_IN_PROGRESS) worker->posted();
@@ -52,6 +53,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   op.tag = tag;
   op.immediate = options->immediate;
   const Status status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
   if (is_error(status)) return status;
   return start(*endpoint.worker, op, *options, request);
 }
@@ -72,10 +74,30 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
     op.peer = &*options->source->peer;
   }
   status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
   if (is_error(status)) return status;
   status = worker.engine->post_receive(op, completion_of(*options, request));
   if (status == TW_IN_PROGRESS) worker.posted();
   return status;
+}
+
+/// tw_recv_blocking into device memory: no short form.
+[[gnu::noinline]] Status receive_and_wait(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
+                                          tw_recv_info* info) {
+  tw_request request = TW_REQUEST_NONE;
+  Status status = recv_with_options(worker, buffer, length, tag, mask, nullptr, &request);
+  if (status != TW_IN_PROGRESS) return status;
+  status = wait_for(worker, request);
+  if (info != nullptr) Engine::info(request, info);
+  Engine::release(request);
+  return status;
+}
+
+/// Bytes have no announcement that would let the other side choose a way.
+Status refuse_device(const OpDesc& op) {
+  if ((op.flags & (kOpDevice | kOpLate)) == 0) return TW_OK;
+  return fail(TW_ERR_UNSUPPORTED,
+              "byte streams move host memory that is ready: send device memory, or what a stream produces, as a message");
 }
 
 }  // namespace
@@ -90,8 +112,8 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK)
-      [[unlikely]]
+  if (given != nullptr || buffer == nullptr || on_device(buffer) ||
+      worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK) [[unlikely]]
     return send_with_options(*endpoint, buffer, length, tag, given, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
   worker.posted();
@@ -105,7 +127,7 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0)) [[unlikely]]
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || on_device(buffer)) [[unlikely]]
     return recv_with_options(*worker, buffer, length, tag, mask, given, request);
   status = worker->engine->post_short(buffer, length, tag, mask, request);
   worker->posted();
@@ -129,6 +151,8 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
+  if (on_device(buffer)) [[unlikely]]
+    return receive_and_wait(*worker, buffer, length, tag, mask, info);
   Engine& engine = *worker->engine;
   WaitedReceive receive{static_cast<std::byte*>(buffer), length, tag, mask};
   engine.post_wait(receive);
@@ -184,6 +208,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
   op.header = static_cast<const std::byte*>(header);
   op.header_length = static_cast<uint32_t>(header_length);
   Status status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }
@@ -218,6 +243,8 @@ tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length
   op.verb = Verb::bytes_send;
   op.peer = &*endpoint->peer;
   Status status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
+  if (status == TW_OK) status = refuse_device(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }
@@ -235,6 +262,8 @@ tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, cons
   op.verb = Verb::bytes_recv;
   op.peer = &*endpoint->peer;
   status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
+  if (status == TW_OK) status = refuse_device(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }

@@ -44,6 +44,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
   op.remote = region_of(remote);
   op.remote_offset = offset;
   Status status = set_local(op, buffer, length, *options);
+  const AfterHold hold(op);
   if (is_error(status)) return status;
   op.remote_layout = options->remote_layout;
   if (op.remote_layout != nullptr) {
@@ -78,7 +79,7 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
   status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
-  if (options == nullptr && buffer != nullptr) {
+  if (options == nullptr && buffer != nullptr && !on_device(buffer)) {
     const Engine::Guard guard(*endpoint->worker->engine);
     if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
   }
@@ -126,6 +127,9 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   if (size != kWord4 && size != kWord8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);
   if ((region_of(remote)->key.base + offset) % size != 0) {
     return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
+  }
+  if (result != nullptr && on_device(result)) {
+    return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");
   }
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;

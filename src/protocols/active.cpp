@@ -12,6 +12,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
+#include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
 
@@ -134,7 +135,8 @@ Status step_am(OpRun& run) {
   bool must_eager = (op.flags & TW_OP_EAGER) != 0;
   uint64_t body = op.length + op.header_length;
   const Protocol* choice = &kAmRendezvous;
-  if ((op.flags & TW_OP_RENDEZVOUS) == 0 || op.length == 0) {
+  const bool asks = (op.flags & (TW_OP_RENDEZVOUS | kOpDevice | kOpLate)) != 0;
+  if (!asks || op.length == 0) {
     if (body <= limits.copy || (op.layout == nullptr && op.length >= limits.reference && body <= limits.single)) {
       choice = &kAmSingle;
     } else if (op.length <= limits.eager || must_eager) {
@@ -154,8 +156,8 @@ const Protocol kAmRoute = {"route", Verb::am, nullptr, step_am, nullptr, nullptr
 /// The short form of a small contiguous message when nothing waits before it: no run. TW_AGAIN: take the long way.
 Status try_am(Peer& peer, const OpDesc& op) {
   uint64_t body = op.length + op.header_length;
-  if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC)) != 0 || body > peer.limits.copy ||
-      !affordable(peer, op) || !peer.ordered.empty() || !peer.control.empty()) {
+  if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC | kOpDevice | kOpLate)) != 0 ||
+      body > peer.limits.copy || !affordable(peer, op) || !peer.ordered.empty() || !peer.control.empty()) {
     return TW_AGAIN;
   }
   std::byte* to = peer.link->port->reserve(*peer.link, body);
@@ -176,6 +178,9 @@ Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) 
     return fail(TW_ERR_INVALID, "an active message header has at most %d bytes", TW_AM_HEADER_MAX);
   }
   uint64_t body = op.length + op.header_length;
+  if ((op.flags & TW_OP_EAGER) != 0 && (op.flags & (kOpDevice | kOpLate)) != 0) {
+    return fail(TW_ERR_UNSUPPORTED, "TW_OP_EAGER sends host memory that is ready: send device memory without it");
+  }
   if ((op.flags & TW_OP_EAGER) != 0 && static_cast<uint64_t>(eager_cost(body)) > kFirstEager) {
     return fail(TW_ERR_LIMIT, "an eager active message has at most %llu bytes with its header: send it without TW_OP_EAGER",
                 static_cast<unsigned long long>(kFirstEager - kMessageOverhead));
@@ -197,7 +202,7 @@ void settle(Engine& engine, tw_am_data& data) {
   bool alive = peer != nullptr && peer->link != nullptr;
   if (alive && data.kind == Kind::announced) {
     consumed_announcement(engine, *peer);
-    rendezvous_drop(engine, *peer, data.rts);
+    rendezvous_drop(engine, *peer, data.rts.rts.op);
   } else if (alive && data.cost != 0) {
     consumed(engine, *peer, data.cost);
   }
@@ -303,16 +308,32 @@ void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
 }
 
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  RtsBody rts;
-  if (!read_body(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != header.length - sizeof rts) {
+  Announcement rts;
+  const size_t used = read_announcement(header, body, &rts);
+  if (used == 0 || header.a > TW_AM_HEADER_MAX || header.a != header.length - used) {
     return engine.violation(peer, "a bad active message announcement");
   }
   if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::announced, rts.length);
+  tw_am_data* data = open(engine, peer, header, Kind::announced, rts.rts.length);
   if (data == nullptr) return;
   data->rts = rts;
-  run_handler(engine, peer, *data, body + sizeof rts);
+  run_handler(engine, peer, *data, body + used);
 }
+
+namespace {
+void take_payload(Engine& engine, OpRun& run, const std::byte* payload, uint64_t length) {
+  const OpDesc& op = *run.op;
+  const uint64_t n = std::min(length, op.length);
+  if (needs_parcel(op)) {
+    if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
+  } else {
+    run.cursor.reset(op.address, op.layout, op.length);
+  }
+  if (n != 0) unpack(run.cursor, payload, n);
+  if (run.parcel != nullptr) return deliver_parcel(engine, run);
+  engine.complete(run, length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+}
+}  // namespace
 
 Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion) {
   Guard guard(*this);
@@ -326,17 +347,14 @@ Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completi
     complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
     data->kind = Kind::ended;
   } else if (data->kind == Kind::announced) {
-    RtsBody rts = data->rts;
+    const Announcement rts = data->rts;
     --peer->held_messages;
     consumed_announcement(*this, *peer);
     data->kind = Kind::ended;
     bind(*run, *peer);
     rendezvous_receive(*this, *peer, *run, rts);
   } else {
-    uint64_t n = std::min(data->length, op.length);
-    run->cursor.reset(run->op->address, run->op->layout, run->op->length);
-    if (n != 0) unpack(run->cursor, data->data, n);
-    complete(*run, data->length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+    take_payload(*this, *run, data->data, data->length);
     settle(*this, *data);
   }
   if (!data->in_handler) active_->give_back(data);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
 // instruction, so that both ways may be mixed on one word.
+#include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -43,10 +44,7 @@ bool probe_mapped(const OpDesc& op, Cost& cost) {
 
 bool probe_frames(const OpDesc& op, Cost& cost) {
   cost = {2000 + 2 * link_costs(op).frame, 0, nullptr};
-  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
-    cost.why_not = "the word's atomic domain is a device";
-  }
-  return cost.why_not == nullptr;
+  return true;
 }
 
 void deliver(const OpDesc& op, uint64_t old) {
@@ -104,6 +102,30 @@ Status atomic_mapped(const OpDesc& op) {
 const Protocol kAtomicMapped = {"atomic_mapped", Verb::atomic, probe_mapped, step_mapped, nullptr, nullptr, nullptr};
 const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, step_frames, nullptr, nullptr, nullptr};
 
+namespace {
+
+/// The word's domain is its device: a kernel there, waited for.
+Status apply_on_device(Engine& engine, const Target& target, const AtomicBody& fields, uint64_t* old) {
+  static constexpr AtomicOp kOps[] = {AtomicOp::add,     AtomicOp::bit_and, AtomicOp::bit_or,
+                                      AtomicOp::bit_xor, AtomicOp::swap,    AtomicOp::compare_swap};
+  DeviceLane& lane = engine.devices();
+  std::byte* chunk = lane.take_chunk(*target.device);
+  if (chunk == nullptr) return TW_ERR_NO_MEMORY;
+  AtomicKernel kernel{};
+  kernel.word = reinterpret_cast<uint64_t>(target.address);
+  kernel.operand = fields.operand;
+  kernel.compare = fields.compare;
+  kernel.old = reinterpret_cast<uint64_t>(chunk);
+  kernel.op = kOps[fields.code];
+  kernel.bytes = fields.size;
+  const Status status = lane.run(*target.device, Kernel{kernel});
+  std::memcpy(old, chunk, sizeof *old);
+  lane.give_chunk(*target.device, chunk);
+  return status;
+}
+
+}  // namespace
+
 void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   AtomicBody fields;
   if (!read_body(header, body, &fields)) return engine.violation(peer, "an atomic too short for its own fields");
@@ -116,9 +138,12 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std:
     const Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, fields.size, TW_MEMORY_ATOMIC, &target);
-    if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
     if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % fields.size != 0) status = TW_ERR_MISALIGNED;
-    if (status == TW_OK) old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
+    if (status == TW_OK && target.device != nullptr) {
+      status = apply_on_device(engine, target, fields, &old);
+    } else if (status == TW_OK) {
+      old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
+    }
   }
   if (fields.fetch == 0) return conclude(engine, peer, header, body, status);
   if (status == TW_OK) return engine.send_control(peer, make_header(Frame::atomic_reply, 0, fields.op, old), nullptr);

@@ -9,6 +9,7 @@
 #include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
+#include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
 
@@ -91,7 +92,8 @@ const Protocol kEagerSingle = {"eager", Verb::send, probe_single, step_single, n
 const Protocol kEagerSegmented = {"segmented", Verb::send, probe_segmented, step_segmented, nullptr, nullptr, nullptr};
 
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
-  if (op.layout == nullptr && (op.flags & TW_OP_SYNC) == 0 && op.length <= op.peer->limits.copy) {
+  const bool plain = (op.flags & (TW_OP_SYNC | kOpDevice | kOpLate)) == 0;
+  if (op.layout == nullptr && plain && op.length <= op.peer->limits.copy) {
     Status status = engine.try_send(*op.peer, op.address, op.length, op.tag, op.immediate);
     if (status != TW_AGAIN) {
       if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
@@ -166,6 +168,11 @@ inline void copy_body(std::byte* to, const std::byte* from, uint64_t n) {
 inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
   const OpDesc& op = *run.op;
   uint64_t n = std::min(length, op.length);
+  if (needs_parcel(op)) [[unlikely]] {
+    if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
+    if (n != 0) unpack(run.cursor, body, n);
+    return deliver_parcel(engine, run);
+  }
   if (op.layout == nullptr) [[likely]] {
     copy_body(op.address, body, n);
   } else {
@@ -228,7 +235,8 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std
 std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameSync) != 0 || peer.landing != nullptr) return nullptr;
   OpRun* run = engine.receives().peek(header.a, &peer);
-  if (run == nullptr || run->op->layout != nullptr || run->op->length < header.length) return nullptr;  // on_frame does it
+  // on_frame does it.
+  if (run == nullptr || run->op->layout != nullptr || needs_parcel(*run->op) || run->op->length < header.length) return nullptr;
   engine.matcher().withdraw(*run);
   run->cancelable = false;
   run->info = {peer.endpoint, header.a, header.b, header.length};
@@ -270,6 +278,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   assembly = Assembly{};
   if (done.kind == Assembly::Kind::receive) {
     consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
+    if (done.run->parcel != nullptr) return deliver_parcel(engine, *done.run);
     engine.complete(*done.run, done.length <= done.run->op->length ? TW_OK : TW_ERR_TRUNCATED);
   } else if (done.kind == Assembly::Kind::message) {
     done.message->kind = tw_message::Kind::here;
@@ -281,7 +290,11 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
 void receive_assembly(Engine& engine, Peer& peer, OpRun& run) {
   run.cancelable = false;
   engine.bind(run, peer);
-  run.cursor.reset(run.op->address, run.op->layout, run.op->length);
+  if (needs_parcel(*run.op)) {
+    if (!open_parcel(run, run.info.length)) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for a message to a device");
+  } else {
+    run.cursor.reset(run.op->address, run.op->layout, run.op->length);
+  }
   peer.assembly.kind = Assembly::Kind::receive;
   peer.assembly.run = &run;
 }
@@ -334,7 +347,7 @@ void on_more(Engine& engine, Peer& peer, const FrameHeader& header, const std::b
 std::byte* more_landing(Peer& peer, const FrameHeader& header) {
   if (!continues(peer, header)) return nullptr;  // on_frame names the violation
   const Assembly& assembly = peer.assembly;
-  if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr ||
+  if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr || assembly.run->parcel != nullptr ||
       assembly.arrived + header.length > assembly.run->op->length) {
     return nullptr;
   }

@@ -12,6 +12,7 @@
 
 #include "protocols/active.hpp"
 #include "protocols/bytes.hpp"
+#include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
@@ -36,6 +37,8 @@ Engine::Engine(const EngineOptions& options)
 Engine::~Engine() {
   while (!peers_.empty()) remove(*peers_.back());
   while (OpRun* run = matcher_->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  if (devices_ != nullptr) devices_->close();
+  devices_.reset();
   run_callbacks();
   ports_.clear();
   if (runs_ != nullptr) runs_->give_back();
@@ -57,6 +60,10 @@ OpRun* Engine::acquire(const OpDesc& op) {
   }
   if (op.remote_layout != nullptr) {
     retain(op.remote_layout);
+    run->extras = true;
+  }
+  if ((op.flags & kOpLate) != 0) {
+    retain(op.after);
     run->extras = true;
   }
   return run;
@@ -91,7 +98,22 @@ namespace {
 }
 }  // namespace
 
-void Engine::complete_slowly(OpRun& run, Status status) {
+DeviceLane& Engine::devices() {
+  if (devices_ == nullptr) devices_ = std::make_unique<DeviceLane>(*this);
+  return *devices_;
+}
+
+bool Engine::work_over(OpRun& run) {
+  --run.work;
+  if (!run.ended) return true;
+  if (run.work == 0) {
+    run.ended = false;
+    complete_slowly(run, run.ending);
+  }
+  return false;
+}
+
+void Engine::unlink(OpRun& run) {
   if (run.posted) [[unlikely]] {
     matcher_->withdraw(run);
   } else if (run.list != nullptr) {
@@ -103,8 +125,18 @@ void Engine::complete_slowly(OpRun& run, Status status) {
   }
   end_stream(run);
   run.cancelable = false;
+}
+
+void Engine::complete_slowly(OpRun& run, Status status) {
+  unlink(run);
+  if (run.work != 0) [[unlikely]] {  // a device still touches its buffer
+    run.ended = true;
+    run.ending = status;
+    return;
+  }
   if (run.extras && run.holds_regions) [[unlikely]]
     drop_regions(run);
+  if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.callback != nullptr) {
@@ -187,6 +219,7 @@ unsigned Engine::progress(unsigned looks) {
       events += port->progress(kBudget);
     }
     alone_ = used == 1;
+    if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]]
       close_doomed();
@@ -258,13 +291,15 @@ unsigned Engine::push_streams(Peer& peer) {
   OpRun* first = nullptr;  // one turn each: stop when the first one of those that stay comes again
   while (OpRun* run = peer.streams.front()) {
     if (run == first || peer.link == nullptr || peer.doomed) break;
-    const uint64_t turn = run->stream.position / kTurn;
+    const uint64_t before = run->stream.position, turn = before / kTurn;
     Status status = stream_turn(*this, peer, *run);
     if (status == TW_AGAIN) break;
     ++events;
     if (status != TW_IN_PROGRESS) continue;
     const Stream& stream = run->stream;
-    if (stream.kind == Stream::out && stream.in_flight == 0 && stream.position / kTurn == turn) continue;
+    if (stream.kind == Stream::out && stream.in_flight == 0 && stream.position != before && stream.position / kTurn == turn) {
+      continue;
+    }
     peer.streams.remove(run);
     peer.streams.push_back(run);
     if (first == nullptr) first = run;
@@ -292,6 +327,7 @@ Status Engine::arm() {
   Guard guard(*this);
   if (!callbacks_.empty() || !doomed_.empty()) return TW_ERR_BUSY;
   if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
+  if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes nobody
   for (auto& port : ports_) {
     Status status = port->arm();
     if (status != TW_OK) return status;

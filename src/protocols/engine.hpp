@@ -26,6 +26,7 @@ class Registry;
 struct CostTable;
 class Matcher;
 class ActiveTable;
+class DeviceLane;
 
 struct EngineOptions {
   Registry* registry = nullptr;
@@ -203,6 +204,9 @@ class Engine final : public Sink {
     return *matcher_;
   }
   ActiveTable& active() { return *active_; }
+  DeviceLane& devices();  // made at the first use
+  /// A piece of the run's device work is over. False: the run was ended meanwhile, and is gone with its last piece.
+  bool work_over(OpRun& run);
   RunPool& runs() { return *runs_; }
   /// Payload that data frames are still to bring, of all peers.
   uint64_t incoming() const { return incoming_; }
@@ -233,6 +237,7 @@ class Engine final : public Sink {
   }
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
+  void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_kept(OpRun& run);
 
@@ -243,6 +248,7 @@ class Engine final : public Sink {
   RunPool* runs_ = nullptr;
   std::unique_ptr<Matcher> matcher_;
   std::unique_ptr<ActiveTable> active_;
+  std::unique_ptr<DeviceLane> devices_;
   Peer* busy_ = nullptr;
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;

@@ -68,10 +68,15 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
   doomed_.emplace_back(peer, status);
 }
 
-/// One-sided operations wait for it in their lane. A message that would use it goes by frames until the mapping is there.
+/// One-sided operations wait for it in their lane, messages of device memory in `importing`. Another message that would use it
+/// goes by frames until the mapping is there.
 void Engine::on_import(Link& link, uint64_t) {
   Peer* peer = static_cast<Peer*>(link.user);
-  if (peer != nullptr && peer->link == &link && !peer->one_sided.lane.empty()) wants_push(*peer);
+  if (peer == nullptr || peer->link != &link) return;
+  if (!peer->one_sided.lane.empty()) wants_push(*peer);
+  RunList asking;  // what waits for another import joins the list again
+  while (OpRun* run = peer->importing.pop_front()) asking.push_back(run);
+  while (OpRun* run = asking.pop_front()) run->then(*this, *run, TW_OK);
 }
 
 }  // namespace thalweg::impl

@@ -2,6 +2,7 @@
 // Get by frames: the requester asks for one fragment after the other, a few at a time, the target answers each with one data
 // frame. So the target keeps nothing but answers for which there was no room, and reads only memory whose key is alive.
 #include <algorithm>
+#include <vector>
 
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
@@ -14,10 +15,7 @@ constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per g
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {2000 + 2 * link_costs(op).frame, link_costs(op).copy, nullptr};
-  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
-    cost.why_not = "the source is device memory: trigger the get from a queue or kernel";
-  }
-  return cost.why_not == nullptr;
+  return true;
 }
 
 void arrived(Engine& engine, OpRun& run, Status status) {
@@ -75,24 +73,30 @@ static_assert(sizeof(Answer) <= sizeof(OpRun::state));
 /// TW_OK: answered with data or with fin. TW_AGAIN: no room.
 Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout* layout) {
   Link& link = *peer.link;
+  const FrameHeader header = make_header(Frame::data, answer.length, answer.op, answer.at);
   Status status;
   {
     const Registry::Reading reading(engine.registry());
     Target target;
     if (layout == nullptr) {
       status = engine.registry().resolve(reading, answer.rkey, answer.offset, answer.length, TW_MEMORY_READ, &target);
-      if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
     } else {
-      status = resolve_layout(engine.registry(), reading, answer.rkey, answer.offset, *layout, TW_MEMORY_READ, &target.address);
+      status = resolve_layout(engine.registry(), reading, answer.rkey, answer.offset, *layout, TW_MEMORY_READ, &target);
     }
     if (status == TW_OK) {
-      std::byte* room = link.port->reserve(link, answer.length);
-      if (room == nullptr) return TW_AGAIN;
-      LayoutCursor from(target.address, layout, layout != nullptr ? layout->bytes : answer.length);
-      from.seek(answer.skip);
-      pack(from, room, answer.length);
-      link.port->commit(link, make_header(Frame::data, answer.length, answer.op, answer.at));
-      return TW_OK;
+      if (target.device != nullptr) {
+        std::vector<std::byte> bytes(answer.length);
+        status = load_from_device(engine, target, layout, answer.skip, bytes.data(), answer.length);
+        if (status == TW_OK) return link.port->send(link, header, bytes.data());
+      } else {
+        std::byte* room = link.port->reserve(link, answer.length);
+        if (room == nullptr) return TW_AGAIN;
+        LayoutCursor from(target.address, layout, layout != nullptr ? layout->bytes : answer.length);
+        from.seek(answer.skip);
+        pack(from, room, answer.length);
+        link.port->commit(link, header);
+        return TW_OK;
+      }
     }
   }
   engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))),

@@ -38,9 +38,6 @@ Status become_frames(OpRun& run) {
   return run.protocol->step(run);
 }
 
-/// Everything before this operation is applied.
-bool first_unconfirmed(const Peer& peer, const OpRun& run) { return peer.one_sided.confirmed + 1 >= run.sequence; }
-
 /// The data without the target's CPU. TW_AGAIN, or TW_ERR_STALE for another context's key: not this way.
 Status move_data(const OpDesc& op) {
   if (op.verb == Verb::signal || (op.verb != Verb::atomic && op.length == 0)) return TW_OK;
@@ -79,6 +76,9 @@ Status step(OpRun& run) {
       const Status s = settle_import(region);
       if (s == TW_AGAIN) return s;
       if (is_error(s)) return applied(run, s);
+    }
+    if (peer.one_sided.device != 0 && (op.flags & kOpPart) == 0 && (fenced(peer) || (op.flags & TW_OP_AFTER_ALL) != 0)) {
+      return TW_AGAIN;
     }
     const bool ordered = first_unconfirmed(peer, run) || (!fenced(peer) && (op.flags & TW_OP_AFTER_ALL) == 0);
     if (!ordered) return become_frames(run);

@@ -21,7 +21,7 @@ struct tw_message {
   uint64_t cost = 0;     // flow control: given back when consumed
   uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
-  thalweg::impl::RtsBody rts{};                                   // announced
+  thalweg::impl::Announcement rts;                                // announced
   tw_message *next = nullptr, *previous = nullptr;                // arrival
   tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash
   std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }

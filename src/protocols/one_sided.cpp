@@ -8,8 +8,8 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr const Protocol* kPuts[] = {&kPutMapped, &kPutSingleCopy, &kPutFrames, nullptr};
-constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetFrames, nullptr};
+constexpr const Protocol* kPuts[] = {&kPutMapped, &kPutSingleCopy, &kPutDevice, &kPutFrames, nullptr};
+constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetDevice, &kGetFrames, nullptr};
 constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicFrames, nullptr};
 constexpr const Protocol* kSignals[] = {&kSignalMapped, &kSignalFrames, nullptr};
 constexpr const Protocol* kFlushes[] = {&kFlushFrames, nullptr};
@@ -86,7 +86,7 @@ Status map_region(RemoteRegion& region) {
     return fail(TW_ERR_STALE,
                 "the key was exported by another process or an earlier incarnation of this peer; export it again");
   }
-  if (region.unmappable || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+  if (region.unmappable || of_device(region) || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
     return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
   }
   Mapping* mapping = nullptr;
@@ -141,7 +141,7 @@ Status check_target(const OpDesc& op, uint32_t access) {
   first += op.remote_offset;
   last += op.remote_offset;
   if (first < 0 || last > static_cast<__int128>(region.key.length)) return refuse_bounds(op);
-  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
+  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable && !of_device(region)) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
     if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet
   }
@@ -180,6 +180,7 @@ namespace {
 Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& mapped,
                   const Protocol& frames, Status (*now)(const OpDesc&)) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (needs_device(op)) return launch_one_sided(engine, op, completion, op.verb == Verb::put ? kPutDevice : kGetDevice);
   if (op.peer->link == nullptr || fenced(*op.peer) || awaits_import(*op.remote)) {
     return launch_one_sided(engine, op, completion, kLater);
   }
@@ -225,8 +226,6 @@ void note_silent(Peer& peer, const OpRun& run) {
   if (!answered || op.signal != nullptr) peer.one_sided.silent = run.sequence;
 }
 
-namespace {
-
 /// What waits may outlive its caller's handles: a region may be released behind a put.
 void hold_regions(OpRun& run) {
   for (RemoteRegion* region : {run.own.remote, run.own.signal}) {
@@ -234,6 +233,8 @@ void hold_regions(OpRun& run) {
   }
   run.holds_regions = run.extras = true;
 }
+
+namespace {
 
 /// Nobody holds it and nobody is called: the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status) {
@@ -253,14 +254,15 @@ void drop_regions(OpRun& run) {
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol) {
   Peer& peer = *op.peer;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
-  const bool may_step = peer.link != nullptr && peer.one_sided.lane.empty() && peer.control.empty();
+  const bool part = (op.flags & kOpPart) != 0;
+  const bool may_step = peer.link != nullptr && (part || peer.one_sided.lane.empty()) && peer.control.empty();
   const bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
   if (!may_step && no_wait) return TW_AGAIN;
   OpRun* run = engine.acquire(op, completion);
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
-  if (&protocol != &kLater) note_silent(peer, *run);
+  if (needs_target(protocol)) note_silent(peer, *run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;
@@ -270,8 +272,8 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
       engine.discard(*run);
       return TW_AGAIN;
     }
-    hold_regions(*run);
-    peer.one_sided.lane.push_back(run);
+    if (!run->holds_regions) hold_regions(*run);
+    part ? peer.one_sided.lane.push_front(run) : peer.one_sided.lane.push_back(run);
     engine.wants_push(peer);
   } else if (status != TW_IN_PROGRESS) {
     engine.discard(*run);
@@ -333,16 +335,15 @@ size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, ui
 }
 
 Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
-                      const Layout& layout, uint32_t access, std::byte** base) {
+                      const Layout& layout, uint32_t access, Target* base) {
   const __int128 first = static_cast<__int128>(offset) + layout.first;
   if (first < 0 || first > static_cast<__int128>(UINT64_MAX)) return TW_ERR_OUT_OF_BOUNDS;
   Target target;
   const Status s = registry.resolve(reading, rkey, static_cast<uint64_t>(first),
                                     static_cast<uint64_t>(layout.last - layout.first), access, &target);
-  if (s != TW_OK) return s;
-  if (target.kind != MemoryKind::host) return TW_ERR_UNSUPPORTED;
-  *base = target.address - layout.first;
-  return TW_OK;
+  if (s == TW_OK) target.address -= layout.first;
+  if (s == TW_OK) *base = target;
+  return s;
 }
 
 void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status) {

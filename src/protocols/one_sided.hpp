@@ -66,6 +66,22 @@ bool needs_target(const Protocol& protocol);
 /// The cheapest of those that need nothing of the target, else frames; null with the reason in the error text.
 const Protocol* choose_one_sided(const OpDesc& op);
 
+// --- one_sided_device.cpp
+/// Memory that only devices touch: its segment is imported for one of them.
+inline bool of_device(const RemoteRegion& region) { return region.key.kind > static_cast<uint8_t>(MemoryKind::pinned); }
+/// Does this operation touch device memory at either end, or wait for a stream?
+inline bool needs_device(const OpDesc& op) {
+  return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));
+}
+extern const Protocol kPutDevice, kGetDevice;
+/// Moves a run on whose bytes this CPU relays between a device and the other side. As stream_turn.
+Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
+/// Target: a frame's bytes into (or out of) device memory, done when it returns. `layout` null: contiguous at address.
+Status store_to_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, const std::byte* from,
+                       uint64_t length);
+Status load_from_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, std::byte* to,
+                        uint64_t length);
+
 // --- the immediate forms of the protocols that are complete when they return. TW_AGAIN: not this way, use frames.
 Status put_mapped(const OpDesc& op);
 Status get_mapped(const OpDesc& op);
@@ -84,12 +100,14 @@ inline LinkCosts link_costs(const OpDesc& op) {
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
 }
-inline bool unconfirmed(const Peer& peer) { return peer.one_sided.issued != peer.one_sided.confirmed; }
+inline bool unconfirmed(const Peer& peer) {
+  return peer.one_sided.issued != peer.one_sided.confirmed || peer.one_sided.device != 0;
+}
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.confirmed < peer.one_sided.fence; }
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
 inline bool awaits_import(const RemoteRegion& region) {
-  return region.mapped == nullptr && !region.unmappable && !region.revoked && region.key.segment != 0 &&
+  return region.mapped == nullptr && !of_device(region) && !region.unmappable && !region.revoked && region.key.segment != 0 &&
          region.peer->link != nullptr && (region.peer->link->features & kLinkMaps) != 0;
 }
 /// Can this still go as frames when the immediate way said no?
@@ -114,6 +132,12 @@ uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading);
 Status signal_after_data(const OpDesc& op, const Registry::Reading* reading);
 /// Puts an operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
+/// Everything before this operation is applied.
+inline bool first_unconfirmed(const Peer& peer, const OpRun& run) {
+  return peer.one_sided.confirmed + 1 >= run.sequence && peer.one_sided.device == 0;
+}
+/// Keeps the regions of a run alive that its caller may release meanwhile.
+void hold_regions(OpRun& run);
 /// Ends what keeps the regions of a run in the lane alive (OpRun::holds_regions).
 void drop_regions(OpRun& run);
 /// Sends the signal frame of op (put or signal), with `ack` asking for a fin; TW_OK, TW_AGAIN or an error.
@@ -124,9 +148,9 @@ size_t lane_fragment(const Peer& peer);
 /// starts at `position`. *length is how many of the wanted bytes it covers, *skip where they start in what is encoded.
 inline constexpr size_t kWireLayout = 4 + 16 * 64;
 size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, uint64_t* skip, std::byte* wire);
-/// Target: a decoded layout at `offset` of an exported range, checked; *base is the address of the layout's zero.
+/// Target: a decoded layout at `offset` of an exported range, checked; base->address is the address of the layout's zero.
 Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
-                      const Layout& layout, uint32_t access, std::byte** base);
+                      const Layout& layout, uint32_t access, Target* base);
 /// Target: answers or remembers how an operation went.
 void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status);
 /// Fin handler of acknowledged operations and flushes: confirms what was issued up to the run.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "devices/memory_kind.hpp"
 #include "memory/layout.hpp"
 
 namespace thalweg::impl {
@@ -19,10 +20,21 @@ struct OpRun;
 struct OpDesc;
 struct Protocol;
 class Engine;       // protocols/engine.hpp
-class Queue;        // devices/device.hpp
+class Queue;        // devices/queue.hpp
+class Device;       // devices/device.hpp
+class Staging;      // protocols/staging.hpp
+struct Ordering;    // protocols/device_lane.hpp
+struct Mapping;     // transports/transport.hpp
 struct DeviceDesc;  // include/thalweg/device/: what a kernel needs to run the operation
 
 enum class Verb : uint8_t { send, recv, am, am_recv, bytes_send, bytes_recv, put, get, atomic, signal, flush, count_ };
+
+/// In OpDesc.flags beside TW_OP_*: the local side is memory that only device queues touch.
+inline constexpr uint32_t kOpDevice = 1u << 31;
+/// ... or its bytes may be touched only when OpDesc.after has happened.
+inline constexpr uint32_t kOpLate = 1u << 30;
+/// A part of a one-sided operation that has left the lane: it goes before everything that waits there.
+inline constexpr uint32_t kOpPart = 1u << 29;
 
 /// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a contiguous
 /// message needs.
@@ -45,7 +57,12 @@ struct alignas(64) OpDesc {
   void* result = nullptr;             // fetching atomics
   const std::byte* header = nullptr;  // active message
   uint32_t header_length = 0;
+  MemoryKind kind = MemoryKind::host;  // of the local side; kOpDevice: what its device is, and which allocation it is in
+  Device* device = nullptr;
+  uint64_t buffer_id = 0;
+  Ordering* after = nullptr;  // kOpLate; counted
 };
+static_assert(sizeof(OpDesc) == 192);
 
 /// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).
 struct RunLink {
@@ -84,7 +101,7 @@ struct Elsewhere {
 
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
 struct Stream {
-  enum Kind : uint8_t { none, out, in, pull, push };
+  enum Kind : uint8_t { none, out, in, pull, push, relay };
   Kind kind = none;
   uint8_t flags = 0;                          // FrameFlag of the data frames
   bool contiguous = false;                    // the local side is one piece: base + offset
@@ -126,7 +143,13 @@ struct alignas(64) OpRun {
   RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
   LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
-  std::string* text = nullptr;     // why it failed; freed on release
+  std::string* text = nullptr;  // why it failed; freed on release
+  Staging* staging = nullptr;   // pinned memory between a device and frames; freed on release
+  std::byte* parcel = nullptr;  // parcel.hpp; freed on release
+  Mapping* holding = nullptr;   // the import that its device work uses, counted
+  uint16_t work = 0;            // pieces of device work under way: the run completes after them
+  bool ended = false;           // ... with `ending`; nothing else happens to it
+  Status ending = TW_OK;
   alignas(8) std::byte state[64];  // the protocol's own
   // --- messages
   alignas(64) tw_recv_info info{};

@@ -20,7 +20,7 @@ struct ByteStream;  // bytes.hpp
 
 /// Small frames that must not wait behind payload: kept only while the link has no room.
 struct ControlFrame {
-  static constexpr size_t kBody = 48;
+  static constexpr size_t kBody = 64;
   FrameHeader header;
   std::byte body[kBody];
 };
@@ -83,6 +83,7 @@ struct OneSided {
   RunList lane;
   uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
   uint64_t silent = 0, reported = 0;              // last operation without an answer of its own; last flush that was answered
+  uint32_t device = 0;  // operations on device memory that have left the lane and are under way: what needs an order waits
   Status owed = TW_OK;  // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.
   Status put_failed = TW_OK;  // of the put whose frames are being applied
@@ -117,6 +118,7 @@ struct Peer {
   OpRun* landing = nullptr;            // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
 
+  RunList importing;    // runs that wait for an import of device memory
   OneSided one_sided;   // one_sided.hpp
   PeerRunList waiting;  // every run that a loss of this peer must end
 

@@ -12,6 +12,8 @@
 #include "base/platform/string_copy.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/staging.hpp"
 
 namespace thalweg::impl {
 
@@ -31,17 +33,22 @@ void finish(Engine& engine, OpRun& run, Status status) {
   run.then(engine, run, status);
 }
 
-void begin(OpRun& run, Stream::Kind kind, uint64_t offset, uint64_t length, Then then) {
+bool on_device(const OpRun& run) { return (run.op->flags & kOpDevice) != 0; }
+
+void begin(Engine& engine, OpRun& run, Stream::Kind kind, uint64_t offset, uint64_t length, Then then) {
   Stream& stream = run.stream;
   stream.kind = kind;
   stream.flags = 0;
-  stream.contiguous = run.op->layout == nullptr;
+  stream.contiguous = run.op->layout == nullptr && !on_device(run);
   stream.in_flight = 0;
   stream.begin = stream.position = offset;
   stream.end = offset + length;
   stream.arrived = 0;
   run.then = then;
-  if (!stream.contiguous) {
+  if (on_device(run)) {
+    const bool out = kind == Stream::out || kind == Stream::push;
+    stage(engine, run, out ? Staging::Direction::out : Staging::Direction::in, offset, offset + length);
+  } else if (!stream.contiguous) {
     run.cursor.reset(run.op->address, run.op->layout, run.op->length);
     if (offset != 0) run.cursor.seek(offset);
   }
@@ -64,7 +71,26 @@ Status send_reference(Peer& peer, OpRun& run, FrameHeader header, const Piece& p
   return TW_OK;
 }
 
+/// The next piece from staging; TW_IN_PROGRESS also while it is still on its way there.
+Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
+  Stream& stream = run.stream;
+  size_t n = 0;
+  Status status = TW_OK;
+  const std::byte* bytes = run.staging->look(stream.position, &n, &status);
+  if (bytes == nullptr) return is_error(status) ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
+  n = std::min<size_t>(n, peer.limits.fragment);
+  const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
+  status = peer.link->port->send(*peer.link, header, bytes);
+  if (status != TW_OK) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);
+  stream.position += n;
+  run.staging->taken(stream.position);
+  if (stream.position != stream.end) return TW_IN_PROGRESS;
+  finish(engine, run, TW_OK);
+  return TW_OK;
+}
+
 Status out_turn(Engine& engine, Peer& peer, OpRun& run) {
+  if (run.staging != nullptr) return staged_turn(engine, peer, run);
   Stream& stream = run.stream;
   uint64_t left = stream.end - stream.position;
   bool reference = stream.contiguous && left >= peer.limits.reference;
@@ -82,13 +108,15 @@ Status out_turn(Engine& engine, Peer& peer, OpRun& run) {
   return TW_OK;
 }
 
-/// One kernel copy of up to n bytes. Bytes moved or an error.
-int64_t kernel_copy(Peer& peer, OpRun& run, size_t n) {
+/// One kernel copy of up to n bytes, of the local side or of `room`. Bytes moved or an error.
+int64_t kernel_copy(Peer& peer, OpRun& run, size_t n, std::byte* room) {
   Stream& stream = run.stream;
   iovec local[kRuns];
   size_t count = 1;
   size_t covered = n;
-  if (stream.contiguous) {
+  if (room != nullptr) {
+    local[0] = {room, n};
+  } else if (stream.contiguous) {
     local[0] = {run.op->address + stream.position, n};
   } else {
     LayoutCursor::Run runs[kRuns];
@@ -105,7 +133,7 @@ int64_t kernel_copy(Peer& peer, OpRun& run, size_t n) {
   int64_t moved = stream.kind == Stream::pull ? port.read_peer(*peer.link, local, count, &remote, 1)
                                               : port.write_peer(*peer.link, local, count, &remote, 1);
   if (moved > static_cast<int64_t>(covered)) moved = static_cast<int64_t>(covered);
-  if (moved > 0 && !stream.contiguous) run.cursor.seek(stream.position + static_cast<uint64_t>(moved));
+  if (moved > 0 && !stream.contiguous && room == nullptr) run.cursor.seek(stream.position + static_cast<uint64_t>(moved));
   return moved == 0 ? int64_t{TW_ERR_IO} : moved;
 }
 
@@ -127,9 +155,17 @@ std::byte* reach(Peer& peer, const Stream& stream, Status* status) {
 /// The next piece, by this process's own loads and stores or by the kernel. While it runs the other side keeps its memory.
 Status copy_piece(Peer& peer, OpRun& run) {
   Stream& stream = run.stream;
-  uint64_t left = stream.end - stream.position;
+  size_t left = stream.end - stream.position;
+  std::byte* room = nullptr;
+  if (run.staging != nullptr) {
+    size_t n = 0;
+    Status status = TW_OK;
+    room = run.staging->room(stream.position, &n, &status);
+    if (room == nullptr) return status;
+    left = std::min(left, n);
+  }
   if (stream.other.by_kernel) {
-    int64_t moved = kernel_copy(peer, run, static_cast<size_t>(std::min<uint64_t>(left, kKernelPiece)));
+    int64_t moved = kernel_copy(peer, run, std::min(left, kKernelPiece), room);
     if (moved < 0) return static_cast<Status>(moved);
     stream.position += static_cast<uint64_t>(moved);
     return TW_OK;
@@ -137,11 +173,11 @@ Status copy_piece(Peer& peer, OpRun& run) {
   Status status = TW_OK;
   std::byte* other = reach(peer, stream, &status);
   if (other == nullptr) return status;
-  size_t n = static_cast<size_t>(std::min<uint64_t>(left, kCopyPiece));
+  size_t n = std::min(left, kCopyPiece);
   std::byte* there = other + stream.position;
-  std::byte* here = run.op->address + stream.position;
+  std::byte* here = room != nullptr ? room : run.op->address + stream.position;
   bool pull = stream.kind == Stream::pull;
-  if (stream.contiguous) {
+  if (stream.contiguous || room != nullptr) {
     pull ? std::memmove(here, there, n) : std::memmove(there, here, n);
   } else {
     pull ? unpack(run.cursor, there, n) : pack(run.cursor, there, n);
@@ -157,14 +193,20 @@ Status copy_turn(Engine& engine, Peer& peer, OpRun& run) {
     status = copy_piece(peer, run);
     link.port->leave_peer(link);
   }
-  if (status == TW_OK && run.stream.position != run.stream.end) return TW_IN_PROGRESS;
+  const bool last = run.stream.position == run.stream.end;
+  if (status == TW_OK && run.staging != nullptr) {
+    if (last && run.list != nullptr) run.list->remove(&run);
+    run.staging->filled(run.stream.position, finish);
+    return last ? TW_OK : TW_IN_PROGRESS;
+  }
+  if (status == TW_OK && !last) return TW_IN_PROGRESS;
   finish(engine, run, status);
   return TW_OK;
 }
 
 void copy_begin(Engine& engine, Peer& peer, OpRun& run, Stream::Kind kind, const Elsewhere& other, uint64_t offset,
                 uint64_t length, Then then) {
-  begin(run, kind, offset, length, then);
+  begin(engine, run, kind, offset, length, then);
   run.stream.other = other;
   if (length == 0) return finish(engine, run, TW_OK);
   // The first piece goes at once: most transfers have one, and turns are for what is left.
@@ -183,9 +225,27 @@ OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header) {
   return run;
 }
 
+/// Into as many chunks as it takes; what fills one goes on to the device.
+Status to_staging(OpRun& run, uint64_t position, const std::byte* body, size_t length) {
+  while (length != 0) {
+    size_t n = 0;
+    Status status = TW_OK;
+    std::byte* room = run.staging->room(position, &n, &status);
+    if (room == nullptr) return status;
+    n = std::min(n, length);
+    std::memcpy(room, body, n);
+    position += n;
+    body += n;
+    length -= n;
+    if (length != 0) run.staging->filled(position, finish);
+  }
+  return TW_OK;
+}
+
 void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
   Stream& stream = run.stream;
   stream.arrived += n;
+  if (run.staging != nullptr) return run.staging->filled(stream.begin + stream.arrived, finish);
   if (stream.arrived >= stream.end - stream.begin) finish(engine, run, TW_OK);
 }
 
@@ -218,7 +278,7 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
 
 void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
                 uint8_t flags) {
-  begin(run, Stream::out, offset, length, then);
+  begin(engine, run, Stream::out, offset, length, then);
   run.stream.dest_op = dest_op;
   run.stream.flags = flags;
   if (length == 0) return finish(engine, run, TW_OK);
@@ -226,7 +286,7 @@ void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64
 }
 
 void stream_in(Engine& engine, Peer&, OpRun& run, uint64_t offset, uint64_t length, Then then) {
-  begin(run, Stream::in, offset, length, then);
+  begin(engine, run, Stream::in, offset, length, then);
   engine.expect(length);
   if (length == 0) finish(engine, run, TW_OK);
 }
@@ -240,7 +300,14 @@ void stream_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& other,
 }
 
 Status stream_turn(Engine& engine, Peer& peer, OpRun& run) {
-  return run.stream.kind == Stream::out ? out_turn(engine, peer, run) : copy_turn(engine, peer, run);
+  switch (run.stream.kind) {
+    case Stream::out:
+      return out_turn(engine, peer, run);
+    case Stream::relay:
+      return relay_turn(engine, peer, run);
+    default:
+      return copy_turn(engine, peer, run);
+  }
 }
 
 void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
@@ -248,7 +315,11 @@ void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::b
   OpRun* run = data_target(engine, peer, header);
   if (run == nullptr) return;
   Stream& stream = run->stream;
-  if (!stream.contiguous) {
+  if (run->staging != nullptr) {
+    if (const Status status = to_staging(*run, header.b, body, header.length); is_error(status)) {
+      return finish(engine, *run, status);
+    }
+  } else if (!stream.contiguous) {
     unpack(run->cursor, body, header.length);
   } else if (engine.incoming() >= kBeyondCaches) {
     streaming_copy(run->op->address + header.b, body, header.length);
@@ -261,7 +332,14 @@ void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::b
 std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameMore) != 0) return more_landing(peer, header);
   OpRun* run = data_target(engine, peer, header);
-  return run != nullptr && run->stream.contiguous ? run->op->address + header.b : nullptr;
+  if (run == nullptr) return nullptr;
+  if (run->staging != nullptr) {
+    size_t n = 0;
+    Status status = TW_OK;
+    std::byte* room = run->staging->room(header.b, &n, &status);
+    return n >= header.length ? room : nullptr;
+  }
+  return run->stream.contiguous ? run->op->address + header.b : nullptr;
 }
 
 void data_landed(Engine& engine, Peer& peer, const FrameHeader& header) {

@@ -16,10 +16,7 @@ constexpr uint32_t kInFlight = 8;  // pieces by reference
 bool probe(const OpDesc& op, Cost& cost) {
   // The target has to look; how long that takes is not ours to know. Two microseconds stand for a target that polls.
   cost = {2000 + link_costs(op).frame, link_costs(op).copy, nullptr};
-  if (op.remote != nullptr && op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host)) {
-    cost.why_not = "the target is device memory: trigger the put from a queue or kernel";
-  }
-  return cost.why_not == nullptr;
+  return true;
 }
 
 void sent(Engine& engine, OpRun& run, Status status) {
@@ -128,8 +125,9 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
     const Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, length, TW_MEMORY_WRITE, &target);
-    if (status == TW_OK && target.kind != MemoryKind::host) status = TW_ERR_UNSUPPORTED;
-    if (status == TW_OK) {
+    if (status == TW_OK && target.device != nullptr) {
+      status = store_to_device(engine, target, nullptr, 0, body + prefix, length);
+    } else if (status == TW_OK) {
       if (length == 8) {
         std::memcpy(target.address, body + prefix, 8);  // one store for whoever polls the word
       } else if (length > 0) {
@@ -158,10 +156,12 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const 
   Status status;
   {
     const Registry::Reading reading(engine.registry());
-    std::byte* base = nullptr;
+    Target base;
     status = resolve_layout(engine.registry(), reading, header.a, header.b, layout, TW_MEMORY_WRITE, &base);
-    if (status == TW_OK) {
-      LayoutCursor to(base, &layout, layout.bytes);
+    if (status == TW_OK && base.device != nullptr) {
+      status = store_to_device(engine, base, &layout, fields.skip, rest + used, length);
+    } else if (status == TW_OK) {
+      LayoutCursor to(base.address, &layout, layout.bytes);
       to.seek(fields.skip);
       unpack(to, rest + used, length);
     }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "devices/device.hpp"
 #include "memory/registry.hpp"
 #include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
@@ -21,20 +22,17 @@ namespace thalweg::impl {
 
 namespace {
 
-constexpr uint8_t kAnnounced = 1;
-
 /// OpRun::state of a receive.
 struct Receiving {
   RtsBody rts;
   uint32_t split;  // in units of kSplit: this end copies [0, split), the sender [split, wanted)
   uint8_t open;    // parts under way
-  bool pull_failed, push_failed, frames;
+  bool pull_failed, push_failed;
 };
 constexpr uint64_t kSplit = 4096;
 static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
 
 Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
-uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
 uint64_t split_at(OpRun& run) { return std::min(receiving(run).split * kSplit, wanted(run)); }
 
 bool find_segment(Engine& engine, const OpDesc& op, uint64_t* segment, uint64_t* offset) {
@@ -49,15 +47,24 @@ bool find_segment(Engine& engine, const OpDesc& op, uint64_t* segment, uint64_t*
 Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
   if (peer.announce_credit <= 0) return TW_AGAIN;
-  std::byte body[sizeof(RtsBody) + TW_AM_HEADER_MAX];
+  std::byte body[sizeof(RtsBody) + sizeof(DeviceBody) + TW_AM_HEADER_MAX];
   RtsBody rts{engine.number(run), op.length, 0, 0, 0};
-  if (op.layout == nullptr && (peer.link->features & (kLinkSingleCopy | kLinkSameProcess)) != 0) {
-    rts.address = reinterpret_cast<uint64_t>(op.address);
+  DeviceBody device{};
+  size_t used = sizeof rts;
+  if ((op.flags & (kOpDevice | kOpLate)) == 0) {
+    if (op.layout == nullptr && (peer.link->features & (kLinkSingleCopy | kLinkSameProcess)) != 0) {
+      rts.address = reinterpret_cast<uint64_t>(op.address);
+    }
+    if ((peer.link->features & kLinkMaps) != 0) find_segment(engine, op, &rts.segment, &rts.segment_offset);
   }
-  if ((peer.link->features & kLinkMaps) != 0) find_segment(engine, op, &rts.segment, &rts.segment_offset);
+  if (describe_device(engine, op, &rts, &device)) {
+    frame.flags |= kFrameDevice;
+    std::memcpy(body + used, &device, sizeof device);
+    used += sizeof device;
+  }
   std::memcpy(body, &rts, sizeof rts);
-  if (header_length != 0) std::memcpy(body + sizeof rts, header, header_length);
-  frame.length = static_cast<uint32_t>(sizeof rts + header_length);
+  if (header_length != 0) std::memcpy(body + used, header, header_length);
+  frame.length = static_cast<uint32_t>(used + header_length);
   Status status = peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
   --peer.announce_credit;
@@ -65,7 +72,7 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   run.cancelable = false;
   run.fin = [](Engine& e, OpRun& r, Status) {
     // A receiver that ends early (truncated, dropped) does not concern the sender, unless its memory is still read.
-    if (r.stream.kind != Stream::none) return e.violation(*r.peer, "an end in the middle of a transfer");
+    if (r.stream.kind != Stream::none || r.stage == kServing) return e.violation(*r.peer, "an end in the middle of a transfer");
     e.complete(r, TW_OK);
   };
   return TW_IN_PROGRESS;
@@ -132,10 +139,18 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
       cts.length > run->op->length - cts.offset) {
     return engine.violation(peer, "a cts for what was not announced");
   }
+  const bool device = (header.flags & kFrameDevice) != 0, last = (header.flags & kFrameLast) != 0;
+  if (device && header.length < sizeof cts + sizeof(Uuid)) return engine.violation(peer, "a short cts frame");
+  if (device || (run->op->flags & kOpLate) != 0) {
+    return device_serve(engine, peer, *run, cts, device ? body + sizeof cts : nullptr, last);
+  }
   if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
-  Then then =
-      (header.flags & kFrameLast) != 0 ? static_cast<Then>([](Engine& e, OpRun& r, Status s) { e.complete(r, s); }) : part_done;
-  stream_out(engine, peer, *run, cts.op, cts.offset, cts.length, then);
+  start_frames(engine, peer, *run, cts, last);
+}
+
+void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
+  const Then complete = [](Engine& e, OpRun& r, Status s) { e.complete(r, s); };
+  stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? complete : part_done);
 }
 
 // ------------------------------------------------------------------------------------------------ the receiver
@@ -144,35 +159,47 @@ void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status) {
   engine.send_control(peer, make_header(Frame::fin, 0, op, static_cast<uint64_t>(int64_t{status})), nullptr);
 }
 
-void rendezvous_drop(Engine& engine, Peer& peer, const RtsBody& rts) { send_fin(engine, peer, rts.op, TW_OK); }
+void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op) { send_fin(engine, peer, op, TW_OK); }
+
+size_t read_announcement(const FrameHeader& header, const std::byte* body, Announcement* out) {
+  if (!read_body(header, body, &out->rts)) return 0;
+  out->near_device = (header.flags & kFrameDevice) != 0;
+  if (!out->near_device) return sizeof out->rts;
+  if (header.length < sizeof out->rts + sizeof out->device) return 0;
+  std::memcpy(&out->device, body + sizeof out->rts, sizeof out->device);
+  return sizeof out->rts + sizeof out->device;
+}
 
 namespace {
 
-Status outcome(const OpRun& run) { return run.info.length > run.op->length ? TW_ERR_TRUNCATED : TW_OK; }
-
-void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, const CtsBody& where, uint8_t flags) {
+void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t offset, uint64_t length, const CtsBody& where,
+              uint8_t flags) {
   CtsBody cts = where;
   cts.op = engine.number(run);
   cts.offset = offset;
   cts.length = length;
-  engine.send_control(peer, make_header(Frame::cts, sizeof cts, receiving(run).rts.op, 0, flags), &cts);
+  engine.send_control(peer, make_header(Frame::cts, sizeof cts, rts_op, 0, flags), &cts);
 }
 
 /// The sender completes by itself: the cts carried kFrameLast.
 void frames_done(Engine& engine, OpRun& run, Status status) { engine.complete(run, is_error(status) ? status : outcome(run)); }
 
-void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t from, uint64_t to) {
-  receiving(run).frames = true;
+}  // namespace
+
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to) {
   stream_in(engine, peer, run, from, to - from, frames_done);
-  send_cts(engine, peer, run, from, to - from, CtsBody{}, kFrameLast);
+  send_cts(engine, peer, run, rts_op, from, to - from, CtsBody{}, kFrameLast);
 }
+
+namespace {
 
 void part_over(Engine& engine, OpRun& run) {
   Receiving& state = receiving(run);
   if (--state.open != 0) return;
   Peer& peer = *run.peer;
   if (state.pull_failed || state.push_failed) {
-    ask_for_frames(engine, peer, run, state.pull_failed ? 0 : split_at(run), state.push_failed ? wanted(run) : split_at(run));
+    const uint64_t split = split_at(run);
+    ask_for_frames(engine, peer, run, state.rts.op, state.pull_failed ? 0 : split, state.push_failed ? wanted(run) : split);
     return;
   }
   send_fin(engine, peer, state.rts.op, TW_OK);
@@ -192,7 +219,8 @@ void push_reported(Engine& engine, OpRun& run, Status status) {
   part_over(engine, run);
 }
 
-/// Where the payload can be copied from without the sender's help; false: frames are the way.
+}  // namespace
+
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   Link& link = *peer.link;
   if ((link.features & kLinkSameProcess) != 0 && peer.identity.same_process && rts.address != 0) {
@@ -216,6 +244,8 @@ bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   return false;
 }
 
+namespace {
+
 /// Where the sender can push the second half; false: it is not asked.
 bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, uint64_t split, CtsBody* where) {
   if (run.op->layout != nullptr || peer.identity.same_process) return false;
@@ -230,17 +260,21 @@ bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, 
 
 }  // namespace
 
-void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const RtsBody& rts) {
+void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
   run.cancelable = false;
-  Receiving& state = receiving(run);
-  state = Receiving{rts, 0, 1, false, false, false};
+  const RtsBody& rts = announcement.rts;
   uint64_t length = wanted(run);
   if (length == 0) {
     send_fin(engine, peer, rts.op, TW_OK);
     return engine.complete(run, outcome(run));
   }
+  if (announcement.near_device || (run.op->flags & (kOpDevice | kOpLate)) != 0) {
+    return device_receive(engine, peer, run, announcement);
+  }
+  Receiving& state = receiving(run);
+  state = Receiving{rts, 0, 1, false, false};
   Elsewhere other;
-  if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, 0, length);
+  if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, rts.op, 0, length);
   uint64_t split = length;
   CtsBody where{};
   uint64_t half = length / 2 / kSplit * kSplit;
@@ -252,17 +286,17 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const RtsBody& r
   if (split != length) {
     state.open = 2;
     run.fin = push_reported;
-    send_cts(engine, peer, run, split, length - split, where, 0);
+    send_cts(engine, peer, run, rts.op, split, length - split, where, 0);
   }
   stream_pull(engine, peer, run, other, 0, split, pull_done);
 }
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  RtsBody rts;
-  if (!read_body(header, body, &rts)) return engine.violation(peer, "a short announcement");
+  Announcement rts;
+  if (read_announcement(header, body, &rts) == 0) return engine.violation(peer, "a short announcement");
   OpRun* run = engine.receives().match(header.a, &peer);
   if (run != nullptr) {
-    run->info = {peer.endpoint, header.a, header.b, rts.length};
+    run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
     engine.bind(*run, peer);
     consumed_announcement(engine, peer);
     return rendezvous_receive(engine, peer, *run, rts);
@@ -273,7 +307,7 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const 
   message->kind = tw_message::Kind::announced;
   message->engine = &engine;
   message->peer = &peer;
-  message->info = {peer.endpoint, header.a, header.b, rts.length};
+  message->info = {peer.endpoint, header.a, header.b, rts.rts.length};
   message->rts = rts;
   engine.matcher().keep(*message);
 }

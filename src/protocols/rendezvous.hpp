@@ -6,7 +6,12 @@
 //                        <-- cts ----   (c) asks for data frames. With (a) and (b) it may ask the sender to copy the second
 //   data ... / copies    ------------>      half at the same time (cts with an address), which answers fin.
 //                        <-- fin ----   (a), (b): all is there, the source is free. (c): none, cts carried kFrameLast.
+//
+// Device memory (rendezvous_device.cpp): (a) by the receiver's device from an import, or cts with kFrameDevice asks the sender's
+// device to copy all of it into the receiver's memory, which it answers with fin; (c) through pinned memory (staging.hpp).
 #pragma once
+#include <algorithm>
+
 #include "protocols/engine.hpp"
 
 namespace thalweg::impl {
@@ -17,13 +22,34 @@ extern const Protocol kRendezvousSend;
 Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length);
 
 /// A matched receive of an announced payload: run.info is filled in. Completes the run in the end.
-void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const RtsBody& rts);
-/// Nobody wants the payload: the sender completes.
-void rendezvous_drop(Engine& engine, Peer& peer, const RtsBody& rts);
+void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
+/// Nobody wants the payload: the sender, whose operation it was, completes.
+void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op);
+/// The fixed part of tagged_rts and am_rts. The bytes it took, 0: too short.
+size_t read_announcement(const FrameHeader& header, const std::byte* body, Announcement* out);
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status);
+
+// --- shared by its two files
+enum AnnouncedStage : uint8_t { kAnnounced = 1, kServing = 2 };  // OpRun::stage of a sender; serving: a cts by its device
+/// What a receive wants of an announced payload.
+inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
+inline Status outcome(const OpRun& run) { return run.info.length > run.op->length ? TW_ERR_TRUNCATED : TW_OK; }
+/// Takes [from, to) as data frames, which always work; completes the run. rts_op: the sender's operation.
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to);
+/// Where the payload can be copied from by this process's CPU without the sender's help; false: frames are the way.
+bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
+void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);
+
+// --- rendezvous_device.cpp
+/// What the announcement says of op's local side beyond rts: segment or address for other devices. False: nothing.
+bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody* device);
+/// A receive with device memory at one end at least, or one that has to wait for a stream.
+void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
+/// A cts for a source that has to wait for a stream, or one that asks for a push into a device. `uuid` is that device, or null.
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* uuid, bool last);
 
 }  // namespace thalweg::impl

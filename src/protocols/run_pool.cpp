@@ -2,8 +2,11 @@
 // Pools of runs, the table of all pools, and look-ups by request number from any thread.
 #include "protocols/run_pool.hpp"
 
+#include <cstdlib>
 #include <mutex>
 #include <new>
+
+#include "protocols/staging.hpp"
 
 namespace thalweg::impl {
 
@@ -69,6 +72,11 @@ void RunPool::free_extras(OpRun& run) {
   if (run.owns_header) delete[] run.own.header;
   if (run.own.layout != nullptr) impl::release(run.own.layout);
   if (run.own.remote_layout != nullptr) impl::release(run.own.remote_layout);
+  if ((run.own.flags & kOpLate) != 0) impl::release(run.own.after);
+  delete run.staging;
+  run.staging = nullptr;
+  std::free(run.parcel);
+  run.parcel = nullptr;
   delete run.text;
   run.text = nullptr;
   run.owns_header = run.extras = false;

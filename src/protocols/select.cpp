@@ -9,6 +9,7 @@
 #include "protocols/cost.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/engine.hpp"
+#include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/rendezvous.hpp"
 
@@ -91,6 +92,7 @@ Path path_of(const OpDesc& op) {
 const Protocol& select_send(const OpDesc& op) {
   const Limits& limits = op.peer->limits;
   bool sync = (op.flags & TW_OP_SYNC) != 0;
+  if ((op.flags & (kOpDevice | kOpLate)) != 0) return kRendezvousSend;  // the receiver chooses the way
   if (op.length + (sync ? sizeof(uint64_t) : 0) <= limits.copy) return kEagerSingle;
   if (sync || op.length > limits.eager) return kRendezvousSend;
   if (limits.mapped_pull && in_segment(op)) return kRendezvousSend;  // one copy instead of two
@@ -215,6 +217,7 @@ const char* explain_both(std::string& text, const OpDesc& given) {
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
+  if (needs_device(op)) return explain_device(op);
   const LinkCosts& costs = costs_of(peer);
   const CostTable* const table = peer.engine->options().costs;
   const bool measured = table != nullptr && table->source != kDefaults.source;

@@ -50,6 +50,7 @@ enum FrameFlag : uint8_t {
   kFrameFirst = 16,      // put, put_layout: a new put begins
   kFrameCovers = 32,     // signal: not applied when the put before it failed
   kFrameCoversAll = 64,  // signal: not applied when any put since the last flush failed
+  kFrameDevice = 128,    // tagged_rts, am_rts: a DeviceBody follows the RtsBody. cts: push into a device, whose UUID follows
 };
 
 struct FirstBody {
@@ -62,6 +63,20 @@ struct RtsBody {
   uint64_t address;  // sender's virtual address of contiguous payload; 0 when strided or not reachable
   uint64_t segment;  // library-allocated memory holding it, 0: none
   uint64_t segment_offset;
+};
+/// Where the payload of an announcement lies, when a device may reach it.
+struct DeviceBody {
+  uint8_t uuid[16];
+  uint8_t kind;   // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
+  uint8_t late;   // not to be touched yet: the sender moves it when it is asked to
+  uint8_t asked;  // receiver: it was asked for a push
+  uint8_t reserved[5];
+};
+/// An announcement as it is kept.
+struct Announcement {
+  RtsBody rts{};
+  DeviceBody device{};
+  bool near_device = false;  // device is filled in
 };
 struct CtsBody {
   uint64_t op;      // receiver's op: address of data frames

@@ -17,7 +17,7 @@ unsigned many(const Row& r) { return r.asynchronous ? kMany : 1; }
 
 /// The sizes of both sides agree: what a layout rounds, the other side rounds to.
 uint64_t agreed_size(Side& side, const Row& r) {
-  Payload probe(side, r.local, r.size, false, r.seed);
+  Payload probe(side, r.local, r.size, kPlain, r.seed);
   return probe.bytes();
 }
 
@@ -25,7 +25,7 @@ struct Payloads {
   std::vector<std::unique_ptr<Payload>> items;
   Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
     for (unsigned i = 0; i < many(r); ++i)
-      items.push_back(std::make_unique<Payload>(side, shape, size, r.library_memory, r.seed + i));
+      items.push_back(std::make_unique<Payload>(side, shape, size, r.place[side.rank], r.seed + i));
   }
   Payload& operator[](size_t i) { return *items[i]; }
 };
@@ -114,7 +114,7 @@ void truncated(Side& side, const Row& r) {
   Row full = r;
   full.size = size;
   if (side.rank == 0) return send_messages(side, full, 0);
-  Payload in(side, Shape::contiguous, agreed_size(side, full) / 2, r.library_memory, r.seed);
+  Payload in(side, Shape::contiguous, agreed_size(side, full) / 2, r.place[1], r.seed);
   for (unsigned i = 0; i < many(r); ++i) {
     in.poison();
     tw_request request = TW_REQUEST_NONE;
@@ -234,7 +234,7 @@ void active_rendezvous(Side& side, const Row& r) { active(side, r, TW_OP_RENDEZV
 
 void byte_stream(Side& side, const Row& r) {
   uint64_t size = std::max<uint64_t>(r.size, 1);
-  Payload data(side, Shape::contiguous, size, r.library_memory, r.seed);
+  Payload data(side, Shape::contiguous, size, r.place[side.rank], r.seed);
   for (unsigned i = 0; i < many(r); ++i) {
     if (side.rank == 0) {
       data.fill(r.seed + i);
@@ -314,7 +314,7 @@ void put(Side& side, const Row& r, Notice notice) {
   uint64_t size = agreed_size(side, r);
   Payloads targets(side, r, side.rank == 1 ? r.remote : r.local, side.rank == 1 ? size : r.size);
   Exposed x(side, &targets, many(r), notice == Notice::signal ? TW_SIGNAL_ADD : TW_SIGNAL_SET);
-  Payload shape(side, r.remote, size, false, r.seed);  // the initiator's idea of the target's layout
+  Payload shape(side, r.remote, size, kPlain, r.seed);  // the initiator's idea of the target's layout
   if (shape.bytes() != size) {
     side.barrier();
     return;
@@ -366,7 +366,7 @@ void get(Side& side, const Row& r) {
   if (side.rank == 1)
     for (unsigned i = 0; i < many(r); ++i) mine[i].fill(r.seed + i);
   Exposed x(side, &mine, many(r), TW_SIGNAL_SET);
-  Payload shape(side, r.remote, size, false, r.seed);
+  Payload shape(side, r.remote, size, kPlain, r.seed);
   if (shape.bytes() == size && side.rank == 0) {
     std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
     for (unsigned i = 0; i < many(r); ++i) {
@@ -403,23 +403,27 @@ void atomics(Side& side, const Row& r) {
   for (size_t width : {size_t{4}, size_t{8}}) {
     tw_memory* memory = nullptr;
     alignas(8) unsigned char plain[24] = {};
-    if (r.library_memory)
-      must(tw_memory_allocate(side.context, 24, nullptr, &memory), "tw_memory_allocate");
+    tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+    options.place = place_name(r.place[1]);
+    if (r.place[1] != kPlain)
+      must(tw_memory_allocate(side.context, 24, &options, &memory), "tw_memory_allocate");
     else
       must(tw_memory_register(side.context, plain, 24, nullptr, &memory), "tw_memory_register");
-    auto* words = static_cast<unsigned char*>(tw_memory_address(memory));
     struct {
       uint64_t length;
       unsigned char bytes[TW_KEY_MAX];
     } key{};
     uint64_t mask = width == 4 ? 0xffffffffull : ~0ull, word = r.seed & mask, final = 0;
+    unsigned char words[24] = {};
     std::memcpy(words + 8, &word, width);
+    must(tw_memory_copy(side.context, tw_memory_address(memory), words, sizeof words), "tw_memory_copy");
     if (side.rank == 1) {
       size_t length = TW_KEY_MAX;
       must(tw_memory_export(memory, key.bytes, &length), "tw_memory_export");
       key.length = length;
       side.send_control(&key, sizeof key);
       side.receive_control(&word, sizeof word);
+      must(tw_memory_copy(side.context, words, tw_memory_address(memory), sizeof words), "tw_memory_copy");
       std::memcpy(&final, words + 8, width);
       if (final != word)
         failed("%zu-byte word is %llx, wanted %llx", width, (unsigned long long) final, (unsigned long long)word);

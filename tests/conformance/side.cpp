@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -143,16 +144,31 @@ void Side::barrier() {
   receive_control(&byte, 1);
 }
 
-Payload::Payload(Side& side, Shape s, uint64_t size, bool library_memory, uint64_t seed) {
+const char* place_name(unsigned place) {
+  static const bool cuda = std::getenv("THALWEG_CONFORMANCE_DEVICE") != nullptr &&
+                           std::strcmp(std::getenv("THALWEG_CONFORMANCE_DEVICE"), "cuda") == 0;
+  static const char* const kEmulated[kPlaces] = {"plain",      "host",           "pinned",          "emulated:0",
+                                                 "emulated:1", "emulated-vmm:0", "emulated-pool:1", "emulated-managed:0"};
+  static const char* const kCuda[kPlaces] = {"plain", "host", "pinned", "cuda:0", "cuda:1", "vmm:0", "pool:1", "managed:0"};
+  return cuda ? kCuda[place] : kEmulated[place];
+}
+
+Payload::Payload(Side& side, Shape s, uint64_t size, unsigned place, uint64_t seed) : context_(side.context) {
   start_ = kGuard + seed % 61;  // odd alignments
   shape(s, size);
   total_ = start_ + span_ + kGuard;
-  if (library_memory) {
-    must(tw_memory_allocate(side.context, total_, nullptr, &memory_), "tw_memory_allocate");
-    data_ = static_cast<unsigned char*>(tw_memory_address(memory_));
-  } else {
+  if (place != kPlain) {
+    tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+    options.place = place_name(place);
+    must(tw_memory_allocate(side.context, total_, &options, &memory_), "tw_memory_allocate");
+    data_ = memory_start_ = static_cast<unsigned char*>(tw_memory_address(memory_));
+  }
+  if (place == kPlain || place >= kPinned) {
     plain_.resize(total_);
     data_ = plain_.data();
+  }
+  if (place == kPlain) {
+    memory_start_ = data_;
     must(tw_memory_register(side.context, data_, total_, nullptr, &memory_), "tw_memory_register");
   }
   poison();
@@ -207,13 +223,26 @@ void Payload::shape(Shape s, uint64_t size) {
   if (layout_) check(tw_layout_bytes(layout_) == bytes_, "tw_layout_bytes disagrees with the reference");
 }
 
-void Payload::poison() { std::memset(data_, kPoison, total_); }
+void Payload::push() const {
+  if (data_ != memory_start_) must(tw_memory_copy(context_, memory_start_, data_, total_), "tw_memory_copy");
+}
+
+void Payload::pull() const {
+  if (data_ != memory_start_) must(tw_memory_copy(context_, data_, memory_start_, total_), "tw_memory_copy");
+}
+
+void Payload::poison() {
+  std::memset(data_, kPoison, total_);
+  push();
+}
 
 void Payload::fill(uint64_t seed) {
-  for (size_t i = 0; i < bytes_; ++i) address()[order_[i]] = pattern(seed, i);
+  for (size_t i = 0; i < bytes_; ++i) data_[start_ + order_[i]] = pattern(seed, i);
+  push();
 }
 
 void Payload::verify(uint64_t seed, size_t length) const {
+  pull();
   std::vector<unsigned char> wanted(total_, kPoison);
   for (size_t i = 0; i < std::min(length, bytes_); ++i) wanted[start_ + order_[i]] = pattern(seed, i);
   if (std::memcmp(wanted.data(), data_, total_) == 0) return;
@@ -223,6 +252,7 @@ void Payload::verify(uint64_t seed, size_t length) const {
 }
 
 void Payload::verify_outside() const {
+  pull();
   std::vector<bool> payload(total_, false);
   for (uint32_t at : order_) payload[start_ + at] = true;
   for (size_t i = 0; i < total_; ++i) {

@@ -17,12 +17,17 @@ struct Row {
   char operation[24];
   uint64_t size;  // wanted payload bytes; a layout may round it
   uint64_t seed;
-  Shape local, remote;     // of the sender or initiator / of the receiver or target
-  uint8_t library_memory;  // buffers from tw_memory_allocate
-  uint8_t asynchronous;    // requests polled together instead of waited for one by one
-  uint8_t end;             // no more rows
-  uint8_t unused[3];
+  Shape local, remote;   // of the sender or initiator / of the receiver or target
+  uint8_t place[2];      // of the buffers of rank 0, of rank 1: index for place_name
+  uint8_t asynchronous;  // requests polled together instead of waited for one by one
+  uint8_t end;           // no more rows
+  uint8_t unused[2];
 };
+
+/// Where buffers lie: "plain" (malloc), "host" (of tw_memory_allocate), then places of devices: of THALWEG_CONFORMANCE_DEVICE
+/// ("cuda", on a machine with GPUs; by default "emulated").
+constexpr uint8_t kPlain = 0, kLibrary = 1, kPinned = 2, kFirstDevice = 3, kPlaces = 8;
+const char* place_name(unsigned place);
 
 /// Thrown by a side whose check failed; the text names what.
 struct Failure {
@@ -58,14 +63,15 @@ class Side {
   bool owner_ = true;
 };
 
-/// A buffer with a layout: random payload, poison everywhere else, guards around, an odd start.
+/// A buffer with a layout: random payload, poison everywhere else, guards around, an odd start. Of memory that the host does
+/// not touch it keeps a shadow.
 class Payload {
  public:
-  Payload(Side& side, Shape shape, uint64_t size, bool library_memory, uint64_t seed);
+  Payload(Side& side, Shape shape, uint64_t size, unsigned place, uint64_t seed);
   ~Payload();
   Payload(const Payload&) = delete;
   Payload& operator=(const Payload&) = delete;
-  unsigned char* address() const { return data_ + start_; }
+  unsigned char* address() const { return memory_start_ + start_; }
   size_t bytes() const { return bytes_; }              // moved
   const tw_layout* layout() const { return layout_; }  // null: contiguous
   tw_memory* memory() const { return memory_; }
@@ -80,11 +86,15 @@ class Payload {
 
  private:
   void shape(Shape shape, uint64_t size);
+  void push() const;  // the shadow to the memory
+  void pull() const;
+  tw_context* context_;
   tw_memory* memory_ = nullptr;
   tw_layout* layout_ = nullptr;
   std::vector<uint32_t> order_;  // packed position -> offset from address()
   std::vector<unsigned char> plain_;
-  unsigned char* data_ = nullptr;
+  unsigned char* data_ = nullptr;          // what the host touches: the memory, or its shadow
+  unsigned char* memory_start_ = nullptr;  // what operations name
   size_t total_ = 0, start_ = 0, span_ = 0, bytes_ = 0;
 };
 

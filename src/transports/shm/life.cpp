@@ -159,6 +159,8 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
     return fail(failed.status, "%s", failed.why.c_str());
   }
   if (!link.control) return fail(TW_ERR_UNSUPPORTED, "this link has no control channel: its peer's memory cannot be mapped");
+  // Refusals that nobody came back for give way.
+  if (link.wanted.size() >= kMaxWanted) std::erase_if(link.wanted, [](const Wanted& w) { return w.status != TW_IN_PROGRESS; });
   if (link.wanted.size() >= kMaxWanted) return TW_IN_PROGRESS;
   link.wanted.push_back({segment, device, TW_IN_PROGRESS, {}});
   if (device == nullptr)

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does it
+// wait for.
+#include "core/c_checks.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+/// Its first and last bytes, of the layout's span, lie in the allocation. Of vmm memory only a piece is known.
+Status check_span(const OpDesc& op, const BufferInfo& info) {
+  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+  const int64_t last = op.layout != nullptr ? op.layout->last : static_cast<int64_t>(op.length);
+  const __int128 at = static_cast<__int128>(reinterpret_cast<uintptr_t>(op.address)), base = info.base;
+  if (info.kind == MemoryKind::vmm || (at + first >= base && at + last <= base + info.length)) return TW_OK;
+  return fail(TW_ERR_OUT_OF_BOUNDS, "bytes %lld to %lld of the buffer reach outside its allocation of %llu bytes",
+              static_cast<long long>(first), static_cast<long long>(last), static_cast<unsigned long long>(info.length));
+}
+
+/// The device of a stream or event that goes with host memory: the first one that knows it.
+Status order_after(Device* device, const tw_op_options& options, Ordering** out) {
+  if (options.after_kind > TW_AFTER_EVENT) {
+    return fail(TW_ERR_INVALID, "after_kind %u: use TW_AFTER_STREAM or TW_AFTER_EVENT", options.after_kind);
+  }
+  if (device != nullptr) return make_ordering(*device, options.after, options.after_kind, out);
+  std::string why = "there is no device in this process";
+  Status status = TW_ERR_UNSUPPORTED;
+  for (Device* any : list_devices(nullptr)) {
+    status = make_ordering(*any, options.after, options.after_kind, out);
+    if (!is_error(status)) return status;
+    why = last_error();
+  }
+  return fail(status, "nothing can be ordered after this: %s", why.c_str());
+}
+
+}  // namespace
+
+bool is_device_memory(const void* address) {
+  BufferInfo info;
+  return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK && info.kind != MemoryKind::pinned;
+}
+
+Status set_device(OpDesc& op, const tw_op_options& options) {
+  BufferInfo info;
+  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+  const uint64_t address = reinterpret_cast<uint64_t>(op.address) + static_cast<uint64_t>(first);
+  if (op.length != 0 && find_device(address, &info) == TW_OK && info.kind != MemoryKind::pinned) {
+    if (const Status status = check_span(op, info); is_error(status)) return status;
+    op.flags |= kOpDevice;
+    op.kind = info.kind;
+    op.device = info.device;
+    op.buffer_id = info.buffer_id;
+  }
+  if (options.after_kind == TW_AFTER_NONE || op.length == 0) return TW_OK;
+  const Status status = order_after(info.device, options, &op.after);
+  if (op.after != nullptr) op.flags |= kOpLate;
+  return status;
+}
+
+}  // namespace thalweg::impl

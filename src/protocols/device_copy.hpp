@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// From layouts to a queue's copies, and runs that move their local side by them.
+#pragma once
+#include <vector>
+
+#include "memory/layout.hpp"
+#include "protocols/device_lane.hpp"
+#include "protocols/engine.hpp"
+
+namespace thalweg::impl {
+
+/// One side of a copy between layouts; a null layout is contiguous.
+struct Side {
+  uint64_t address;
+  const Layout* layout;  // never a contiguous one
+  bool kernels = true;   // may kernels of the device that copies touch it?
+};
+Side side_of(uint64_t address, const Layout* layout, bool kernels = true);
+/// Copies that move packed bytes [begin, end) of `to` and `from`, both of `length` packed bytes in all. Rows stay rows. At most
+/// 65,536 copies: TW_ERR_LIMIT beyond.
+Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies);
+
+/// Enqueues them on `device` as the cheaper of engine copies and one gather or scatter kernel. As DeviceLane::submit.
+Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
+                     void* token);
+
+/// Moves the run's whole local side from (or to) `other`; `then` follows, or an error is returned and nothing was enqueued.
+/// `hold` (may be null) is counted as used meanwhile.
+Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
+                   Then then);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lane. A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side. Copies that
+// come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
+// instead of 215).
+#include "protocols/device_lane.hpp"
+
+#include "devices/registry.hpp"
+#include "protocols/engine.hpp"
+
+namespace thalweg::impl {
+Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out) {
+  *out = nullptr;
+  void* const handle = const_cast<void*>(native);
+  auto ordering = std::make_unique<Ordering>();
+  if (kind == TW_AFTER_EVENT) {
+    if (Status s = device.wrap_event(handle, &ordering->event); is_error(s)) return s;
+  } else {
+    std::unique_ptr<Queue> queue;
+    if (Status s = device.wrap_queue(handle, &queue); is_error(s)) return s;
+    if (queue->capture_state() != CaptureState::none) {
+      return fail(TW_ERR_UNSUPPORTED, "the stream is being captured: an operation of the host is no part of a graph");
+    }
+    if (Status s = device.make_event(&ordering->event); is_error(s)) return s;
+    if (Status s = queue->record(*ordering->event); is_error(s)) return s;
+  }
+  const Status status = ordering->event->query();
+  if (status == TW_IN_PROGRESS) *out = ordering.release();
+  return is_error(status) ? status : TW_OK;
+}
+
+void retain(Ordering* ordering) {
+  if (ordering != nullptr) ++ordering->references;
+}
+
+void release(Ordering* ordering) {
+  if (ordering != nullptr && --ordering->references == 0) delete ordering;
+}
+
+uint64_t DeviceLane::Line::now_finished() const {
+  return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
+}
+
+Status DeviceLane::make_place(Device& device, Place** out) {
+  auto place = std::make_unique<Place>();
+  place->device = &device;
+  constexpr size_t kWords = 128;  // two cache lines
+  Status status = device.load_kernels();
+  // Without kernels (a build without them) everything goes by the engine.
+  if (status == TW_ERR_UNSUPPORTED) status = TW_OK;
+  if (status == TW_OK) status = device.allocate(MemoryKind::pinned, kWords, &place->words);
+  if (status == TW_OK) status = device.make_queue(&place->copies.queue);
+  if (status == TW_OK) status = device.make_queue(&place->kernels.queue);
+  if (is_error(status)) return status;
+  auto* words = reinterpret_cast<uint64_t*>(place->words);
+  place->copies.finished = words;
+  place->kernels.finished = words + kWords / 2 / sizeof *words;
+  *place->copies.finished = *place->kernels.finished = 0;
+  *out = place.get();
+  places_.push_back(std::move(place));
+  return TW_OK;
+}
+
+Status DeviceLane::place_of(Device& device, Place** out) {
+  for (auto& place : places_) {
+    if (place->device != &device) continue;
+    *out = place.get();
+    return TW_OK;
+  }
+  return make_place(device, out);
+}
+
+/// Behind what a call enqueued: its ticket into the line's word.
+Status DeviceLane::finish_call(Line& line, Status enqueued) {
+  if (is_error(enqueued)) return enqueued;
+  return line.queue->write_value(reinterpret_cast<uint64_t>(line.finished), ++line.ticket, false);
+}
+
+Status DeviceLane::flush(Place& place) {
+  Line& line = place.copies;
+  const Status status = finish_call(line, line.queue->copy(place.gathered.data(), place.gathered.size()));
+  std::vector<Waiter> waiters;
+  waiters.swap(place.gathering);
+  place.gathered.clear();
+  place.gathered_bytes = 0;
+  for (Waiter& waiter : waiters) {
+    waiter.ticket = line.ticket;
+    if (!is_error(status)) {
+      line.pending.push_back(waiter);
+      continue;
+    }
+    --pending_;
+    waiter.done(engine_, waiter.token, status);
+  }
+  return status;
+}
+
+Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
+  for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
+  place->gathering.push_back({0, done, token});
+  ++pending_;
+  return TW_OK;
+}
+
+Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void* token) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  Line& line = place->kernels;
+  if (const Status status = finish_call(line, line.queue->launch(kernel)); is_error(status)) return status;
+  line.pending.push_back({line.ticket, done, token});
+  ++pending_;
+  return TW_OK;
+}
+
+/// Until the line's last call is finished, or the queue is broken.
+Status DeviceLane::wait(Line& line) {
+  for (unsigned looks = 1; line.now_finished() < line.ticket; ++looks) {
+    constexpr unsigned kAsk = 1u << 16;
+    if (looks % kAsk != 0) continue;
+    if (const Status status = line.queue->query(); is_error(status)) return status;
+  }
+  return TW_OK;
+}
+
+Status DeviceLane::run(Device& device, std::span<const Copy> copies) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  Line& line = place->copies;
+  const Status status = finish_call(line, line.queue->copy(copies.data(), copies.size()));
+  return is_error(status) ? status : wait(line);
+}
+
+Status DeviceLane::run(Device& device, const Kernel& kernel) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  Line& line = place->kernels;
+  const Status status = finish_call(line, line.queue->launch(kernel));
+  return is_error(status) ? status : wait(line);
+}
+
+Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool* kernels) {
+  constexpr size_t kRemembered = 4096;
+  BufferInfo info;
+  if (find_device(address, &info) != TW_OK) {
+    return fail(TW_ERR_UNSUPPORTED, "a device copies only to and from memory of devices and pinned memory");
+  }
+  *kernels = true;
+  if (info.device == &device || info.kind == MemoryKind::pinned) return TW_OK;
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  if (const auto found = place->admitted.find(info.buffer_id); found != place->admitted.end()) {
+    *kernels = found->second;
+    return TW_OK;
+  }
+  *kernels = place->kernels.queue->admit(Use::kernel, address, length) == TW_OK;
+  if (!*kernels) {
+    const Status status = place->copies.queue->admit(Use::copy, address, length);
+    if (is_error(status)) return status;
+  }
+  if (place->admitted.size() >= kRemembered) place->admitted.clear();
+  place->admitted.emplace(info.buffer_id, *kernels);
+  return TW_OK;
+}
+
+/// A queue that broke finishes nothing more.
+unsigned DeviceLane::fail_broken(Line& line) {
+  constexpr unsigned kAsk = 1u << 14;  // looks without a change: milliseconds
+  if (++line.idle_looks % kAsk != 0) return 0;
+  const Status status = line.queue->query();
+  if (!is_error(status) || line.now_finished() >= line.pending.front().ticket) return 0;
+  unsigned events = 0;
+  for (; !line.pending.empty(); ++events) {
+    const Waiter waiter = line.pending.front();
+    line.pending.pop_front();
+    --pending_;
+    waiter.done(engine_, waiter.token, status);
+  }
+  return events;
+}
+
+unsigned DeviceLane::poll(Line& line) {
+  if (line.pending.empty()) return 0;
+  const uint64_t finished = line.now_finished();
+  if (line.pending.front().ticket > finished) return fail_broken(line);
+  unsigned events = 0;
+  line.idle_looks = 0;
+  while (!line.pending.empty() && line.pending.front().ticket <= finished) {
+    const Waiter waiter = line.pending.front();
+    line.pending.pop_front();
+    --pending_;
+    waiter.done(engine_, waiter.token, TW_OK);
+    ++events;
+  }
+  return events;
+}
+
+unsigned DeviceLane::poll() {
+  constexpr uint64_t kGather = 8u << 20;  // bytes that do not wait for others any more
+  unsigned events = 0;
+  for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
+    Place& place = *places_[i];
+    events += poll(place.copies) + poll(place.kernels);
+    if (place.gathering.empty()) continue;
+    if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= kGather) flush(place);
+  }
+  if (!parked_.empty()) events += poll_parked();
+  return events;
+}
+
+void DeviceLane::close() {
+  while (OpRun* run = parked_.front()) engine_.complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  for (unsigned idle = 0; pending_ != 0 && idle < 3;) {
+    poll();
+    for (auto& place : places_) {
+      for (Line* line : {&place->copies, &place->kernels}) {
+        if (is_error(wait(*line))) ++idle;  // the driver has shut down: nothing is under way any more
+      }
+    }
+  }
+}
+
+DeviceLane::~DeviceLane() {
+  for (auto& place : places_) {
+    place->copies.queue.reset();
+    place->kernels.queue.reset();
+    for (std::byte* chunk : place->chunks) place->device->free(reinterpret_cast<uint64_t>(chunk));
+    place->device->free(place->words);
+  }
+}
+
+unsigned DeviceLane::poll_parked() {
+  unsigned events = 0;
+  OpRun* first = nullptr;  // one look each: stop when the first one of those that stay comes again
+  while (OpRun* run = parked_.front()) {
+    if (run == first) break;
+    parked_.remove(run);
+    const Status status = run->op->after->event->query();
+    if (status == TW_IN_PROGRESS) {
+      parked_.push_back(run);
+      if (first == nullptr) first = run;
+      continue;
+    }
+    ++events;
+    run->then(engine_, *run, status);
+  }
+  return events;
+}
+
+void DeviceLane::when_ready(OpRun& run, Then then) {
+  const Status status = run.op->after == nullptr ? Status{TW_OK} : run.op->after->event->query();
+  if (status != TW_IN_PROGRESS) return then(engine_, run, status);
+  run.then = then;
+  if (run.list != nullptr) run.list->remove(&run);
+  parked_.push_back(&run);
+}
+
+std::byte* DeviceLane::take_chunk(Device& device) {
+  Place* place = nullptr;
+  if (is_error(place_of(device, &place))) return nullptr;
+  std::byte* chunk = nullptr;
+  if (!place->chunks.empty()) {
+    chunk = place->chunks.back();
+    place->chunks.pop_back();
+  } else {
+    uint64_t address = 0;
+    if (is_error(device.allocate(MemoryKind::pinned, kChunk, &address))) return nullptr;
+    chunk = reinterpret_cast<std::byte*>(address);
+  }
+  ++chunks_out_;
+  return chunk;
+}
+
+void DeviceLane::give_chunk(Device& device, std::byte* chunk) {
+  Place* place = nullptr;
+  --chunks_out_;
+  if (place_of(device, &place) == TW_OK) place->chunks.push_back(chunk);
+}
+
+}  // namespace thalweg::impl

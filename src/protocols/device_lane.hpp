@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one engine has under way on devices: copies on own queues, found complete by progress; pinned memory for staging; runs
+// that wait for a user's stream. Made at the first use: an engine without devices pays one test of a pointer per progress.
+//
+// A run with work under way does not end before it (OpRun::work): whoever loses the peer meanwhile sets OpRun::ending.
+#pragma once
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "protocols/operation.hpp"
+
+namespace thalweg::impl {
+
+/// A point in a user's stream behind which the bytes of an operation may be touched. Counted, because a record is copied.
+struct Ordering {
+  std::unique_ptr<Event> event;
+  uint32_t references = 1;
+};
+/// The point that a user named: TW_AFTER_STREAM (all work enqueued so far) or TW_AFTER_EVENT of `device`. Null in *out: it has
+/// happened already.
+Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out);
+void retain(Ordering* ordering);   // null is allowed
+void release(Ordering* ordering);  // null is allowed
+
+class DeviceLane {
+ public:
+  explicit DeviceLane(Engine& engine) : engine_(engine) {}
+  ~DeviceLane();  // after close()
+  DeviceLane(const DeviceLane&) = delete;
+  DeviceLane& operator=(const DeviceLane&) = delete;
+
+  /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
+  /// between two polls goes to the device in one call.
+  using Done = void (*)(Engine& engine, void* token, Status status);
+  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token);
+  Status submit(Device& device, const Kernel& kernel, Done done, void* token);
+  /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
+  Status run(Device& device, std::span<const Copy> copies);
+  Status run(Device& device, const Kernel& kernel);
+  /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives access, once
+  /// for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
+  Status admit(Device& device, uint64_t address, uint64_t length, bool* kernels);
+  /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
+  void when_ready(OpRun& run, Then then);
+  unsigned poll();  // events handled
+  void close();     // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
+  bool idle() const { return pending_ == 0 && parked_.empty(); }
+
+  /// kChunk bytes of pinned memory; null: there is none to be had.
+  static constexpr size_t kChunk = 1u << 20;
+  std::byte* take_chunk(Device& device);
+  void give_chunk(Device& device, std::byte* chunk);
+  unsigned chunks_out() const { return chunks_out_; }
+
+ private:
+  struct Waiter {
+    uint64_t ticket;
+    Done done;
+    void* token;
+  };
+  /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
+  struct Line {
+    std::unique_ptr<Queue> queue;
+    uint64_t* finished = nullptr;
+    uint64_t ticket = 0;  // of the last call
+    std::deque<Waiter> pending;
+    unsigned idle_looks = 0;
+    uint64_t now_finished() const;
+  };
+  struct Place {
+    Device* device = nullptr;
+    Line copies, kernels;
+    std::vector<Copy> gathered;  // not enqueued yet
+    std::vector<Waiter> gathering;
+    uint64_t gathered_bytes = 0, words = 0;
+    std::unordered_map<uint64_t, bool> admitted;  // by buffer id: for kernels too?
+    std::vector<std::byte*> chunks;
+  };
+  Status make_place(Device& device, Place** out);
+  Status place_of(Device& device, Place** out);
+  Status flush(Place& place);
+  unsigned poll(Line& line);
+  unsigned fail_broken(Line& line);
+  unsigned poll_parked();
+  static Status finish_call(Line& line, Status enqueued);
+  static Status wait(Line& line);
+
+  Engine& engine_;
+  std::vector<std::unique_ptr<Place>> places_;
+  unsigned pending_ = 0, chunks_out_ = 0;
+  RunList parked_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways of operations with device memory, said aloud. A message's way is the receiver's choice, so there is a line for each
+// kind of memory that may receive it.
+#include <cstdio>
+
+#include "devices/registry.hpp"
+#include "memory/registry.hpp"
+#include "protocols/explain.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+// Two H200 over NVLink: an idle copy until the host knows, and the rates of the link and of pinned memory.
+constexpr double kWrite = 6700, kRead = 10300, kLink = 0.0026, kPinnedRate = 0.019;
+
+void say(std::string& text, bool chosen, const char* name, double ns, const char* why_not, const char* note) {
+  char line[256];
+  if (why_not != nullptr) {
+    std::snprintf(line, sizeof line, "  %-24s impossible: %s\n", name, why_not);
+  } else {
+    std::snprintf(line, sizeof line, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, ns, note);
+  }
+  text += line;
+}
+
+/// Null when other processes can be told of the local buffer.
+const char* why_not_shared(const OpDesc& op) {
+  if ((link_features(op) & (kLinkMaps | kLinkSameProcess)) == 0) return "this link shares no device memory";
+  BufferInfo info;
+  if (find_device(reinterpret_cast<uint64_t>(op.address), &info) != TW_OK) return "this is not device memory";
+  if ((link_features(op) & kLinkSameProcess) == 0 && info.exportable == ExportForm::none) {
+    return info.kind == MemoryKind::managed ? "managed memory cannot be shared: use cudaMalloc or VMM"
+                                            : "pool memory cannot be shared: use cudaMalloc or VMM";
+  }
+  return nullptr;
+}
+
+/// Through pinned memory: into it, over the link, out of it, all at the same time.
+double staged(const OpDesc& op) {
+  const LinkCosts costs = link_costs(op);
+  return kWrite + 3 * costs.frame + (costs.copy + kPinnedRate) * static_cast<double>(op.length);
+}
+
+const char* message_ways(std::string& text, const OpDesc& op) {
+  const double bytes = static_cast<double>(op.length), asking = 3 * link_costs(op).frame;
+  const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
+  const char* const no_link = maps ? nullptr : "this link shares no device memory";
+  const char* const not_shared = why_not_shared(op);
+  text += "into memory of a device of the peer:\n";
+  say(text, no_link == nullptr, "push by this device", kWrite + asking + kLink * bytes, no_link,
+      "written over the devices' link");
+  say(text, false, "pull by its device", kRead + asking + kLink * bytes, not_shared,
+      "where its memory cannot be shared or is strided");
+  say(text, no_link != nullptr, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
+  text += "into its pinned memory:\n";
+  say(text, not_shared == nullptr, "pull by this device", kRead + asking + kPinnedRate * bytes, not_shared,
+      "a queue of the peer");
+  say(text, not_shared != nullptr, "staging", staged(op), nullptr, "through pinned memory here");
+  text += "into its other host memory:\n";
+  say(text, true, "staging", staged(op), nullptr, "through pinned memory here");
+  return no_link == nullptr ? "push by this device" : "staging";
+}
+
+const char* one_sided_ways(std::string& text, const OpDesc& op) {
+  const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
+  const double bytes = static_cast<double>(op.length);
+  const char* why_not = nullptr;
+  if (!target) {
+    why_not = "the target is host memory";
+  } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
+    why_not = "this link shares no device memory";
+  } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {
+    why_not = "the target cannot be imported: pool or managed memory, or no access between the devices";
+  }
+  const bool direct = why_not == nullptr;
+  const double idle = op.verb == Verb::put ? kWrite : kRead;
+  say(text, direct && local, "direct", idle + kLink * bytes, local ? why_not : "the local side is host memory",
+      "by this device; pinned memory too");
+  say(text, direct && !local, "window", idle + kPinnedRate * bytes, why_not, "through pinned memory here");
+  say(text, !direct && local, "relay", staged(op), local ? nullptr : "the local side is host memory",
+      "through pinned memory here, then as host memory");
+  say(text, !direct && !local, "frames", staged(op), nullptr, "applied by the target's progress");
+  return direct ? (local ? "direct" : "window") : (local ? "relay" : "frames");
+}
+
+}  // namespace
+
+std::string explain_device(const OpDesc& op) {
+  char head[160];
+  std::snprintf(head, sizeof head, "%llu bytes with device memory over %s (* = chosen; predicted, from costs of one machine)\n",
+                static_cast<unsigned long long>(op.length), op.peer->link->port->name());
+  std::string text = head;
+  const char* chosen = "refused";
+  switch (op.verb) {
+    case Verb::send:
+    case Verb::am:
+      chosen = message_ways(text, op);
+      break;
+    case Verb::put:
+    case Verb::get:
+      chosen = one_sided_ways(text, op);
+      break;
+    case Verb::atomic:
+      say(text, true, "atomic_frames", 2000 + 2 * link_costs(op).frame + kWrite, nullptr, "by a kernel of the target's device");
+      chosen = "atomic_frames";
+      break;
+    default:
+      text += "  byte streams and signals are host memory only\n";
+  }
+  return text + "chosen: " + chosen + "\n";
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put and get with device memory at one end at least, or with a buffer that has to wait for a user's stream.
+//
+// Such an operation waits at the front of the lane for its stream, its import and the fence before it; then it leaves the lane
+// and is counted in OneSided::device until its data is where it belongs. Three ways:
+//   direct   a device of this process copies between the local side (its own, or pinned memory) and an import of the target, or
+//            the target itself within one process.
+//   window   the local side is pageable: this CPU copies to or from pinned memory, the device from there.
+//   relay    the target is host memory, or device memory out of reach: the device copies to or from pinned memory, and parts of the
+//            operation go on from there as operations on host memory, each by its best way.
+// A remote layout cannot be cut into parts: a relay gathers the whole payload in host memory then.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+#include "devices/registry.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/parcel.hpp"
+#include "protocols/staging.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool local_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0; }
+bool is_put(const OpDesc& op) { return op.verb == Verb::put; }
+
+/// OpRun::stage. A relay's last part brings the signal.
+enum Stage : uint8_t { kWaiting, kMoving, kRelaying };
+
+/// OpRun::state of a relay or window.
+struct Relay {
+  uint64_t position;
+  bool part;      // one is under way
+  bool gathered;  // get with a remote layout: all of it is in the parcel
+  Status failed;  // of a part
+};
+static_assert(sizeof(Relay) <= sizeof(OpRun::state));
+Relay& relay_of(OpRun& run) { return *reinterpret_cast<Relay*>(run.state); }
+
+// ------------------------------------------------------------------------------------------------ the end
+
+/// The data is where it belongs, or the operation has failed.
+void over(Engine& engine, OpRun& run, Status status) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  if (run.list != nullptr) run.list->remove(&run);
+  --peer.one_sided.device;
+  if (peer.one_sided.confirmed + 1 == run.sequence) confirm(peer, run);
+  const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
+  if (status == TW_OK && signals) {
+    const Registry::Reading reading(engine.registry());
+    status = signal_after_data(op, &reading);
+  }
+  if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
+  engine.complete(run, status);
+}
+
+void leave_lane(OpRun& run, Stage stage) {
+  Peer& peer = *run.peer;
+  run.stage = stage;
+  if (!run.holds_regions) hold_regions(run);
+  if (run.list != nullptr) run.list->remove(&run);
+  ++peer.one_sided.device;
+}
+
+// ------------------------------------------------------------------------------------------------ reaching the target
+
+struct Reached {
+  Device* device = nullptr;  // whose queue copies
+  uint64_t address = 0;      // of the range's first byte
+  bool kernels = true;
+  Mapping* mapping = nullptr;
+};
+
+/// The device that would copy: the local one, else the target's as this process sees it.
+Device* copier(const OpDesc& op) {
+  if (local_device(op)) return op.device;
+  Uuid uuid;
+  std::memcpy(uuid.data(), op.remote->key.device_uuid, uuid.size());
+  return find_device(uuid);
+}
+
+/// TW_OK, TW_AGAIN while the import is under way, or an error: not this way.
+Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
+  RemoteRegion& region = *op.remote;
+  if (!of_device(region)) return TW_ERR_UNSUPPORTED;
+  out->device = copier(op);
+  if (out->device == nullptr) {
+    return fail(TW_ERR_UNREACHABLE, "the target's device is not visible in this process: let CUDA_VISIBLE_DEVICES name it");
+  }
+  if (in_process(region)) {
+    Target target;
+    const Registry::Reading reading(peer.engine->registry());
+    const Status status = peer.engine->registry().resolve(reading, region.key.rkey, 0, region.key.length, 0, &target);
+    // Unknown here may still be alive in another context of this process: its own progress will say.
+    if (status == TW_ERR_STALE) return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
+    if (is_error(status)) return status;
+    out->address = reinterpret_cast<uint64_t>(target.address);
+    return peer.engine->devices().admit(*out->device, out->address, region.key.length, &out->kernels);
+  }
+  if (region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+    return fail(TW_ERR_UNSUPPORTED, "the target's memory is not shared: it is pool or managed memory, or on another machine");
+  }
+  const Status status = peer.link->port->import_device(*peer.link, region.key.segment, *out->device, &out->mapping);
+  if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
+  const uint64_t offset = region.key.segment_offset;
+  if (offset > out->mapping->length || region.key.length > out->mapping->length - offset) {
+    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
+  }
+  out->address = out->mapping->device_address + offset;
+  return TW_OK;
+}
+
+bool is_pinned(const OpDesc& op) {
+  BufferInfo info;
+  return find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK && info.kind == MemoryKind::pinned;
+}
+
+// ------------------------------------------------------------------------------------------------ direct and window
+
+Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
+  const OpDesc& op = *run.op;
+  const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  const Status status = device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over);
+  if (is_error(status)) return status;
+  leave_lane(run, kMoving);
+  return TW_IN_PROGRESS;
+}
+
+/// The run takes turns in peer.streams from here on.
+Status take_turns(Engine& engine, OpRun& run, Stage stage) {
+  leave_lane(run, stage);
+  relay_of(run) = Relay{0, false, false, TW_OK};
+  run.stream.kind = Stream::relay;
+  run.peer->streams.push_back(&run);
+  engine.wants_push(*run.peer);
+  return TW_IN_PROGRESS;
+}
+
+Status start_window(Engine& engine, OpRun& run, const Reached& target) {
+  const OpDesc& op = *run.op;
+  const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  const Staging::Direction direction = is_put(op) ? Staging::Direction::in : Staging::Direction::out;
+  run.staging = new Staging(engine, run, *target.device, there, direction, 0, op.length);
+  run.extras = true;
+  run.holding = target.mapping;
+  if (target.mapping != nullptr) ++target.mapping->users;
+  run.cursor.reset(op.address, op.layout, op.length);
+  return take_turns(engine, run, kMoving);
+}
+
+/// One piece between the local side and pinned memory.
+Status window_turn(Engine& engine, OpRun& run) {
+  uint64_t& position = relay_of(run).position;
+  const OpDesc& op = *run.op;
+  size_t n = 0;
+  Status status = TW_OK;
+  if (is_put(op)) {
+    std::byte* room = run.staging->room(position, &n, &status);
+    if (room != nullptr) pack(run.cursor, room, n);
+  } else {
+    const std::byte* bytes = run.staging->look(position, &n, &status);
+    if (bytes != nullptr) unpack(run.cursor, bytes, n);
+  }
+  if (is_error(status)) return over(engine, run, status), TW_OK;
+  if (n == 0) return TW_IN_PROGRESS;
+  position += n;
+  const bool last = position == op.length;
+  if (is_put(op)) {
+    if (last) run.list->remove(&run);
+    run.staging->filled(position, over);
+  } else {
+    run.staging->taken(position);
+    if (last) over(engine, run, TW_OK);
+  }
+  return last ? TW_OK : TW_IN_PROGRESS;
+}
+
+// ------------------------------------------------------------------------------------------------ relay
+
+Status start_relay(Engine& engine, OpRun& run) {
+  const OpDesc& op = *run.op;
+  stage(engine, run, is_put(op) ? Staging::Direction::out : Staging::Direction::in, 0, op.length);
+  if (op.remote_layout != nullptr && !open_parcel(run, op.length))
+    return fail(TW_ERR_NO_MEMORY, "no memory to gather a layout");
+  return take_turns(engine, run, kRelaying);
+}
+
+/// A part has ended after its call. `arg` is the number of the relay, which may be gone.
+void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
+  RunPool* pool = nullptr;
+  OpRun* run = RunPool::find_any(reinterpret_cast<uint64_t>(arg), &pool);
+  if (run == nullptr) return;
+  Engine& engine = *pool->engine();
+  const Engine::Guard guard(engine);
+  if (run->peer == nullptr || run->stream.kind != Stream::relay) return;
+  Relay& state = relay_of(*run);
+  state.part = false;
+  if (is_error(status)) state.failed = status;
+  engine.wants_push(*run->peer);
+}
+
+/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS or an error.
+Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t position, uint64_t length) {
+  const OpDesc& whole = *run.op;
+  OpDesc op;
+  op.verb = whole.verb;
+  op.flags = (whole.flags & TW_OP_REMOTE) | kOpPart;
+  op.peer = run.peer;
+  op.address = const_cast<std::byte*>(host);
+  op.length = length;
+  op.remote = whole.remote;
+  op.remote_offset = whole.remote_offset + position;
+  op.remote_layout = whole.remote_layout;
+  if (position + length == whole.length && (whole.flags & TW_OP_AFTER_ALL) == 0) {
+    op.signal = whole.signal;
+    op.signal_op = whole.signal_op;
+    op.signal_value = whole.signal_value;
+  }
+  const Completion completion{nullptr, part_over, reinterpret_cast<void*>(engine.number(run))};
+  Status status = TW_OK;
+  if (of_device(*op.remote)) {
+    status = launch_one_sided(engine, op, completion, is_put(op) ? kPutFrames : kGetFrames);
+  } else {
+    status = is_put(op) ? start_put(engine, op, completion) : start_get(engine, op, completion);
+  }
+  if (status == TW_IN_PROGRESS) relay_of(run).part = true;
+  return status;
+}
+
+/// The next bytes from the device go on to the target.
+Status relay_put(Engine& engine, OpRun& run) {
+  uint64_t& position = relay_of(run).position;
+  const uint64_t at = position;
+  if (at == run.op->length) return over(engine, run, TW_OK), TW_OK;
+  run.staging->taken(at);
+  size_t n = 0;
+  Status status = TW_OK;
+  const std::byte* bytes = run.staging->look(at, &n, &status);
+  if (bytes == nullptr) return status;
+  position += n;
+  if (run.parcel == nullptr) return start_part(engine, run, bytes, at, n);
+  std::memcpy(run.parcel + at, bytes, n);
+  return position == run.op->length ? start_part(engine, run, run.parcel, 0, position) : Status{TW_OK};
+}
+
+/// What has come from the target goes on to the device, and more of it is asked for.
+Status relay_get(Engine& engine, OpRun& run) {
+  Relay& state = relay_of(run);
+  const uint64_t length = run.op->length, at = state.position;
+  if (run.parcel != nullptr && !std::exchange(state.gathered, true)) return start_part(engine, run, run.parcel, 0, length);
+  if (run.parcel != nullptr) {
+    run.list->remove(&run);
+    return unload_parcel(engine, run, length, over), TW_OK;
+  }
+  if (at != 0) {
+    if (at == length) run.list->remove(&run);
+    run.staging->filled(at, over);
+    if (at == length) return TW_OK;
+  }
+  size_t n = 0;
+  Status status = TW_OK;
+  std::byte* room = run.staging->room(at, &n, &status);
+  if (room == nullptr) return status;
+  state.position += n;
+  return start_part(engine, run, room, at, n);
+}
+
+// ------------------------------------------------------------------------------------------------ the protocols
+
+/// Host memory at both ends after all, or frames as the only way.
+Status go_on_as(OpRun& run, const Protocol& protocol) {
+  run.protocol = &protocol;
+  if (&protocol != &kLater) note_silent(*run.peer, run);
+  return protocol.step(run);
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  Engine& engine = *peer.engine;
+  const OpDesc& op = *run.op;
+  RemoteRegion& region = *op.remote;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
+  if ((op.flags & kOpLate) != 0) {
+    const Status status = op.after->event->query();
+    if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
+  }
+  const bool ends = local_device(op) || of_device(region);
+  if (op.length == 0 || !ends) return go_on_as(run, kLater);
+  if (fenced(peer) && !first_unconfirmed(peer, run)) return TW_AGAIN;
+  Reached target;
+  const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
+  if (status == TW_AGAIN || status == TW_ERR_STALE) return status;
+  if (status == TW_OK) {
+    return local_device(op) || is_pinned(op) ? start_direct(engine, run, target) : start_window(engine, run, target);
+  }
+  if (of_device(region) && (peer.link->features & kLinkMaps) != 0) {
+    warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
+  }
+  if (of_device(region)) region.unmappable = true;
+  if (local_device(op)) return start_relay(engine, run);
+  return go_on_as(run, is_put(op) ? kPutFrames : kGetFrames);
+}
+
+bool probe(const OpDesc& op, Cost& cost) {
+  constexpr double kIdleCopy = 6500, kNvLink = 0.0026;  // two H200, from the enqueue until the host knows
+  cost = {kIdleCopy, kNvLink, needs_device(op) ? nullptr : "no device memory at either end"};
+  return cost.why_not == nullptr;
+}
+
+}  // namespace
+
+Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
+  Relay& state = relay_of(run);
+  if (run.stage == kMoving) return window_turn(engine, run);
+  if (state.part) return TW_IN_PROGRESS;
+  Status status = state.failed;
+  if (!is_error(status)) status = is_put(*run.op) ? relay_put(engine, run) : relay_get(engine, run);
+  if (is_error(status)) over(engine, run, status);
+  return run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
+}
+
+const Protocol kPutDevice = {"put_device", Verb::put, probe, step, nullptr, nullptr, nullptr};
+const Protocol kGetDevice = {"get_device", Verb::get, probe, step, nullptr, nullptr, nullptr};
+
+// ------------------------------------------------------------------------------------------------ the target of frames
+
+namespace {
+
+/// Bytes [skip, skip + length) of the target's packed order, in pieces through pinned memory.
+template <class Piece>
+Status by_chunks(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, uint64_t length, bool store,
+                 const Piece& piece) {
+  DeviceLane& lane = engine.devices();
+  std::byte* chunk = lane.take_chunk(*target.device);
+  if (chunk == nullptr) return TW_ERR_NO_MEMORY;
+  const Side there = side_of(reinterpret_cast<uint64_t>(target.address), layout);
+  const uint64_t total = layout != nullptr ? layout->bytes : length;
+  std::vector<Copy> copies;
+  Status status = TW_OK;
+  for (uint64_t at = 0; at < length && status == TW_OK;) {
+    const uint64_t n = std::min<uint64_t>(length - at, DeviceLane::kChunk), begin = skip + at;
+    const Side here{reinterpret_cast<uint64_t>(chunk) - begin, nullptr};
+    if (store) piece(chunk, at, n);
+    status = plan_copies(store ? there : here, store ? here : there, total, begin, begin + n, &copies);
+    if (status == TW_OK) status = lane.run(*target.device, copies);
+    if (!store && status == TW_OK) piece(chunk, at, n);
+    at += n;
+  }
+  lane.give_chunk(*target.device, chunk);
+  return status;
+}
+
+}  // namespace
+
+Status store_to_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, const std::byte* from,
+                       uint64_t length) {
+  return by_chunks(engine, target, layout, skip, length, true,
+                   [&](std::byte* chunk, uint64_t at, uint64_t n) { std::memcpy(chunk, from + at, n); });
+}
+
+Status load_from_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, std::byte* to,
+                        uint64_t length) {
+  return by_chunks(engine, target, layout, skip, length, false,
+                   [&](const std::byte* chunk, uint64_t at, uint64_t n) { std::memcpy(to + at, chunk, n); });
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rendezvous with device memory at one end at least, or with an end that has to wait for a user's stream.
+//
+// The receiver chooses, in this order:
+//   push    the sender's device copies into an import of the receiver's memory: between two devices, where the source is strided or
+//           still waits for a stream, or is pinned host memory. (Two H200: a device writes to another one in 6.7 us and 1 MiB in
+//           9.8, it reads in 10.3 and 18.9.)
+//   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
+//           sender's memory. Within one process, the source's device copies from the address itself.
+//   copy    the source is host memory that this process can read: through staging, by this CPU.
+//   frames  data frames, through staging at whichever end is a device.
+#include <cstring>
+
+#include "base/log.hpp"
+#include "devices/registry.hpp"
+#include "memory/registry.hpp"
+#include "protocols/device_copy.hpp"
+#include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool on_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0; }
+
+/// OpRun::state of a receive.
+struct Receiving {
+  RtsBody rts;
+  DeviceBody source;
+};
+static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
+Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
+bool from_device(const Receiving& state) { return state.source.kind > static_cast<uint8_t>(MemoryKind::pinned); }
+bool from_pinned(const Receiving& state) { return state.source.kind == static_cast<uint8_t>(MemoryKind::pinned); }
+
+/// OpRun::state of a sender that serves a cts.
+struct Serving {
+  CtsBody cts;
+  Uuid uuid;
+};
+static_assert(sizeof(Serving) <= sizeof(OpRun::state));
+Serving& serving(OpRun& run) { return *reinterpret_cast<Serving*>(run.state); }
+
+Uuid uuid_of(const void* bytes) {
+  Uuid uuid;
+  std::memcpy(uuid.data(), bytes, uuid.size());
+  return uuid;
+}
+
+bool reaches(const Device& device, const Uuid& there) {
+  const PeerAccess access = device.peer(there);
+  return device.uuid() == there || access.access || access.link == DeviceLink::unknown;
+}
+
+/// The device of this process that can copy between op's local side and memory of device `there`; null: none.
+Device* copier(const OpDesc& op, const Uuid& there) {
+  if (on_device(op)) return reaches(*op.device, there) ? op.device : nullptr;
+  BufferInfo info;
+  const bool pinned = find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK && info.kind == MemoryKind::pinned;
+  return pinned ? find_device(there) : nullptr;
+}
+
+bool same_process(const Peer& peer) { return peer.identity.same_process && (peer.link->features & kLinkSameProcess) != 0; }
+
+/// Imports [offset, offset + length) of the peer's segment for `device`: TW_OK, TW_IN_PROGRESS or an error.
+Status reach(Peer& peer, uint64_t segment, uint64_t offset, uint64_t length, Device& device, Mapping** mapping) {
+  const Status status = peer.link->port->import_device(*peer.link, segment, device, mapping);
+  if (status != TW_OK) return status;
+  const bool inside = offset <= (*mapping)->length && length <= (*mapping)->length - offset;
+  return inside ? TW_OK : fail(TW_ERR_OUT_OF_BOUNDS, "the peer names a range outside of its memory");
+}
+
+void wait_for_import(Peer& peer, OpRun& run, Then then) {
+  run.then = then;
+  peer.importing.push_back(&run);
+}
+
+// ------------------------------------------------------------------------------------------------ the receiver
+
+void take_frames(Engine& engine, OpRun& run) {
+  const Peer& peer = *run.peer;
+  if (on_device(*run.op) && from_device(receiving(run)) && (peer.link->features & kLinkMaps) != 0) {
+    warn_once("device.staged",
+              "device memory is moved through the host, because no device can reach it at the other end "
+              "(tw_explain_buffer says more): use cudaMalloc or VMM memory, and GPUs with peer access");
+  }
+  ask_for_frames(engine, *run.peer, run, receiving(run).rts.op, 0, wanted(run));
+}
+
+void all_here(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) return take_frames(engine, run);
+  send_fin(engine, *run.peer, receiving(run).rts.op, TW_OK);
+  engine.complete(run, outcome(run));
+}
+
+void choose(Engine& engine, OpRun& run, Status status);
+
+void pushed(Engine& engine, OpRun& run, Status status) {
+  run.fin = nullptr;
+  is_error(status) ? choose(engine, run, TW_OK) : all_here(engine, run, TW_OK);
+}
+
+/// Asks the sender's device to copy into this one's memory. False: it cannot.
+bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const Receiving& state = receiving(run);
+  const bool worth = from_device(state) || (from_pinned(state) && op.length >= peer.limits.eager);
+  if (!on_device(op) || op.layout != nullptr || !worth || state.source.asked != 0) return false;
+  struct {
+    CtsBody cts{};
+    Uuid uuid;
+  } body;
+  if (same_process(peer)) {
+    body.cts.address = reinterpret_cast<uint64_t>(op.address);
+  } else {
+    BufferInfo info;
+    const uint64_t address = reinterpret_cast<uint64_t>(op.address);
+    if ((peer.link->features & kLinkMaps) == 0 || find_device(address, &info) != TW_OK ||
+        engine.registry().name_device_memory(info, address, op.length, &body.cts.segment, &body.cts.segment_offset) != TW_OK) {
+      return false;
+    }
+  }
+  body.cts.op = engine.number(run);
+  body.cts.length = wanted(run);
+  body.uuid = op.device->uuid();
+  run.fin = pushed;
+  receiving(run).source.asked = 1;
+  engine.send_control(peer, make_header(Frame::cts, sizeof body, state.rts.op, 0, kFrameDevice), &body);
+  return true;
+}
+
+/// Within one process: by the source's device, which writes.
+Status copy_in_process(Engine& engine, Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const Receiving& state = receiving(run);
+  const uint64_t from = state.rts.address, to = reinterpret_cast<uint64_t>(op.address);
+  const Uuid source = uuid_of(state.source.uuid);
+  if (!same_process(peer) || from == 0 || !(from_device(state) || on_device(op))) return TW_ERR_UNSUPPORTED;
+  Device* device = from_device(state) ? find_device(source) : op.device;
+  if (device == nullptr) return TW_ERR_UNREACHABLE;
+  bool reads = true, writes = true;
+  Status status = engine.devices().admit(*device, from, wanted(run), &reads);
+  if (status == TW_OK) status = engine.devices().admit(*device, to, 1, &writes);
+  if (is_error(status)) return status;
+  return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here);
+}
+
+/// Starts a pull from an import. TW_OK: it runs, or waits for the import.
+Status pull(Engine& engine, Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const Receiving& state = receiving(run);
+  if (state.source.late != 0 || !from_device(state) || state.rts.segment == 0) return TW_ERR_UNSUPPORTED;
+  Device* device = copier(op, uuid_of(state.source.uuid));
+  if (device == nullptr) return TW_ERR_UNREACHABLE;
+  Mapping* mapping = nullptr;
+  const Status status = reach(peer, state.rts.segment, state.rts.segment_offset, wanted(run), *device, &mapping);
+  if (status == TW_IN_PROGRESS) wait_for_import(peer, run, choose);
+  if (status != TW_OK) return status == TW_IN_PROGRESS ? TW_OK : status;
+  const uint64_t from = mapping->device_address + state.rts.segment_offset;
+  return device_move(engine, run, *device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
+}
+
+void choose(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) return engine.complete(run, status, last_error());  // the stream to wait for is broken
+  Peer& peer = *run.peer;
+  const Receiving& state = receiving(run);
+  const bool near = on_device(*run.op) && uuid_of(state.source.uuid) == run.op->device->uuid() && state.source.late == 0;
+  if (copy_in_process(engine, peer, run) == TW_OK) return;
+  if (!near && ask_for_push(engine, peer, run)) return;
+  if (pull(engine, peer, run) == TW_OK || ask_for_push(engine, peer, run)) return;
+  Elsewhere other;
+  if (!from_device(state) && state.source.late == 0 && choose_pull(peer, state.rts, &other)) {
+    return stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
+  }
+  take_frames(engine, run);
+}
+
+// ------------------------------------------------------------------------------------------------ the sender
+
+void push_over(Engine& engine, OpRun& run, Status status) {
+  run.stage = kAnnounced;
+  send_fin(engine, *run.peer, serving(run).cts.op, status);
+}
+
+void push(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) return engine.complete(run, status, last_error());
+  Peer& peer = *run.peer;
+  const Serving& state = serving(run);
+  Device* device = copier(*run.op, state.uuid);
+  uint64_t to = same_process(peer) ? state.cts.address : 0;
+  bool kernels = true;
+  Mapping* mapping = nullptr;
+  Status reached = device == nullptr ? Status{TW_ERR_UNREACHABLE} : TW_OK;
+  if (reached == TW_OK && to != 0) reached = engine.devices().admit(*device, to, state.cts.length, &kernels);
+  if (reached == TW_OK && to == 0) {
+    reached = reach(peer, state.cts.segment, state.cts.segment_offset, state.cts.length, *device, &mapping);
+    if (reached == TW_IN_PROGRESS) return wait_for_import(peer, run, push);
+    if (reached == TW_OK) to = mapping->device_address + state.cts.segment_offset;
+  }
+  if (reached == TW_OK) {
+    reached = device_move(engine, run, *device, Side{to, nullptr, kernels}, state.cts.length, false, mapping, push_over);
+  }
+  if (is_error(reached)) push_over(engine, run, TW_ERR_UNSUPPORTED);
+}
+
+template <bool kLast>
+void frames(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) return engine.complete(run, status, last_error());
+  run.stage = kAnnounced;
+  start_frames(engine, *run.peer, run, serving(run).cts, kLast);
+}
+
+}  // namespace
+
+bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody* device) {
+  const uint64_t address = reinterpret_cast<uint64_t>(op.address);
+  BufferInfo info;
+  if (!on_device(op) || (op.flags & kOpLate) != 0 || op.layout != nullptr) {
+    if (!on_device(op) && (op.layout != nullptr || find_device(address, &info) != TW_OK)) return false;
+  } else if (same_process(*op.peer)) {
+    rts->address = address;
+  } else if ((op.peer->link->features & kLinkMaps) != 0 && find_device(address, &info) == TW_OK) {
+    // Without a name the receiver's memory is pushed into, or it goes through staging.
+    if (engine.registry().name_device_memory(info, address, op.length, &rts->segment, &rts->segment_offset) != TW_OK) {
+      warn_once("device.unshared",
+                std::string("a message's device memory cannot be shared with its receiver: ") + last_error());
+    }
+  }
+  const Device* of = on_device(op) ? op.device : info.device;
+  if (of == nullptr) return false;
+  std::memcpy(device->uuid, of->uuid().data(), sizeof device->uuid);
+  device->kind = static_cast<uint8_t>(on_device(op) ? op.kind : info.kind);
+  device->late = (op.flags & kOpLate) != 0 ? 1 : 0;
+  return true;
+}
+
+void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
+  receiving(run) = Receiving{announcement.rts, announcement.device};
+  if (!announcement.near_device) receiving(run).source = DeviceBody{};
+  receiving(run).source.asked = 0;
+  engine.bind(run, peer);
+  engine.devices().when_ready(run, choose);
+}
+
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* uuid, bool last) {
+  // Packed bytes from the first on: a part in the middle is asked for as frames only.
+  if (uuid != nullptr && cts.offset != 0) return engine.violation(peer, "a push of a part into a device");
+  serving(run) = Serving{cts, uuid != nullptr ? uuid_of(uuid) : Uuid{}};
+  run.stage = kServing;
+  engine.devices().when_ready(run, uuid != nullptr ? push : last ? frames<true> : frames<false>);
+}
+
+}  // namespace thalweg::impl

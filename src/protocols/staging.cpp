@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Staging; see staging.hpp. A chunk goes free -> copying -> ready -> free (out), or free -> filling -> copying -> free (in).
+#include "protocols/staging.hpp"
+
+#include <algorithm>
+
+namespace thalweg::impl {
+
+Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
+                 uint64_t end)
+    : engine_(engine), run_(run), device_(device), side_(side), direction_(direction), end_(end), next_(begin) {
+  for (Chunk& chunk : chunks_) chunk.owner = this;
+}
+
+Staging::~Staging() {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.bytes != nullptr) engine_.devices().give_chunk(device_, chunk.bytes);
+  }
+}
+
+Staging::Chunk* Staging::chunk_at(uint64_t position) {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state != Chunk::State::free && position >= chunk.begin && position < chunk.end) return &chunk;
+  }
+  return nullptr;
+}
+
+/// The first chunk is always to be had; more of them only while few are out.
+Staging::Chunk* Staging::free_chunk() {
+  constexpr unsigned kChunksOut = 64;
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state != Chunk::State::free) continue;
+    if (chunk.bytes == nullptr) {
+      if (&chunk != chunks_.data() && engine_.devices().chunks_out() >= kChunksOut) return nullptr;
+      chunk.bytes = engine_.devices().take_chunk(device_);
+      if (chunk.bytes == nullptr) {
+        if (&chunk == chunks_.data()) status_ = TW_ERR_NO_MEMORY;
+        return nullptr;
+      }
+    }
+    return &chunk;
+  }
+  return nullptr;
+}
+
+/// The device copy of [begin, end), from or to the chunk.
+Status Staging::start(Chunk& chunk, uint64_t begin, uint64_t end) {
+  chunk.begin = begin;
+  chunk.end = end;
+  const Side here{reinterpret_cast<uintptr_t>(chunk.bytes) - begin, nullptr};  // its packed offset 0
+  const bool out = direction_ == Direction::out;
+  std::vector<Copy> copies;
+  Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
+  if (status == TW_OK) status = submit_copies(engine_.devices(), device_, copies, side_.kernels, copied, &chunk);
+  if (is_error(status)) {
+    status_ = status;
+    chunk.state = Chunk::State::free;
+    return status;
+  }
+  chunk.state = Chunk::State::copying;
+  ++run_.work;
+  return TW_OK;
+}
+
+void Staging::copied(Engine& engine, void* token, Status status) {
+  Chunk& chunk = *static_cast<Chunk*>(token);
+  Staging& self = *chunk.owner;
+  OpRun& run = self.run_;
+  if (is_error(status)) self.status_ = status;
+  const bool out = self.direction_ == Direction::out;
+  chunk.state = out && !is_error(status) ? Chunk::State::ready : Chunk::State::free;
+  if (!engine.work_over(run)) return;
+  if (out) {
+    if (run.peer != nullptr) engine.wants_push(*run.peer);
+  } else if (run.work == 0 && self.then_ != nullptr) {
+    self.then_(engine, run, self.status_);
+  }
+}
+
+void Staging::read_ahead() {
+  while (next_ < end_ && status_ == TW_OK) {
+    Chunk* chunk = free_chunk();
+    if (chunk == nullptr) return;
+    const uint64_t n = std::min<uint64_t>(end_ - next_, DeviceLane::kChunk);
+    if (is_error(start(*chunk, next_, next_ + n))) return;
+    next_ += n;
+  }
+}
+
+const std::byte* Staging::look(uint64_t position, size_t* n, Status* status) {
+  read_ahead();
+  *status = status_;
+  const Chunk* chunk = chunk_at(position);
+  if (is_error(status_) || chunk == nullptr || chunk->state != Chunk::State::ready) return nullptr;
+  *n = chunk->end - position;
+  return chunk->bytes + (position - chunk->begin);
+}
+
+void Staging::taken(uint64_t position) {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state == Chunk::State::ready && chunk.end <= position) chunk.state = Chunk::State::free;
+  }
+  read_ahead();
+}
+
+std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
+  Chunk* chunk = chunk_at(position);
+  while (chunk == nullptr && !is_error(status_)) {
+    chunk = free_chunk();
+    if (chunk != nullptr) {
+      chunk->state = Chunk::State::filling;
+      chunk->begin = next_;
+      chunk->end = next_ = next_ + std::min<uint64_t>(end_ - next_, DeviceLane::kChunk);
+    } else if (!is_error(status_)) {
+      engine_.devices().poll();
+    }
+  }
+  *status = status_;
+  if (is_error(status_)) return nullptr;
+  *n = chunk->end - position;
+  return chunk->bytes + (position - chunk->begin);
+}
+
+void Staging::filled(uint64_t position, Then then) {
+  if (position == end_) then_ = then;
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state == Chunk::State::filling && chunk.end <= position) start(chunk, chunk.begin, chunk.end);
+  }
+  if (then_ != nullptr && run_.work == 0) then_(engine_, run_, status_);  // nothing is under way: refused by the device
+}
+
+void stage(Engine& engine, OpRun& run, Staging::Direction direction, uint64_t begin, uint64_t end) {
+  while (run.work != 0) engine.devices().poll();  // an earlier phase failed with copies under way
+  delete run.staging;
+  const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
+  run.staging = new Staging(engine, run, *run.op->device, local, direction, begin, end);
+  run.extras = true;
+}
+
+}  // namespace thalweg::impl

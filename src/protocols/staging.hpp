@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pinned memory between device memory (mostly the local side of a run) and whoever moves bytes with the CPU: frames, mapped
+// memory of a peer, a kept message. A few chunks, so that the device copies one while another is sent or filled. Positions are
+// packed offsets of the run's bytes and only grow.
+#pragma once
+#include <array>
+
+#include "protocols/device_copy.hpp"
+
+namespace thalweg::impl {
+
+class Staging {
+ public:
+  enum class Direction : uint8_t { out, in };  // out of the device, into it
+  /// Of packed bytes [begin, end) of `side`, which `device` reaches.
+  Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// Out: the bytes at `position`, *n of them in one piece; null while they are on their way, or with an error in *status.
+  const std::byte* look(uint64_t position, size_t* n, Status* status);
+  /// Out: everything before `position` was taken.
+  void taken(uint64_t position);
+
+  /// In: room for the bytes at `position`, *n of it in one piece. Waits for a device copy when all chunks are under way.
+  std::byte* room(uint64_t position, size_t* n, Status* status);
+  /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
+  void filled(uint64_t position, Then then);
+
+  Status status() const { return status_; }
+
+ private:
+  static constexpr unsigned kDepth = 4;
+  struct Chunk {
+    Staging* owner = nullptr;
+    std::byte* bytes = nullptr;
+    uint64_t begin = 0, end = 0;
+    enum class State : uint8_t { free, copying, ready, filling } state = State::free;
+  };
+  static void copied(Engine& engine, void* token, Status status);
+  Status start(Chunk& chunk, uint64_t begin, uint64_t end);
+  Chunk* chunk_at(uint64_t position);
+  Chunk* free_chunk();
+  void read_ahead();
+  void flush(Chunk& chunk);
+
+  Engine& engine_;
+  OpRun& run_;
+  Device& device_;
+  const Side side_;
+  const Direction direction_;
+  const uint64_t end_;
+  uint64_t next_;  // out: read up to here; in: room was given up to here
+  Status status_ = TW_OK;
+  Then then_ = nullptr;
+  std::array<Chunk, kDepth> chunks_;
+};
+
+/// Gives the run a window to its local side; one of an earlier phase goes.
+void stage(Engine& engine, OpRun& run, Staging::Direction direction, uint64_t begin, uint64_t end);
+
+}  // namespace thalweg::impl
