@@ -293,14 +293,16 @@ Status step(OpRun& run) {
   if (fenced(peer) && !first_unconfirmed(peer, run)) return TW_AGAIN;
   Reached target;
   const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
-  if (status == TW_AGAIN || status == TW_ERR_STALE) return status;
+  if (status == TW_AGAIN) return status;
   if (status == TW_OK) {
     return local_device(op) || is_pinned(op) ? start_direct(engine, run, target) : start_window(engine, run, target);
   }
-  if (of_device(region) && (peer.link->features & kLinkMaps) != 0) {
+  // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
+  const bool unknown = status == TW_ERR_STALE;
+  if (!unknown && of_device(region) && (peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
   }
-  if (of_device(region)) region.unmappable = true;
+  if (!unknown && of_device(region)) region.unmappable = true;
   if (local_device(op)) return start_relay(engine, run);
   return go_on_as(run, is_put(op) ? kPutFrames : kGetFrames);
 }

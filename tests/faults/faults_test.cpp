@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "conformance/side.hpp"
@@ -31,7 +32,9 @@ Row row_of(const char* operation, uint64_t size, uint64_t seed) {
   row.size = size;
   row.seed = seed;
   row.asynchronous = 1;
-  row.library_memory = seed & 1;
+  // Host memory of both sorts, and every third time device memory at both ends (byte streams take none).
+  const bool device = seed % 3 == 2 && std::string_view(operation) != "byte_stream";
+  for (uint8_t rank = 0; rank < 2; ++rank) row.place[rank] = device ? kFirstDevice + rank : seed & 1;
   return row;
 }
 
@@ -221,6 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, Deaths, testing::Values("shm", "tcp"),
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::setenv("THALWEG_EMULATED", "devices=2", 0);
   if (argc == 8 && std::strcmp(argv[1], "--victim") == 0) return victim(argv);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
