@@ -59,8 +59,8 @@ nb::object am_recv(AmMessage& self, nb::handle buffer, bool blocking) {
       raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
     if (operation.buffer.length() < self.record.data.size())
       raise_truncated("the buffer is shorter than the payload", self.record.length);
-    std::copy(self.record.data.begin(), self.record.data.end(), static_cast<char*>(operation.buffer.data()));
-    operation.posted(TW_OK);
+    tw_context* context = nb::inst_ptr<Context>(self.worker->context)->get();  // to whatever memory; waits for no stream
+    operation.posted(tw_memory_copy(context, operation.buffer.data(), self.record.data.data(), self.record.data.size()));
   } else {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     operation.buffer.describe(options);
@@ -93,8 +93,8 @@ void worker_on_am(Worker& self, uint16_t id, nb::object handler) {
 template <bool blocking>
 PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<5> signature("am", 1, 3, {"id", "header", "buffer", "protocol", "timeout"});
-    std::array<PyObject*, 5> a;
+    static const Signature<6> signature("am", 1, 3, {"id", "header", "buffer", "protocol", "timeout", "after"});
+    std::array<PyObject*, 6> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     uint64_t id = as_u64(a[0], 0);
@@ -102,10 +102,11 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     BufferView header;
     if (a[1] != nullptr && a[1] != Py_None) header.acquire(a[1], BufferView::Use::source);
-    if (header.layout() != nullptr || header.length() > TW_AM_HEADER_MAX) {
-      raise(TW_ERR_INVALID, "a header is at most AM_HEADER_MAX contiguous bytes: put the rest in the buffer");
+    if (header.layout() != nullptr || header.length() > TW_AM_HEADER_MAX || header.on_device()) {
+      raise(TW_ERR_INVALID, "a header is at most AM_HEADER_MAX contiguous bytes on the host: put the rest in the buffer");
     }
     if (a[2] != nullptr && a[2] != Py_None) operation.buffer.acquire(a[2], BufferView::Use::source);
+    operation.buffer.order(a[5]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     operation.buffer.describe(options);
     if (a[3] != nullptr && a[3] != Py_None) {
@@ -122,9 +123,9 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
 }
 
 const char am_doc[] =
-    "am(id, header=b\"\", buffer=None, *, protocol=None, timeout=None)\n--\n\n"
+    "am(id, header=b\"\", buffer=None, *, protocol=None, timeout=None, after=None)\n--\n\n"
     "Sends an active message to the peer's handler of id (below 4096): a header of at most AM_HEADER_MAX bytes and a buffer.\n"
-    "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused.";
+    "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused. after: as in send.";
 
 PyMethodDef methods[] = {
     fast_method("am", &endpoint_am<true>, am_doc),

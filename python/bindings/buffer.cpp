@@ -142,7 +142,9 @@ bool BufferView::acquire_cuda(PyObject* object, Use use) {
 void BufferView::acquire_tensor(PyObject* object, Use use) {
   nb::object capsule = device_capsule(object, &after_);
   take_tensor(capsule.is_valid() ? nb::handle(capsule) : nb::handle(object), use);
-  if (capsule.is_valid()) check_device();
+  if (!capsule.is_valid()) return;
+  array_ = nb::borrow(object);
+  check_device();
 }
 
 void BufferView::take_tensor(nb::handle from, Use use) {

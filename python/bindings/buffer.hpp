@@ -59,11 +59,18 @@ class BufferView {
   size_t length() const { return length_; }                   ///< bytes moved
   const tw_layout* layout() const { return layout_.handle; }  ///< null: contiguous
   const Strided& strided() const { return strided_; }
-  const After& after() const { return after_; }
+  bool on_device() const { return array_.is_valid(); }  ///< as far as its object said: not to be touched here
+  /// By an argument `after`; null and None leave it to the object.
+  void order(PyObject* after) {
+    if (after != nullptr && after != Py_None) [[unlikely]]
+      after_ = after_of(after);
+  }
   /// What an operation on it has to be told, beside address and length. False: nothing.
   bool describe(tw_op_options& options) const {
     options.layout = layout();
-    return layout() != nullptr;
+    options.after_kind = after_.kind;
+    options.after = reinterpret_cast<const void*>(after_.handle);
+    return layout() != nullptr || after_.kind != TW_AFTER_NONE;
   }
 
  private:

@@ -32,17 +32,19 @@ nb::object item(nb::handle dictionary, const char* name) {
   raise(TW_ERR_INVALID, (std::string("its __cuda_array_interface__ ") + what).c_str());
 }
 
+/// Frameworks count the default stream as 0 or, in the array API, as 1.
+After stream(uintptr_t handle) { return {TW_AFTER_STREAM, handle == 1 ? 0 : handle}; }
+
 /// Tensors of PyTorch do not name a stream: work on them is in their device's current one.
 After torch_stream(nb::handle tensor) {
   nb::object torch = nb::module_::import_("sys").attr("modules").attr("get")("torch");
   const std::string module = nb::cast<std::string>(nb::str(tensor.type().attr("__module__")));
   if (torch.is_none() || module.rfind("torch", 0) != 0) return {};
-  nb::object stream = torch.attr("cuda").attr("current_stream")(tensor.attr("device"));
-  return {true, nb::cast<uintptr_t>(stream.attr("cuda_stream"))};
+  return stream(nb::cast<uintptr_t>(torch.attr("cuda").attr("current_stream")(tensor.attr("device")).attr("cuda_stream")));
 }
 
 After stream_of(nb::handle object, nb::handle interface) {
-  if (nb::object stream = item(interface, "stream"); stream.is_valid()) return {true, nb::cast<uintptr_t>(stream)};
+  if (nb::object number = item(interface, "stream"); number.is_valid()) return stream(nb::cast<uintptr_t>(number));
   if (PyDict_GetItemString(interface.ptr(), "stream") != nullptr) return {};  // None: there is nothing to wait for
   return torch_stream(object);
 }
@@ -80,6 +82,28 @@ bool read_cuda_interface(nb::handle object, DeviceArray* out) {
   return true;
 }
 
+After after_of(nb::handle value) {
+  if (value.is(Py_False)) return {};
+  if (nb::isinstance<nb::int_>(value)) return stream(nb::cast<uintptr_t>(value));
+  if (nb::object give = attribute(value, "__cuda_stream__"); give.is_valid()) return stream(nb::cast<uintptr_t>(give()[1]));
+  if (nb::object number = attribute(value, "cuda_stream"); number.is_valid()) return stream(nb::cast<uintptr_t>(number));
+  if (nb::object number = attribute(value, "cuda_event"); number.is_valid())
+    return {TW_AFTER_EVENT, nb::cast<uintptr_t>(number)};
+  const bool event = nb::cast<std::string>(nb::str(value.type().attr("__name__"))).find("Event") != std::string::npos;
+  nb::object number = attribute(value, "ptr");  // CuPy
+  if (!number.is_valid()) {
+    number = attribute(value, "handle");  // Numba: a ctypes value
+    if (number.is_valid()) number = attribute(number, "value");
+    if (number.is_none()) number = nb::int_(0);
+  }
+  if (!number.is_valid()) {
+    PyErr_Format(PyExc_TypeError, "after is a stream, an event, a stream's number or False, not a %s",
+                 Py_TYPE(value.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  return event ? After{TW_AFTER_EVENT, nb::cast<uintptr_t>(number)} : stream(nb::cast<uintptr_t>(number));
+}
+
 nb::object device_capsule(nb::handle object, After* after) {
   nb::object where = attribute(object, "__dlpack_device__"), give = attribute(object, "__dlpack__");
   if (!where.is_valid() || !give.is_valid()) return {};
@@ -91,7 +115,7 @@ nb::object device_capsule(nb::handle object, After* after) {
                              ", which this build does not reach: copy it to the host first";
     raise(TW_ERR_UNSUPPORTED, text.c_str());
   }
-  *after = {true, 1};  // by the array API's numbers 1 is the default stream, which the producer makes wait for its own
+  *after = stream(1);  // by the array API's numbers the default stream, which the producer makes wait for its own
   return give(nb::arg("stream") = 1);
 }
 

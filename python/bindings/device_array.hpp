@@ -3,6 +3,7 @@
 // contents are there.
 #pragma once
 #include <nanobind/nanobind.h>
+#include <thalweg/thalweg.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,10 @@
 namespace thalweg::python {
 namespace nb = nanobind;
 
-/// Work that an operation on a buffer has to wait for: all that is in a stream now.
+/// Work that an operation on a buffer has to wait for.
 struct After {
-  bool stream = false;   ///< false: nothing
-  uintptr_t handle = 0;  ///< CUstream; 0 and 1: the default stream, 2: the thread's own
+  uint32_t kind = TW_AFTER_NONE;
+  uintptr_t handle = 0;  ///< CUstream (0: the default stream, 2: the thread's own) or CUevent
 };
 
 struct DeviceArray {
@@ -29,6 +30,10 @@ struct DeviceArray {
 
 /// False: the object has no __cuda_array_interface__. Raises for one that makes no sense.
 bool read_cuda_interface(nb::handle object, DeviceArray* out);
+
+/// What an argument `after` names: a stream or event of PyTorch, CuPy or Numba, an object with __cuda_stream__, the number of a
+/// stream; False: nothing. Raises TypeError for anything else.
+After after_of(nb::handle value);
 
 /// A DLPack capsule of an object whose tensor lies on a device, with its producer told to order after *after; an invalid one:
 /// it lies on the host, or has no DLPack. Raises Unsupported for a kind of device that nobody here can reach.

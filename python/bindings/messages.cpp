@@ -29,12 +29,13 @@ size_t length_of(const Operation& operation, const tw_op_options& options) {
 template <bool blocking>
 PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<6> signature("send", 1, 2, {"buffer", "tag", "sync", "immediate", "layout", "timeout"});
-    std::array<PyObject*, 6> a;
+    static const Signature<7> signature("send", 1, 2, {"buffer", "tag", "sync", "immediate", "layout", "timeout", "after"});
+    std::array<PyObject*, 7> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.buffer.acquire(a[0], BufferView::Use::source);
+    operation.buffer.order(a[6]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     const tw_op_options* given = nullptr;
     if (keywords != nullptr || operation.buffer.describe(options)) {
@@ -53,9 +54,10 @@ PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count,
 
 template <bool blocking>
 PyObject* receive(PyObject* worker_object, Worker& worker, tw_endpoint* source, PyObject* endpoint,
-                  const std::array<PyObject*, 6>& a) {
+                  const std::array<PyObject*, 7>& a) {
   Operation operation(worker_object, &worker, Result::received);
   operation.buffer.acquire(a[0], BufferView::Use::destination);
+  operation.buffer.order(a[6]);
   if (endpoint != nullptr) operation.endpoint = nb::borrow(endpoint);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.source = source;
@@ -68,16 +70,16 @@ PyObject* receive(PyObject* worker_object, Worker& worker, tw_endpoint* source, 
   return deliver(operation, blocking, blocking ? deadline_of(a[4]) : 0);
 }
 
-using ReceiveSignature = Signature<6>;
+using ReceiveSignature = Signature<7>;
 const ReceiveSignature& receive_signature() {
-  static const ReceiveSignature signature("recv", 1, 3, {"buffer", "tag", "mask", "layout", "timeout", "source"});
+  static const ReceiveSignature signature("recv", 1, 3, {"buffer", "tag", "mask", "layout", "timeout", "source", "after"});
   return signature;
 }
 
 template <bool blocking>
 PyObject* endpoint_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    std::array<PyObject*, 6> a;
+    std::array<PyObject*, 7> a;
     receive_signature().parse(a, args, count, keywords);
     if (a[5] != nullptr) raise(TW_ERR_INVALID, "an endpoint's receive has that endpoint as its source: use the worker's");
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
@@ -88,7 +90,7 @@ PyObject* endpoint_recv(PyObject* self, PyObject* const* args, Py_ssize_t count,
 template <bool blocking>
 PyObject* worker_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    std::array<PyObject*, 6> a;
+    std::array<PyObject*, 7> a;
     receive_signature().parse(a, args, count, keywords);
     Endpoint* source = as_object<Endpoint>(a[5], "source");
     return receive<blocking>(self, *nb::inst_ptr<Worker>(self), source != nullptr ? source->get() : nullptr,
@@ -108,8 +110,10 @@ PyObject* endpoint_bytes_send(PyObject* self, PyObject* const* args, Py_ssize_t 
     if (operation.buffer.layout() != nullptr)
       raise(TW_ERR_UNSUPPORTED, "byte streams take contiguous buffers: copy it, or use send");
     operation.keep(self);
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    operation.buffer.describe(options);
     operation.posted(
-        tw_bytes_send(endpoint.get(), operation.buffer.data(), operation.buffer.length(), nullptr, &operation.request));
+        tw_bytes_send(endpoint.get(), operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[1]) : 0);
   });
 }
@@ -126,6 +130,7 @@ PyObject* endpoint_bytes_recv(PyObject* self, PyObject* const* args, Py_ssize_t 
     if (operation.buffer.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "byte streams take contiguous buffers: use recv");
     operation.endpoint = nb::borrow(self);
     tw_op_options options = TW_OP_OPTIONS_INIT;
+    operation.buffer.describe(options);
     options.flags = as_bool(a[1]) ? TW_OP_WAIT_ALL : 0;
     operation.info = {endpoint.handle, 0, 0, operation.buffer.length()};
     operation.posted(
@@ -174,19 +179,23 @@ nb::object worker_probe(nb::handle_t<Worker> owner, uint64_t tag, uint64_t mask,
 }
 
 const char send_doc[] =
-    "send(buffer, tag=0, *, sync=False, immediate=0, layout=None, timeout=None)\n--\n\n"
+    "send(buffer, tag=0, *, sync=False, immediate=0, layout=None, timeout=None, after=None)\n--\n\n"
     "Sends a buffer as one message; returns when it may be reused, with sync when it was matched. timeout: seconds; on expiry\n"
-    "an unannounced send is cancelled and TimedOut raised. The GIL is released while waiting. Raises PeerLost, TimedOut.";
+    "an unannounced send is cancelled and TimedOut raised. after: a stream or event whose work so far the buffer waits for, "
+    "or\n"
+    "False; by default its framework's current stream. The GIL is released while waiting. Raises PeerLost, TimedOut.";
 const char isend_doc[] =
-    "isend(buffer, tag=0, *, sync=False, immediate=0, layout=None)\n--\n\nAs send, but returns a Request, which keeps the "
+    "isend(buffer, tag=0, *, sync=False, immediate=0, layout=None, after=None)\n--\n\nAs send, but returns a Request, which "
+    "keeps the "
     "buffer.";
 const char recv_doc[] =
-    "recv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, timeout=None)\n--\n\n"
+    "recv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, timeout=None, after=None)\n--\n\n"
     "Receives the earliest message whose tag equals tag in the bits of mask into a writable buffer; returns RecvInfo.\n"
     "timeout: seconds. Raises Truncated (with .length, nothing is written past the buffer), TimedOut, PeerLost.\n"
-    "An endpoint receives from its peer alone, a worker from anyone or from source=endpoint.";
+    "An endpoint receives from its peer alone, a worker from anyone or from source=endpoint. after: as in send.";
 const char irecv_doc[] =
-    "irecv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None)\n--\n\nAs recv, but returns a Request, which keeps the buffer.";
+    "irecv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, after=None)\n--\n\nAs recv, but returns a Request, which keeps "
+    "the buffer.";
 const char bytes_send_doc[] =
     "bytes_send(buffer, *, timeout=None)\n--\n\nAppends a contiguous buffer to the endpoint's byte stream, which has no "
     "message borders.";

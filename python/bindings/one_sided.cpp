@@ -10,10 +10,10 @@ namespace {
 template <bool put, bool blocking>
 PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<10> signature(
-        put ? "put" : "get", 2, 3,
-        {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout", "remote_layout", "timeout"});
-    std::array<PyObject*, 10> a;
+    static const Signature<11> signature(put ? "put" : "get", 2, 3,
+                                         {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout",
+                                          "remote_layout", "timeout", "after"});
+    std::array<PyObject*, 11> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
@@ -24,6 +24,7 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
 
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.buffer.acquire(a[0], put ? BufferView::Use::source : BufferView::Use::destination);
+    operation.buffer.order(a[10]);
     operation.keep(a[1]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     operation.buffer.describe(options);
@@ -112,14 +113,15 @@ PyObject* flush(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObjec
 
 const char put_doc[] =
     "put(buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
-    "timeout=None)\n--\n\n"
+    "timeout=None, after=None)\n--\n\n"
     "Writes a buffer into the peer's memory at offset bytes; returns when the buffer may be reused, with visible when the "
     "data\n"
     "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that "
     "of\n"
-    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. Raises PeerLost, Stale.";
+    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. after: as in send. Raises\n"
+    "PeerLost, Stale.";
 const char get_doc[] =
-    "get(buffer, remote, offset=0, *, layout=None, remote_layout=None, timeout=None)\n--\n\n"
+    "get(buffer, remote, offset=0, *, layout=None, remote_layout=None, timeout=None, after=None)\n--\n\n"
     "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
 const char atomic_doc[] =
     "atomic(op, remote, offset, operand, *, compare=0, size=8, fetch=True, timeout=None)\n--\n\n"

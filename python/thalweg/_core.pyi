@@ -13,6 +13,9 @@ class _DLPack(Protocol):
 # __cuda_array_interface__.
 _Buffer = Any
 
+# A stream or event of a framework, the number of a stream, False for nothing; None: the buffer's own stream.
+_After = Any
+
 __version__: str
 ANY_TAG_MASK: int
 FULL_TAG_MASK: int
@@ -93,9 +96,17 @@ class Worker(_Closing):
         layout: Layout | None = None,
         timeout: float | None = None,
         source: Endpoint | None = None,
+        after: _After = None,
     ) -> RecvInfo: ...
     def irecv(
-        self, buffer: _Buffer, tag: int = 0, mask: int = ..., *, layout: Layout | None = None, source: Endpoint | None = None
+        self,
+        buffer: _Buffer,
+        tag: int = 0,
+        mask: int = ...,
+        *,
+        layout: Layout | None = None,
+        source: Endpoint | None = None,
+        after: _After = None,
     ) -> Request: ...
     def probe(self, tag: int = 0, mask: int = ..., *, source: Endpoint | None = None, take: bool = False) -> Any: ...
     def on_am(self, id: int, handler: Callable[[AmMessage], object] | None) -> None: ...
@@ -148,9 +159,17 @@ class Endpoint(_Closing):
         immediate: int = 0,
         layout: Layout | None = None,
         timeout: float | None = None,
+        after: _After = None,
     ) -> None: ...
     def isend(
-        self, buffer: _Buffer, tag: int = 0, *, sync: bool = False, immediate: int = 0, layout: Layout | None = None
+        self,
+        buffer: _Buffer,
+        tag: int = 0,
+        *,
+        sync: bool = False,
+        immediate: int = 0,
+        layout: Layout | None = None,
+        after: _After = None,
     ) -> Request: ...
     def recv(
         self,
@@ -160,8 +179,11 @@ class Endpoint(_Closing):
         *,
         layout: Layout | None = None,
         timeout: float | None = None,
+        after: _After = None,
     ) -> RecvInfo: ...
-    def irecv(self, buffer: _Buffer, tag: int = 0, mask: int = ..., *, layout: Layout | None = None) -> Request: ...
+    def irecv(
+        self, buffer: _Buffer, tag: int = 0, mask: int = ..., *, layout: Layout | None = None, after: _After = None
+    ) -> Request: ...
     def bytes_send(self, buffer: _Buffer, *, timeout: float | None = None) -> None: ...
     def ibytes_send(self, buffer: _Buffer) -> Request: ...
     def bytes_recv(self, buffer: _Buffer, *, all: bool = False, timeout: float | None = None) -> RecvInfo: ...
@@ -174,9 +196,16 @@ class Endpoint(_Closing):
         *,
         protocol: str | None = None,
         timeout: float | None = None,
+        after: _After = None,
     ) -> None: ...
     def iam(
-        self, id: int, header: _Buffer | None = b"", buffer: _Buffer | None = None, *, protocol: str | None = None
+        self,
+        id: int,
+        header: _Buffer | None = b"",
+        buffer: _Buffer | None = None,
+        *,
+        protocol: str | None = None,
+        after: _After = None,
     ) -> Request: ...
     def put(
         self,
@@ -191,6 +220,7 @@ class Endpoint(_Closing):
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
         timeout: float | None = None,
+        after: _After = None,
     ) -> None: ...
     def iput(
         self,
@@ -204,6 +234,7 @@ class Endpoint(_Closing):
         visible: bool = False,
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
+        after: _After = None,
     ) -> Request: ...
     def get(
         self,
@@ -214,6 +245,7 @@ class Endpoint(_Closing):
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
         timeout: float | None = None,
+        after: _After = None,
     ) -> None: ...
     def iget(
         self,
@@ -223,6 +255,7 @@ class Endpoint(_Closing):
         *,
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
+        after: _After = None,
     ) -> Request: ...
     def atomic(
         self,

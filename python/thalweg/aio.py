@@ -166,10 +166,16 @@ class Worker:
         return Listener(self, self.core.listen(address, backlog=backlog))
 
     async def recv(
-        self, buffer: Any, tag: int = 0, mask: int = _core.FULL_TAG_MASK, *, layout: _core.Layout | None = None
+        self,
+        buffer: Any,
+        tag: int = 0,
+        mask: int = _core.FULL_TAG_MASK,
+        *,
+        layout: _core.Layout | None = None,
+        after: Any = None,
     ) -> _core.RecvInfo:
         """Receives from any endpoint. As Worker.recv."""
-        request = self.core.irecv(buffer, tag, mask, layout=layout)
+        request = self.core.irecv(buffer, tag, mask, layout=layout, after=after)
         return request._value() if request.ended else await self._value(request)
 
     async def flush(self) -> None:
@@ -281,20 +287,37 @@ class Endpoint:
         self._receiving = asyncio.Lock()
 
     async def send(
-        self, buffer: Any, tag: int = 0, *, sync: bool = False, immediate: int = 0, layout: _core.Layout | None = None
+        self,
+        buffer: Any,
+        tag: int = 0,
+        *,
+        sync: bool = False,
+        immediate: int = 0,
+        layout: _core.Layout | None = None,
+        after: Any = None,
     ) -> None:
-        """Sends a buffer as one message; returns when it may be reused, with sync when it was matched."""
-        if sync or immediate or layout is not None:
-            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout)
+        """Sends a buffer as one message; returns when it may be reused, with sync when it was matched. after: as in
+        thalweg.Endpoint.send."""
+        if sync or immediate or layout is not None or after is not None:
+            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout, after=after)
         else:
             request = self.core.isend(buffer, tag)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def recv(
-        self, buffer: Any, tag: int = 0, mask: int = _core.FULL_TAG_MASK, *, layout: _core.Layout | None = None
+        self,
+        buffer: Any,
+        tag: int = 0,
+        mask: int = _core.FULL_TAG_MASK,
+        *,
+        layout: _core.Layout | None = None,
+        after: Any = None,
     ) -> _core.RecvInfo:
-        """Receives a message of this endpoint's peer into a writable buffer."""
-        request = self.core.irecv(buffer, tag, mask) if layout is None else self.core.irecv(buffer, tag, mask, layout=layout)
+        """Receives a message of this endpoint's peer into a writable buffer. after: as in thalweg.Endpoint.recv."""
+        if layout is None and after is None:
+            request = self.core.irecv(buffer, tag, mask)
+        else:
+            request = self.core.irecv(buffer, tag, mask, layout=layout, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def bytes_send(self, buffer: Any) -> None:
@@ -307,9 +330,11 @@ class Endpoint:
         request = self.core.ibytes_recv(buffer, all=all)
         return request._value() if request.ended else await self.worker._value(request)
 
-    async def am(self, id: int, header: Any = b"", buffer: Any = None, *, protocol: str | None = None) -> None:
-        """Sends an active message to the peer's handler of id."""
-        request = self.core.iam(id, header, buffer, protocol=protocol)
+    async def am(
+        self, id: int, header: Any = b"", buffer: Any = None, *, protocol: str | None = None, after: Any = None
+    ) -> None:
+        """Sends an active message to the peer's handler of id. after: as in thalweg.Endpoint.am."""
+        request = self.core.iam(id, header, buffer, protocol=protocol, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def put(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
