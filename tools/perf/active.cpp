@@ -49,6 +49,7 @@ size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_b
 Sample am_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
+  s.route = p.route("am", order, out.at(0));
   Arrivals arrivals{&in, 1};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
@@ -81,6 +82,7 @@ Sample am_latency(Pair& p, const Order& order) {
 Sample am_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
+  s.route = p.route("am", order, buffers.at(0));
   Arrivals arrivals{&buffers, order.window};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   if (p.rank == 0) buffers.fill(order.seed);

@@ -23,21 +23,21 @@ const std::vector<size_t> kLatencySizes = {8, 64, 1024, 8192, 65536, 1u << 20, 1
 const std::vector<size_t> kBandwidthSizes = {4096, 65536, 1u << 20, 16u << 20};
 
 const std::vector<Test>& tests() {
-  static const std::vector<Test> all = {{"tag_lat", "send", true, kLatencySizes, tag_latency},
-                                        {"tag_bw", "send", false, kBandwidthSizes, tag_window},
-                                        {"tag_bibw", "send", false, kBandwidthSizes, tag_both},
-                                        {"tag_rate", "send", false, {8}, tag_window},
-                                        {"am_lat", "am", true, kLatencySizes, am_latency},
-                                        {"am_bw", "am", false, kBandwidthSizes, am_window},
-                                        {"am_rate", "am", false, {8}, am_window},
-                                        {"bytes_lat", "bytes", true, kLatencySizes, bytes_latency},
-                                        {"bytes_bw", "bytes", false, kBandwidthSizes, bytes_window},
-                                        {"put_lat", "put", true, kLatencySizes, put_latency},
-                                        {"put_bw", "put", false, kBandwidthSizes, put_window},
-                                        {"get_lat", "get", true, kLatencySizes, get_latency},
-                                        {"get_bw", "get", false, kBandwidthSizes, get_window},
-                                        {"atomic_lat", "atomic", true, {4, 8}, atomic_latency},
-                                        {"atomic_rate", "atomic", false, {4, 8}, atomic_window}};
+  static const std::vector<Test> all = {{"tag_lat", true, kLatencySizes, tag_latency},
+                                        {"tag_bw", false, kBandwidthSizes, tag_window},
+                                        {"tag_bibw", false, kBandwidthSizes, tag_both},
+                                        {"tag_rate", false, {8}, tag_window},
+                                        {"am_lat", true, kLatencySizes, am_latency},
+                                        {"am_bw", false, kBandwidthSizes, am_window},
+                                        {"am_rate", false, {8}, am_window},
+                                        {"bytes_lat", true, kLatencySizes, bytes_latency},
+                                        {"bytes_bw", false, kBandwidthSizes, bytes_window},
+                                        {"put_lat", true, kLatencySizes, put_latency},
+                                        {"put_bw", false, kBandwidthSizes, put_window},
+                                        {"get_lat", true, kLatencySizes, get_latency},
+                                        {"get_bw", false, kBandwidthSizes, get_window},
+                                        {"atomic_lat", true, {4, 8}, atomic_latency},
+                                        {"atomic_rate", false, {4, 8}, atomic_window}};
   return all;
 }
 
@@ -85,7 +85,7 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   Result r;
   r.test = test.name;
   r.transport = tw_endpoint_transport(pair.endpoint);
-  r.route = s.route.empty() ? pair.route(test.verb, size) : s.route;
+  r.route = s.route;
   r.size = size;
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.iterations = order.iterations * (test.latency ? batch_of(size) : s.messages);

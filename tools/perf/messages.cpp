@@ -30,6 +30,7 @@ size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_b
 Sample tag_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
+  s.route = p.route("send", order, out.at(0));
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
@@ -66,6 +67,7 @@ Sample tag_latency(Pair& p, const Order& order) {
 Sample tag_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
+  s.route = p.route("send", order, buffers.at(0));
   tw_op_options options = layout_option(buffers);
   const tw_op_options* o = buffers.layout() ? &options : nullptr;
   size_t n = moved(buffers, order);
@@ -95,6 +97,7 @@ Sample tag_window(Pair& p, const Order& order) {
 Sample tag_both(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, order.window, p.rank), in(p.context, order, order.window, p.rank);
+  s.route = p.route("send", order, out.at(0));
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
@@ -134,6 +137,7 @@ void bytes_receive(Pair& p, void* data, size_t n) {
 Sample bytes_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
+  s.route = p.route("bytes", order, out.at(0));
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   p.sync();
   if (p.rank == 0) {
@@ -154,6 +158,7 @@ Sample bytes_latency(Pair& p, const Order& order) {
 Sample bytes_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
+  s.route = p.route("bytes", order, buffers.at(0));
   Window window(order.window);
   char ack[4] = {};
   if (p.rank == 0) buffers.fill(order.seed);

@@ -122,7 +122,7 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
 Sample put_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  s.route = p.route("put", order.size, x.remote);
+  s.route = p.route("put", order, x.source.at(0), x.remote);
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   Order once = order;
   once.iterations = once.verify = 1;
@@ -142,7 +142,7 @@ Sample put_latency(Pair& p, const Order& order) {
 Sample put_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, order.window);
-  s.route = p.route("put", order.size, x.remote);
+  s.route = p.route("put", order, x.source.at(0), x.remote);
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
@@ -164,7 +164,7 @@ Sample put_window(Pair& p, const Order& order) {
 Sample get_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  s.route = p.route("get", order.size, x.remote);
+  s.route = p.route("get", order, x.source.at(0), x.remote);
   x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
   tw_op_options o = x.options();
   p.sync();
@@ -184,7 +184,7 @@ Sample get_latency(Pair& p, const Order& order) {
 Sample get_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, order.window);
-  s.route = p.route("get", order.size, x.remote);
+  s.route = p.route("get", order, x.source.at(0), x.remote);
   x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
@@ -205,7 +205,7 @@ Sample get_window(Pair& p, const Order& order) {
 Sample atomic_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  s.route = p.route("atomic", order.size, x.remote);
+  s.route = p.route("atomic", order, nullptr, x.remote);
   x.target.write(0, &kZero, order.size);
   uint64_t expected = 0;
   p.sync();
@@ -226,7 +226,7 @@ Sample atomic_latency(Pair& p, const Order& order) {
 Sample atomic_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  s.route = p.route("atomic", order.size, x.remote);
+  s.route = p.route("atomic", order, nullptr, x.remote);
   x.target.write(0, &kZero, order.size);
   uint64_t sent = 0;
   p.sync();

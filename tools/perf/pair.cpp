@@ -138,17 +138,23 @@ void Pair::sync() {
   }
 }
 
-std::string Pair::route(const char* verb, size_t size, tw_remote_memory* remote) {
+std::string Pair::route(const char* verb, const Order& order, const void* local, tw_remote_memory* remote) {
+  const std::string transport = tw_endpoint_transport(endpoint);
   char buffer[16384];
   size_t length = sizeof buffer;
-  const tw_status status = remote != nullptr ? tw_remote_memory_explain(remote, verb, size, buffer, &length)
-                                             : tw_endpoint_explain(endpoint, verb, size, buffer, &length);
-  if (status < 0) return tw_endpoint_transport(endpoint);
+  if (tw_explain_buffer(endpoint, verb, local, order.size, remote, buffer, &length) < 0) return transport;
   const std::string text = buffer;
-  size_t mark = text.find("chosen: ");  // explain's last line names the winner
-  if (mark == std::string::npos) return tw_endpoint_transport(endpoint);
+  // explain's last line names the winner; messages from a device have a table for each kind of memory that may receive them.
+  const std::string& there = order.memory[rank == 0];
+  const char* const table = on_device(there) ? "of a device" : there == "pinned" ? "into its pinned" : "into its other host";
+  size_t from = text.find(table), mark = text.find("chosen: ");
+  if (from != std::string::npos) {
+    mark = text.find("\n* ", from) + 3;
+    return transport + " " + text.substr(mark, text.find("  ", mark) - mark);
+  }
+  if (mark == std::string::npos) return transport;
   mark += 8;
-  return std::string(tw_endpoint_transport(endpoint)) + " " + text.substr(mark, text.find_first_of("\n\0", mark) - mark);
+  return transport + " " + text.substr(mark, text.find('\n', mark) - mark);
 }
 
 }  // namespace perf

@@ -47,8 +47,8 @@ class Pair {
   void wait(tw_request request);  // progresses (or sleeps) until done, releases
   void progress();
   void sync();  // both ranks have arrived
-  /// remote: of one-sided operations, whose way depends on the target's memory.
-  std::string route(const char* verb, size_t size, tw_remote_memory* remote = nullptr);
+  /// The way of an operation on a local buffer to the memory that the order gives the peer; remote: of one-sided operations.
+  std::string route(const char* verb, const Order& order, const void* local, tw_remote_memory* remote = nullptr);
 
   tw_context* context;
   tw_worker* worker = nullptr;

@@ -34,7 +34,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   r.transport = "self";
   r.size = size;
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
-  r.route = p.route("send", size);
+  r.route = p.route("send", order, out.at(0));
   std::vector<double> times;
   for (uint64_t end = now_ns() + static_cast<uint64_t>(options.seconds * 1e9); now_ns() < end || times.size() < 3;) {
     unsigned batch = batch_of(size);

@@ -13,12 +13,11 @@ struct Sample {
   double seconds = 0;              // of all windows
   uint64_t messages = 0;
   bool verified = true;
-  std::string route;  // of one-sided operations
+  std::string route;
 };
 
 struct Test {
   const char* name;
-  const char* verb;  // for explain
   bool latency;
   std::vector<size_t> sizes;  // defaults
   Sample (*run)(Pair&, const Order&);
