@@ -180,4 +180,12 @@ void BufferView::acquire_slow(PyObject* object, Use use) {
   }
 }
 
+std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote) {
+  BufferView view;
+  view.acquire(buffer.ptr(), BufferView::Use::source);
+  return text_of([&](char* to, size_t* size) {
+    return tw_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, to, size);
+  });
+}
+
 }  // namespace thalweg::python

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "buffer.hpp"
 #include "request.hpp"
 
 namespace thalweg::python {
@@ -98,8 +99,9 @@ nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
   return nb::steal(into_request(std::move(operation)));
 }
 
-std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t length) {
+std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t length, nb::handle buffer) {
   tw_endpoint* handle = self.get();
+  if (!buffer.is_none()) return explain_buffer(handle, verb, buffer, nullptr);
   return text_of([&](char* to, size_t* size) { return tw_endpoint_explain(handle, verb.c_str(), length, to, size); });
 }
 
@@ -241,9 +243,9 @@ void bind_endpoint(nb::module_& m) {
       .def("iclose", &endpoint_iclose, nb::kw_only(), arg("force") = false, "As close, but returns a Request.")
       .def_prop_ro("closed", [](const Endpoint& e) { return e.handle == nullptr || e.worker->handle == nullptr; })
       .def(
-          "explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8,
+          "explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
           "The table of protocols for a verb (send, put, get, am, bytes, atomic) of length bytes: candidates, predicted cost,\n"
-          "why the loser lost.");
+          "why the loser lost. buffer: of a message from there, such as an array on a device, instead of a length.");
   nb::class_<Incoming>(m, "ConnectionRequest", "A client that asks to connect: answer it once, by accept or reject.")
       .def_prop_ro(
           "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")

@@ -132,8 +132,9 @@ nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
   return view;
 }
 
-std::string remote_explain(RemoteMemory& self, const std::string& verb, size_t length) {
+std::string remote_explain(RemoteMemory& self, const std::string& verb, size_t length, nb::handle buffer) {
   tw_remote_memory* handle = self.get();
+  if (!buffer.is_none()) return explain_buffer(self.endpoint->get(), verb, buffer, handle);
   return text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(handle, verb.c_str(), length, to, size); });
 }
 
@@ -195,9 +196,9 @@ void bind_memory(nb::module_& m) {
            "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
            "it.\n"
            "Not to be used after the peer is lost or the import released. Raises Unsupported elsewhere.")
-      .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8,
+      .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
            "The ways of a put, get or atomic of length bytes to this memory: predicted cost, the choice, why the others lost\n"
-           "or are impossible.")
+           "or are impossible. buffer: the local one, such as an array on a device, instead of a length.")
       .def("release", &RemoteMemory::close, "Ends the import; views made by map may not be used any more.");
   nb::class_<Mapping>(m, "_Mapping", nb::type_slots(mapping_slots));
   context_manager<Memory>(m.attr("Memory"), "release");

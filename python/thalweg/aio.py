@@ -397,9 +397,9 @@ class Endpoint:
         """Private bytes that came with accept."""
         return self.core.data
 
-    def explain(self, verb: str = "send", length: int = 8) -> str:
+    def explain(self, verb: str = "send", length: int = 8, *, buffer: Any = None) -> str:
         """The table of protocols for an operation; see thalweg.Endpoint.explain."""
-        return self.core.explain(verb, length)
+        return self.core.explain(verb, length, buffer=buffer)
 
     async def close(self, *, force: bool = False) -> None:
         """Ends the connection; graceful unless force."""

@@ -168,3 +168,15 @@ def test_coroutines(context):
             assert got[0].place == "emulated:1" and (bytes_of(context, got[0], payload.size) == payload).all()
 
     asyncio.run(run())
+
+
+def test_explain_of_a_buffer(context, me):
+    memory = place_of(context, random_bytes(5000), "emulated:0")
+    text = me.explain("send", buffer=memory)
+    assert "5000 bytes with device memory" in text and "staging" in text
+    assert "with device memory" not in me.explain("send", buffer=bytes(5000))
+    remote = tw.RemoteMemory(me, memory.export())
+    text = remote.explain("put", buffer=bytearray(100))
+    assert "100 bytes with device memory" in text and "chosen: " in text
+    with pytest.raises(tw.InvalidError):
+        me.explain("put", buffer=memory)

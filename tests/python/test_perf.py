@@ -53,6 +53,14 @@ def test_the_route_of_a_put_is_that_of_its_target():
     assert "mapped" not in json.loads(done.stdout)["route"], done
 
 
+def test_the_route_is_that_of_both_memories():
+    routes = {}
+    for peer in ("emulated:0", "pinned", "plain"):
+        done = perf("tag_lat", "--size", "5001", "--seconds", "0.01", "--memory", "emulated:0", "--peer-memory", peer)
+        routes[peer] = json.loads(done.stdout)["route"]
+    assert "staging" in routes["plain"] and "staging" not in routes["emulated:0"] + routes["pinned"], routes
+
+
 @pytest.mark.parametrize("side", ["--memory", "--peer-memory"])
 @pytest.mark.parametrize(("place", "words"), [("nowhere", "write host, pinned"), ("emulated:3", "sees 1")])
 def test_memory_that_is_not_there_is_told(side, place, words):
