@@ -139,10 +139,8 @@ bool BufferView::acquire_cuda(PyObject* object, Use use) {
   return true;
 }
 
-void BufferView::acquire_tensor(PyObject* object, Use use) {
-  nb::object capsule = device_capsule(object, &after_);
-  take_tensor(capsule.is_valid() ? nb::handle(capsule) : nb::handle(object), use);
-  if (!capsule.is_valid()) return;
+void BufferView::acquire_capsule(PyObject* object, Use use) {
+  take_tensor(device_capsule(object, &after_), use);
   array_ = nb::borrow(object);
   check_device();
 }
@@ -173,11 +171,11 @@ void BufferView::take_tensor(nb::handle from, Use use) {
 void BufferView::acquire_slow(PyObject* object, Use use) {
   PyErr_Clear();
   if (acquire_memory(object, use)) return;
-  if (PyObject_CheckBuffer(object) != 0) {
-    acquire_strided(object, use);
-  } else if (!acquire_cuda(object, use)) {
-    acquire_tensor(object, use);
-  }
+  if (PyObject_CheckBuffer(object) != 0) return acquire_strided(object, use);
+  const DlpackPlace place = dlpack_place(object);
+  if (place == DlpackPlace::host) return take_tensor(object, use);
+  if (acquire_cuda(object, use)) return;  // names its stream, where DLPack asks for work
+  place == DlpackPlace::device ? acquire_capsule(object, use) : take_tensor(object, use);
 }
 
 std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote) {

@@ -76,9 +76,9 @@ class BufferView {
  private:
   void acquire_slow(PyObject* object, Use use);
   void acquire_strided(PyObject* object, Use use);
-  void acquire_tensor(PyObject* object, Use use);
   bool acquire_memory(PyObject* object, Use use);
   bool acquire_cuda(PyObject* object, Use use);
+  void acquire_capsule(PyObject* object, Use use);
   void take_tensor(nb::handle from, Use use);
   void check_device() const;
   void take_shape(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element, Use use);

@@ -104,11 +104,16 @@ After after_of(nb::handle value) {
   return event ? After{TW_AFTER_EVENT, nb::cast<uintptr_t>(number)} : stream(nb::cast<uintptr_t>(number));
 }
 
-nb::object device_capsule(nb::handle object, After* after) {
-  nb::object where = attribute(object, "__dlpack_device__"), give = attribute(object, "__dlpack__");
-  if (!where.is_valid() || !give.is_valid()) return {};
+DlpackPlace dlpack_place(nb::handle object) {
+  nb::object where = attribute(object, "__dlpack_device__");
+  if (!where.is_valid()) return DlpackPlace::none;
   const int type = nb::cast<int>(where()[0]);
-  if (type == kHost || type == kCudaHost) return {};
+  return type == kHost || type == kCudaHost ? DlpackPlace::host : DlpackPlace::device;
+}
+
+nb::object device_capsule(nb::handle object, After* after) {
+  nb::object give = object.attr("__dlpack__");
+  const int type = nb::cast<int>(object.attr("__dlpack_device__")()[0]);
   if (type == kExtension) return give();
   if (type != kCuda && type != kCudaManaged) {
     const std::string text = "the tensor lies on a device of DLPack's type " + std::to_string(type) +

@@ -35,8 +35,11 @@ bool read_cuda_interface(nb::handle object, DeviceArray* out);
 /// stream; False: nothing. Raises TypeError for anything else.
 After after_of(nb::handle value);
 
-/// A DLPack capsule of an object whose tensor lies on a device, with its producer told to order after *after; an invalid one:
-/// it lies on the host, or has no DLPack. Raises Unsupported for a kind of device that nobody here can reach.
+enum class DlpackPlace { none, host, device };
+/// Where a tensor lies, as __dlpack_device__ says; none: it has no DLPack. One call, which for tensors on the host is all there is.
+DlpackPlace dlpack_place(nb::handle object);
+/// A DLPack capsule of an object whose tensor lies on a device, with its producer told to order after *after. Raises Unsupported
+/// for a kind of device that nobody here can reach.
 nb::object device_capsule(nb::handle object, After* after);
 
 }  // namespace thalweg::python
