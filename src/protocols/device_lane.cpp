@@ -77,7 +77,14 @@ Status DeviceLane::finish_call(Line& line, Status enqueued) {
 
 Status DeviceLane::flush(Place& place) {
   Line& line = place.copies;
-  const Status status = finish_call(line, line.queue->copy(place.gathered.data(), place.gathered.size()));
+  // A batch leaves engines free for others, which long copies do not want: one call each.
+  constexpr uint64_t kLong = 16u << 20;
+  const size_t each = place.gathered_bytes / place.gathered.size() >= kLong ? 1 : place.gathered.size();
+  Status status = TW_OK;
+  for (size_t i = 0; i < place.gathered.size() && !is_error(status); i += each) {
+    status = line.queue->copy(&place.gathered[i], each);
+  }
+  status = finish_call(line, status);
   std::vector<Waiter> waiters;
   waiters.swap(place.gathering);
   place.gathered.clear();
@@ -162,6 +169,19 @@ Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool
   if (place->admitted.size() >= kRemembered) place->admitted.clear();
   place->admitted.emplace(info.buffer_id, *kernels);
   return TW_OK;
+}
+
+bool DeviceLane::reaches(Device& device, const Uuid& there) {
+  Place* place = nullptr;
+  if (is_error(place_of(device, &place))) return false;
+  for (const auto& [uuid, reached] : place->reached) {
+    if (uuid == there) return reached;
+  }
+  const PeerAccess access = device.peer(there);  // two questions to the driver: a microsecond
+  const bool reached = device.uuid() == there || access.access || access.link == DeviceLink::unknown;
+  constexpr size_t kRemembered = 64;
+  if (place->reached.size() < kRemembered) place->reached.emplace_back(there, reached);
+  return reached;
 }
 
 /// A queue that broke finishes nothing more.

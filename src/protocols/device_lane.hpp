@@ -44,6 +44,8 @@ class DeviceLane {
   /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives access, once
   /// for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
   Status admit(Device& device, uint64_t address, uint64_t length, bool* kernels);
+  /// Can `device` copy to and from memory of device `there`, of this or another process? Remembered.
+  bool reaches(Device& device, const Uuid& there);
   /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
   void when_ready(OpRun& run, Then then);
   unsigned poll();  // events handled
@@ -78,6 +80,7 @@ class DeviceLane {
     std::vector<Waiter> gathering;
     uint64_t gathered_bytes = 0, words = 0;
     std::unordered_map<uint64_t, bool> admitted;  // by buffer id: for kernels too?
+    std::vector<std::pair<Uuid, bool>> reached;
     std::vector<std::byte*> chunks;
   };
   Status make_place(Device& device, Place** out);

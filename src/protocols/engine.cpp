@@ -210,7 +210,8 @@ unsigned Engine::progress(unsigned looks) {
     Guard guard(*this);
     if (progressing_) return 0;  // from a handler of active messages
     progressing_ = true;
-    const unsigned allowed = alone_ && !options_.multi_threaded ? looks : 1;
+    const bool devices = devices_ != nullptr && !devices_->idle();
+    const unsigned allowed = alone_ && !options_.multi_threaded && !devices ? looks : 1;
     unsigned used = 0;
     for (auto& port : ports_) {
       if (port->quiet) continue;

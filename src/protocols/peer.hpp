@@ -20,13 +20,13 @@ struct ByteStream;  // bytes.hpp
 
 /// Small frames that must not wait behind payload: kept only while the link has no room.
 struct ControlFrame {
-  static constexpr size_t kBody = 64;
+  static constexpr size_t kBody = 144;
   FrameHeader header;
   std::byte body[kBody];
 };
 class ControlQueue {
  public:
-  static constexpr size_t kLimit = 1u << 20;      // a peer that lets more pile up is not reading at all
+  static constexpr size_t kLimit = 1u << 19;      // a peer that lets more pile up is not reading at all
   bool empty() const { return frames_.empty(); }  // pop() clears after the last
   bool full() const { return frames_.size() - head_ >= kLimit; }
   const ControlFrame& front() const { return frames_[head_]; }

@@ -77,15 +77,24 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   size_t n = 0;
   Status status = TW_OK;
   const std::byte* bytes = run.staging->look(stream.position, &n, &status);
+  if (bytes == nullptr && stream.in_flight == 0) run.staging->taken(stream.position);
   if (bytes == nullptr) return is_error(status) ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
-  n = std::min<size_t>(n, peer.limits.fragment);
+  const bool reference = n >= peer.limits.reference && stream.in_flight < kInFlight;
+  n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
   const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
-  status = peer.link->port->send(*peer.link, header, bytes);
-  if (status != TW_OK) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);
+  const iovec piece{const_cast<std::byte*>(bytes), n};
+  status = reference ? peer.link->port->send_reference(*peer.link, header, &piece, 1, &run)
+                     : peer.link->port->send(*peer.link, header, bytes);
+  if (status == TW_IN_PROGRESS) ++stream.in_flight;
+  if (status < 0 || status == TW_AGAIN) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);
   stream.position += n;
-  run.staging->taken(stream.position);
+  if (stream.in_flight == 0) run.staging->taken(stream.position);  // else the link still reads the chunks
   if (stream.position != stream.end) return TW_IN_PROGRESS;
-  finish(engine, run, TW_OK);
+  if (stream.in_flight == 0) {
+    finish(engine, run, TW_OK);
+  } else {
+    peer.streams.remove(&run);  // piece_sent ends it
+  }
   return TW_OK;
 }
 

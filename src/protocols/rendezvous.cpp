@@ -142,7 +142,8 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
   const bool device = (header.flags & kFrameDevice) != 0, last = (header.flags & kFrameLast) != 0;
   if (device && header.length < sizeof cts + sizeof(Uuid)) return engine.violation(peer, "a short cts frame");
   if (device || (run->op->flags & kOpLate) != 0) {
-    return device_serve(engine, peer, *run, cts, device ? body + sizeof cts : nullptr, last);
+    return device_serve(engine, peer, *run, cts, device ? body + sizeof cts : nullptr, device ? header.length - sizeof cts : 0,
+                        last);
   }
   if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
   start_frames(engine, peer, *run, cts, last);

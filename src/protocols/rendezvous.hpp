@@ -49,7 +49,8 @@ void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bo
 bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody* device);
 /// A receive with device memory at one end at least, or one that has to wait for a stream.
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
-/// A cts for a source that has to wait for a stream, or one that asks for a push into a device. `uuid` is that device, or null.
-void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* uuid, bool last);
+/// A cts for a source that has to wait for a stream, or one that asks for a push into a device: then `body` has that device's UUID
+/// and perhaps a layout; else it is null.
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* body, size_t length, bool last);
 
 }  // namespace thalweg::impl

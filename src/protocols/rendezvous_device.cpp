@@ -47,14 +47,9 @@ Uuid uuid_of(const void* bytes) {
   return uuid;
 }
 
-bool reaches(const Device& device, const Uuid& there) {
-  const PeerAccess access = device.peer(there);
-  return device.uuid() == there || access.access || access.link == DeviceLink::unknown;
-}
-
 /// The device of this process that can copy between op's local side and memory of device `there`; null: none.
-Device* copier(const OpDesc& op, const Uuid& there) {
-  if (on_device(op)) return reaches(*op.device, there) ? op.device : nullptr;
+Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
+  if (on_device(op)) return engine.devices().reaches(*op.device, there) ? op.device : nullptr;
   BufferInfo info;
   const bool pinned = find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK && info.kind == MemoryKind::pinned;
   return pinned ? find_device(there) : nullptr;
@@ -100,32 +95,44 @@ void pushed(Engine& engine, OpRun& run, Status status) {
   is_error(status) ? choose(engine, run, TW_OK) : all_here(engine, run, TW_OK);
 }
 
+constexpr size_t kPushLayout = 4 + 16 + 3 * 16;  // wire form of a strided layout of up to three dimensions
+struct PushBody {
+  CtsBody cts;
+  Uuid uuid;
+  std::byte layout[kPushLayout];
+};
+static_assert(sizeof(PushBody) <= ControlFrame::kBody);
+
 /// Asks the sender's device to copy into this one's memory. False: it cannot.
 bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
   const bool worth = from_device(state) || (from_pinned(state) && op.length >= peer.limits.eager);
-  if (!on_device(op) || op.layout != nullptr || !worth || state.source.asked != 0) return false;
-  struct {
-    CtsBody cts{};
-    Uuid uuid;
-  } body;
+  if (!on_device(op) || !worth || state.source.asked != 0) return false;
+  PushBody body{};
+  const size_t layout = op.layout != nullptr ? encode(*op.layout, body.layout, sizeof body.layout) : 0;
+  if (op.layout != nullptr && (layout == 0 || layout > sizeof body.layout)) return false;
+  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+  const int64_t last = op.layout != nullptr ? op.layout->last : static_cast<int64_t>(op.length);
+  const uint64_t zero = reinterpret_cast<uint64_t>(op.address), start = zero + static_cast<uint64_t>(first);
   if (same_process(peer)) {
-    body.cts.address = reinterpret_cast<uint64_t>(op.address);
+    body.cts.address = zero;
   } else {
     BufferInfo info;
-    const uint64_t address = reinterpret_cast<uint64_t>(op.address);
-    if ((peer.link->features & kLinkMaps) == 0 || find_device(address, &info) != TW_OK ||
-        engine.registry().name_device_memory(info, address, op.length, &body.cts.segment, &body.cts.segment_offset) != TW_OK) {
+    if ((peer.link->features & kLinkMaps) == 0 || find_device(start, &info) != TW_OK ||
+        engine.registry().name_device_memory(info, start, static_cast<uint64_t>(last - first), &body.cts.segment,
+                                             &body.cts.segment_offset) != TW_OK) {
       return false;
     }
+    body.cts.segment_offset -= static_cast<uint64_t>(first);
   }
   body.cts.op = engine.number(run);
   body.cts.length = wanted(run);
   body.uuid = op.device->uuid();
   run.fin = pushed;
   receiving(run).source.asked = 1;
-  engine.send_control(peer, make_header(Frame::cts, sizeof body, state.rts.op, 0, kFrameDevice), &body);
+  const size_t size = offsetof(PushBody, layout) + layout;
+  engine.send_control(peer, make_header(Frame::cts, size, state.rts.op, 0, kFrameDevice), &body);
   return true;
 }
 
@@ -150,7 +157,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
   if (state.source.late != 0 || !from_device(state) || state.rts.segment == 0) return TW_ERR_UNSUPPORTED;
-  Device* device = copier(op, uuid_of(state.source.uuid));
+  Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   Mapping* mapping = nullptr;
   const Status status = reach(peer, state.rts.segment, state.rts.segment_offset, wanted(run), *device, &mapping);
@@ -182,24 +189,33 @@ void push_over(Engine& engine, OpRun& run, Status status) {
   send_fin(engine, *run.peer, serving(run).cts.op, status);
 }
 
+/// Where the receiver's packed bytes go: TW_OK, TW_IN_PROGRESS or an error.
+Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping) {
+  Peer& peer = *run.peer;
+  const CtsBody& cts = serving(run).cts;
+  const Layout* const layout = run.own.remote_layout;
+  *device = copier(engine, *run.op, serving(run).uuid);
+  if (*device == nullptr) return TW_ERR_UNREACHABLE;
+  if (same_process(peer) && cts.address != 0) {
+    *to = side_of(cts.address, layout);
+    return engine.devices().admit(**device, cts.address, 1, &to->kernels);
+  }
+  const int64_t first = layout != nullptr ? layout->first : 0;
+  const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(cts.length);
+  const Status status = reach(peer, cts.segment, cts.segment_offset + static_cast<uint64_t>(first),
+                              static_cast<uint64_t>(last - first), **device, mapping);
+  if (status == TW_OK) *to = side_of((*mapping)->device_address + cts.segment_offset, layout);
+  return status;
+}
+
 void push(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return engine.complete(run, status, last_error());
-  Peer& peer = *run.peer;
-  const Serving& state = serving(run);
-  Device* device = copier(*run.op, state.uuid);
-  uint64_t to = same_process(peer) ? state.cts.address : 0;
-  bool kernels = true;
+  Device* device = nullptr;
   Mapping* mapping = nullptr;
-  Status reached = device == nullptr ? Status{TW_ERR_UNREACHABLE} : TW_OK;
-  if (reached == TW_OK && to != 0) reached = engine.devices().admit(*device, to, state.cts.length, &kernels);
-  if (reached == TW_OK && to == 0) {
-    reached = reach(peer, state.cts.segment, state.cts.segment_offset, state.cts.length, *device, &mapping);
-    if (reached == TW_IN_PROGRESS) return wait_for_import(peer, run, push);
-    if (reached == TW_OK) to = mapping->device_address + state.cts.segment_offset;
-  }
-  if (reached == TW_OK) {
-    reached = device_move(engine, run, *device, Side{to, nullptr, kernels}, state.cts.length, false, mapping, push_over);
-  }
+  Side to{};
+  Status reached = reach_receiver(engine, run, &device, &to, &mapping);
+  if (reached == TW_IN_PROGRESS) return wait_for_import(*run.peer, run, push);
+  if (reached == TW_OK) reached = device_move(engine, run, *device, to, serving(run).cts.length, false, mapping, push_over);
   if (is_error(reached)) push_over(engine, run, TW_ERR_UNSUPPORTED);
 }
 
@@ -242,12 +258,21 @@ void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& 
   engine.devices().when_ready(run, choose);
 }
 
-void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* uuid, bool last) {
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* body, size_t length, bool last) {
   // Packed bytes from the first on: a part in the middle is asked for as frames only.
-  if (uuid != nullptr && cts.offset != 0) return engine.violation(peer, "a push of a part into a device");
-  serving(run) = Serving{cts, uuid != nullptr ? uuid_of(uuid) : Uuid{}};
+  if (body != nullptr && cts.offset != 0) return engine.violation(peer, "a push of a part into a device");
+  serving(run) = Serving{cts, body != nullptr ? uuid_of(body) : Uuid{}};
+  if (length > sizeof(Uuid)) {
+    Layout* layout = nullptr;
+    const bool fits = run.own.remote_layout == nullptr &&
+                      decode(body + sizeof(Uuid), length - sizeof(Uuid), &layout) == TW_OK && layout->bytes >= cts.length;
+    if (!fits) release(layout);
+    if (!fits) return engine.violation(peer, "a push into a layout that does not fit");
+    run.own.remote_layout = layout;  // released with the run
+    run.extras = true;
+  }
   run.stage = kServing;
-  engine.devices().when_ready(run, uuid != nullptr ? push : last ? frames<true> : frames<false>);
+  engine.devices().when_ready(run, body != nullptr ? push : last ? frames<true> : frames<false>);
 }
 
 }  // namespace thalweg::impl
