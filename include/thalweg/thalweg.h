@@ -508,6 +508,7 @@ TW_API tw_status tw_store_barrier(tw_store *store);
 }
 #endif
 
+#include <thalweg/blocks.h>
 #include <thalweg/places.h>
 
 #endif

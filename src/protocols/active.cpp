@@ -82,6 +82,9 @@ void ActiveTable::orphan(const Peer& peer) {
   for (tw_am_data* data = kept_; data != nullptr; data = data->next) {
     if (data->peer == &peer) data->peer = nullptr;
   }
+  for (Notification& kept : notifications) {
+    if (kept.peer == &peer) kept.peer = nullptr;
+  }
 }
 
 Status Engine::set_handler(uint16_t id, tw_am_handler handler, void* arg) {

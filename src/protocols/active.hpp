@@ -2,6 +2,7 @@
 // Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
 // it was here, otherwise still at the sender) and fetch it later.
 #pragma once
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,13 @@ struct tw_am_data {
 
 namespace thalweg::impl {
 
+/// What a peer has queued for tw_notification_next (blocks_notify.cpp); it keeps its credit until it is taken.
+struct Notification {
+  Peer* peer = nullptr;  // null: closed meanwhile
+  uint32_t length = 0;
+  std::byte data[TW_NOTIFICATION_MAX];
+};
+
 class ActiveTable {
  public:
   static constexpr uint16_t kHandlers = 4096;
@@ -44,6 +52,7 @@ class ActiveTable {
   void give_back(tw_am_data* data);
   void lose(const Peer& peer);  // what has not arrived never will
   void orphan(const Peer& peer);
+  std::deque<Notification> notifications;
   uint64_t dropped = 0;  // messages without a handler
 
  private:

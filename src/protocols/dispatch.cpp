@@ -3,6 +3,7 @@
 #include "protocols/dispatch.hpp"
 
 #include "protocols/active.hpp"
+#include "protocols/blocks.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
@@ -54,6 +55,10 @@ constexpr FrameTable make_table() {
   table[Frame::atomic_reply] = on_atomic_reply;
   table[Frame::signal] = on_signal;
   table[Frame::flush] = on_flush;
+  table[Frame::put_blocks] = on_put_blocks;
+  table[Frame::get_blocks] = on_get_blocks;
+  table[Frame::blocks] = on_blocks;
+  table[Frame::notify] = on_notify;
   table[Frame::goodbye] = on_goodbye;
   table[Frame::error] = on_error;
   return table;
@@ -70,6 +75,7 @@ constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
     start_bytes_send, start_bytes_receive,
     start_put,        start_get,
     start_atomic,     start_signal,
-    start_flush};
+    start_flush,      start_blocks,
+    start_blocks};
 
 }  // namespace thalweg::impl

@@ -22,15 +22,6 @@ const Protocol& frames_of(Verb verb) {
   }
 }
 
-/// TW_AGAIN while the region's import is under way, TW_OK when that is decided, or TW_ERR_STALE.
-Status settle_import(RemoteRegion* region) {
-  if (region == nullptr) return TW_OK;
-  const bool gone = region->revoked || (region->mapping != nullptr && region->mapping->revoked);
-  if (gone || region->key.incarnation != region->peer->identity.incarnation) return map_region(*region);
-  if (awaits_import(*region) && map_region(*region) == TW_IN_PROGRESS) return TW_AGAIN;
-  return region->revoked ? TW_ERR_STALE : TW_OK;
-}
-
 Status become_frames(OpRun& run) {
   run.protocol = &frames_of(run.op->verb);
   run.stage = 0;
@@ -96,6 +87,14 @@ Status step(OpRun& run) {
 }
 
 }  // namespace
+
+Status settle_import(RemoteRegion* region) {
+  if (region == nullptr) return TW_OK;
+  const bool gone = region->revoked || (region->mapping != nullptr && region->mapping->revoked);
+  if (gone || region->key.incarnation != region->peer->identity.incarnation) return map_region(*region);
+  if (awaits_import(*region) && map_region(*region) == TW_IN_PROGRESS) return TW_AGAIN;
+  return region->revoked ? TW_ERR_STALE : TW_OK;
+}
 
 const Protocol kLater = {"later", Verb::put, nullptr, step, nullptr, nullptr, nullptr};
 

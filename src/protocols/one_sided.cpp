@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "protocols/blocks.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -13,6 +15,8 @@ constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetDevice, 
 constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicFrames, nullptr};
 constexpr const Protocol* kSignals[] = {&kSignalMapped, &kSignalFrames, nullptr};
 constexpr const Protocol* kFlushes[] = {&kFlushFrames, nullptr};
+constexpr const Protocol* kPutBlocksOnly[] = {&kPutBlocks, nullptr};
+constexpr const Protocol* kGetBlocksOnly[] = {&kGetBlocks, nullptr};
 constexpr const Protocol* kNone[] = {nullptr};
 
 constexpr unsigned kPiecesPerTurn = 4;
@@ -37,6 +41,10 @@ const Protocol* const* one_sided_protocols(Verb verb) {
       return kSignals;
     case Verb::flush:
       return kFlushes;
+    case Verb::put_blocks:
+      return kPutBlocksOnly;
+    case Verb::get_blocks:
+      return kGetBlocksOnly;
     default:
       return kNone;
   }
@@ -221,8 +229,8 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
 
 void note_silent(Peer& peer, const OpRun& run) {
   const OpDesc& op = *run.op;
-  const bool answered =
-      op.verb == Verb::get || op.verb == Verb::flush || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
+  const bool answered = op.verb == Verb::get || op.verb == Verb::get_blocks || op.verb == Verb::flush || op.result != nullptr ||
+                        (op.flags & TW_OP_REMOTE) != 0;
   if (!answered || op.signal != nullptr) peer.one_sided.silent = run.sequence;
 }
 
@@ -231,6 +239,7 @@ void hold_regions(OpRun& run) {
   for (RemoteRegion* region : {run.own.remote, run.own.signal}) {
     if (region != nullptr) region->references.fetch_add(1, std::memory_order_relaxed);
   }
+  if (run.own.blocks != nullptr) run.own.blocks->references.fetch_add(1, std::memory_order_relaxed);
   run.holds_regions = run.extras = true;
 }
 
@@ -238,8 +247,15 @@ namespace {
 
 /// Nobody holds it and nobody is called: the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status) {
-  const bool told = !run.detached || run.op->verb == Verb::flush || run.op->verb == Verb::get;
+  const bool told =
+      !run.detached || run.op->verb == Verb::flush || run.op->verb == Verb::get || run.op->verb == Verb::get_blocks;
   if (!told && peer.one_sided.owed == TW_OK) peer.one_sided.owed = status;
+}
+
+/// It ended where it was started.
+void discard_one_sided(Engine& engine, OpRun& run) {
+  if (run.holds_regions) drop_regions(run);
+  engine.discard(run);
 }
 
 }  // namespace
@@ -247,7 +263,9 @@ void note_failure(Peer& peer, const OpRun& run, Status status) {
 void drop_regions(OpRun& run) {
   release_region(run.own.remote);
   release_region(run.own.signal);
+  release(run.own.blocks);
   run.own.remote = run.own.signal = nullptr;
+  run.own.blocks = nullptr;
   run.holds_regions = false;
 }
 
@@ -263,20 +281,21 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
   if (needs_target(protocol)) note_silent(peer, *run);
+  if (op.blocks != nullptr) hold_regions(*run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;
   if (status == TW_AGAIN) {
     if (no_wait && run->stage == 0 && run->moved == 0) {
       --peer.one_sided.issued;
-      engine.discard(*run);
+      discard_one_sided(engine, *run);
       return TW_AGAIN;
     }
     if (!run->holds_regions) hold_regions(*run);
     part ? peer.one_sided.lane.push_front(run) : peer.one_sided.lane.push_back(run);
     engine.wants_push(peer);
   } else if (status != TW_IN_PROGRESS) {
-    engine.discard(*run);
+    discard_one_sided(engine, *run);
     return status;
   }
   if (completion.request != nullptr) *completion.request = name;

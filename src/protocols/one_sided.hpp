@@ -112,6 +112,14 @@ inline bool awaits_import(const RemoteRegion& region) {
 }
 /// Can this still go as frames when the immediate way said no?
 inline bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
+/// Everything before this operation of the lane is applied.
+inline bool first_unconfirmed(const Peer& peer, const OpRun& run) { return peer.one_sided.confirmed + 1 >= run.sequence; }
+/// TW_AGAIN while the region's import is under way, TW_OK when that is decided (or region is null), or TW_ERR_STALE.
+Status settle_import(RemoteRegion* region);
+/// Around the kernel's copies (enter_peer): TW_OK, TW_ERR_STALE, or TW_AGAIN: not possible this way.
+Status check_alive(RemoteRegion& region);
+/// Target: how the put frame in `header` went, for the signal and the answer behind it.
+void note_put(Peer& peer, const FrameHeader& header, Status status);
 /// A frame of the lane whose failure only a flush can tell.
 void note_silent(Peer& peer, const OpRun& run);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.

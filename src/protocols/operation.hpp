@@ -19,6 +19,7 @@ struct RemoteRegion;  // memory/remote.hpp: an imported key
 struct OpRun;
 struct OpDesc;
 struct Protocol;
+struct BlockTransfer;  // protocols/blocks.hpp
 class Engine;       // protocols/engine.hpp
 class Queue;        // devices/queue.hpp
 class Device;       // devices/device.hpp
@@ -27,7 +28,22 @@ struct Ordering;    // protocols/device_lane.hpp
 struct Mapping;     // transports/transport.hpp
 struct DeviceDesc;  // include/thalweg/device/: what a kernel needs to run the operation
 
-enum class Verb : uint8_t { send, recv, am, am_recv, bytes_send, bytes_recv, put, get, atomic, signal, flush, count_ };
+enum class Verb : uint8_t {
+  send,
+  recv,
+  am,
+  am_recv,
+  bytes_send,
+  bytes_recv,
+  put,
+  get,
+  atomic,
+  signal,
+  flush,
+  put_blocks,
+  get_blocks,
+  count_
+};
 
 /// In OpDesc.flags beside TW_OP_*: the local side is memory that only device queues touch.
 inline constexpr uint32_t kOpDevice = 1u << 31;
@@ -61,6 +77,7 @@ struct alignas(64) OpDesc {
   Device* device = nullptr;
   uint64_t buffer_id = 0;
   Ordering* after = nullptr;  // kOpLate; counted
+  BlockTransfer* blocks = nullptr;  // put_blocks, get_blocks; counted like the regions
 };
 static_assert(sizeof(OpDesc) == 192);
 

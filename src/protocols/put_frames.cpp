@@ -106,15 +106,14 @@ Status step(OpRun& run) {
   return busy ? TW_IN_PROGRESS : TW_OK;
 }
 
-/// A new put, or the rest of one that failed already?
-void note(Peer& peer, const FrameHeader& header, Status status) {
-  if ((header.flags & kFrameFirst) != 0) peer.one_sided.put_failed = TW_OK;
-  if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
-}
-
 }  // namespace
 
 const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr, nullptr, nullptr};
+
+void note_put(Peer& peer, const FrameHeader& header, Status status) {
+  if ((header.flags & kFrameFirst) != 0) peer.one_sided.put_failed = TW_OK;
+  if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
+}
 
 void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
@@ -135,7 +134,7 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
       }
     }
   }
-  note(peer, header, status);
+  note_put(peer, header, status);
   conclude(engine, peer, header, body, peer.one_sided.put_failed);
 }
 
@@ -166,7 +165,7 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const 
       unpack(to, rest + used, length);
     }
   }
-  note(peer, header, status);
+  note_put(peer, header, status);
   conclude(engine, peer, header, body, peer.one_sided.put_failed);
 }
 

@@ -37,26 +37,11 @@ struct Batch {
   }
 };
 
-Status check_alive(const OpDesc& op) {
-  const KeyBody& key = op.remote->key;
-  uint64_t word = 0;
-  const iovec local{&word, sizeof word}, remote{reinterpret_cast<void*>(key.check), sizeof word};
-  Link& link = *op.peer->link;
-  const int64_t n = link.port->read_peer(link, &local, 1, &remote, 1);
-  if (n == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
-  if (n != sizeof word) return TW_AGAIN;
-  if (word != key.rkey) {
-    op.remote->revoked = true;
-    return fail(TW_ERR_STALE, "the peer has released this memory; import a new key");
-  }
-  return TW_OK;
-}
-
 enum class KernelCopy { put, get };
 
 /// About kPart bytes from `done` on. TW_OK, TW_AGAIN: not possible this way, use frames; or an error.
 Status copy_part(const OpDesc& op, KernelCopy direction, LayoutCursor& here, LayoutCursor& there, uint64_t& done) {
-  if (Status s = check_alive(op); s != TW_OK) return s;
+  if (Status s = check_alive(*op.remote); s != TW_OK) return s;
   Link& link = *op.peer->link;
   const uint64_t end = std::min<uint64_t>(op.length, done + kPart);
   while (done < end) {
@@ -107,6 +92,21 @@ Status step_put(OpRun& run) {
 Status step_get(OpRun& run) { return get_single_copy(*run.op); }
 
 }  // namespace
+
+Status check_alive(RemoteRegion& region) {
+  const KeyBody& key = region.key;
+  uint64_t word = 0;
+  const iovec local{&word, sizeof word}, remote{reinterpret_cast<void*>(key.check), sizeof word};
+  Link& link = *region.peer->link;
+  const int64_t n = link.port->read_peer(link, &local, 1, &remote, 1);
+  if (n == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
+  if (n != sizeof word) return TW_AGAIN;
+  if (word != key.rkey) {
+    region.revoked = true;
+    return fail(TW_ERR_STALE, "the peer has released this memory; import a new key");
+  }
+  return TW_OK;
+}
 
 const char* why_no_single_copy(const OpDesc& op) {
   if ((link_features(op) & kLinkSingleCopy) == 0) {

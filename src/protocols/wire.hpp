@@ -35,6 +35,10 @@ enum class Frame : uint8_t {
   atomic_reply = 24,  // a = op, b = old value
   signal = 25,        // b = value, id = signal op: applied after all earlier frames of the link, unless what it covers failed
   flush = 26,         // a = op: answered by fin when all earlier one-sided frames of the link are applied
+  put_blocks = 27,    // a = pieces; body: BlockName of each, then their bytes. kFrameFirst, kFrameAck as put
+  get_blocks = 28,    // a = op, b = packed offset at the requester; body: BlockNames: answered by one `blocks` or fin
+  blocks = 29,        // a = op, b = packed offset; body: the bytes of what was named
+  notify = 30,        // id = handler or 0xffff, body: up to 64 bytes; an eager message. kFrameCovers as signal
   // life
   goodbye = 40,  // graceful close: nothing follows
   error = 41,    // a = status; body: text. The link is closed afterwards
@@ -93,6 +97,9 @@ struct GetBody {
   uint64_t op, length;
   uint64_t at;    // packed offset at the requester: where the answer belongs
   uint64_t skip;  // packed offset in the layout, if there is one
+};
+struct BlockName {
+  uint64_t rkey, offset, length;
 };
 struct AtomicBody {
   uint64_t op, operand, compare;

@@ -381,6 +381,59 @@ void get(Side& side, const Row& r) {
   side.barrier();
 }
 
+/// The payload as blocks of a length that the size makes odd, put into or got from the other side's in reverse order.
+void blocks(Side& side, const Row& r, bool put) {
+  const size_t length = static_cast<size_t>(std::max<uint64_t>(1, r.size / 23)), count = static_cast<size_t>(r.size / length);
+  Payload mine(side, Shape::contiguous, r.size, r.library_memory, r.seed);
+  const bool source = (side.rank == 0) == put;
+  if (source) mine.fill(r.seed);
+  struct {
+    uint64_t length;
+    unsigned char bytes[24 + TW_KEY_MAX + 2 * 32];
+  } key{};
+  if (count > 0) {
+    const tw_block_range ranges[] = {{mine.memory(), nullptr, mine.offset(), 0, (count + 1) / 2},
+                                     {mine.memory(), nullptr, mine.offset() + (count + 1) / 2 * length, 0, count / 2}};
+    tw_blocks* local = nullptr;
+    must(tw_blocks_create(side.context, ranges, count > 1 ? 2 : 1, length, &local), "tw_blocks_create");
+    if (side.rank == 1) {
+      key.length = sizeof key.bytes;
+      must(tw_blocks_export(local, 0, key.bytes, &key.length), "tw_blocks_export");
+      side.send_control(&key, sizeof key);
+      tw_notification news{};
+      for (unsigned i = 0; i < many(r);) {
+        const tw_status st = tw_notification_next(side.worker, &news);
+        i += st == TW_OK ? 1 : 0;
+        if (st == TW_AGAIN) side.alive();
+        if (st == TW_AGAIN && tw_progress(side.worker) == 0) tw_worker_wait(side.worker, 1000000);
+      }
+      check(news.endpoint == side.endpoint && news.length == 8, "another notification than was sent");
+    } else {
+      side.receive_control(&key, sizeof key);
+      tw_remote_blocks* remote = nullptr;
+      must(tw_blocks_import(side.endpoint, key.bytes, key.length, &remote), "tw_blocks_import");
+      std::vector<uint64_t> index(count);
+      for (size_t i = 0; i < count; ++i) index[i] = count - 1 - i;
+      tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
+      o.notify = TW_NOTIFY_QUEUE;
+      o.notification = &r.seed;
+      o.notification_length = 8;
+      std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
+      for (tw_request& request : requests)
+        must((put ? tw_put_blocks : tw_get_blocks)(side.endpoint, local, index.data(), remote, index.data(), count, &o,
+                                                   &request),
+             "tw_put_blocks");
+      side.wait_all(requests);
+      tw_remote_blocks_release(remote);
+    }
+    tw_blocks_destroy(local);
+  }
+  mine.verify(r.seed, source ? r.size : count * length);
+  side.barrier();
+}
+void put_blocks(Side& s, const Row& r) { blocks(s, r, true); }
+void get_blocks(Side& s, const Row& r) { blocks(s, r, false); }
+
 uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare) {
   switch (op) {
     case TW_ATOMIC_ADD:
@@ -474,6 +527,8 @@ const std::vector<Operation>& operations() {
                                              {"put_signal", true, true, big, put_signal},
                                              {"put_after_all", true, true, big, put_after_all},
                                              {"get", true, true, big, get},
+                                             {"put_blocks", false, false, big, put_blocks},
+                                             {"get_blocks", false, false, big, get_blocks},
                                              {"atomics", false, false, 8, atomics}};
   return all;
 }

@@ -33,6 +33,7 @@ def perf(*arguments):
         ("tag_bw", ["pinned", "huge"]),
         ("put_lat", ["host", "pinned"]),
         ("am_lat", ["host"] * 2),
+        ("blocks_bw", ["plain", "host"]),
     ],
 )
 def test_each_side_has_its_memory(test, memory):

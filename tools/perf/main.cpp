@@ -36,6 +36,7 @@ const std::vector<Test>& tests() {
                                         {"put_bw", false, kBandwidthSizes, put_window},
                                         {"get_lat", true, kLatencySizes, get_latency},
                                         {"get_bw", false, kBandwidthSizes, get_window},
+                                        {"blocks_bw", false, {65536, 4096, 64}, blocks_window},
                                         {"atomic_lat", true, {4, 8}, atomic_latency},
                                         {"atomic_rate", false, {4, 8}, atomic_window}};
   return all;

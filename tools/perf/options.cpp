@@ -20,6 +20,7 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         am_lat am_bw am_rate               active messages
         bytes_lat bytes_bw                 byte streams
         put_lat put_bw get_lat get_bw      one-sided (the latency of a put: until the target's polling program sees it)
+        blocks_bw                          one put of many blocks by index: 256 MiB of 64 KiB, of 4 KiB; 65,536 of 64 bytes
         atomic_lat atomic_rate             fetch-and-add; add without fetching
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
         tune                               measures this machine's costs and keeps them: routes are chosen by them
@@ -32,7 +33,7 @@ Options
   --threads T                   pairs of workers, each with its own thread       (1)
   --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
-                                cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; put, get, atomics: host)
+                                cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host)
   --peer-memory ...             of the other process's buffers (as --memory)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
@@ -124,9 +125,9 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 }  // namespace
 
 const std::vector<const char*>& test_names() {
-  static const std::vector<const char*> names = {"tag_lat",  "tag_bw",     "tag_bibw",    "tag_rate", "am_lat", "am_bw",
-                                                 "am_rate",  "put_lat",    "put_bw",      "get_lat",  "get_bw", "bytes_lat",
-                                                 "bytes_bw", "atomic_lat", "atomic_rate", "floor",    "tune"};
+  static const std::vector<const char*> names = {"tag_lat",  "tag_bw",    "tag_bibw",   "tag_rate",    "am_lat", "am_bw",
+                                                 "am_rate",  "put_lat",   "put_bw",     "get_lat",     "get_bw", "bytes_lat",
+                                                 "bytes_bw", "blocks_bw", "atomic_lat", "atomic_rate", "floor",  "tune"};
   return names;
 }
 
@@ -187,10 +188,11 @@ bool parse(int argc, char** argv, Options* out) {
   const auto& names = test_names();
   if (std::none_of(names.begin(), names.end(), [&](const char* n) { return out->test == n; }))
     return refuse("no test " + out->test);
-  bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test.rfind("atomic", 0) == 0;
+  bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw";
   if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
   if (out->memory[1].empty()) out->memory[1] = out->memory[0];
-  if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "floor"))
+  if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
+                      out->test == "floor"))
     return refuse("--layout does not apply to " + out->test);
   return true;
 }

@@ -35,6 +35,7 @@ Sample put_latency(Pair&, const Order&);
 Sample put_window(Pair&, const Order&);
 Sample get_latency(Pair&, const Order&);
 Sample get_window(Pair&, const Order&);
+Sample blocks_window(Pair&, const Order&);
 Sample atomic_latency(Pair&, const Order&);
 Sample atomic_window(Pair&, const Order&);
 

@@ -43,6 +43,26 @@ TEST(Hostile, BadFramesCloseTheLink) {
   expect_closed("short cts", make_header(Frame::cts, 0, 1, 0), bytes_of("abc", 3));
 }
 
+TEST(Hostile, BadFramesOfBlocksCloseTheLink) {
+  const BlockName names[2] = {{1, 0, 100}, {1, 0, UINT64_MAX - 50}};
+  std::vector<std::byte> body = bytes_of(names, sizeof names);
+  body.resize(body.size() + 49);  // the sum of the lengths, past its end
+  expect_closed("put of short blocks", make_header(Frame::put_blocks, 0, 2, 0), bytes_of(names, 30));
+  expect_closed("put of too long blocks", make_header(Frame::put_blocks, 0, 1, 0), bytes_of(names, sizeof names));
+  expect_closed("put of blocks past the end", make_header(Frame::put_blocks, 0, 2, 0), body);
+  expect_closed("put of many blocks", make_header(Frame::put_blocks, 0, ~0ull / 3, 0), body);
+  expect_closed("put of short acknowledgement", make_header(Frame::put_blocks, 0, 0, 0, kFrameAck), bytes_of("abc", 3));
+  expect_closed("get of no blocks", make_header(Frame::get_blocks, 0, 1, 0), {});
+  expect_closed("get of a cut name", make_header(Frame::get_blocks, 0, 1, 0), bytes_of(names, 30));
+  expect_closed("get of more than a frame", make_header(Frame::get_blocks, 0, 1, 0), bytes_of(&names[1], sizeof names[1]));
+  expect_closed("long notification", make_header(Frame::notify, 0, 0, 0, 0, UINT16_MAX), std::vector<std::byte>(65));
+  World w;
+  w.connect();
+  for (int i = 0; i < 10'000; ++i) w.pb->inject(*w.lb, make_header(Frame::notify, 8, 0, 0, 0, UINT16_MAX), bytes_of(names, 8));
+  w.settle(300);
+  EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+}
+
 TEST(Hostile, MoreThanGrantedClosesTheLink) {
   World w;
   w.connect();

@@ -25,8 +25,13 @@ std::string row(const char* verb, const Protocol& protocol) {
 std::vector<std::string> table_of_the_code() {
   std::vector<std::string> table = {"| verb | protocol | host | queue | kernel |", "|---|---|---|---|---|"};
   for (const Protocol* protocol : {&kEagerSingle, &kEagerSegmented, &kRendezvousSend}) table.push_back(row("send", *protocol));
-  constexpr std::pair<const char*, Verb> kVerbs[] = {
-      {"put", Verb::put}, {"get", Verb::get}, {"atomic", Verb::atomic}, {"signal", Verb::signal}, {"flush", Verb::flush}};
+  constexpr std::pair<const char*, Verb> kVerbs[] = {{"put", Verb::put},
+                                                     {"get", Verb::get},
+                                                     {"atomic", Verb::atomic},
+                                                     {"signal", Verb::signal},
+                                                     {"flush", Verb::flush},
+                                                     {"put_blocks", Verb::put_blocks},
+                                                     {"get_blocks", Verb::get_blocks}};
   for (const auto& [name, verb] : kVerbs) {
     for (const Protocol* const* at = one_sided_protocols(verb); *at != nullptr; ++at) table.push_back(row(name, **at));
   }

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a block transfer; see blocks.hpp.
+#include "protocols/blocks.hpp"
+
+#include <algorithm>
+
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+enum Stage : uint8_t { kStart, kMove, kAnswers, kSignal, kNotify, kClose, kSent };
+
+bool is_put(const OpRun& run) { return run.op->verb == Verb::put_blocks; }
+
+/// The end: nothing of this operation is under way.
+Status ended(OpRun& run, Status status) {
+  if (!run.op->blocks->framed && first_unconfirmed(*run.peer, run)) confirm(*run.peer, run);
+  return status;
+}
+
+void acknowledged(Engine& engine, OpRun& run, Status status) {
+  confirm(*run.peer, run);
+  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+}
+
+/// A get could not be read at the target.
+void refused(Engine& engine, OpRun& run, Status status) {
+  confirm(*run.peer, run);
+  engine.complete(run, is_error(status) ? status : TW_ERR_PROTOCOL);
+}
+
+Status start(OpRun& run) {
+  BlockTransfer& transfer = *run.op->blocks;
+  for (RemoteRegion* region : transfer.there->regions) {
+    if (Status s = settle_import(region); s != TW_OK) return s;
+  }
+  if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
+  const bool behind = fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
+  if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
+  const bool ordered = first_unconfirmed(*run.peer, run) || !fenced(*run.peer);
+  transfer.loads = ordered && can_move_directly(*run.op);
+  run.stage = kMove;
+  return TW_OK;
+}
+
+Status move(OpRun& run) {
+  BlockTransfer& transfer = *run.op->blocks;
+  Peer& peer = *run.peer;
+  if (transfer.loads) {
+    const Status s = move_directly(run);
+    if (s != TW_AGAIN) return s;
+    transfer.loads = false;  // the owner's answer to frames will say why
+  }
+  if (!transfer.framed) {
+    transfer.framed = true;
+    transfer.arrived = run.moved;
+    run.fin = is_put(run) ? acknowledged : refused;
+    if (is_put(run)) note_silent(peer, run);
+  }
+  return is_put(run) ? send_blocks(peer, run) : ask_blocks(peer, run);
+}
+
+/// Frames that follow the data must not tell of blocks that were refused.
+uint8_t covers(const OpRun& run) {
+  if ((run.op->flags & TW_OP_AFTER_ALL) != 0) return kFrameCoversAll;
+  return run.op->blocks->framed && is_put(run) ? kFrameCovers : 0;
+}
+
+Status give_signal(OpRun& run) {
+  const OpDesc& op = *run.op;
+  if (op.signal == nullptr) return TW_OK;
+  Peer& peer = *run.peer;
+  const bool alone = (op.flags & TW_OP_AFTER_ALL) == 0 && !fenced(peer);
+  if (!op.blocks->framed && (alone || first_unconfirmed(peer, run))) {
+    const Registry::Reading reading(peer.engine->registry());
+    Status status = TW_OK;
+    if (std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, &reading, &status); word != nullptr) {
+      touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
+      return TW_OK;
+    }
+  }
+  const Status s = send_signal(peer, op, covers(run), nullptr);
+  if (s == TW_OK) peer.one_sided.silent = run.sequence;
+  return s;
+}
+
+/// An empty frame behind the blocks asks how they went.
+Status close(Peer& peer, OpRun& run) {
+  const uint64_t number = peer.engine->number(run);
+  return peer.link->port->send(*peer.link, make_header(Frame::put_blocks, sizeof number, 0, 0, kFrameAck), &number);
+}
+
+/// One move of the run to its next stage or through a turn of data; the caller repeats. TW_OK: went on.
+Status advance(OpRun& run) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  BlockTransfer& transfer = *op.blocks;
+  Status s = TW_OK;
+  switch (run.stage) {
+    case kStart:
+      return start(run);
+    case kMove:
+      if (run.moved < op.length) s = move(run);
+      if (s == TW_OK && run.moved == op.length) {
+        run.stage = is_put(run) || !transfer.framed || transfer.arrived == op.length ? kSignal : kAnswers;
+      }
+      return s;
+    case kSignal:
+      s = give_signal(run);
+      break;
+    case kNotify:
+      if (transfer.notify != TW_NOTIFY_NONE) s = send_notification(peer, transfer, covers(run));
+      break;
+    case kClose:
+      if (transfer.framed && is_put(run) && (op.flags & TW_OP_REMOTE) != 0) s = close(peer, run);
+      break;
+    default:
+      return TW_IN_PROGRESS;
+  }
+  if (s == TW_OK) ++run.stage;
+  return s;
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  if (peer.link == nullptr) return TW_AGAIN;
+  const BlockTransfer& transfer = *run.op->blocks;
+  const uint64_t moved = run.moved;
+  while (run.stage < kSent && run.stage != kAnswers) {
+    const Status s = advance(run);
+    if (is_error(s)) return ended(run, s);
+    if (s != TW_OK) return s;
+    if (run.stage == kMove && run.moved != moved) return TW_AGAIN;  // a turn: others first
+  }
+  if (run.stage == kAnswers) return TW_IN_PROGRESS;  // blocks_arrived goes on
+  const bool answered = transfer.framed && is_put(run) && (run.op->flags & TW_OP_REMOTE) != 0;
+  if (answered) return TW_IN_PROGRESS;
+  if (transfer.framed && !is_put(run)) confirm(peer, run);
+  return ended(run, TW_OK);
+}
+
+bool probe(const OpDesc& op, Cost& cost) {
+  cost = {60, link_costs(op).mapped, nullptr};
+  return true;
+}
+
+/// Every region is alive as far as is known here, and its key allows the access.
+Status check_regions(const OpDesc& op) {
+  const uint32_t access = op.verb == Verb::put_blocks ? TW_MEMORY_WRITE : TW_MEMORY_READ;
+  for (RemoteRegion* region : op.blocks->there->regions) {
+    OpDesc whole;
+    whole.peer = op.peer;
+    whole.remote = region;
+    whole.length = region->key.length;
+    if (Status s = check_target(whole, access); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+}  // namespace
+
+RemoteBlocks::~RemoteBlocks() {
+  for (RemoteRegion* region : regions) release_region(region);
+}
+
+void release(BlockTransfer* transfer) {
+  if (transfer != nullptr && transfer->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete transfer;
+}
+
+size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool one_region, BlockPiece* pieces, size_t most,
+                     uint64_t* bytes) {
+  const BlockSpace &here = *transfer.here, &there = transfer.there->space;
+  const uint64_t length = here.length;
+  uint64_t pair = from / length, within = from % length, at = from;
+  size_t count = 0;
+  for (; at < end; ++pair, within = 0) {
+    const BlockChoice numbers = transfer.pairs[pair];
+    const BlockRange& mine = here.range_of(numbers.here, transfer.here_hint);
+    const BlockRange& theirs = there.range_of(numbers.there, transfer.there_hint);
+    std::byte* address = reinterpret_cast<std::byte*>(BlockSpace::place(mine, numbers.here) + within);
+    const uint64_t offset = BlockSpace::place(theirs, numbers.there) + within;
+    RemoteRegion* region = transfer.there->regions[theirs.region];
+    const uint64_t n = std::min(length - within, end - at);
+    BlockPiece* last = count > 0 ? &pieces[count - 1] : nullptr;
+    if (last != nullptr && one_region && last->region != region) break;
+    if (last != nullptr && last->region == region && last->here + last->length == address &&
+        last->there + last->length == offset) {
+      last->length += n;
+    } else if (count < most) {
+      pieces[count++] = {address, offset, n, region};
+    } else {
+      break;
+    }
+    at += n;
+  }
+  *bytes = at - from;
+  return count;
+}
+
+Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion) {
+  if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
+  if (Status s = check_regions(op); is_error(s)) return s;
+  if (op.signal != nullptr) {
+    if (Status s = check_signal(op); is_error(s)) return s;
+  }
+  return launch_one_sided(engine, op, completion, op.verb == Verb::put_blocks ? kPutBlocks : kGetBlocks);
+}
+
+void blocks_arrived(Engine& engine, OpRun& run) {
+  if (run.stage != kAnswers) return;  // more is to be asked for: the lane goes on by itself
+  Peer& peer = *run.peer;
+  if (run.op->blocks->notify == TW_NOTIFY_NONE) {
+    confirm(peer, run);
+    return engine.complete(run, TW_OK);
+  }
+  run.stage = kNotify;
+  peer.one_sided.lane.push_back(&run);
+  engine.wants_push(peer);
+}
+
+const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, probe, step, nullptr, nullptr, nullptr};
+const Protocol kGetBlocks = {"get_blocks", Verb::get_blocks, probe, step, nullptr, nullptr, nullptr};
+
+}  // namespace thalweg::impl

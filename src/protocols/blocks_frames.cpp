@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks by frames: each names many pieces (key, offset, length) and stands alone, so the target keeps no state of a put but
+// whether it failed so far, and none of a get but answers for which there was no room.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "protocols/blocks.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kPieces = 40;    // of a frame: their names fit into what lane_fragment() leaves for prefixes
+constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+
+/// The next pieces, named for the wire. TW_ERR_STALE: of another incarnation (posted while connecting).
+Status name_pieces(const Peer& peer, OpRun& run, uint64_t limit, BlockPiece* pieces, BlockName* names, size_t* count,
+                   uint64_t* bytes) {
+  const uint64_t end = std::min(run.op->length, run.moved + limit);
+  *count = gather_pieces(*run.op->blocks, run.moved, end, false, pieces, kPieces, bytes);
+  for (size_t i = 0; i < *count; ++i) {
+    const KeyBody& key = pieces[i].region->key;
+    if (key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
+    names[i] = {key.rkey, pieces[i].there, pieces[i].length};
+  }
+  return TW_OK;
+}
+
+/// The sum of the lengths; false when it is more than `limit`.
+bool sum_lengths(const std::byte* names, size_t count, uint64_t limit, uint64_t* sum) {
+  *sum = 0;
+  for (size_t i = 0; i < count; ++i) {
+    BlockName name;
+    std::memcpy(&name, names + i * sizeof name, sizeof name);
+    if (name.length > limit - *sum) return false;
+    *sum += name.length;
+  }
+  return true;
+}
+
+/// Target: where the named pieces are, good while `reading` lives. The first that is refused ends it, and nothing moves.
+struct Place {
+  std::byte* address;
+  uint64_t length;
+};
+Status resolve_all(const Registry& registry, const Registry::Reading& reading, const std::byte* names, size_t count,
+                   uint32_t access, Place* places) {
+  for (size_t i = 0; i < count; ++i) {
+    BlockName name;
+    std::memcpy(&name, names + i * sizeof name, sizeof name);
+    Target target;
+    const Status s = registry.resolve(reading, name.rkey, name.offset, name.length, access, &target);
+    if (s != TW_OK) return s;
+    if (target.kind != MemoryKind::host) return TW_ERR_UNSUPPORTED;
+    places[i] = {target.address, name.length};
+  }
+  return TW_OK;
+}
+
+Status store_all(const Registry& registry, const std::byte* names, size_t count, const std::byte* packed) {
+  const Registry::Reading reading(registry);
+  Place places[kPieces];
+  if (Status s = resolve_all(registry, reading, names, count, TW_MEMORY_WRITE, places); s != TW_OK) return s;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(places[i].address, packed, places[i].length);
+    packed += places[i].length;
+  }
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ answers to gets
+
+/// An answer that waits for room; what it names is the run's header. Kept in OpRun::state.
+struct Answer {
+  uint64_t op, position, bytes, count;
+};
+
+/// TW_OK: answered with blocks or with fin. TW_AGAIN: no room.
+Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const std::byte* names) {
+  Link& link = *peer.link;
+  Status status;
+  {
+    const Registry::Reading reading(engine.registry());
+    Place places[kPieces];
+    status = resolve_all(engine.registry(), reading, names, answer.count, TW_MEMORY_READ, places);
+    if (status == TW_OK) {
+      std::byte* room = link.port->reserve(link, answer.bytes);
+      if (room == nullptr) return TW_AGAIN;
+      for (size_t i = 0; i < answer.count; ++i) {
+        std::memcpy(room, places[i].address, places[i].length);
+        room += places[i].length;
+      }
+      link.port->commit(link, make_header(Frame::blocks, answer.bytes, answer.op, answer.position));
+      return TW_OK;
+    }
+  }
+  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))),
+                      nullptr);
+  return TW_OK;
+}
+
+Status step_answer(OpRun& run) {
+  Peer& peer = *run.peer;
+  if (peer.link == nullptr) return TW_AGAIN;
+  Answer answer;
+  std::memcpy(&answer, run.state, sizeof answer);
+  const Status s = answer_blocks(*peer.engine, peer, answer, run.own.header);
+  if (s == TW_OK) ++run.moved;
+  return s;
+}
+
+const Protocol kAnswerBlocks = {"blocks_answer", Verb::get_blocks, nullptr, step_answer, nullptr, nullptr, nullptr};
+
+void queue_answer(Engine& engine, Peer& peer, const Answer& answer, const std::byte* names) {
+  const size_t length = answer.count * sizeof(BlockName);
+  OpDesc op;
+  op.verb = Verb::get_blocks;
+  op.peer = &peer;
+  auto* copy = new (std::nothrow) std::byte[length];
+  OpRun* run = copy == nullptr ? nullptr : engine.acquire(op, Completion{});
+  if (run == nullptr) {
+    delete[] copy;
+    const uint64_t limit = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_LIMIT));
+    return engine.send_control(peer, make_header(Frame::fin, 0, answer.op, limit), nullptr);
+  }
+  std::memcpy(copy, names, length);
+  run->own.header = copy;
+  run->owns_header = run->extras = true;
+  std::memcpy(run->state, &answer, sizeof answer);
+  run->protocol = &kAnswerBlocks;
+  engine.bind(*run, peer);
+  peer.one_sided.lane.push_back(run);
+  engine.wants_push(peer);
+}
+
+}  // namespace
+
+Status send_blocks(Peer& peer, OpRun& run) {
+  BlockPiece pieces[kPieces];
+  BlockName names[kPieces];
+  size_t count = 0;
+  uint64_t bytes = 0;
+  if (Status s = name_pieces(peer, run, lane_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
+  const size_t prefix = count * sizeof(BlockName);
+  std::byte* room = peer.link->port->reserve(*peer.link, prefix + bytes);
+  if (room == nullptr) return TW_AGAIN;
+  std::memcpy(room, names, prefix);
+  room += prefix;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(room, pieces[i].here, pieces[i].length);
+    room += pieces[i].length;
+  }
+  const uint8_t flags = run.op->blocks->begun ? 0 : kFrameFirst;
+  run.op->blocks->begun = true;
+  peer.link->port->commit(*peer.link, make_header(Frame::put_blocks, prefix + bytes, count, 0, flags));
+  run.moved += bytes;
+  return TW_OK;
+}
+
+Status ask_blocks(Peer& peer, OpRun& run) {
+  if (run.moved - run.op->blocks->arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
+  BlockPiece pieces[kPieces];
+  BlockName names[kPieces];
+  size_t count = 0;
+  uint64_t bytes = 0;
+  if (Status s = name_pieces(peer, run, lane_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
+  const FrameHeader header = make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->number(run), run.moved);
+  const Status s = peer.link->port->send(*peer.link, header, names);
+  if (s == TW_OK) run.moved += bytes;
+  return s;
+}
+
+void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
+  if (header.length < prefix || header.a > kPieces || header.length - prefix < header.a * sizeof(BlockName)) {
+    return engine.violation(peer, "blocks too short for their own fields");
+  }
+  const std::byte* names = body + prefix;
+  const size_t count = header.a;
+  const uint64_t payload = header.length - prefix - count * sizeof(BlockName);
+  uint64_t sum = 0;
+  if (!sum_lengths(names, count, payload, &sum) || sum != payload) {
+    return engine.violation(peer, "blocks of other lengths than their frame");
+  }
+  note_put(peer, header, store_all(engine.registry(), names, count, names + count * sizeof(BlockName)));
+  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+}
+
+void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  const size_t count = header.length / sizeof(BlockName);
+  uint64_t sum = 0;
+  if (count == 0 || count > kPieces || header.length % sizeof(BlockName) != 0 ||
+      !sum_lengths(body, count, peer.link->copy_max, &sum) || sum == 0) {
+    return engine.violation(peer, "a request for blocks that makes no sense");
+  }
+  const Answer answer{header.a, header.b, sum, count};
+  if (!peer.one_sided.lane.empty() || answer_blocks(engine, peer, answer, body) == TW_AGAIN) {
+    queue_answer(engine, peer, answer, body);
+  }
+}
+
+void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  OpRun* run = engine.find(header.a, peer);
+  if (run == nullptr || run->protocol != &kGetBlocks || run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return;
+  BlockTransfer& transfer = *run->op->blocks;
+  if (!transfer.framed || header.b != transfer.arrived || header.length == 0 || header.length > run->moved - transfer.arrived) {
+    return engine.violation(peer, "blocks that were not asked for, or out of order");
+  }
+  const uint64_t end = transfer.arrived + header.length;
+  while (transfer.arrived < end) {
+    BlockPiece pieces[kPieces];
+    uint64_t bytes = 0;
+    const size_t count = gather_pieces(transfer, transfer.arrived, end, false, pieces, kPieces, &bytes);
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(pieces[i].here, body, pieces[i].length);
+      body += pieces[i].length;
+    }
+    transfer.arrived += bytes;
+  }
+  if (transfer.arrived == run->op->length) return blocks_arrived(engine, *run);
+  engine.wants_push(peer);
+}
+
+}  // namespace thalweg::impl

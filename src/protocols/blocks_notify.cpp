@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Notifications: small eager messages bound to a block transfer. They go the lane's way behind the data, cost credit as active
+// messages do, and end in a handler or in the worker's queue.
+#include <cstring>
+
+#include "protocols/active.hpp"
+#include "protocols/blocks.hpp"
+#include "protocols/flow.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint16_t kQueue = UINT16_MAX;  // FrameHeader::id of one that no handler takes
+
+void settle(Engine& engine, Peer& peer, uint64_t cost) {
+  peer.held_bytes -= cost;
+  consumed(engine, peer, cost);
+}
+
+}  // namespace
+
+Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers) {
+  const int64_t cost = eager_cost(transfer.notification_length);
+  if (peer.eager_credit < cost) return TW_AGAIN;
+  const uint16_t id = transfer.notify == TW_NOTIFY_HANDLER ? transfer.handler : kQueue;
+  const FrameHeader header = make_header(Frame::notify, transfer.notification_length, 0, 0, covers, id);
+  const Status s = peer.link->port->send(*peer.link, header, transfer.notification);
+  if (s == TW_OK) peer.eager_credit -= cost;
+  return s;
+}
+
+void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  if (header.length > TW_NOTIFICATION_MAX) return engine.violation(peer, "a notification of more than 64 bytes");
+  const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
+                      ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
+  if (header.id != kQueue && !failed) {
+    FrameHeader message = header;
+    message.a = header.length;  // all of it is the message's header
+    return on_am(engine, peer, message, body);
+  }
+  const uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
+  if (!hold(peer, cost)) return engine.violation(peer, "more notifications than it was granted");
+  if (failed) return settle(engine, peer, cost);
+  Notification kept;
+  kept.peer = &peer;
+  kept.length = header.length;
+  std::memcpy(kept.data, body, header.length);
+  engine.active().notifications.push_back(kept);
+}
+
+Status next_notification(Engine& engine, tw_notification* out) {
+  const Engine::Guard guard(engine);
+  auto& queue = engine.active().notifications;
+  if (queue.empty()) return TW_AGAIN;
+  const Notification& next = queue.front();
+  out->endpoint = next.peer != nullptr ? next.peer->endpoint : nullptr;
+  out->length = next.length;
+  std::memcpy(out->data, next.data, next.length);
+  if (Peer* peer = next.peer; peer != nullptr) {
+    const uint64_t cost = static_cast<uint64_t>(eager_cost(next.length));
+    if (peer->link != nullptr) settle(engine, *peer, cost);
+  }
+  queue.pop_front();
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block transfers between processes: shm into library and plain memory, tcp; a target that is killed in the middle.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "process.hpp"
+
+using namespace thalweg::test;
+
+namespace {
+
+constexpr size_t kLength = 3001, kStride = 3008, kBlocks = 800, kPool = kBlocks * kStride;
+constexpr uint64_t kLimit = 20'000'000'000;
+
+std::string key_of(tw_blocks* blocks) {
+  size_t length = 0;
+  if (tw_blocks_export(blocks, 0, nullptr, &length) != TW_OK) return "";
+  std::string key(length, '\0');
+  return tw_blocks_export(blocks, 0, key.data(), &length) == TW_OK ? key : "";
+}
+
+/// Two pools, of library memory or plain, as one set of blocks. Tells its address, key and every notification with what the
+/// pools hold by then; ends at "end".
+struct Pools {
+  Pools(tw_context* context, bool library) {
+    for (tw_memory*& memory : memories) {
+      if (library) {
+        good &= tw_memory_allocate(context, kPool, nullptr, &memory) == TW_OK;
+      } else {
+        plain.emplace_back(kPool, '\0');
+        good &= tw_memory_register(context, plain.back().data(), kPool, nullptr, &memory) == TW_OK;
+      }
+    }
+    if (!good) return;
+    const tw_block_range ranges[] = {{memories[0], nullptr, 7, kStride, kBlocks - 1},
+                                     {memories[1], nullptr, 0, kStride, kBlocks}};
+    good = tw_blocks_create(context, ranges, 2, kLength, &blocks) == TW_OK;
+  }
+  ~Pools() {
+    tw_blocks_destroy(blocks);
+    for (tw_memory* memory : memories) tw_memory_release(memory);
+  }
+  std::vector<std::string> plain = [] {
+    std::vector<std::string> two;
+    two.reserve(2);
+    return two;
+  }();
+  tw_memory* memories[2] = {};
+  tw_blocks* blocks = nullptr;
+  bool good = true;
+};
+
+int own_pools(Pipe& pipe, bool library) {
+  Side side;
+  Pools pools(side.context, library);
+  if (!pools.good) return 1;
+  pipe.send(side.address());
+  pipe.send(key_of(pools.blocks));
+  for (;;) {
+    tw_notification next{};
+    const auto ready = [&] { return tw_notification_next(side.worker, &next) == TW_OK || pipe.readable(); };
+    if (!progress_until(side.worker, ready)) return 2;
+    if (next.endpoint == nullptr) return pipe.receive() == "end" ? 0 : 3;
+    pipe.send({reinterpret_cast<char*>(next.data), next.length});
+    for (tw_memory* memory : pools.memories) {
+      const auto* at = static_cast<const char*>(tw_memory_address(memory));
+      for (size_t done = 0; done < kPool; done += kStride * 2) pipe.send({at + done, kStride * 2});
+    }
+  }
+}
+const Role kLibrary("blocks in library memory", [](Pipe& pipe) { return own_pools(pipe, true); });
+const Role kPlain("blocks in plain memory", [](Pipe& pipe) { return own_pools(pipe, false); });
+
+/// Keeps its pools and progresses until it is killed.
+const Role kVictim("blocks of a victim", [](Pipe& pipe) {
+  Side side;
+  Pools pools(side.context, false);
+  pipe.send(side.address());
+  pipe.send(key_of(pools.blocks));
+  progress_until(side.worker, [] { return false; }, 60'000'000'000);
+  return 1;
+});
+
+struct Case {
+  const char* transport;
+  const char* role;
+};
+
+class BlocksBetween : public testing::TestWithParam<Case> {
+ protected:
+  static tw_status finish(tw_status status, tw_request request) {
+    if (status != TW_IN_PROGRESS) return status;
+    status = tw_request_wait(request, kLimit);
+    tw_request_release(request);
+    return status;
+  }
+  /// What the owner's pools hold, one behind the other.
+  static std::string pools_of(Child& child) {
+    std::string all;
+    while (all.size() < 2 * kPool) {
+      const std::string piece = child.receive();
+      if (piece.empty()) break;
+      all += piece;
+    }
+    return all;
+  }
+};
+
+size_t place_of(uint64_t number) {
+  return number < kBlocks - 1 ? 7 + number * kStride : kPool + (number - (kBlocks - 1)) * kStride;
+}
+
+std::vector<uint64_t> shuffled(size_t n) {
+  std::vector<uint64_t> order(n);
+  std::iota(order.begin(), order.end(), uint64_t{0});
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(std::random_device{}()));
+  return order;
+}
+
+tw_blocks_options notifying(const std::string& text) {
+  tw_blocks_options options = TW_BLOCKS_OPTIONS_INIT;
+  options.notify = TW_NOTIFY_QUEUE;
+  options.notification = text.data();
+  options.notification_length = text.size();
+  return options;
+}
+
+TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
+  constexpr size_t kMine = 1200, kTheirs = 2 * kBlocks - 1, kGuard = 64;
+  Child child(GetParam().role);
+  Side side;
+  const std::string address = child.receive(), key = child.receive();
+  tw_endpoint* endpoint = side.connect(address, GetParam().transport);
+  ASSERT_NE(endpoint, nullptr);
+  tw_remote_blocks* remote = nullptr;
+  ASSERT_EQ(tw_blocks_import(endpoint, key.data(), key.size(), &remote), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_remote_blocks_count(remote), kTheirs);
+  EXPECT_EQ(tw_remote_blocks_length(remote), kLength);
+  std::string mine = random_bytes(kMine * kLength + 2 * kGuard), theirs(2 * kPool, '\0');
+  const tw_block_range range = {nullptr, mine.data(), kGuard, 0, kMine};
+  tw_blocks* local = nullptr;
+  ASSERT_EQ(tw_blocks_create(side.context, &range, 1, kLength, &local), TW_OK);
+
+  for (const size_t n : {size_t{1000}, size_t{1}, size_t{0}}) {
+    const std::string text = "put " + std::to_string(n);
+    const tw_blocks_options options = notifying(text);
+    const std::vector<uint64_t> from = shuffled(kMine), to = shuffled(kTheirs);
+    std::vector<uint64_t> indices[2] = {from, to};
+    tw_request request = TW_REQUEST_NONE;
+    const tw_status started =
+        tw_put_blocks(endpoint, local, indices[0].data(), remote, indices[1].data(), n, &options, &request);
+    for (auto& index : indices) std::fill(index.begin(), index.end(), UINT64_MAX);  // read during the call only
+    ASSERT_EQ(finish(started, request), TW_OK) << tw_last_error();
+    for (size_t i = 0; i < n; ++i) theirs.replace(place_of(to[i]), kLength, mine, kGuard + from[i] * kLength, kLength);
+    ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));  // tcp: what is queued here goes out
+    ASSERT_EQ(child.receive(), text);
+    EXPECT_TRUE(pools_of(child) == theirs) << n;
+  }
+
+  std::string expected = mine;
+  const std::vector<uint64_t> from = shuffled(kTheirs), to = shuffled(kMine);
+  for (size_t i = 0; i < 1100; ++i) expected.replace(kGuard + to[i] * kLength, kLength, theirs, place_of(from[i]), kLength);
+  const tw_blocks_options options = notifying("got them");
+  tw_request request = TW_REQUEST_NONE;
+  const tw_status started = tw_get_blocks(endpoint, local, to.data(), remote, from.data(), 1100, &options, &request);
+  ASSERT_EQ(finish(started, request), TW_OK) << tw_last_error();
+  EXPECT_TRUE(mine == expected);
+  ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));
+  ASSERT_EQ(child.receive(), "got them");
+  EXPECT_TRUE(pools_of(child) == theirs);
+  tw_blocks_destroy(local);
+  tw_remote_blocks_release(remote);
+  child.send("end");
+  EXPECT_EQ(child.join(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, BlocksBetween,
+                         testing::Values(Case{"shm", "blocks in library memory"}, Case{"shm", "blocks in plain memory"},
+                                         Case{"tcp", "blocks in plain memory"}),
+                         [](const auto& info) {
+                           return std::string(info.param.transport) + "_" + (info.param.role + std::strlen("blocks in "))[0];
+                         });
+
+class BlocksOfTheDead : public testing::TestWithParam<const char*> {};
+
+TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
+  Child child("blocks of a victim"), other("blocks in plain memory");
+  Side side;
+  constexpr size_t kMine = 50, kPairs = 2'000'000;  // 6 GB: it does not end before the kill
+  const std::string mine = random_bytes(kMine * kLength);
+  std::vector<uint64_t> from(kPairs), to(kPairs);
+  for (size_t i = 0; i < kPairs; ++i) {
+    from[i] = i % kMine;
+    to[i] = i % kBlocks;
+  }
+  const std::string address = child.receive(), key = child.receive(), living = other.receive(), second = other.receive();
+  tw_endpoint* endpoint = side.connect(address, GetParam());
+  tw_endpoint* alive = side.connect(living, GetParam());
+  const tw_block_range range = {nullptr, const_cast<char*>(mine.data()), 0, 0, kMine};
+  tw_blocks* local = nullptr;
+  tw_remote_blocks *remote = nullptr, *untouched = nullptr;
+  ASSERT_EQ(tw_blocks_create(side.context, &range, 1, kLength, &local), TW_OK);
+  ASSERT_EQ(tw_blocks_import(endpoint, key.data(), key.size(), &remote), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_blocks_import(alive, second.data(), second.size(), &untouched), TW_OK) << tw_last_error();
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_put_blocks(endpoint, local, from.data(), remote, to.data(), kPairs, nullptr, &request), TW_IN_PROGRESS);
+  for (int i = 0; i < 100; ++i) tw_progress(side.worker);
+  ASSERT_EQ(tw_request_test(request), TW_IN_PROGRESS);
+  child.kill();
+  EXPECT_EQ(tw_request_wait(request, kLimit), TW_ERR_PEER_LOST) << tw_request_message(request);
+  tw_request_release(request);
+  EXPECT_EQ(tw_put_blocks(endpoint, local, from.data(), remote, to.data(), 5, nullptr, &request), TW_ERR_PEER_LOST);
+  tw_remote_blocks_release(remote);
+
+  const std::string text = "still here";
+  const tw_blocks_options options = notifying(text);
+  ASSERT_GE(tw_put_blocks(alive, local, from.data(), untouched, to.data(), 5, &options, nullptr), TW_OK);
+  ASSERT_TRUE(progress_until(side.worker, [&] { return other.readable(); }));
+  EXPECT_EQ(other.receive(), text);
+  tw_remote_blocks_release(untouched);
+  tw_blocks_destroy(local);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, BlocksOfTheDead, testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
+
+}  // namespace

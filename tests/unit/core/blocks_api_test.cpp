@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface of blocks: bad input is refused before anything moves, with a text; keys grow with their memories.
+#include <gtest/gtest.h>
+#include <thalweg/thalweg.hpp>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+thalweg::ContextOptions test_options() {
+  static constexpr char kKey[] = "a secret of more than sixteen bytes";
+  thalweg::ContextOptions options;
+  options.job_key = kKey;
+  options.job_key_length = sizeof kKey;
+  return options;
+}
+
+/// A worker connected to itself, with two memories.
+class BlocksApi : public testing::Test {
+ protected:
+  static constexpr size_t kLength = 100, kSize = 1000;
+  void SetUp() override {
+    std::mt19937_64 random(std::random_device{}());
+    for (auto& bytes : memory_bytes) {
+      bytes.resize(kSize);
+      for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
+    }
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(tw_memory_register(context.get(), memory_bytes[i].data(), kSize, nullptr, &memory[i]), TW_OK);
+    }
+    const tw_block_range ranges[] = {
+        {memory[0], nullptr, 0, 0, 5}, {memory[1], nullptr, 100, 150, 3}, {memory[0], nullptr, 500, 0, 5}};
+    ASSERT_EQ(tw_blocks_create(context.get(), ranges, 3, kLength, &blocks), TW_OK);
+    char address[TW_ADDRESS_MAX];
+    size_t length = sizeof address;
+    ASSERT_EQ(tw_worker_address(worker.get(), address, &length), TW_OK);
+    ASSERT_EQ(tw_connect(worker.get(), address, length, nullptr, &endpoint), TW_OK);
+    ASSERT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_OK);
+    ASSERT_EQ(tw_blocks_import(endpoint, key().data(), key().size(), &remote), TW_OK);
+  }
+  void TearDown() override {
+    tw_remote_blocks_release(remote);
+    tw_blocks_destroy(blocks);
+    for (tw_memory* each : memory) EXPECT_EQ(tw_memory_release(each), TW_OK);
+  }
+  std::string key(uint32_t access = 0) {
+    size_t length = 0;
+    EXPECT_EQ(tw_blocks_export(blocks, access, nullptr, &length), TW_OK);
+    std::string text(length, '\0');
+    EXPECT_EQ(tw_blocks_export(blocks, access, text.data(), &length), TW_OK);
+    return text;
+  }
+  tw_status put(std::vector<uint64_t> from, std::vector<uint64_t> to, const tw_blocks_options* options = nullptr) {
+    return tw_put_blocks(endpoint, blocks, from.data(), remote, to.data(), from.size(), options, nullptr);
+  }
+  thalweg::Context context{test_options()};
+  thalweg::Worker worker{context};
+  std::vector<unsigned char> memory_bytes[2];
+  tw_memory* memory[2] = {};
+  tw_blocks* blocks = nullptr;
+  tw_endpoint* endpoint = nullptr;
+  tw_remote_blocks* remote = nullptr;
+};
+
+TEST_F(BlocksApi, KeysNameEachMemoryOnce) {
+  EXPECT_EQ(key().size(), 24u + 2 * TW_KEY_MAX + 3 * 32);
+  EXPECT_EQ(tw_blocks_count(blocks), 13u);
+  EXPECT_EQ(tw_remote_blocks_count(remote), 13u);
+  EXPECT_EQ(tw_remote_blocks_length(remote), kLength);
+  size_t small = 10;
+  char text[10];
+  EXPECT_EQ(tw_blocks_export(blocks, 0, text, &small), TW_ERR_TRUNCATED);
+  EXPECT_EQ(small, key().size());
+  tw_remote_blocks* other = nullptr;
+  EXPECT_EQ(tw_blocks_import(endpoint, "rubbish", 7, &other), TW_ERR_INVALID);
+  EXPECT_STRNE(tw_last_error(), "");
+}
+
+TEST_F(BlocksApi, BadRangesAreRefused) {
+  tw_blocks* made = nullptr;
+  const auto create = [&](tw_block_range range, size_t length) {
+    return tw_blocks_create(context.get(), &range, 1, length, &made);
+  };
+  EXPECT_EQ(create({memory[0], nullptr, 1, 0, 10}, 100), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(create({memory[0], nullptr, 0, 99, 2}, 100), TW_ERR_INVALID);
+  EXPECT_EQ(create({memory[0], nullptr, 0, 0, 1}, 0), TW_ERR_INVALID);
+  EXPECT_EQ(create({nullptr, nullptr, 0, 0, 1}, 100), TW_ERR_INVALID);
+  EXPECT_EQ(tw_blocks_create(context.get(), nullptr, 1, 100, &made), TW_ERR_INVALID);
+  EXPECT_EQ(tw_blocks_create(nullptr, nullptr, 0, 100, &made), TW_ERR_INVALID);
+  ASSERT_EQ(create({nullptr, memory_bytes[0].data(), 0, 0, 3}, 100), TW_OK);
+  size_t length = 0;
+  EXPECT_EQ(tw_blocks_export(made, 0, nullptr, &length), TW_ERR_INVALID) << "a plain address";
+  tw_blocks_destroy(made);
+}
+
+TEST_F(BlocksApi, NothingMovesWhenOneIndexIsBad) {
+  const auto before = memory_bytes[0];
+  const auto other = memory_bytes[1];
+  EXPECT_EQ(put({0, 1, 2}, {5, 6, 13}), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(put({0, 13, 2}, {5, 6, 7}), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(put({0, UINT64_MAX, 2}, {5, 6, 7}), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(put({uint64_t{1} << 32}, {5}), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(tw_get_blocks(endpoint, blocks, nullptr, remote, nullptr, 14, nullptr, nullptr), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(memory_bytes[0], before);
+  EXPECT_EQ(memory_bytes[1], other);
+  ASSERT_GE(put({0, 1}, {5, 6}), TW_OK);
+  tw_request flush = TW_REQUEST_NONE;
+  ASSERT_GE(tw_endpoint_flush(endpoint, &flush), TW_OK);
+  ASSERT_EQ(tw_wait_all(&flush, 1), TW_OK);
+  EXPECT_EQ(std::memcmp(memory_bytes[1].data() + 100, before.data(), 100), 0);
+  EXPECT_EQ(std::memcmp(memory_bytes[1].data() + 250, before.data() + 100, 100), 0);
+}
+
+TEST_F(BlocksApi, SidesAndOptionsMustAgree) {
+  const tw_block_range range = {memory[0], nullptr, 0, 0, 5};
+  tw_blocks* longer = nullptr;
+  ASSERT_EQ(tw_blocks_create(context.get(), &range, 1, 101, &longer), TW_OK);
+  EXPECT_EQ(tw_put_blocks(endpoint, longer, nullptr, remote, nullptr, 1, nullptr, nullptr), TW_ERR_INVALID);
+  tw_blocks_destroy(longer);
+  EXPECT_EQ(tw_put_blocks(endpoint, nullptr, nullptr, remote, nullptr, 1, nullptr, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_put_blocks(endpoint, blocks, nullptr, nullptr, nullptr, 1, nullptr, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_put_blocks(nullptr, blocks, nullptr, remote, nullptr, 1, nullptr, nullptr), TW_ERR_INVALID);
+  tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
+  const char text[65] = {};
+  o.notification = text;
+  o.notification_length = 65;
+  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID) << "notify is not set";
+  o.notify = TW_NOTIFY_QUEUE;
+  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_LIMIT);
+  o.notification_length = 64;
+  o.notify = TW_NOTIFY_HANDLER;
+  o.handler = 4096;
+  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_LIMIT);
+  o.notify = 3;
+  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID);
+}
+
+TEST_F(BlocksApi, AKeyMayAllowLess) {
+  const std::string reads = key(TW_MEMORY_READ);
+  tw_remote_blocks* only = nullptr;
+  ASSERT_EQ(tw_blocks_import(endpoint, reads.data(), reads.size(), &only), TW_OK);
+  EXPECT_EQ(tw_put_blocks(endpoint, blocks, nullptr, only, nullptr, 1, nullptr, nullptr), TW_ERR_PERMISSION);
+  EXPECT_GE(tw_get_blocks(endpoint, blocks, nullptr, only, nullptr, 1, nullptr, nullptr), TW_OK);
+  tw_remote_blocks_release(only);
+}
+
+TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
+  tw_notification next{};
+  EXPECT_EQ(tw_notification_next(worker.get(), &next), TW_AGAIN);
+  EXPECT_EQ(tw_notification_next(worker.get(), nullptr), TW_ERR_INVALID);
+  for (int i = 0; i < 3; ++i) {
+    tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
+    o.notify = TW_NOTIFY_QUEUE;
+    o.notification = &i;
+    o.notification_length = sizeof i;
+    ASSERT_GE(put({}, {}, &o), TW_OK);
+  }
+  for (int i = 0; i < 3; ++i) {
+    while (tw_notification_next(worker.get(), &next) == TW_AGAIN) tw_worker_wait(worker.get(), 1'000'000);
+    EXPECT_EQ(next.endpoint, endpoint);
+    ASSERT_EQ(next.length, sizeof i);
+    EXPECT_EQ(std::memcmp(next.data, &i, sizeof i), 0);
+  }
+}
+
+}  // namespace
