@@ -548,3 +548,5 @@ class Store {
 };
 
 }  // namespace thalweg
+
+#include <thalweg/blocks.hpp>
