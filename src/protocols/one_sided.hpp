@@ -112,8 +112,6 @@ inline bool awaits_import(const RemoteRegion& region) {
 }
 /// Can this still go as frames when the immediate way said no?
 inline bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
-/// Everything before this operation of the lane is applied.
-inline bool first_unconfirmed(const Peer& peer, const OpRun& run) { return peer.one_sided.confirmed + 1 >= run.sequence; }
 /// TW_AGAIN while the region's import is under way, TW_OK when that is decided (or region is null), or TW_ERR_STALE.
 Status settle_import(RemoteRegion* region);
 /// Around the kernel's copies (enter_peer): TW_OK, TW_ERR_STALE, or TW_AGAIN: not possible this way.

@@ -20,13 +20,13 @@ struct OpRun;
 struct OpDesc;
 struct Protocol;
 struct BlockTransfer;  // protocols/blocks.hpp
-class Engine;       // protocols/engine.hpp
-class Queue;        // devices/queue.hpp
-class Device;       // devices/device.hpp
-class Staging;      // protocols/staging.hpp
-struct Ordering;    // protocols/device_lane.hpp
-struct Mapping;     // transports/transport.hpp
-struct DeviceDesc;  // include/thalweg/device/: what a kernel needs to run the operation
+class Engine;          // protocols/engine.hpp
+class Queue;           // devices/queue.hpp
+class Device;          // devices/device.hpp
+class Staging;         // protocols/staging.hpp
+struct Ordering;       // protocols/device_lane.hpp
+struct Mapping;        // transports/transport.hpp
+struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
 
 enum class Verb : uint8_t {
   send,
@@ -76,7 +76,7 @@ struct alignas(64) OpDesc {
   MemoryKind kind = MemoryKind::host;  // of the local side; kOpDevice: what its device is, and which allocation it is in
   Device* device = nullptr;
   uint64_t buffer_id = 0;
-  Ordering* after = nullptr;  // kOpLate; counted
+  Ordering* after = nullptr;        // kOpLate; counted
   BlockTransfer* blocks = nullptr;  // put_blocks, get_blocks; counted like the regions
 };
 static_assert(sizeof(OpDesc) == 192);
