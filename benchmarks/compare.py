@@ -14,7 +14,7 @@ import statistics
 from typing import Any
 
 PLACEMENTS = ("near", "far", "unknown")  # in this order: the first in which Thalweg has samples is compared
-HIGHER_IS_BETTER = {"GB/s", "Mmsg/s"}
+HIGHER_IS_BETTER = {"GB/s", "Mmsg/s", "Mblocks/s"}
 
 # (peer|transport, test, size) -> {"unit": ..., "samples": {placement: [values]}}
 Samples = dict[tuple[str, str, int], dict[str, Any]]
@@ -55,7 +55,7 @@ def from_records(records: list[dict[str, Any]]) -> Samples:
 
 def load_targets(kind: str) -> list[dict[str, Any]]:
     """The rows that a result of this kind is measured by; of floors alone there are none."""
-    name = {"cpu": "targets.json", "gpu": "targets-gpu.json"}.get(kind)
+    name = {"cpu": "targets.json", "gpu": "targets-gpu.json", "blocks": "targets-blocks.json"}.get(kind)
     return json.loads((pathlib.Path(__file__).parent / name).read_text())["rows"] if name else []
 
 

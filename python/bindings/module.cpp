@@ -29,5 +29,6 @@ NB_MODULE(_core, m) {
   py::bind_one_sided(m);
   py::bind_active_messages(m);
   py::bind_block(m);
+  py::bind_blocks(m);
   py::bind_store(m);
 }

@@ -206,6 +206,7 @@ void bind_places(nb::module_& m);
 void bind_layout(nb::module_& m);
 void bind_signal(nb::module_& m);
 void bind_block(nb::module_& m);
+void bind_blocks(nb::module_& m);
 void bind_store(nb::module_& m);
 void bind_log(nb::module_& m);
 

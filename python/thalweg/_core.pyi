@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Types of the native module. Docstrings stand with the functions; tests/python/test_stubs.py holds the two together.
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, final
 
@@ -76,6 +76,7 @@ class Worker(_Closing):
     def arm(self) -> bool: ...
     def flush(self, timeout: float | None = None) -> None: ...
     def iflush(self) -> Request: ...
+    def next_notification(self) -> tuple[Endpoint | None, bytes] | None: ...
     def connect(
         self,
         address: bytes | str,
@@ -257,6 +258,56 @@ class Endpoint(_Closing):
         remote_layout: Layout | None = None,
         after: _After = None,
     ) -> Request: ...
+    def put_blocks(
+        self,
+        local: Blocks,
+        local_index: _Buffer | Sequence[int],
+        remote: RemoteBlocks,
+        remote_index: _Buffer | Sequence[int],
+        *,
+        notification: _Buffer | None = None,
+        handler: int | None = None,
+        signal: RemoteSignal | None = None,
+        value: int = 1,
+        after_all: bool = False,
+        visible: bool = False,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iput_blocks(
+        self,
+        local: Blocks,
+        local_index: _Buffer | Sequence[int],
+        remote: RemoteBlocks,
+        remote_index: _Buffer | Sequence[int],
+        *,
+        notification: _Buffer | None = None,
+        handler: int | None = None,
+        signal: RemoteSignal | None = None,
+        value: int = 1,
+        after_all: bool = False,
+        visible: bool = False,
+    ) -> Request: ...
+    def get_blocks(
+        self,
+        local: Blocks,
+        local_index: _Buffer | Sequence[int],
+        remote: RemoteBlocks,
+        remote_index: _Buffer | Sequence[int],
+        *,
+        notification: _Buffer | None = None,
+        handler: int | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iget_blocks(
+        self,
+        local: Blocks,
+        local_index: _Buffer | Sequence[int],
+        remote: RemoteBlocks,
+        remote_index: _Buffer | Sequence[int],
+        *,
+        notification: _Buffer | None = None,
+        handler: int | None = None,
+    ) -> Request: ...
     def atomic(
         self,
         op: str,
@@ -365,6 +416,28 @@ class Memory(_Closing):
     def release(self) -> None: ...
     @property
     def released(self) -> bool: ...
+
+@final
+class Blocks:
+    def __init__(
+        self,
+        context: Context,
+        ranges: Iterable[tuple[Memory | _Buffer, int, int] | tuple[Memory | _Buffer, int, int, int]],
+        length: int,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def export(self, *, access: str = "") -> bytes: ...
+    def release(self) -> None: ...
+
+@final
+class RemoteBlocks:
+    def __init__(self, endpoint: Endpoint, key: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def release(self) -> None: ...
 
 @final
 class RemoteMemory:

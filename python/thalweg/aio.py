@@ -347,6 +347,20 @@ class Endpoint:
         request = self.core.iget(buffer, remote, offset, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
+    async def put_blocks(
+        self, local: _core.Blocks, local_index: Any, remote: _core.RemoteBlocks, remote_index: Any, **options: Any
+    ) -> None:
+        """Moves blocks to the peer's by index; options as thalweg.Endpoint.put_blocks."""
+        request = self.core.iput_blocks(local, local_index, remote, remote_index, **options)
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def get_blocks(
+        self, local: _core.Blocks, local_index: Any, remote: _core.RemoteBlocks, remote_index: Any, **options: Any
+    ) -> None:
+        """Brings the peer's blocks by index; options as thalweg.Endpoint.get_blocks."""
+        request = self.core.iget_blocks(local, local_index, remote, remote_index, **options)
+        return request._value() if request.ended else await self.worker._value(request)
+
     async def atomic(self, op: str, remote: _core.RemoteMemory, offset: int, operand: int, **options: Any) -> int | None:
         """An atomic operation on the peer's memory; options as thalweg.Endpoint.atomic."""
         request = self.core.iatomic(op, remote, offset, operand, **options)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks by index between two processes: arrays of numbers, notifications, handlers, and what is refused."""
+
+import numpy as np
+import pytest
+import thalweg as tw
+from peers import connected
+
+LENGTH, COUNT = 1027, 300
+
+
+def owner(endpoint, pipe):
+    """Offers two pools as one set of blocks; tells each notification with what the pools hold by then."""
+    context, worker = endpoint.worker.context, endpoint.worker
+    pools = [tw.Memory.allocate(context, COUNT * LENGTH) for _ in range(2)]
+    views = [np.frombuffer(pool, np.uint8) for pool in pools]
+    blocks = tw.Blocks(context, [(pool, 0, COUNT) for pool in pools], LENGTH)
+    handled = []
+    worker.on_am(7, lambda message: handled.append(bytes(message.header)))
+    pipe.send(blocks.export())
+    while not pipe.poll(0):
+        worker.wait(0.01)
+        while (news := worker.next_notification()) is not None or handled:
+            if news is not None:
+                assert news[0] is endpoint
+            text = news[1] if news is not None else handled.pop()
+            pipe.send((text, np.concatenate(views).tobytes()))
+    pipe.recv()
+    del views
+    blocks.release()
+
+
+def told(endpoint, pipe):
+    """What the owner says next; progresses meanwhile."""
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    return pipe.recv()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int32, list])
+def test_there_and_back(transport, kind):
+    with connected(owner, transport=transport) as (endpoint, pipe):
+        remote = tw.RemoteBlocks(endpoint, pipe.recv())
+        assert (len(remote), remote.length) == (2 * COUNT, LENGTH)
+        random = np.random.default_rng()
+        mine = random.integers(0, 256, (400, LENGTH), np.uint8)
+        local = tw.Blocks(endpoint.worker.context, [(mine, 0, 400)], LENGTH)
+        numbers = random.permutation(400)[:350], random.permutation(2 * COUNT)[:350]
+        index = [n.tolist() if kind is list else n.astype(kind) for n in numbers]
+        expected = np.zeros((2 * COUNT, LENGTH), np.uint8)
+        expected[numbers[1]] = mine[numbers[0]]
+        endpoint.put_blocks(local, index[0], remote, index[1], notification=b"arrived")
+        text, seen = told(endpoint, pipe)
+        assert text == b"arrived" and seen == expected.tobytes()
+
+        before = mine.copy()
+        back = np.full((400, LENGTH), 0xA5, np.uint8)
+        mine[:] = back
+        request = endpoint.iget_blocks(local, index[0], remote, index[1], notification=b"", handler=7)
+        request.wait(20)
+        back[numbers[0]] = before[numbers[0]]
+        assert (mine == back).all()
+        assert told(endpoint, pipe)[0] == b""
+        pipe.send("end")
+
+
+def test_what_is_refused():
+    with connected(owner) as (endpoint, pipe):
+        remote = tw.RemoteBlocks(endpoint, pipe.recv())
+        context = endpoint.worker.context
+        room = bytearray(LENGTH * 10)
+        local = tw.Blocks(context, [(room, 0, 10)], LENGTH)
+        some = np.arange(3)
+        with pytest.raises(tw.OutOfBounds):
+            endpoint.put_blocks(local, some, remote, some + 2 * COUNT - 2)
+        with pytest.raises(tw.OutOfBounds):
+            endpoint.put_blocks(local, np.array([-1], np.int32), remote, some[:1])
+        with pytest.raises(tw.InvalidError):
+            endpoint.put_blocks(local, some, remote, some[:2])
+        with pytest.raises(tw.InvalidError):
+            endpoint.put_blocks(local, some.astype(float), remote, some)
+        with pytest.raises(tw.LimitReached):
+            endpoint.put_blocks(local, some, remote, some, notification=bytes(65))
+        with pytest.raises(tw.OutOfBounds):
+            tw.Blocks(context, [(room, 1, 10)], LENGTH)
+        with pytest.raises(tw.InvalidError):
+            local.export()
+        with pytest.raises(tw.InvalidError):
+            tw.RemoteBlocks(endpoint, b"rubbish")
+        assert endpoint.worker.next_notification() is None
+        pipe.send("end")
