@@ -38,8 +38,9 @@ inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
 
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 // local_memory.cpp
-[[gnu::noinline]] bool is_device_memory(const void* address);
-[[gnu::noinline]] Status set_device(OpDesc& op, const tw_op_options& options);
+[[gnu::noinline]] bool is_device_memory(const void* address, BufferInfo* info);
+/// known: of the address, by is_device_memory() in the same call; null: not asked yet.
+[[gnu::noinline]] Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known);
 
 inline Status check(const tw_worker* worker) {
   if (worker == nullptr) [[unlikely]]
@@ -105,14 +106,15 @@ class Enter {
   Status status_ = TW_OK;
 };
 
-/// Is this memory that only a device's queues may touch? Hot: one load where there is no back end.
-inline bool on_device(const void* address) {
-  return backend_count.load(std::memory_order_acquire) != 0 && is_device_memory(address);
-}
+/// May a pointer be one to device memory? Hot: the short forms ask nothing more where none can.
+inline bool has_devices() { return backend_count.load(std::memory_order_acquire) != 0; }
+/// Is this memory that only a device's queues may touch?
+inline bool on_device(const void* address, BufferInfo* info) { return has_devices() && is_device_memory(address, info); }
 
 /// Fills in the local side of op: address, layout, length, device and what it waits for. TW_ERR_INVALID when they do not fit
 /// together. With options->after the caller has an AfterHold on op until it is posted.
-inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options) {
+inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options,
+                        const BufferInfo* known = nullptr) {
   op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
   op.length = length;
   op.flags = options.flags & ~(kOpDevice | kOpLate | kOpPart);
@@ -130,7 +132,7 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
     return fail(TW_ERR_INVALID, "the buffer is NULL");
   if (backend_count.load(std::memory_order_acquire) == 0 && options.after_kind == TW_AFTER_NONE) [[likely]]
     return TW_OK;
-  return set_device(op, options);
+  return set_device(op, options, known);
 }
 
 /// The poster's share of OpDesc::after.

@@ -44,22 +44,23 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
+/// near: what on_device() said, perhaps nothing.
 [[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
-                                           const tw_op_options* given, tw_request* request) {
+                                           const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;
   op.verb = Verb::send;
   op.peer = &*endpoint.peer;
   op.tag = tag;
   op.immediate = options->immediate;
-  const Status status = set_local(op, buffer, length, *options);
+  const Status status = set_local(op, buffer, length, *options, &near);
   const AfterHold hold(op);
   if (is_error(status)) return status;
   return start(*endpoint.worker, op, *options, request);
 }
 
 [[gnu::noinline]] Status recv_with_options(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
-                                           const tw_op_options* given, tw_request* request) {
+                                           const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
@@ -73,7 +74,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
     if (options->source->worker != &worker) return fail(TW_ERR_INVALID, "the source endpoint belongs to another worker");
     op.peer = &*options->source->peer;
   }
-  status = set_local(op, buffer, length, *options);
+  status = set_local(op, buffer, length, *options, &near);
   const AfterHold hold(op);
   if (is_error(status)) return status;
   status = worker.engine->post_receive(op, completion_of(*options, request));
@@ -81,11 +82,36 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
+/// The short forms where a buffer may be device memory, and everything else.
+[[gnu::noinline]] Status send_slowly(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
+                                     const tw_op_options* given, tw_request* request) {
+  BufferInfo near;
+  tw_worker& worker = *endpoint.worker;
+  if (given != nullptr || buffer == nullptr || on_device(buffer, &near) ||
+      worker.engine->try_send(*endpoint.peer, buffer, length, tag, 0) != TW_OK) {
+    return send_with_options(endpoint, buffer, length, tag, given, request, near);
+  }
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  worker.posted();
+  return TW_OK;
+}
+
+[[gnu::noinline]] Status recv_slowly(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
+                                     const tw_op_options* given, tw_request* request) {
+  BufferInfo near;
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || on_device(buffer, &near)) {
+    return recv_with_options(worker, buffer, length, tag, mask, given, request, near);
+  }
+  const Status status = worker.engine->post_short(buffer, length, tag, mask, request);
+  worker.posted();
+  return status;
+}
+
 /// tw_recv_blocking into device memory: no short form.
 [[gnu::noinline]] Status receive_and_wait(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
-                                          tw_recv_info* info) {
+                                          tw_recv_info* info, const BufferInfo& near) {
   tw_request request = TW_REQUEST_NONE;
-  Status status = recv_with_options(worker, buffer, length, tag, mask, nullptr, &request);
+  Status status = recv_with_options(worker, buffer, length, tag, mask, nullptr, &request, near);
   if (status != TW_IN_PROGRESS) return status;
   status = wait_for(worker, request);
   if (info != nullptr) Engine::info(request, info);
@@ -112,9 +138,9 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || on_device(buffer) ||
+  if (given != nullptr || buffer == nullptr || has_devices() ||
       worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK) [[unlikely]]
-    return send_with_options(*endpoint, buffer, length, tag, given, request);
+    return send_slowly(*endpoint, buffer, length, tag, given, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
   worker.posted();
   return TW_OK;
@@ -127,8 +153,8 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || on_device(buffer)) [[unlikely]]
-    return recv_with_options(*worker, buffer, length, tag, mask, given, request);
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || has_devices()) [[unlikely]]
+    return recv_slowly(*worker, buffer, length, tag, mask, given, request);
   status = worker->engine->post_short(buffer, length, tag, mask, request);
   worker->posted();
   return status;
@@ -151,8 +177,10 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (on_device(buffer)) [[unlikely]]
-    return receive_and_wait(*worker, buffer, length, tag, mask, info);
+  if (has_devices()) [[unlikely]] {
+    BufferInfo near;
+    if (on_device(buffer, &near)) return receive_and_wait(*worker, buffer, length, tag, mask, info, near);
+  }
   Engine& engine = *worker->engine;
   WaitedReceive receive{static_cast<std::byte*>(buffer), length, tag, mask};
   engine.post_wait(receive);

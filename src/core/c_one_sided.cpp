@@ -36,14 +36,14 @@ Status set_signal(OpDesc& op, const tw_endpoint* endpoint, const tw_op_options& 
 }
 
 Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
-                   uint64_t offset, const tw_op_options* given, tw_request* request) {
+                   uint64_t offset, const tw_op_options* given, tw_request* request, const BufferInfo* near) {
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;
   op.verb = verb;
   op.peer = &*endpoint->peer;
   op.remote = region_of(remote);
   op.remote_offset = offset;
-  Status status = set_local(op, buffer, length, *options);
+  Status status = set_local(op, buffer, length, *options, near);
   const AfterHold hold(op);
   if (is_error(status)) return status;
   op.remote_layout = options->remote_layout;
@@ -64,6 +64,17 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
   return status;
 }
 
+/// The short form where a buffer may be device memory, and everything else.
+[[gnu::noinline]] Status put_slowly(tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
+                                    uint64_t offset, const tw_op_options* options, tw_request* request) {
+  BufferInfo near;
+  if (options == nullptr && buffer != nullptr && !on_device(buffer, &near)) {
+    const Engine::Guard guard(*endpoint->worker->engine);
+    if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
+  }
+  return transfer_op(Verb::put, endpoint, buffer, length, remote, offset, options, request, &near);
+}
+
 }  // namespace
 
 extern "C" {
@@ -79,11 +90,11 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
   status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
-  if (options == nullptr && buffer != nullptr && !on_device(buffer)) {
-    const Engine::Guard guard(*endpoint->worker->engine);
-    if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
-  }
-  return transfer_op(Verb::put, endpoint, buffer, length, remote, offset, options, request);
+  if (options != nullptr || buffer == nullptr || has_devices()) [[unlikely]]
+    return put_slowly(endpoint, buffer, length, remote, offset, options, request);
+  const Engine::Guard guard(*endpoint->worker->engine);
+  if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
+  return transfer_op(Verb::put, endpoint, buffer, length, remote, offset, options, request, nullptr);
 }
 
 tw_status tw_get(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
@@ -94,7 +105,7 @@ tw_status tw_get(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_m
   Status status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
-  return transfer_op(Verb::get, endpoint, buffer, length, remote, offset, options, request);
+  return transfer_op(Verb::get, endpoint, buffer, length, remote, offset, options, request, nullptr);
 }
 
 tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
@@ -128,7 +139,8 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   if ((region_of(remote)->key.base + offset) % size != 0) {
     return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
   }
-  if (result != nullptr && on_device(result)) {
+  BufferInfo near;
+  if (result != nullptr && on_device(result, &near)) {
     return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");
   }
   const Options<tw_op_options> options(given, kOpDefaults);

@@ -34,21 +34,26 @@ Status order_after(Device* device, const tw_op_options& options, Ordering** out)
 
 }  // namespace
 
-bool is_device_memory(const void* address) {
-  BufferInfo info;
-  return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK && info.kind != MemoryKind::pinned;
+bool is_device_memory(const void* address, BufferInfo* info) {
+  return find_device(reinterpret_cast<uint64_t>(address), info) == TW_OK && info->kind != MemoryKind::pinned;
 }
 
-Status set_device(OpDesc& op, const tw_op_options& options) {
+Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known) {
   BufferInfo info;
-  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
-  const uint64_t address = reinterpret_cast<uint64_t>(op.address) + static_cast<uint64_t>(first);
-  if (op.length != 0 && find_device(address, &info) == TW_OK && info.kind != MemoryKind::pinned) {
-    if (const Status status = check_span(op, info); is_error(status)) return status;
-    op.flags |= kOpDevice;
-    op.kind = info.kind;
-    op.device = info.device;
-    op.buffer_id = info.buffer_id;
+  if (op.length != 0) {
+    const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+    const bool device = known != nullptr && known->device != nullptr && op.layout == nullptr;
+    if (device) info = *known;
+    if (device || is_device_memory(op.address + first, &info)) {
+      if (const Status status = check_span(op, info); is_error(status)) return status;
+      op.flags |= kOpDevice;
+      op.kind = info.kind;
+      op.exportable = static_cast<uint8_t>(info.exportable);
+      op.device = info.device;
+      op.buffer_id = info.buffer_id;
+      op.allocation = info.base;
+      op.allocated = info.length;
+    }
   }
   if (options.after_kind == TW_AFTER_NONE || op.length == 0) return TW_OK;
   const Status status = order_after(info.device, options, &op.after);

@@ -75,6 +75,19 @@ Status DeviceLane::finish_call(Line& line, Status enqueued) {
   return line.queue->write_value(reinterpret_cast<uint64_t>(line.finished), ++line.ticket, false);
 }
 
+/// The kernel's own signal is its ticket.
+Status DeviceLane::launch(Line& line, Kernel kernel) {
+  const SignalAfter ticket{reinterpret_cast<uint64_t>(line.finished), line.ticket + 1, false};
+  std::visit(
+      [&](auto& one) {
+        if constexpr (requires { one.signal; }) one.signal = ticket;
+      },
+      kernel);
+  const Status status = line.queue->launch(kernel);
+  if (!is_error(status)) ++line.ticket;
+  return status;
+}
+
 Status DeviceLane::flush(Place& place) {
   Line& line = place.copies;
   // A batch leaves engines free for others, which long copies do not want: one call each.
@@ -115,7 +128,7 @@ Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void*
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
-  if (const Status status = finish_call(line, line.queue->launch(kernel)); is_error(status)) return status;
+  if (const Status status = launch(line, kernel); is_error(status)) return status;
   line.pending.push_back({line.ticket, done, token});
   ++pending_;
   return TW_OK;
@@ -143,7 +156,7 @@ Status DeviceLane::run(Device& device, const Kernel& kernel) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
-  const Status status = finish_call(line, line.queue->launch(kernel));
+  const Status status = launch(line, kernel);
   return is_error(status) ? status : wait(line);
 }
 
@@ -269,7 +282,7 @@ unsigned DeviceLane::poll_parked() {
 }
 
 void DeviceLane::when_ready(OpRun& run, Then then) {
-  const Status status = run.op->after == nullptr ? Status{TW_OK} : run.op->after->event->query();
+  const Status status = (run.op->flags & kOpLate) == 0 ? Status{TW_OK} : run.op->after->event->query();
   if (status != TW_IN_PROGRESS) return then(engine_, run, status);
   run.then = then;
   if (run.list != nullptr) run.list->remove(&run);

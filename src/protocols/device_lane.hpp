@@ -37,7 +37,7 @@ class DeviceLane {
   /// between two polls goes to the device in one call.
   using Done = void (*)(Engine& engine, void* token, Status status);
   Status submit(Device& device, std::span<const Copy> copies, Done done, void* token);
-  Status submit(Device& device, const Kernel& kernel, Done done, void* token);
+  Status submit(Device& device, const Kernel& kernel, Done done, void* token);  // one that can signal, without a signal
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
@@ -89,6 +89,7 @@ class DeviceLane {
   unsigned poll(Line& line);
   unsigned fail_broken(Line& line);
   unsigned poll_parked();
+  static Status launch(Line& line, Kernel kernel);
   static Status finish_call(Line& line, Status enqueued);
   static Status wait(Line& line);
 

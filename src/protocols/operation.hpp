@@ -73,9 +73,10 @@ struct alignas(64) OpDesc {
   void* result = nullptr;             // fetching atomics
   const std::byte* header = nullptr;  // active message
   uint32_t header_length = 0;
-  MemoryKind kind = MemoryKind::host;  // of the local side; kOpDevice: what its device is, and which allocation it is in
+  MemoryKind kind = MemoryKind::host;  // of the local side. kOpDevice: this and the next five are its BufferInfo
+  uint8_t exportable = 0;
   Device* device = nullptr;
-  uint64_t buffer_id = 0;
+  uint64_t buffer_id = 0, allocation = 0, allocated = 0;
   Ordering* after = nullptr;        // kOpLate; counted
   BlockTransfer* blocks = nullptr;  // put_blocks, get_blocks; counted like the regions
 };

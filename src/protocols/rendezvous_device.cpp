@@ -23,6 +23,19 @@ namespace {
 
 bool on_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0; }
 
+/// As find_device() said when it was posted.
+BufferInfo info_of(const OpDesc& op) {
+  BufferInfo info;
+  info.kind = op.kind;
+  info.device = op.device;
+  info.buffer_id = op.buffer_id;
+  info.base = op.allocation;
+  info.length = op.allocated;
+  info.host_access = false;
+  info.exportable = static_cast<ExportForm>(op.exportable);
+  return info;
+}
+
 /// OpRun::state of a receive.
 struct Receiving {
   RtsBody rts;
@@ -118,9 +131,8 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   if (same_process(peer)) {
     body.cts.address = zero;
   } else {
-    BufferInfo info;
-    if ((peer.link->features & kLinkMaps) == 0 || find_device(start, &info) != TW_OK ||
-        engine.registry().name_device_memory(info, start, static_cast<uint64_t>(last - first), &body.cts.segment,
+    if ((peer.link->features & kLinkMaps) == 0 ||
+        engine.registry().name_device_memory(info_of(op), start, static_cast<uint64_t>(last - first), &body.cts.segment,
                                              &body.cts.segment_offset) != TW_OK) {
       return false;
     }
@@ -235,9 +247,11 @@ bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody*
     if (!on_device(op) && (op.layout != nullptr || find_device(address, &info) != TW_OK)) return false;
   } else if (same_process(*op.peer)) {
     rts->address = address;
-  } else if ((op.peer->link->features & kLinkMaps) != 0 && find_device(address, &info) == TW_OK) {
+  } else if ((op.peer->link->features & kLinkMaps) != 0) {
     // Without a name the receiver's memory is pushed into, or it goes through staging.
-    if (engine.registry().name_device_memory(info, address, op.length, &rts->segment, &rts->segment_offset) != TW_OK) {
+    const Status named =
+        engine.registry().name_device_memory(info_of(op), address, op.length, &rts->segment, &rts->segment_offset);
+    if (is_error(named)) {
       warn_once("device.unshared",
                 std::string("a message's device memory cannot be shared with its receiver: ") + last_error());
     }
