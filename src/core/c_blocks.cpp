@@ -36,7 +36,8 @@ Status add_range(BlockSpace& space, const tw_block_range& given) {
     return space.add(range, given.offset, given.memory->length);
   }
   if (given.address == nullptr) return fail(TW_ERR_INVALID, "a range of blocks needs a memory or an address");
-  if (on_device(given.address)) return refuse_device();
+  BufferInfo info;
+  if (on_device(given.address, &info)) return refuse_device();
   range.begin = reinterpret_cast<uintptr_t>(given.address);
   return space.add(range, given.offset, UINT64_MAX - range.begin);
 }

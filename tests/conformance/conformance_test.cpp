@@ -174,11 +174,11 @@ std::vector<uint64_t> device_sizes_of(const Operation& o, bool layouts) {
   return {0, 1, 8193, 65537, 1048577, 4194305};
 }
 
-/// Host memory of both sorts, and (but for byte streams, which are host memory only) device memory of every kind at either end.
+/// Host memory of both sorts, and device memory of every kind at either end.
 std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts) {
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   if (std::getenv("THALWEG_CONFORMANCE_DEVICE") == nullptr) pairs = {{kPlain, kPlain}, {kLibrary, kLibrary}};
-  if (std::strcmp(o.name, "byte_stream") == 0) return pairs;
+  if (!o.devices) return pairs;
   constexpr uint8_t ordinary = kFirstDevice, other = kFirstDevice + 1;
   if (layouts) {
     for (auto [mine, theirs] : {std::pair{ordinary, other}, {kPlain, ordinary}, {ordinary, kPlain}})

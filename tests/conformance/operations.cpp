@@ -384,7 +384,7 @@ void get(Side& side, const Row& r) {
 /// The payload as blocks of a length that the size makes odd, put into or got from the other side's in reverse order.
 void blocks(Side& side, const Row& r, bool put) {
   const size_t length = static_cast<size_t>(std::max<uint64_t>(1, r.size / 23)), count = static_cast<size_t>(r.size / length);
-  Payload mine(side, Shape::contiguous, r.size, r.library_memory, r.seed);
+  Payload mine(side, Shape::contiguous, r.size, r.place[side.rank], r.seed);
   const bool source = (side.rank == 0) == put;
   if (source) mine.fill(r.seed);
   struct {
@@ -521,14 +521,14 @@ const std::vector<Operation>& operations() {
                                              {"active_message", true, true, big, active_message},
                                              {"active_kept", true, true, big, active_kept},
                                              {"active_rendezvous", true, true, big, active_rendezvous},
-                                             {"byte_stream", false, false, big, byte_stream},
+                                             {"byte_stream", false, false, big, byte_stream, false},
                                              {"put_flush", true, true, big, put_flush},
                                              {"put_remote", true, true, big, put_remote},
                                              {"put_signal", true, true, big, put_signal},
                                              {"put_after_all", true, true, big, put_after_all},
                                              {"get", true, true, big, get},
-                                             {"put_blocks", false, false, big, put_blocks},
-                                             {"get_blocks", false, false, big, get_blocks},
+                                             {"put_blocks", false, false, big, put_blocks, false},
+                                             {"get_blocks", false, false, big, get_blocks, false},
                                              {"atomics", false, false, 8, atomics}};
   return all;
 }

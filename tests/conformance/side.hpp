@@ -107,6 +107,7 @@ struct Operation {
   bool remote_layout;
   size_t size_limit;
   void (*run)(Side&, const Row&);
+  bool devices = true;  // takes device memory
 };
 const std::vector<Operation>& operations();
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,7 +17,6 @@
 #include <cstring>
 #include <memory>
 #include <random>
-#include <string_view>
 #include <thread>
 
 #include "conformance/side.hpp"
@@ -32,8 +32,9 @@ Row row_of(const char* operation, uint64_t size, uint64_t seed) {
   row.size = size;
   row.seed = seed;
   row.asynchronous = 1;
-  // Host memory of both sorts, and every third time device memory at both ends (byte streams take none).
-  const bool device = seed % 3 == 2 && std::string_view(operation) != "byte_stream";
+  // Host memory of both sorts, and every third time device memory at both ends.
+  const auto named = [&](const Operation& o) { return std::strcmp(o.name, operation) == 0; };
+  const bool device = seed % 3 == 2 && std::find_if(operations().begin(), operations().end(), named)->devices;
   for (uint8_t rank = 0; rank < 2; ++rank) row.place[rank] = device ? kFirstDevice + rank : seed & 1;
   return row;
 }
