@@ -187,7 +187,8 @@ TEST_P(Deaths, NothingIsLeakedAndTheWorkerGoesOn) {
     for (int i = 0; i < 30; ++i) survive(context_, i & 1, GetParam(), i % 3 ? "send" : "put_signal", "plain", 100000, 10 + i);
     EXPECT_LE(count_descriptors(), descriptors + 2);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LE(resident_kib(), memory + 4096);
+    constexpr size_t kNoise = 4096, kStaging = 8192;  // pinned chunks that the first large transfers of a device take
+    EXPECT_LE(resident_kib(), memory + kNoise + kStaging);
 #endif
   } catch (const Failure& f) {
     FAIL() << f.text;
