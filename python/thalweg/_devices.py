@@ -13,37 +13,14 @@ import sys
 from typing import Any
 
 from . import _core
-from .errors import ProtocolError, Unsupported
+from ._on_device import CUPY, MEMORY, TORCH, OnDevice, length_of
+from .errors import ProtocolError
 
-TORCH, CUPY, _MEMORY = 1, 2, 16  # families of arrays; of Memory one for each place
 _PLACES = ("cuda", "managed", "vmm", "pool", "emulated", "emulated-managed", "emulated-vmm", "emulated-pool")
-_FLAG = 1 << 63
-_MOST_BYTES = 1 << 48
 
 
 class DeviceMemory(TypeError):
     """A Memory of a device was met by an ordinary pickler."""
-
-
-class OnDevice(bytearray):
-    """Holds an array's place in a pickle: its bytes as a contiguous array on its device, its family and its device's number."""
-
-    def __init__(self, array: Any, family: int, index: int, nbytes: int) -> None:
-        super().__init__(1)
-        if nbytes >= _MOST_BYTES or not 0 <= index < 256:
-            raise Unsupported("an array on a device in an object has less than 256 TiB and a device number below 256")
-        self.array = array
-        self.word = _FLAG | family << 56 | index << 48 | nbytes
-
-
-def is_device(word: int) -> bool:
-    """Does a buffer's word in a header name memory of a device? Otherwise it is a length."""
-    return bool(word & _FLAG)
-
-
-def length_of(word: int) -> int:
-    """Bytes of what is_device."""
-    return word & (_MOST_BYTES - 1)
 
 
 def allocate(word: int, device: Any, context: _core.Context) -> Any:
@@ -59,9 +36,9 @@ def allocate(word: int, device: Any, context: _core.Context) -> Any:
         return _tensors.empty(nbytes, where)
     if family == CUPY:
         return _empty_cupy(nbytes, where)
-    if not 0 <= family - _MEMORY < len(_PLACES):
+    if not 0 <= family - MEMORY < len(_PLACES):
         raise ProtocolError("the peer sent an array of a kind that this version does not know")
-    place = _PLACES[family - _MEMORY] + f":{where}" if isinstance(where, int) else str(where)
+    place = _PLACES[family - MEMORY] + f":{where}" if isinstance(where, int) else str(where)
     return _core.Memory.allocate(context, nbytes, place="host" if place == "cpu" else place)
 
 
@@ -89,7 +66,7 @@ def _reduce_memory(memory: _core.Memory) -> Any:
     name, _, index = memory.place.partition(":")
     if name not in _PLACES:
         raise TypeError("a Memory on the host is not pickled: send a copy, numpy.array(memory)")
-    held = OnDevice(memory, _MEMORY + _PLACES.index(name), int(index), len(memory))
+    held = OnDevice(memory, MEMORY + _PLACES.index(name), int(index), len(memory))
     return _same, (pickle.PickleBuffer(held),)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._devices import TORCH, OnDevice
+from ._on_device import TORCH, OnDevice
 
 
 def _rebuild(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:

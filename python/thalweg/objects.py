@@ -18,7 +18,8 @@ from collections.abc import Generator
 from typing import Any
 
 from . import _core
-from ._devices import DeviceMemory, OnDevice, Pickler, allocate, is_device, length_of
+from ._devices import DeviceMemory, Pickler, allocate
+from ._on_device import OnDevice, is_device, length_of
 from .errors import ProtocolError, Unsupported
 
 HEADER_BYTES = 16384

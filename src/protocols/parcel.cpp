@@ -45,6 +45,9 @@ bool open_parcel(OpRun& run, uint64_t length) {
   return run.parcel != nullptr;
 }
 
-void deliver_parcel(Engine& engine, OpRun& run) { engine.devices().when_ready(run, move_on); }
+void deliver_parcel(Engine& engine, OpRun& run) {
+  run.cancelable = false;
+  engine.devices().when_ready(run, move_on);
+}
 
 }  // namespace thalweg::impl
