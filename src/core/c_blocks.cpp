@@ -21,8 +21,19 @@ constexpr tw_blocks_options kBlocksDefaults = TW_BLOCKS_OPTIONS_INIT;
 
 // ------------------------------------------------------------------------------------------------ preparing
 
-Status refuse_device() {
-  return fail(TW_ERR_UNSUPPORTED, "blocks are host memory; tw_put and tw_get with layouts take device memory");
+/// All ranges of a handle lie on one device, or none does.
+Status note_device(BlockSpace& space, const void* address) {
+  BufferInfo info;
+  const bool known = find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK;
+  Device* const device = known && info.kind != MemoryKind::pinned ? info.device : nullptr;
+  const bool pinned = known && info.kind == MemoryKind::pinned, first = space.ranges.empty();
+  if (!first && device != space.device) {
+    return fail(TW_ERR_UNSUPPORTED,
+                "the ranges of prepared blocks lie on one device, or all in host memory: prepare them apart");
+  }
+  space.device = device;
+  space.pinned = pinned && (first || space.pinned);
+  return TW_OK;
 }
 
 Status add_range(BlockSpace& space, const tw_block_range& given) {
@@ -31,13 +42,12 @@ Status add_range(BlockSpace& space, const tw_block_range& given) {
   range.count = given.count;
   if (given.memory != nullptr) {
     if (Status s = check(given.memory); is_error(s)) return s;
-    if (given.memory->origin.kind != MemoryKind::host) return refuse_device();
+    if (Status s = note_device(space, given.memory->address); is_error(s)) return s;
     range.begin = reinterpret_cast<uintptr_t>(given.memory->address);
     return space.add(range, given.offset, given.memory->length);
   }
   if (given.address == nullptr) return fail(TW_ERR_INVALID, "a range of blocks needs a memory or an address");
-  BufferInfo info;
-  if (on_device(given.address, &info)) return refuse_device();
+  if (Status s = note_device(space, given.address); is_error(s)) return s;
   range.begin = reinterpret_cast<uintptr_t>(given.address);
   return space.add(range, given.offset, UINT64_MAX - range.begin);
 }
@@ -77,7 +87,6 @@ size_t count_memories(const tw_blocks& blocks) {
 Status import_blocks(tw_endpoint& endpoint, BlockKey& key, tw_remote_blocks** out) {
   auto blocks = std::make_shared<RemoteBlocks>();
   for (const KeyBody& body : key.keys) {
-    if (body.kind != static_cast<uint8_t>(MemoryKind::host)) return refuse_device();
     RemoteRegion* region = nullptr;
     if (Status s = import_region(*endpoint.peer, body, &region); is_error(s)) return s;
     blocks->regions.push_back(region);

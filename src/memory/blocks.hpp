@@ -24,6 +24,8 @@ struct BlockSpace {
   static constexpr uint64_t kBlocks = UINT32_MAX;
 
   uint64_t length = 0, count = 0;
+  Device* device = nullptr;  // local blocks: all lie there; null: host memory
+  bool pinned = false;       // ... all of it page-locked
   std::vector<BlockRange> ranges;
 
   /// Fits `limit` bytes that begin at offset 0? stride 0 means the block's length. An error has its text.

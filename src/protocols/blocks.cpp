@@ -35,6 +35,8 @@ Status start(OpRun& run) {
   for (RemoteRegion* region : transfer.there->regions) {
     if (Status s = settle_import(region); s != TW_OK) return s;
   }
+  const bool fence = fenced(*run.peer) && !first_unconfirmed(*run.peer, run);
+  if (fence && on_devices(transfer)) return TW_AGAIN;  // kernels cannot follow frames
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
@@ -47,6 +49,8 @@ Status start(OpRun& run) {
 Status move(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   Peer& peer = *run.peer;
+  if (is_error(transfer.failed)) return transfer.failed;
+  if (on_devices(transfer)) return move_by_device(run);
   if (transfer.loads) {
     const Status s = move_directly(run);
     if (s != TW_AGAIN) return s;
@@ -101,7 +105,7 @@ Status advance(OpRun& run) {
     case kStart:
       return start(run);
     case kMove:
-      if (run.moved < op.length) s = move(run);
+      if (run.moved < op.length || is_error(transfer.failed)) s = move(run);
       if (s == TW_OK && run.moved == op.length) {
         run.stage = is_put(run) || !transfer.framed || transfer.arrived == op.length ? kSignal : kAnswers;
       }
@@ -201,6 +205,9 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (Status s = check_regions(op); is_error(s)) return s;
+  if (on_devices(*op.blocks)) {
+    if (Status s = check_devices(*op.blocks); is_error(s)) return s;
+  }
   if (op.signal != nullptr) {
     if (Status s = check_signal(op); is_error(s)) return s;
   }

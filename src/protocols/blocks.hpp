@@ -4,6 +4,7 @@
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
 // lane moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole:
+//   device  device memory: kernels move all of it at once, meanwhile the operation is out of the lane
 //   loads   every region is mapped here, or of this process, or the kernel copies: the caller's turns move the bytes
 //   frames  put_blocks frames carry many pieces each, get_blocks frames ask for many; the target's progress applies them
 // What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the lane do.
@@ -47,7 +48,9 @@ struct BlockTransfer {
   std::shared_ptr<const BlockSpace> here;
   std::shared_ptr<const RemoteBlocks> there;
   std::unique_ptr<BlockChoice[]> pairs;
-  uint64_t arrived = 0;  // get by frames: bytes
+  uint64_t arrived = 0;           // get by frames: bytes
+  std::vector<Mapping*> imports;  // counted while kernels run
+  Status failed = TW_OK;          // of those
   const BlockRange *here_hint = nullptr, *there_hint = nullptr;
 };
 void release(BlockTransfer* transfer);
@@ -73,6 +76,13 @@ extern const Protocol kPutBlocks, kGetBlocks;
 bool can_move_directly(const OpDesc& op);
 /// Moves a turn's worth from run.moved on. TW_OK, TW_AGAIN: not possible this way (any more), use frames; or an error.
 Status move_directly(OpRun& run);
+
+// --- blocks_device.cpp: by kernels of a device
+bool on_devices(const BlockTransfer& transfer);
+/// TW_ERR_UNSUPPORTED for a mixture that no kernel moves.
+Status check_devices(const BlockTransfer& transfer);
+/// TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_AGAIN: an import is under way; or an error.
+Status move_by_device(OpRun& run);
 
 // --- blocks_frames.cpp
 /// The next frame of a put or the next request of a get: TW_OK (run.moved has advanced), TW_AGAIN, or an error.

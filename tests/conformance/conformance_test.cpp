@@ -175,10 +175,19 @@ std::vector<uint64_t> device_sizes_of(const Operation& o, bool layouts) {
 }
 
 /// Host memory of both sorts, and device memory of every kind at either end.
-std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts) {
+std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts, bool reaches) {
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   if (std::getenv("THALWEG_CONFORMANCE_DEVICE") == nullptr) pairs = {{kPlain, kPlain}, {kLibrary, kLibrary}};
-  if (!o.devices) return pairs;
+  if (o.devices == Devices::none) return pairs;
+  if (o.devices == Devices::reached) {
+    constexpr uint8_t vmm = kFirstDevice + 2;
+    if (!reaches) return pairs;
+    for (auto [mine, theirs] : {std::pair{kFirstDevice, vmm}, {vmm, kFirstDevice}, {kPinned, kFirstDevice}}) {
+      pairs.emplace_back(mine, theirs);
+    }
+    pairs.emplace_back(kFirstDevice, kFirstDevice + 1);
+    return pairs;
+  }
   constexpr uint8_t ordinary = kFirstDevice, other = kFirstDevice + 1;
   if (layouts) {
     for (auto [mine, theirs] : {std::pair{ordinary, other}, {kPlain, ordinary}, {ordinary, kPlain}})
@@ -194,12 +203,14 @@ std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layo
 }
 
 /// Rows of one operation. Large or layout rows are not all crossed with everything, to stay within minutes.
-std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
+std::vector<Row> rows_of(const Way& way, const Operation& o, uint64_t seed) {
   std::vector<Row> rows;
   std::mt19937_64 random(seed);
+  const bool reaches =
+      std::strcmp(way.transport, "self") == 0 || (std::strcmp(way.transport, "shm") == 0 && way.processes == 2);
   for (auto [local, remote] : shapes_of(o)) {
     bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
-    for (auto [mine, theirs] : places_of(o, layouts)) {
+    for (auto [mine, theirs] : places_of(o, layouts, reaches)) {
       const bool device = mine > kLibrary || theirs > kLibrary;
       for (uint64_t size : device ? device_sizes_of(o, layouts) : sizes_of(o, layouts)) {
         for (int async = 0; async < 2; ++async) {
@@ -243,7 +254,7 @@ class Group : public testing::Test {
     std::string at = "connecting";
     try {
       Counterpart counterpart(way_);
-      std::vector<Row> rows = rows_of(*operation_, seed);
+      std::vector<Row> rows = rows_of(way_, *operation_, seed);
       const char* const only = std::getenv("THALWEG_CONFORMANCE_ROWS");  // a part of their description
       for (const Row& row : rows) {
         at = describe(row);

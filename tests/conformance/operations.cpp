@@ -521,14 +521,14 @@ const std::vector<Operation>& operations() {
                                              {"active_message", true, true, big, active_message},
                                              {"active_kept", true, true, big, active_kept},
                                              {"active_rendezvous", true, true, big, active_rendezvous},
-                                             {"byte_stream", false, false, big, byte_stream, false},
+                                             {"byte_stream", false, false, big, byte_stream, Devices::none},
                                              {"put_flush", true, true, big, put_flush},
                                              {"put_remote", true, true, big, put_remote},
                                              {"put_signal", true, true, big, put_signal},
                                              {"put_after_all", true, true, big, put_after_all},
                                              {"get", true, true, big, get},
-                                             {"put_blocks", false, false, big, put_blocks, false},
-                                             {"get_blocks", false, false, big, get_blocks, false},
+                                             {"put_blocks", false, false, big, put_blocks, Devices::reached},
+                                             {"get_blocks", false, false, big, get_blocks, Devices::reached},
                                              {"atomics", false, false, 8, atomics}};
   return all;
 }

@@ -101,13 +101,14 @@ class Payload {
 /// Runs one row on this side. Throws Failure.
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.
+enum class Devices : uint8_t { none, reached, all };  // what of their memory; reached: by a device of the other process
 struct Operation {
   const char* name;
   bool layouts;
   bool remote_layout;
   size_t size_limit;
   void (*run)(Side&, const Row&);
-  bool devices = true;  // takes device memory
+  Devices devices = Devices::all;
 };
 const std::vector<Operation>& operations();
 

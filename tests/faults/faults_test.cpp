@@ -34,7 +34,7 @@ Row row_of(const char* operation, uint64_t size, uint64_t seed) {
   row.asynchronous = 1;
   // Host memory of both sorts, and every third time device memory at both ends.
   const auto named = [&](const Operation& o) { return std::strcmp(o.name, operation) == 0; };
-  const bool device = seed % 3 == 2 && std::find_if(operations().begin(), operations().end(), named)->devices;
+  const bool device = seed % 3 == 2 && std::find_if(operations().begin(), operations().end(), named)->devices == Devices::all;
   for (uint8_t rank = 0; rank < 2; ++rank) row.place[rank] = device ? kFirstDevice + rank : seed & 1;
   return row;
 }
