@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 #include <thalweg/thalweg.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 namespace {
+
+[[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2,vmm_piece=65536", 1);
 
 thalweg::ContextOptions test_options() {
   static constexpr char kKey[] = "a secret of more than sixteen bytes";
@@ -164,6 +167,32 @@ TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
     ASSERT_EQ(next.length, sizeof i);
     EXPECT_EQ(std::memcmp(next.data, &i, sizeof i), 0);
   }
+}
+
+/// One place a handle; what no kernel moves is refused before anything moves.
+TEST_F(BlocksApi, MixturesOfHostAndDeviceAreRefused) {
+  tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+  options.place = "emulated:0";
+  tw_memory* device = nullptr;
+  ASSERT_EQ(tw_memory_allocate(context.get(), kSize, &options, &device), TW_OK) << tw_last_error();
+  const std::vector<unsigned char> before = memory_bytes[0];
+  tw_blocks *mixed = nullptr, *there = nullptr;
+  const tw_block_range both[] = {{memory[0], nullptr, 0, 0, 5}, {device, nullptr, 0, 0, 5}};
+  EXPECT_EQ(tw_blocks_create(context.get(), both, 2, kLength, &mixed), TW_ERR_UNSUPPORTED);
+  ASSERT_EQ(tw_blocks_create(context.get(), both + 1, 1, kLength, &there), TW_OK) << tw_last_error();
+  // Device memory here, plain host memory at the peer; and the other way round.
+  EXPECT_EQ(tw_put_blocks(endpoint, there, nullptr, remote, nullptr, 5, nullptr, nullptr), TW_ERR_UNSUPPORTED);
+  char key[256];
+  size_t length = sizeof key;
+  ASSERT_EQ(tw_blocks_export(there, 0, key, &length), TW_OK);
+  tw_remote_blocks* remote_device = nullptr;
+  ASSERT_EQ(tw_blocks_import(endpoint, key, length, &remote_device), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_get_blocks(endpoint, blocks, nullptr, remote_device, nullptr, 5, nullptr, nullptr), TW_ERR_UNSUPPORTED);
+  EXPECT_NE(std::strstr(tw_last_error(), "use puts and gets"), nullptr);
+  EXPECT_EQ(memory_bytes[0], before);
+  tw_remote_blocks_release(remote_device);
+  tw_blocks_destroy(there);
+  EXPECT_EQ(tw_memory_release(device), TW_OK);
 }
 
 }  // namespace
