@@ -56,8 +56,8 @@ def test_only_tw_names_are_visible_with_soname_and_version(prefix):
 
 def test_every_declared_function_is_exported(prefix):
     need("readelf")
-    header = (prefix / "include" / "thalweg" / "thalweg.h").read_text()
-    declared = set(re.findall(r"TW_API[^;]*?\b(tw_\w+)\(", header))
+    headers = sorted((prefix / "include" / "thalweg").glob("*.h"))
+    declared = {name for header in headers for name in re.findall(r"TW_API[^;]*?\b(tw_\w+)\(", header.read_text())}
     exported = set(re.findall(r"\b(tw_\w+)@@", run("readelf", "--dyn-syms", "-W", library_of(prefix))))
     assert declared, "no declaration was found"
     assert declared == exported
