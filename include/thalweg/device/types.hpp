@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What host and device code share, as plain data. Compiles under C++17, nvcc and NVRTC (no standard headers under NVRTC). All
+// addresses are ones that the executor (the device, or the host) that runs the code may use. 64-bit words are aligned.
+#pragma once
+
+namespace thalweg::device {
+using u64 = unsigned long long;
+using i64 = long long;
+using u32 = unsigned;
+
+/// Why a wait gave up: in pinned host memory, written once (the first failure wins: compare-and-swap of `claimed`), `code` last.
+struct Failure {
+  u64 claimed;
+  i64 code;      // tw_status, negative; 0: all is well
+  u64 what;      // Step number of a plan, or what the caller of device code chose
+  u64 expected;  // value or generation that was waited for
+  u64 found;     // what the word held
+  u64 reserved[3];
+};
+
+/// Every blocking call of device code takes one.
+struct Guard {
+  u64* poison;       // executor's memory: not 0: every call does nothing and returns false. Set at an expiry, by the executor
+  Failure* failure;  // pinned host memory
+  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every few microseconds of a wait
+  u64 limit_ns;
+};
+
+/// One side of a transfer: packed offset -> address. Blocks of `block` bytes; up to three counts, the last one is implied by the
+/// transfer's length. Contiguous: block = ~0. pieces != null: a list instead, sorted by packed offset, ended by the length.
+struct Piece {
+  u64 offset;
+  u64 address;
+};
+struct Side {
+  u64 base;
+  u64 block;
+  u64 count[2];
+  i64 stride[3];
+  const Piece* pieces;
+  u64 piece_count;
+};
+
+/// ---- Channel, mapped path. The n-th send (n = 0, 1, ...) uses slot n % slots. All words are 64 bits: (n + 1) << 16 | info.
+/// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the landing;
+/// of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short; poisoned).
+constexpr u32 kSlots = 32;  // a receive n is posted only when receive n - kSlots is over
+
+/// A buffer of the receiver as the sender reaches it.
+struct Landing {
+  Side to;
+  u64 capacity;
+};
+/// In the sender executor's memory.
+struct SendEnd {
+  u64 count;                // sends begun so far
+  u64* credits;             // [kSlots], here; the receiver writes them from afar
+  u64* flags;               // [kSlots], at the receiver
+  const Landing* landings;  // here; an entry is filled in before the receiver may name it
+  u64 reserved[4];
+  u32 arrived[kSlots];  // blocks that did their part of a send that several share; 0 before and after
+};
+/// In the receiver executor's memory.
+struct RecvEnd {
+  u64 posted;    // receives whose credit was given
+  u64 taken;     // receives that are over
+  u64* flags;    // [kSlots], here; the sender writes them from afar
+  u64* credits;  // [kSlots], at the sender
+  u64 reserved[4];
+  u32 arrived[kSlots];  // blocks that saw the end of a receive that several share; 0 before and after
+};
+// send(n = count++): wait for credits[n % kSlots] to reach n + 1 -> landing = credit & 0xffff; length > capacity: flag with
+//   TW_ERR_TRUNCATED's number, fail; copy; system fence; flags[n % kSlots] = (n + 1) << 16.
+// post(n = posted++, landing): credits[n % kSlots] = (n + 1) << 16 | landing, one relaxed system store.
+// take(n = taken++): wait for flags[n % kSlots]; info != 0: fail with it.
+
+/// ---- Window: symmetric memory over `size` ranks. In constant or parameter space of a kernel, by value.
+struct Window {
+  u32 rank, size;
+  u64 length;          // bytes that each rank gave
+  char* const* bases;  // [size], executor's memory: where rank r's part is here; null: not reachable from this executor
+  Guard guard;
+};
+
+/// ---- Program: the steps of a plan as an executor runs them.
+enum class StepKind : u32 { copy, send, post, take, signal, wait, atomic, ring, await };
+/// Value of run r (0, 1, ...): value + r * increment.
+struct Signal {
+  u64* word;  // null: none
+  u64 value;
+  u64 increment;
+  u64 add;  // not 0: added to the word
+};
+struct Step {
+  StepKind kind;
+  u32 first_after, after_count;  // in Program::after: numbers of earlier steps that must be done
+  u32 blocks;                    // wanted; 0: chosen from bytes
+  u64 bytes;
+  Side from, to;                // copy (put, get, local): both; send: from
+  Signal signal;                // copy: behind its data; signal: itself; wait: word, value, increment
+  void* end;                    // send: SendEnd*; post, take: RecvEnd*
+  u32 landing;                  // post
+  u32 compare;                  // wait: TW_COMPARE_*
+  u32 atomic_op, atomic_bytes;  // as AtomicKernel
+  u64 operand, operand2;        // atomic
+  u64* word;                    // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1
+  u64* result;                  // atomic: old value; null: not wanted
+};
+/// In the executor's memory, zeroed by the host at prepare.
+struct ProgramState {
+  u64 busy;  // a run holds it; a second one fails with TW_ERR_BUSY and touches nothing
+  u64 runs;  // finished
+  u64 poison;
+  u64 spare;
+  // followed by one u64 per step for the executor's own counting
+};
+struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run
+  const Step* steps;
+  u32 step_count;
+  const u32* after;
+  ProgramState* state;
+  Guard guard;  // guard.poison == &state->poison
+};
+}  // namespace thalweg::device
