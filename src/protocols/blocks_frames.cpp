@@ -8,6 +8,7 @@
 #include "protocols/blocks.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -96,8 +97,7 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const std
       return TW_OK;
     }
   }
-  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))),
-                      nullptr);
+  send_fin(engine, peer, answer.op, status);
   return TW_OK;
 }
 
@@ -122,8 +122,7 @@ void queue_answer(Engine& engine, Peer& peer, const Answer& answer, const std::b
   OpRun* run = copy == nullptr ? nullptr : engine.acquire(op, Completion{});
   if (run == nullptr) {
     delete[] copy;
-    const uint64_t limit = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_LIMIT));
-    return engine.send_control(peer, make_header(Frame::fin, 0, answer.op, limit), nullptr);
+    return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
   }
   std::memcpy(copy, names, length);
   run->own.header = copy;

@@ -7,6 +7,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -99,8 +100,7 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout
       }
     }
   }
-  engine.send_control(peer, make_header(Frame::fin, 0, answer.op, static_cast<uint64_t>(static_cast<int64_t>(status))),
-                      nullptr);
+  send_fin(engine, peer, answer.op, status);
   return TW_OK;
 }
 
@@ -123,8 +123,7 @@ void queue_answer(Engine& engine, Peer& peer, const Answer& answer, Layout* layo
   op.remote_layout = layout;  // retained by the run
   OpRun* run = engine.acquire(op, Completion{});
   if (run == nullptr) {
-    const uint64_t limit = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_LIMIT));
-    return engine.send_control(peer, make_header(Frame::fin, 0, answer.op, limit), nullptr);
+    return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
   }
   std::memcpy(run->state, &answer, sizeof answer);
   run->protocol = &kAnswer;

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "devices/device.hpp"
+#include "protocols/device_copy.hpp"
 #include "protocols/device_desc.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
 namespace {
-
-constexpr size_t kMaxCopies = 65536;  // of one queued operation
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {25, link_costs(op).mapped, nullptr};
@@ -26,50 +25,6 @@ bool probe(const OpDesc& op, Cost& cost) {
 }
 
 Status step(OpRun& run) { return put_mapped(*run.op); }
-
-/// One rectangular copy when both sides have the same rows, or one of them is contiguous; else false.
-bool as_rectangle(const OpDesc& op, uint64_t to, Copy* copy) {
-  const Layout* a = op.layout != nullptr && !op.layout->contiguous() ? op.layout : nullptr;
-  const Layout* b = op.remote_layout != nullptr && !op.remote_layout->contiguous() ? op.remote_layout : nullptr;
-  const Layout* shape = a != nullptr ? a : b;
-  copy->from = reinterpret_cast<uintptr_t>(op.address) + static_cast<uint64_t>(op.layout ? op.layout->start : 0);
-  copy->to = to + static_cast<uint64_t>(op.remote_layout ? op.remote_layout->start : 0);
-  copy->width = op.length;
-  if (shape == nullptr) return true;
-  if ((a && !a->pieces.empty()) || (b && !b->pieces.empty()) || shape->dimensions > 2) return false;
-  if (a && b && (a->block != b->block || a->dimensions != b->dimensions)) return false;
-  for (unsigned d = 0; a && b && d < a->dimensions; ++d) {
-    if (a->dimension[d].count != b->dimension[d].count) return false;
-  }
-  copy->width = shape->block;
-  copy->rows = shape->dimension[0].count;
-  copy->slices = shape->dimensions == 2 ? shape->dimension[1].count : 1;
-  const int64_t row = static_cast<int64_t>(shape->block), slice = row * static_cast<int64_t>(copy->rows);
-  copy->from_row = a ? a->dimension[0].stride : row;
-  copy->to_row = b ? b->dimension[0].stride : row;
-  copy->from_slice = a ? a->dimension[1].stride : slice;
-  copy->to_slice = b ? b->dimension[1].stride : slice;
-  return true;
-}
-
-Status as_pieces(const OpDesc& op, uint64_t to, std::vector<Copy>* copies) {
-  LayoutCursor from(op.address, op.layout, op.length);
-  LayoutCursor target(reinterpret_cast<std::byte*>(to), op.remote_layout, op.length);
-  while (from.remaining() > 0) {
-    LayoutCursor ahead = target;
-    const LayoutCursor::Run source = from.next(ahead.next(SIZE_MAX).length);
-    const LayoutCursor::Run run = target.next(source.length);
-    if (copies->size() == kMaxCopies) {
-      return fail(TW_ERR_LIMIT, "a queued put of more than %zu pieces; split it, or use layouts of the same shape", kMaxCopies);
-    }
-    Copy copy{};
-    copy.to = reinterpret_cast<uintptr_t>(run.address);
-    copy.from = reinterpret_cast<uintptr_t>(source.address);
-    copy.width = source.length;
-    copies->push_back(copy);
-  }
-  return TW_OK;
-}
 
 /// Where queues and kernels reach the region, 0: not at all.
 uint64_t device_address(const RemoteRegion& region) {
@@ -98,14 +53,10 @@ Status lower(const OpDesc& op, Queue& queue) {
   const uint64_t to = device_address(*op.remote) + op.remote_offset;
   Status status = TW_OK;
   if (op.length > 0) {
-    Copy copy{};
-    if (as_rectangle(op, to, &copy)) {
-      status = queue.copy(&copy, 1);
-    } else {
-      std::vector<Copy> copies;
-      status = as_pieces(op, to, &copies);
-      if (status == TW_OK) status = queue.copy(copies.data(), copies.size());
-    }
+    const Side from = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout);
+    std::vector<Copy> copies;
+    status = plan_copies(side_of(to, op.remote_layout), from, op.length, 0, op.length, &copies);
+    if (status == TW_OK) status = queue.copy(copies.data(), copies.size());
   }
   if (status != TW_OK || op.signal == nullptr) return status;
   return queue.write_value(device_address(*op.signal), op.signal_value, op.signal_op == TW_SIGNAL_ADD);

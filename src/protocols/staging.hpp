@@ -28,8 +28,6 @@ class Staging {
   /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
   void filled(uint64_t position, Then then);
 
-  Status status() const { return status_; }
-
  private:
   static constexpr unsigned kDepth = 4;
   struct Chunk {
@@ -43,7 +41,6 @@ class Staging {
   Chunk* chunk_at(uint64_t position);
   Chunk* free_chunk();
   void read_ahead();
-  void flush(Chunk& chunk);
 
   Engine& engine_;
   OpRun& run_;
