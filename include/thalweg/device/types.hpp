@@ -8,7 +8,8 @@ using u64 = unsigned long long;
 using i64 = long long;
 using u32 = unsigned;
 
-/// Why a wait gave up: in pinned host memory, written once (the first failure wins: compare-and-swap of `claimed`), `code` last.
+/// Why a wait gave up. In pinned host memory; written once (the first failure wins: compare-and-swap of `claimed`), `code`
+/// last.
 struct Failure {
   u64 claimed;
   i64 code;      // tw_status, negative; 0: all is well
@@ -18,20 +19,23 @@ struct Failure {
   u64 reserved[3];
 };
 
-/// Every blocking call of device code takes one.
+/// Every blocking call of device code takes one (wait.hpp).
 struct Guard {
-  u64* poison;       // executor's memory: not 0: every call does nothing and returns false. Set at an expiry, by the executor
+  u64* poison;       // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
   Failure* failure;  // pinned host memory
   const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every few microseconds of a wait
   u64 limit_ns;
 };
 
-/// One side of a transfer: packed offset -> address. Blocks of `block` bytes; up to three counts, the last one is implied by the
-/// transfer's length. Contiguous: block = ~0. pieces != null: a list instead, sorted by packed offset, ended by the length.
+/// Packed bytes from `offset` on, up to the next piece's, are at `address`.
 struct Piece {
   u64 offset;
   u64 address;
 };
+/// One side of a transfer: packed offset -> address. Blocks of `block` bytes, block i0 of row i1 of slice i2 at base + i0 *
+/// stride[0] + i1 * stride[1] + i2 * stride[2]; count[0] blocks a row, count[1] rows a slice; the last dimension's count is 0
+/// here, as the transfer's length implies it. Contiguous: block = ~0. pieces != null: a list instead, sorted by packed offset,
+/// the first at 0, ended by the length.
 struct Side {
   u64 base;
   u64 block;
@@ -42,8 +46,9 @@ struct Side {
 };
 
 /// ---- Channel, mapped path. The n-th send (n = 0, 1, ...) uses slot n % slots. All words are 64 bits: (n + 1) << 16 | info.
-/// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the landing;
-/// of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short; poisoned).
+/// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the
+/// landing; of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short;
+/// poisoned).
 constexpr u32 kSlots = 32;  // a receive n is posted only when receive n - kSlots is over
 
 /// A buffer of the receiver as the sender reaches it.
@@ -53,7 +58,7 @@ struct Landing {
 };
 /// In the sender executor's memory.
 struct SendEnd {
-  u64 count;                // sends begun so far
+  u64 count;                // sends that are over
   u64* credits;             // [kSlots], here; the receiver writes them from afar
   u64* flags;               // [kSlots], at the receiver
   const Landing* landings;  // here; an entry is filled in before the receiver may name it

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who calls together: one thread, a warp, a block, or several blocks that share one transfer. A call at a level is made by
+// all of its threads with the same arguments; none of them may have left the kernel. On the host each level is one thread.
+//
+// Members of a level: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says whether
+// every thread said yes; part(), which packed bytes of a transfer are its own; last(), a barrier that is true for exactly one
+// thread, when everyone's part is done and that thread's next release covers all of them; counting(), see Blocks.
+#pragma once
+#include <thalweg/device/order.hpp>
+
+namespace thalweg::device {
+
+/// The packed bytes [begin, end).
+struct Part {
+  u64 begin, end;
+};
+
+struct Thread {
+  THALWEG_DEVICE u32 rank() const { return 0; }
+  THALWEG_DEVICE u32 size() const { return 1; }
+  THALWEG_DEVICE void sync() const {}
+  THALWEG_DEVICE bool all(bool ok) const { return ok; }
+  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  template <class M>
+  THALWEG_DEVICE bool last(M) const {
+    return true;
+  }
+  THALWEG_DEVICE Thread counting(u32*) const { return *this; }
+};
+
+/// Whole warps only.
+struct Warp {
+#if defined(__CUDA_ARCH__)
+  THALWEG_DEVICE u32 rank() const {
+    u32 lane;
+    asm("mov.u32 %0, %laneid;" : "=r"(lane));
+    return lane;
+  }
+  THALWEG_DEVICE u32 size() const { return 32; }
+  THALWEG_DEVICE void sync() const { __syncwarp(); }
+  THALWEG_DEVICE bool all(bool ok) const { return __all_sync(~0u, ok) != 0; }
+#else
+  THALWEG_DEVICE u32 rank() const { return 0; }
+  THALWEG_DEVICE u32 size() const { return 1; }
+  THALWEG_DEVICE void sync() const {}
+  THALWEG_DEVICE bool all(bool ok) const { return ok; }
+#endif
+  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  template <class M>
+  THALWEG_DEVICE bool last(M) const {
+    sync();
+    return rank() == 0;
+  }
+  THALWEG_DEVICE Warp counting(u32*) const { return *this; }
+};
+
+struct Block {
+#if defined(__CUDA_ARCH__)
+  THALWEG_DEVICE u32 rank() const { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+  THALWEG_DEVICE u32 size() const { return blockDim.x * blockDim.y * blockDim.z; }
+  THALWEG_DEVICE void sync() const { __syncthreads(); }
+  THALWEG_DEVICE bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
+#else
+  THALWEG_DEVICE u32 rank() const { return 0; }
+  THALWEG_DEVICE u32 size() const { return 1; }
+  THALWEG_DEVICE void sync() const {}
+  THALWEG_DEVICE bool all(bool ok) const { return ok; }
+#endif
+  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  template <class M>
+  THALWEG_DEVICE bool last(M) const {
+    sync();
+    return rank() == 0;
+  }
+  THALWEG_DEVICE Block counting(u32*) const { return *this; }
+};
+
+/// Block `index` of `count` that share each transfer; what comes behind it (a signal) is done once, by whoever is last.
+/// `arrived` is a word of this device's memory, 0 before and after. One transfer at a time: before a block begins another one
+/// with the same word, the one before must be over for all of them (an answer to its signal, a grid barrier). Channels use
+/// words of their own, and need none here.
+struct Blocks : Block {
+  u32* arrived;
+  u32 index, count;
+
+  THALWEG_DEVICE Blocks(u32* arrived_word, u32 block_index, u32 block_count)
+      : arrived(arrived_word), index(block_index), count(block_count) {}
+  /// Every block, at sizes of 128 bytes, so that no line is written by two.
+  THALWEG_DEVICE Part part(u64 bytes) const {
+    const u64 lines = (bytes + 127) / 128, share = (lines + count - 1) / count * 128;
+    const u64 begin = share * index < bytes ? share * index : bytes;
+    return {begin, bytes - begin < share ? bytes : begin + share};
+  }
+  template <class M>
+  THALWEG_DEVICE bool last(M m) const {
+    sync();
+    if (rank() != 0) return false;
+    if (count == 1) return true;
+    if (m.arrive(arrived) != count - 1) return false;
+    m.write(arrived, 0u);
+    return true;
+  }
+  THALWEG_DEVICE Blocks counting(u32* word) const { return {word, index, count}; }
+};
+
+}  // namespace thalweg::device

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounded waiting. A wait ends when what it waits for is there, when its Guard is poisoned (an earlier wait failed), when the
+// host aborts it (a peer was lost), or at its limit. The last two fill in the Failure and poison the Guard, so that one failure
+// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at.
+#pragma once
+#include <thalweg/device/order.hpp>
+
+namespace thalweg::device {
+
+/// As tw_status.
+constexpr i64 kOutOfBounds = -104, kUnreachable = -302, kTimedOut = -304, kTruncated = -501;
+
+/// As TW_COMPARE_*: cyclically not less, equal, not equal.
+enum class Compare : u32 { greater_equal = 0, equal = 1, not_equal = 2 };
+
+THALWEG_DEVICE bool holds(u64 word, Compare compare, u64 value) {
+  if (compare == Compare::equal) return word == value;
+  if (compare == Compare::not_equal) return word != value;
+  return static_cast<i64>(word - value) >= 0;
+}
+
+template <class M>
+THALWEG_DEVICE bool poisoned(M m, const Guard& guard) {
+  return guard.poison != nullptr && m.load(guard.poison) != 0;
+}
+
+/// Poisons the guard; the first caller fills in the Failure. For `what`, `expected` and `found` see there.
+template <class M>
+THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expected, u64 found) {
+  if (guard.poison != nullptr && m.compare_swap(guard.poison, u64{0}, static_cast<u64>(code)) != 0) return;
+  Failure* const failure = guard.failure;
+  if (failure == nullptr || m.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0) return;
+  m.store(&failure->what, what);
+  m.store(&failure->expected, expected);
+  m.store(&failure->found, found);
+  m.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(code));
+}
+
+constexpr u32 kLooksPerClock = 16;  // of a wait: the clock and the poison
+constexpr u32 kClocksPerAbort = 4;  // a look at pinned host memory takes longer than one at device memory
+
+/// Has a word reached what it should? For await().
+template <class M>
+struct WordHolds {
+  M m;
+  const u64* word;
+  Compare compare;
+  u64 value;
+  THALWEG_DEVICE bool operator()(u64* found) const {
+    *found = m.acquire(word);
+    return holds(*found, compare, value);
+  }
+};
+
+/// One thread. look(&found): has it happened? It acquires. Returns false: do nothing more.
+template <class M, class Look>
+THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look look) {
+  u64 start = 0;
+  for (u32 looks = 0;; ++looks) {
+    const bool poison = looks % kLooksPerClock == 0 && poisoned(m, guard);
+    u64 found = 0;
+    const bool there = look(&found);
+    if (poison) return false;
+    if (there) return true;
+    if (looks % kLooksPerClock == kLooksPerClock - 1) {
+      const u64 now = m.nanoseconds();
+      if (start == 0) start = now;
+      i64 code = now - start >= guard.limit_ns ? kTimedOut : 0;
+      if (guard.abort != nullptr && looks / kLooksPerClock % kClocksPerAbort == 0) {
+        const i64 aborted = static_cast<i64>(m.load(guard.abort));
+        if (aborted != 0) code = aborted;
+      }
+      if (code != 0) {
+        fail(m, guard, code, what, expected, found);
+        return false;
+      }
+    }
+    m.pause(looks);
+  }
+}
+
+}  // namespace thalweg::device
