@@ -14,6 +14,7 @@ find_program(THALWEG_NVCC nvcc HINTS ${cuda_hints} PATHS /usr/local/cuda/bin DOC
 
 set(cuda_image ${PROJECT_BINARY_DIR}/cuda_kernels.cpp)
 set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
+set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUNCTION=thalweg::impl::cuda::kernels_image -P ${embed})
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
@@ -22,11 +23,11 @@ if(THALWEG_NVCC)
     COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall -gencode=arch=compute_80,code=[sm_80,compute_80]
       -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100
       ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/kernels.cu -o ${fatbin}
-    COMMAND ${CMAKE_COMMAND} -DINPUT=${fatbin} -DOUTPUT=${cuda_image} -P ${embed}
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${fatbin} ${cuda_embedded}
     DEPENDS ${cuda_sources} ${embed} COMMENT "Compiling the CUDA kernels" VERBATIM)
 else()
   message(STATUS "CUDA kernels: none, as there is no nvcc (THALWEG_NVCC, or the Python package nvidia-cuda-nvcc)")
-  add_custom_command(OUTPUT ${cuda_image} COMMAND ${CMAKE_COMMAND} -DOUTPUT=${cuda_image} -P ${embed} DEPENDS ${embed} VERBATIM)
+  add_custom_command(OUTPUT ${cuda_image} COMMAND ${CMAKE_COMMAND} ${cuda_embedded} DEPENDS ${embed} VERBATIM)
 endif()
 target_sources(thalweg_devices PRIVATE ${cuda_image})
 target_link_libraries(thalweg_devices PRIVATE ${CMAKE_DL_LIBS})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DINPUT=file -DOUTPUT=file.cpp -P EmbedBytes.cmake: the kernels' image as a C++ array; without INPUT an empty one.
+# cmake -DINPUT=file -DOUTPUT=file.cpp -DHEADER=folder/name.hpp -DFUNCTION=space::name -P EmbedBytes.cmake: the kernels' image as a C++
+# array, returned by FUNCTION, which HEADER declares; without INPUT an empty one.
 set(bytes "")
 set(length 0)
 if(INPUT)
@@ -8,9 +9,9 @@ if(INPUT)
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
 endif()
 file(WRITE ${OUTPUT} "// Generated. The kernels' image, aligned as the driver wants it.
-#include \"devices/cuda/kernels.hpp\"
+#include \"${HEADER}\"
 namespace {
 alignas(16) const unsigned char image[] = {${bytes}0};
 }
-std::span<const unsigned char> thalweg::impl::cuda::kernels_image() { return {image, ${length}}; }
+std::span<const unsigned char> ${FUNCTION}() { return {image, ${length}}; }
 ")

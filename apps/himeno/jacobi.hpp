@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who computes an iteration: this processor, or a GPU's kernels.
+#pragma once
+#include <memory>
+
+#include "himeno/field.hpp"
+
+namespace himeno {
+
+class Jacobi {
+ public:
+  virtual ~Jacobi() = default;
+  /// One iteration from p(from) to p(1 - from), behind what was enqueued earlier.
+  virtual void enqueue(int from) = 0;
+  /// What was enqueued is done.
+  virtual void synchronize() = 0;
+  /// This rank's part of the last iteration's gosa, the sum of the residuals' squares; after synchronize(). In double: it depends on
+  /// the decomposition in the last bits of a double only.
+  virtual double gosa() = 0;
+};
+
+std::unique_ptr<Jacobi> on_processor(Field& field);
+std::unique_ptr<Jacobi> on_gpu(apps::Ranks& ranks, Field& field, const std::string& place);
+
+}  // namespace himeno

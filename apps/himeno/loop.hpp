@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Iterations and exchanges in turn, by each of the triggers.
+#pragma once
+#include "himeno/jacobi.hpp"
+
+namespace himeno {
+
+class Loop {
+ public:
+  virtual ~Loop() = default;
+  /// The next `count` iterations with their exchanges; returns when all is done here.
+  virtual void run(uint64_t count) = 0;
+};
+
+/// The host waits for each iteration, then exchanges by tagged messages.
+std::unique_ptr<Loop> host_loop(apps::Ranks& ranks, Field& field, Jacobi& jacobi, const apps::Moves& moves);
+
+}  // namespace himeno

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting the processes of an application on this machine.
+#pragma once
+#include <functional>
+
+namespace apps {
+
+class Ranks;
+
+/// Runs body in every rank; the exit code of the program. A process that `thalweg run -n N` started (THALWEG_RANK and
+/// THALWEG_SIZE tell) is one rank. Any other starts `processes` of itself with the same arguments, looks after them (when one fails the
+/// others are ended) and returns the first failure's code. Called before there is a context: fork() comes first.
+int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body);
+
+}  // namespace apps

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/ranks.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace apps {
+namespace {
+
+int from_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) throw std::runtime_error(std::string(name) + " is not set; start with `thalweg run` or --processes");
+  return std::atoi(text);
+}
+
+}  // namespace
+
+Ranks::Ranks() : rank_(from_environment("THALWEG_RANK")), size_(from_environment("THALWEG_SIZE")) {
+  if (size_ < 1 || rank_ < 0 || rank_ >= size_) throw std::runtime_error("THALWEG_RANK is not below THALWEG_SIZE");
+  tw_store_options options = TW_STORE_OPTIONS_INIT;
+  options.rank = static_cast<uint32_t>(rank_);
+  options.count = static_cast<uint32_t>(size_);
+  options.timeout_ns = std::chrono::nanoseconds(kPatience).count();
+  store_.emplace(nullptr, &options);
+  std::string mine = worker.address();
+  const auto length = static_cast<unsigned char>(mine.size());
+  mine.resize(TW_ADDRESS_MAX);
+  mine.push_back(static_cast<char>(length));
+  for (const std::string& padded : gather(mine)) {
+    addresses_.push_back(padded.substr(0, static_cast<unsigned char>(padded.back())));
+  }
+}
+
+tw_endpoint* Ranks::peer(int rank) {
+  tw_endpoint*& endpoint = peers_[rank];
+  if (endpoint == nullptr) {
+    const std::string& address = addresses_.at(static_cast<size_t>(rank));
+    must(tw_connect(worker.get(), address.data(), address.size(), nullptr, &endpoint));
+  }
+  return endpoint;
+}
+
+std::string Ranks::place(const std::string& memory) const {
+  const bool complete = memory == "host" || memory == "pinned" || memory.find(':') != std::string::npos;
+  return complete ? memory : memory + ":" + std::to_string(rank_);
+}
+
+std::vector<std::string> Ranks::gather(const std::string& mine) {
+  std::string together(mine.size() * static_cast<size_t>(size_), '\0');
+  must(tw_store_exchange(store_->get(), mine.data(), mine.size(), together.data()));
+  std::vector<std::string> each;
+  for (size_t at = 0; at < together.size(); at += mine.size()) each.push_back(together.substr(at, mine.size()));
+  return each;
+}
+
+template <class T>
+std::vector<T> Ranks::all(T mine) {
+  std::vector<T> values;
+  for (const std::string& bytes : gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine))) {
+    values.emplace_back();
+    std::memcpy(&values.back(), bytes.data(), sizeof mine);
+  }
+  return values;
+}
+
+void Ranks::barrier() { store_->barrier(); }
+
+double Ranks::sum(double mine) {
+  double sum = 0;
+  for (const double value : all(mine)) sum += value;  // in the order of ranks: the same everywhere
+  return sum;
+}
+
+double Ranks::most(double mine) {
+  for (const double value : all(mine)) mine = std::max(mine, value);
+  return mine;
+}
+
+uint64_t Ranks::sum_bits(uint64_t mine) {
+  uint64_t sum = 0;
+  for (const uint64_t value : all(mine)) sum += value;
+  return sum;
+}
+
+void Ranks::leave() {
+  barrier();  // nobody closes while another still needs the connection
+  std::vector<thalweg::Request> closing(peers_.size());
+  size_t n = 0;
+  for (const auto& [rank, endpoint] : peers_) must(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, closing[n++].out()));
+  for (thalweg::Request& request : closing) must(request.wait(kPatience));
+  barrier();
+}
+
+}  // namespace apps
