@@ -15,6 +15,7 @@
 // After the driver has shut down, at exit, everything returns TW_ERR_CLOSED and frees do nothing.
 #pragma once
 #include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +27,11 @@
 namespace thalweg::impl {
 
 using Uuid = std::array<uint8_t, 16>;  // names a device in every process; ordinals never leave one
+inline Uuid uuid_of(const void* bytes) {
+  Uuid uuid;
+  std::memcpy(uuid.data(), bytes, uuid.size());
+  return uuid;
+}
 
 enum class ExportForm : uint8_t {
   none,        // other processes reach it by staging only

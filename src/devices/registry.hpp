@@ -25,6 +25,12 @@ inline Status find_device(uint64_t address, BufferInfo* info) {
   return ask_backends(address, info);
 }
 
+/// Host memory that devices reach?
+inline bool is_pinned(const void* address) {
+  BufferInfo info;
+  return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK && info.kind == MemoryKind::pinned;
+}
+
 /// As find_device(), of all of [address, address + length). Host memory that is pinned only in part is ordinary memory.
 /// TW_ERR_OUT_OF_BOUNDS: it leaves the device's memory in which it begins.
 Status find_device(uint64_t address, uint64_t length, BufferInfo* info);

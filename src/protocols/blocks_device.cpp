@@ -24,9 +24,7 @@ struct Launch {
 
 Device* copier(const BlockTransfer& transfer) {
   if (transfer.here->device != nullptr) return transfer.here->device;
-  Uuid uuid;
-  std::memcpy(uuid.data(), transfer.there->regions[0]->key.device_uuid, uuid.size());
-  return transfer.here->pinned ? find_device(uuid) : nullptr;
+  return transfer.here->pinned ? find_device(uuid_of(transfer.there->regions[0]->key.device_uuid)) : nullptr;
 }
 
 /// Where `device` reaches the region's first byte. TW_OK, TW_AGAIN or an error.

@@ -3,12 +3,11 @@
 // whether it failed so far, and none of a get but answers for which there was no room.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
+#include "protocols/answer.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -73,19 +72,19 @@ Status store_all(const Registry& registry, const std::byte* names, size_t count,
 
 // ------------------------------------------------------------------------------------------------ answers to gets
 
-/// An answer that waits for room; what it names is the run's header. Kept in OpRun::state.
+/// What is wanted; the pieces' names are the header of the OpDesc.
 struct Answer {
   uint64_t op, position, bytes, count;
 };
 
 /// TW_OK: answered with blocks or with fin. TW_AGAIN: no room.
-Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const std::byte* names) {
+Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpDesc& op) {
   Link& link = *peer.link;
   Status status;
   {
     const Registry::Reading reading(engine.registry());
     Place places[kPieces];
-    status = resolve_all(engine.registry(), reading, names, answer.count, TW_MEMORY_READ, places);
+    status = resolve_all(engine.registry(), reading, op.header, answer.count, TW_MEMORY_READ, places);
     if (status == TW_OK) {
       std::byte* room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
@@ -99,39 +98,6 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const std
   }
   send_fin(engine, peer, answer.op, status);
   return TW_OK;
-}
-
-Status step_answer(OpRun& run) {
-  Peer& peer = *run.peer;
-  if (peer.link == nullptr) return TW_AGAIN;
-  Answer answer;
-  std::memcpy(&answer, run.state, sizeof answer);
-  const Status s = answer_blocks(*peer.engine, peer, answer, run.own.header);
-  if (s == TW_OK) ++run.moved;
-  return s;
-}
-
-const Protocol kAnswerBlocks = {"blocks_answer", Verb::get_blocks, nullptr, step_answer, nullptr, nullptr, nullptr};
-
-void queue_answer(Engine& engine, Peer& peer, const Answer& answer, const std::byte* names) {
-  const size_t length = answer.count * sizeof(BlockName);
-  OpDesc op;
-  op.verb = Verb::get_blocks;
-  op.peer = &peer;
-  auto* copy = new (std::nothrow) std::byte[length];
-  OpRun* run = copy == nullptr ? nullptr : engine.acquire(op, Completion{});
-  if (run == nullptr) {
-    delete[] copy;
-    return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
-  }
-  std::memcpy(copy, names, length);
-  run->own.header = copy;
-  run->owns_header = run->extras = true;
-  std::memcpy(run->state, &answer, sizeof answer);
-  run->protocol = &kAnswerBlocks;
-  engine.bind(*run, peer);
-  peer.one_sided.lane.push_back(run);
-  engine.wants_push(peer);
 }
 
 }  // namespace
@@ -195,9 +161,10 @@ void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const 
     return engine.violation(peer, "a request for blocks that makes no sense");
   }
   const Answer answer{header.a, header.b, sum, count};
-  if (!peer.one_sided.lane.empty() || answer_blocks(engine, peer, answer, body) == TW_AGAIN) {
-    queue_answer(engine, peer, answer, body);
-  }
+  OpDesc op;
+  op.header = body;
+  op.header_length = static_cast<uint32_t>(header.length);
+  Answering<Answer, Verb::get_blocks, answer_blocks>::give(engine, peer, answer, op);
 }
 
 void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {

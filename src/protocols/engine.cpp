@@ -86,9 +86,7 @@ void Engine::bind(OpRun& run, Peer& peer) {
   peer.waiting.push_back(&run);
 }
 
-namespace {
-/// A queued active message outlives the call that posted it; its header is the caller's only until then.
-[[gnu::cold]] bool keep_header(OpRun& run) {
+bool keep_header(OpRun& run) {
   auto* copy = new (std::nothrow) std::byte[run.own.header_length];
   if (copy == nullptr) return false;
   std::memcpy(copy, run.own.header, run.own.header_length);
@@ -96,7 +94,6 @@ namespace {
   run.owns_header = run.extras = true;
   return true;
 }
-}  // namespace
 
 DeviceLane& Engine::devices() {
   if (devices_ == nullptr) devices_ = std::make_unique<DeviceLane>(*this);

@@ -282,4 +282,7 @@ inline FrameHeader make_header(Frame frame, size_t length, uint64_t a, uint64_t 
   return {static_cast<uint32_t>(length), frame_type(frame), flags, id, a, b};
 }
 
+/// The run outlives the call that posted it; its header is the caller's only until then. False: no memory for a copy.
+[[gnu::cold]] bool keep_header(OpRun& run);
+
 }  // namespace thalweg::impl

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "protocols/answer.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
-#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -65,14 +65,13 @@ Status step(OpRun& run) {
 
 // ------------------------------------------------------------------------------------------------ target
 
-/// An answer that waits for room. Kept in OpRun::state, the layout in own.remote_layout.
 struct Answer {
   uint64_t rkey, offset, op, length, at, skip;
 };
-static_assert(sizeof(Answer) <= sizeof(OpRun::state));
 
 /// TW_OK: answered with data or with fin. TW_AGAIN: no room.
-Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout* layout) {
+Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc& op) {
+  const Layout* const layout = op.remote_layout;
   Link& link = *peer.link;
   const FrameHeader header = make_header(Frame::data, answer.length, answer.op, answer.at);
   Status status;
@@ -104,34 +103,6 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const Layout
   return TW_OK;
 }
 
-Status step_answer(OpRun& run) {
-  Peer& peer = *run.peer;
-  if (peer.link == nullptr) return TW_AGAIN;
-  Answer answer;
-  std::memcpy(&answer, run.state, sizeof answer);
-  const Status s = answer_get(*peer.engine, peer, answer, run.op->remote_layout);
-  if (s == TW_OK) ++run.moved;
-  return s;
-}
-
-const Protocol kAnswer = {"get_answer", Verb::get, nullptr, step_answer, nullptr, nullptr, nullptr};
-
-void queue_answer(Engine& engine, Peer& peer, const Answer& answer, Layout* layout) {
-  OpDesc op;
-  op.verb = Verb::get;
-  op.peer = &peer;
-  op.remote_layout = layout;  // retained by the run
-  OpRun* run = engine.acquire(op, Completion{});
-  if (run == nullptr) {
-    return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
-  }
-  std::memcpy(run->state, &answer, sizeof answer);
-  run->protocol = &kAnswer;
-  engine.bind(*run, peer);
-  peer.one_sided.lane.push_back(run);
-  engine.wants_push(peer);
-}
-
 }  // namespace
 
 const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr, nullptr, nullptr};
@@ -152,9 +123,9 @@ void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
     }
   }
   const Answer answer{header.a, header.b, fields.op, fields.length, fields.at, layout != nullptr ? fields.skip : 0};
-  if (!peer.one_sided.lane.empty() || answer_get(engine, peer, answer, layout) == TW_AGAIN) {
-    queue_answer(engine, peer, answer, layout);
-  }
+  OpDesc op;
+  op.remote_layout = layout;
+  Answering<Answer, Verb::get, answer_get>::give(engine, peer, answer, op);
   release(layout);
 }
 

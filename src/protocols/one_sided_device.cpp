@@ -75,12 +75,7 @@ struct Reached {
 };
 
 /// The device that would copy: the local one, else the target's as this process sees it.
-Device* copier(const OpDesc& op) {
-  if (local_device(op)) return op.device;
-  Uuid uuid;
-  std::memcpy(uuid.data(), op.remote->key.device_uuid, uuid.size());
-  return find_device(uuid);
-}
+Device* copier(const OpDesc& op) { return local_device(op) ? op.device : find_device(uuid_of(op.remote->key.device_uuid)); }
 
 /// TW_OK, TW_AGAIN while the import is under way, or an error: not this way.
 Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
@@ -111,11 +106,6 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
   }
   out->address = out->mapping->device_address + offset;
   return TW_OK;
-}
-
-bool is_pinned(const OpDesc& op) {
-  BufferInfo info;
-  return find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK && info.kind == MemoryKind::pinned;
 }
 
 // ------------------------------------------------------------------------------------------------ direct and window
@@ -295,7 +285,7 @@ Status step(OpRun& run) {
   const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
   if (status == TW_AGAIN) return status;
   if (status == TW_OK) {
-    return local_device(op) || is_pinned(op) ? start_direct(engine, run, target) : start_window(engine, run, target);
+    return local_device(op) || is_pinned(op.address) ? start_direct(engine, run, target) : start_window(engine, run, target);
   }
   // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
   const bool unknown = status == TW_ERR_STALE;

@@ -54,18 +54,10 @@ struct Serving {
 static_assert(sizeof(Serving) <= sizeof(OpRun::state));
 Serving& serving(OpRun& run) { return *reinterpret_cast<Serving*>(run.state); }
 
-Uuid uuid_of(const void* bytes) {
-  Uuid uuid;
-  std::memcpy(uuid.data(), bytes, uuid.size());
-  return uuid;
-}
-
 /// The device of this process that can copy between op's local side and memory of device `there`; null: none.
 Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
   if (on_device(op)) return engine.devices().reaches(*op.device, there) ? op.device : nullptr;
-  BufferInfo info;
-  const bool pinned = find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK && info.kind == MemoryKind::pinned;
-  return pinned ? find_device(there) : nullptr;
+  return is_pinned(op.address) ? find_device(there) : nullptr;
 }
 
 bool same_process(const Peer& peer) { return peer.identity.same_process && (peer.link->features & kLinkSameProcess) != 0; }

@@ -97,9 +97,7 @@ Status CudaDevice::check_source(const ExportHandle& handle) const {
   const bool by_handle = handle.form == ExportForm::ipc_handle;
   if ((!by_handle && handle.form != ExportForm::descriptor) || handle.length == 0 || handle.length > kLargest)
     return fail(TW_ERR_PROTOCOL, "this is not a handle of exported device memory");
-  Uuid home;
-  std::memcpy(home.data(), handle.device_uuid, home.size());
-  const PeerAccess access = peer(home);
+  const PeerAccess access = peer(uuid_of(handle.device_uuid));
   if (access.access || access.link == DeviceLink::unknown) return TW_OK;
   return fail(TW_ERR_UNREACHABLE, "GPU %d has no peer access to the memory's GPU; let it go through staging", ordinal_);
 }

@@ -119,9 +119,7 @@ Status EmulatedDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t*
   if (Status s = engine_->faults.check(Operation::import_memory); is_error(s)) return s;
   if (pieces.empty()) return fail(TW_ERR_INVALID, "there is nothing to import");
   for (const ExportedMemory& one : pieces) {
-    Uuid home;
-    std::memcpy(home.data(), one.handle.device_uuid, 16);
-    if (!peer(home).access)
+    if (!peer(uuid_of(one.handle.device_uuid)).access)
       return fail(TW_ERR_UNREACHABLE, "device %u has no peer access to the memory's device; let it go through staging", index_);
   }
   auto allocation = std::make_shared<Allocation>();

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a target owes for a get by frames: data, or fin. It is given at once; where there is no room, or others wait already, it
+// becomes a run in the peer's lane and is tried again from there.
+#pragma once
+#include <cstring>
+
+#include "protocols/engine.hpp"
+#include "protocols/rendezvous.hpp"
+
+namespace thalweg::impl {
+
+/// Answer: plain data, with the requester's `op`. kNow answers: TW_OK, with data or with fin, or TW_AGAIN: no room. The rest of
+/// what was asked for is in the OpDesc (its remote_layout or header), which a waiting answer keeps.
+template <class Answer, Verb kVerb, Status (*kNow)(Engine&, Peer&, const Answer&, const OpDesc&)>
+struct Answering {
+  static_assert(sizeof(Answer) <= sizeof(OpRun::state));
+
+  static void give(Engine& engine, Peer& peer, const Answer& answer, OpDesc& op) {
+    if (peer.one_sided.lane.empty() && kNow(engine, peer, answer, op) != TW_AGAIN) return;
+    op.verb = kVerb;
+    op.peer = &peer;
+    OpRun* run = engine.acquire(op, Completion{});
+    if (run == nullptr) return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
+    if (op.header != nullptr && !keep_header(*run)) {
+      engine.discard(*run);
+      return send_fin(engine, peer, answer.op, TW_ERR_LIMIT);
+    }
+    std::memcpy(run->state, &answer, sizeof answer);
+    run->protocol = &kProtocol;
+    engine.bind(*run, peer);
+    peer.one_sided.lane.push_back(run);
+    engine.wants_push(peer);
+  }
+
+ private:
+  static Status step(OpRun& run) {
+    Peer& peer = *run.peer;
+    if (peer.link == nullptr) return TW_AGAIN;
+    Answer answer;
+    std::memcpy(&answer, run.state, sizeof answer);
+    const Status s = kNow(*peer.engine, peer, answer, *run.op);
+    if (s == TW_OK) ++run.moved;
+    return s;
+  }
+
+  static constexpr Protocol kProtocol = {"answer", kVerb, nullptr, step, nullptr, nullptr, nullptr};
+};
+
+}  // namespace thalweg::impl
