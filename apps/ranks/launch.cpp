@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/launch.hpp"
 
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
@@ -33,12 +34,23 @@ std::string fresh_key() {
   return hex;
 }
 
-pid_t start(unsigned rank, char** argv) {
+/// Keeps rank r on the r-th processor of those allowed, when there is one for each: two that poll must not share one.
+void pin(unsigned rank, unsigned processes) {
+  cpu_set_t allowed, one;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < static_cast<int>(processes)) return;
+  CPU_ZERO(&one);
+  for (unsigned cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && seen++ == rank) CPU_SET(cpu, &one);
+  ::sched_setaffinity(0, sizeof one, &one);
+}
+
+pid_t start(unsigned rank, unsigned processes, char** argv) {
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it ended before that took effect
+  pin(rank, processes);
   ::setenv("THALWEG_RANK", std::to_string(rank).c_str(), 1);
   ::execv("/proc/self/exe", argv);
   std::perror("execv");
@@ -74,7 +86,7 @@ int launch(unsigned processes, char** argv) {
   ::setenv("THALWEG_JOB_KEY", fresh_key().c_str(), 1);
   std::map<pid_t, unsigned> running;
   for (unsigned rank = 0; rank < processes; ++rank) {
-    const pid_t pid = start(rank, argv);
+    const pid_t pid = start(rank, processes, argv);
     if (pid < 0) {
       for (const auto& [other, number] : running) ::kill(other, SIGTERM);
       throw std::runtime_error("fork failed");

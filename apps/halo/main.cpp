@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg-halo: what the faces of a cube cost, by every way of exchanging them.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "halo/way.hpp"
+#include "ranks/arguments.hpp"
+#include "ranks/bar.hpp"
+#include "ranks/launch.hpp"
+
+namespace halo {
+namespace {
+
+constexpr const char* kHelp =
+    R"(thalweg-halo: time and bandwidth of halo exchanges between processes, by every way to exchange them
+
+  thalweg-halo                                      two processes on this machine's processor
+  thalweg-halo --memory cuda --n 64,128,256         two GPUs
+  thalweg run -n 4 thalweg-halo --region 26         four processes in a ring
+
+A cube of N x N x N cells, k contiguous, with a halo one wide. Time is that of one exchange, in which every process sends and
+receives the region once; MB/s is what one process sends in that time.
+
+  --n 32,64,...          edges of the cube, in cells                       (32,64,128)
+  --element 4,8          bytes of a cell: float32, float64                 (4,8)
+  --region jk,ik,ij,26   jk: one block of N x N cells to the next process; ik: N rows of N; ij: N x N single cells, N + 2 cells
+                         apart; 26: all neighbours, 13 of them on the next process and 13 on the previous one   (all)
+  --way host,pack        comma list or all                                 (all)
+           host          the host sends and receives tagged messages, strided by layouts
+           pack          the program packs by loops (on a GPU: a kernel a box), sends contiguous messages, unpacks
+  --memory PLACE         host, pinned, cuda (GPU of the rank's number), cuda:1, emulated, ...   (host)
+  --processes N          how many to start here; not with `thalweg run`    (2)
+  --seconds S            time spent per number in the table                (0.2)
+  --json                 one JSON object a line
+
+Every way moves fresh random cells before and after it is timed; every cell of the cube is verified, also those that must not change.
+)";
+
+const std::vector<std::string> kWays = {"host", "pack"};
+
+struct Options {
+  std::vector<uint64_t> edges;
+  std::vector<std::string> elements, regions, ways;
+  std::string memory;
+  unsigned processes;
+  double seconds;
+  bool json;
+};
+
+Options options_of(int argc, char** argv) {
+  const apps::Arguments given(argc, argv, kHelp, {"n", "element", "region", "way", "memory", "processes", "seconds"}, {"json"});
+  Options o{{},
+            given.words("element", "4,8", {"4", "8"}),
+            given.words("region", "all", region_names()),
+            given.words("way", "all", kWays),
+            given.text("memory", "host"),
+            static_cast<unsigned>(given.number("processes", 2, 1)),
+            given.number("seconds", 0.2, 0.0001),
+            given.has("json")};
+  for (const std::string& word : apps::split(given.text("n", "32,64,128"), ',')) {
+    const uint64_t n = std::strtoull(word.c_str(), nullptr, 10);
+    if (n < 1 || n > 2048) throw apps::Usage("--n " + word + ": wants numbers from 1 to 2048");
+    o.edges.push_back(n);
+  }
+  return o;
+}
+
+struct Case {
+  uint64_t n;
+  size_t element;
+  std::string region;
+};
+
+std::unique_ptr<Way> make(const std::string& way, apps::Ranks& ranks, Cube& cube, const std::string& place) {
+  if (way == "host") return by_host(ranks, cube);
+  return by_packing(ranks, cube, place);
+}
+
+void verify(Cube& cube, Way& way, const std::string& name) {
+  cube.fill();
+  way.run(1);
+  cube.check(name);
+}
+
+/// Seconds of one exchange. The first is not counted: the ranks come to it at different times.
+double timed(apps::Ranks& ranks, Way& way, uint64_t count) {
+  using clock = std::chrono::steady_clock;
+  way.run(1);
+  const auto start = clock::now();
+  way.run(count);
+  return ranks.most(std::chrono::duration<double>(clock::now() - start).count() / static_cast<double>(count));
+}
+
+/// Seconds of an exchange by each of the ways: medians of rounds in which they take turns.
+std::vector<double> measure(apps::Ranks& ranks, const Options& o, const Case& c, const apps::Bar& bar, double done,
+                            double part) {
+  constexpr int kRounds = 5;
+  const std::string place = ranks.place(o.memory);
+  Cube cube(ranks, c.n, c.element, c.region, place);
+  std::vector<std::unique_ptr<Way>> ways;
+  std::vector<uint64_t> counts;
+  std::vector<std::vector<double>> samples(o.ways.size());
+  for (const std::string& name : o.ways) {
+    ways.push_back(make(name, ranks, cube, place));
+    verify(cube, *ways.back(), name);
+    const double each = timed(ranks, *ways.back(), 3);
+    counts.push_back(std::max<uint64_t>(static_cast<uint64_t>(o.seconds / kRounds / each), 2));
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    bar.at(done + part * round / kRounds);
+    for (size_t w = 0; w < ways.size(); ++w) samples[w].push_back(timed(ranks, *ways[w], counts[w]));
+  }
+  std::vector<double> medians;
+  for (size_t w = 0; w < ways.size(); ++w) {
+    verify(cube, *ways[w], o.ways[w]);
+    std::sort(samples[w].begin(), samples[w].end());
+    medians.push_back(samples[w][kRounds / 2]);
+  }
+  ranks.barrier();  // nobody's cube ends while another still exchanges
+  return medians;
+}
+
+void print_header(const Options& o) {
+  std::printf("%5s %-8s %-6s %10s", "N", "type", "region", "bytes");
+  for (const std::string& way : o.ways) std::printf(" %8s us %8s", way.c_str(), "MB/s");
+  std::printf("\n");
+}
+
+void print(const apps::Ranks& ranks, const Options& o, const Case& c, uint64_t bytes, const std::vector<double>& seconds) {
+  const char* type = c.element == 4 ? "float32" : "float64";
+  const auto rate = [&](double each) { return static_cast<double>(bytes) / each / 1e6; };
+  if (!o.json) std::printf("%5zu %-8s %-6s %10zu", size_t{c.n}, type, c.region.c_str(), size_t{bytes});
+  for (size_t w = 0; w < seconds.size(); ++w) {
+    if (o.json) {
+      std::printf(
+          "{\"app\": \"halo\", \"n\": %zu, \"type\": \"%s\", \"region\": \"%s\", \"memory\": \"%s\", \"processes\": %d, "
+          "\"way\": \"%s\", \"bytes\": %zu, \"us\": %.6g, \"MBps\": %.6g, \"verified\": true}\n",
+          size_t{c.n}, type, c.region.c_str(), o.memory.c_str(), ranks.size(), o.ways[w].c_str(), size_t{bytes},
+          seconds[w] * 1e6, rate(seconds[w]));
+    } else {
+      std::printf(" %11.2f %8.0f", seconds[w] * 1e6, rate(seconds[w]));
+    }
+  }
+  if (!o.json) std::printf("\n");
+  std::fflush(stdout);
+}
+
+void all_cases(apps::Ranks& ranks, const Options& o) {
+  const bool first = ranks.rank() == 0;
+  const size_t count = o.edges.size() * o.elements.size() * o.regions.size();
+  double done = 0;
+  if (first && !o.json) print_header(o);
+  for (const uint64_t n : o.edges)
+    for (const std::string& element : o.elements)
+      for (const std::string& region : o.regions) {
+        const Case c{n, element == "4" ? size_t{4} : size_t{8}, region};
+        uint64_t points = 0;
+        for (const apps::Direction& d : directions_of(region)) points += apps::edge_towards({n, n, n}, d).points();
+        std::vector<double> seconds;
+        {
+          const apps::Bar bar(first, "N " + std::to_string(n) + ", " + region);
+          seconds = measure(ranks, o, c, bar, done / static_cast<double>(count), 1 / static_cast<double>(count));
+        }
+        if (first) print(ranks, o, c, points * c.element, seconds);
+        done += 1;
+      }
+}
+
+int run(int argc, char** argv) {
+  const Options o = options_of(argc, argv);
+  return apps::run(o.processes, argv, [&](apps::Ranks& ranks) {
+    if (ranks.size() < 2) throw std::runtime_error("an exchange needs two processes: --processes 2, or `thalweg run -n 2`");
+    all_cases(ranks, o);
+  });
+}
+
+}  // namespace
+}  // namespace halo
+
+int main(int argc, char** argv) try { return halo::run(argc, argv); } catch (const apps::Usage& error) {
+  std::fprintf(stderr, "thalweg-halo: %s\n", error.what());
+  return 2;
+}

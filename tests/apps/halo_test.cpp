@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// thalweg-halo verifies every cell itself; here: it does so for all regions, elements, memories and ways, in a pair and in a ring.
+#include <gtest/gtest.h>
+
+#include "program.hpp"
+
+namespace thalweg::test {
+namespace {
+
+constexpr size_t kWays = 2;
+
+void expect_lines(const Outcome& run, size_t count) {
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_EQ(run.objects().size(), count) << run.output;
+}
+
+TEST(Halo, AllRegionsElementsAndWaysBetweenTwoProcesses) {
+  // N = 1: faces, edges and corners are one cell; 2: every cell is sent to several neighbours; 13: rows at odd alignments.
+  const Outcome run = run_program(PROGRAM, "--n 1,2,13 --seconds 0.001 --json");
+  expect_lines(run, 3 * 2 * 4 * kWays);
+  const std::string face = run.objects().back();
+  EXPECT_EQ(value_of(face, "region"), "26");
+  EXPECT_EQ(value_of(face, "bytes"), std::to_string((6 * 13 * 13 + 12 * 13 + 8) * 8));
+}
+
+TEST(Halo, ARingOfThree) { expect_lines(run_program(PROGRAM, "--n 5 --processes 3 --seconds 0.001 --json"), 2 * 4 * kWays); }
+
+TEST(Halo, DeviceMemory) {
+  const std::string arguments = "--n 7 --seconds 0.001 --json --way host --memory ";
+  expect_lines(run_program(PROGRAM, arguments + "emulated", "THALWEG_EMULATED=devices=2"), 2 * 4);
+  expect_lines(run_program(PROGRAM, arguments + "emulated-vmm", "THALWEG_EMULATED=devices=2"), 2 * 4);
+}
+
+TEST(Halo, MistakesAreNamed) {
+  const Outcome alone = run_program(PROGRAM, "--processes 1"), edge = run_program(PROGRAM, "--n 0");
+  EXPECT_EQ(alone.code, 1);
+  EXPECT_NE(alone.output.find("needs two processes"), std::string::npos) << alone.output;
+  EXPECT_EQ(edge.code, 2);
+  const Outcome loops = run_program(PROGRAM, "--n 4 --way pack --memory emulated", "THALWEG_EMULATED=devices=2");
+  EXPECT_NE(loops.code, 0);
+  EXPECT_NE(loops.output.find("pack: no loop of the host's reaches emulated:"), std::string::npos) << loops.output;
+}
+
+}  // namespace
+}  // namespace thalweg::test
