@@ -3,8 +3,9 @@
 // all of its threads with the same arguments; none of them may have left the kernel. On the host each level is one thread.
 //
 // Members of a level: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says whether
-// every thread said yes; part(), which packed bytes of a transfer are its own; last(), a barrier that is true for exactly one
-// thread, when everyone's part is done and that thread's next release covers all of them; counting(), see Blocks.
+// every thread said yes; broadcast(), what thread 0 said, to all; part(), which packed bytes of a transfer are its own; last(),
+// a barrier that is true for exactly one thread, when everyone's part is done and that thread's next release covers all of
+// them; leads(), one thread of all; shared() by several blocks; counting(), see Blocks; whole_warps.
 #pragma once
 #include <thalweg/device/order.hpp>
 
@@ -16,20 +17,25 @@ struct Part {
 };
 
 struct Thread {
+  static constexpr bool whole_warps = false;
   THALWEG_DEVICE u32 rank() const { return 0; }
   THALWEG_DEVICE u32 size() const { return 1; }
   THALWEG_DEVICE void sync() const {}
   THALWEG_DEVICE bool all(bool ok) const { return ok; }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
+  THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
     return true;
   }
+  THALWEG_DEVICE bool shared() const { return false; }
   THALWEG_DEVICE Thread counting(u32*) const { return *this; }
 };
 
 /// Whole warps only.
 struct Warp {
+  static constexpr bool whole_warps = true;
 #if defined(__CUDA_ARCH__)
   THALWEG_DEVICE u32 rank() const {
     u32 lane;
@@ -39,39 +45,55 @@ struct Warp {
   THALWEG_DEVICE u32 size() const { return 32; }
   THALWEG_DEVICE void sync() const { __syncwarp(); }
   THALWEG_DEVICE bool all(bool ok) const { return __all_sync(~0u, ok) != 0; }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return __shfl_sync(~0u, value, 0); }
 #else
   THALWEG_DEVICE u32 rank() const { return 0; }
   THALWEG_DEVICE u32 size() const { return 1; }
   THALWEG_DEVICE void sync() const {}
   THALWEG_DEVICE bool all(bool ok) const { return ok; }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
 #endif
+  THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
     sync();
     return rank() == 0;
   }
+  THALWEG_DEVICE bool shared() const { return false; }
   THALWEG_DEVICE Warp counting(u32*) const { return *this; }
 };
 
 struct Block {
+  static constexpr bool whole_warps = true;
 #if defined(__CUDA_ARCH__)
   THALWEG_DEVICE u32 rank() const { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
   THALWEG_DEVICE u32 size() const { return blockDim.x * blockDim.y * blockDim.z; }
   THALWEG_DEVICE void sync() const { __syncthreads(); }
   THALWEG_DEVICE bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
+  THALWEG_DEVICE u64 broadcast(u64 value) const {
+    __shared__ u64 said;
+    if (rank() == 0) said = value;
+    __syncthreads();
+    value = said;
+    __syncthreads();  // before the next one
+    return value;
+  }
 #else
   THALWEG_DEVICE u32 rank() const { return 0; }
   THALWEG_DEVICE u32 size() const { return 1; }
   THALWEG_DEVICE void sync() const {}
   THALWEG_DEVICE bool all(bool ok) const { return ok; }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
 #endif
+  THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
     sync();
     return rank() == 0;
   }
+  THALWEG_DEVICE bool shared() const { return false; }
   THALWEG_DEVICE Block counting(u32*) const { return *this; }
 };
 
@@ -85,7 +107,8 @@ struct Blocks : Block {
 
   THALWEG_DEVICE Blocks(u32* arrived_word, u32 block_index, u32 block_count)
       : arrived(arrived_word), index(block_index), count(block_count) {}
-  /// Every block, at sizes of 128 bytes, so that no line is written by two.
+  THALWEG_DEVICE bool leads() const { return index == 0 && rank() == 0; }
+  /// Whole lines of 128 bytes, so that no line is written by two.
   THALWEG_DEVICE Part part(u64 bytes) const {
     const u64 lines = (bytes + 127) / 128, share = (lines + count - 1) / count * 128;
     const u64 begin = share * index < bytes ? share * index : bytes;
@@ -100,6 +123,7 @@ struct Blocks : Block {
     m.write(arrived, 0u);
     return true;
   }
+  THALWEG_DEVICE bool shared() const { return count > 1; }
   THALWEG_DEVICE Blocks counting(u32* word) const { return {word, index, count}; }
 };
 

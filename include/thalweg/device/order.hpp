@@ -14,8 +14,12 @@
 
 #if defined(__CUDACC__)
 #define THALWEG_DEVICE __host__ __device__ __forceinline__
+#define THALWEG_DEVICE_CALL __host__ __device__ __noinline__  // what is large and not urgent
+#define THALWEG_UNROLL _Pragma("unroll")
 #else
 #define THALWEG_DEVICE inline
+#define THALWEG_DEVICE_CALL inline
+#define THALWEG_UNROLL
 #endif
 #if !defined(__CUDACC_RTC__)
 #include <sched.h>
@@ -55,6 +59,14 @@ struct DirectMachine {
     *to = value;
 #else
     __builtin_memcpy(to, &value, sizeof(T));
+#endif
+  }
+  /// A word that does not change while the kernel runs.
+  THALWEG_DEVICE u64 constant(const u64* from) const {
+#if defined(__CUDA_ARCH__)
+    return __ldg(from);
+#else
+    return *from;
 #endif
   }
   /// Addresses and bytes; no overlap. Only where whole_runs.
@@ -222,5 +234,25 @@ struct DirectMachine {
     (void)looks;
   }
 };
+
+/// The unsigned integer of a type's size, for atomic operations.
+template <unsigned Size>
+struct WordOf;
+template <>
+struct WordOf<4> {
+  using Type = u32;
+};
+template <>
+struct WordOf<8> {
+  using Type = u64;
+};
+template <class T>
+using AtomicWord = typename WordOf<sizeof(T)>::Type;
+
+/// A pointer in memory that only the machine reaches.
+template <class T, class M>
+THALWEG_DEVICE T* read_pointer(M m, T* const* from) {
+  return reinterpret_cast<T*>(m.read(reinterpret_cast<const u64*>(from)));
+}
 
 }  // namespace thalweg::device

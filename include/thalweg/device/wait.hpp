@@ -8,7 +8,7 @@
 namespace thalweg::device {
 
 /// As tw_status.
-constexpr i64 kOutOfBounds = -104, kUnreachable = -302, kTimedOut = -304, kTruncated = -501;
+constexpr i64 kOutOfBounds = -104, kMisaligned = -105, kUnreachable = -302, kTimedOut = -304, kTruncated = -501;
 
 /// As TW_COMPARE_*: cyclically not less, equal, not equal.
 enum class Compare : u32 { greater_equal = 0, equal = 1, not_equal = 2 };
@@ -46,13 +46,15 @@ struct WordHolds {
   const u64* word;
   Compare compare;
   u64 value;
+  THALWEG_DEVICE bool agree(bool any) const { return any; }
   THALWEG_DEVICE bool operator()(u64* found) const {
     *found = m.acquire(word);
     return holds(*found, compare, value);
   }
 };
 
-/// One thread. look(&found): has it happened? It acquires. Returns false: do nothing more.
+/// One thread, or several that look.agree(): is it so for any of them? look(&found): has it happened? It acquires, and says the
+/// same to all. Returns false: do nothing more.
 template <class M, class Look>
 THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look look) {
   u64 start = 0;
@@ -60,7 +62,7 @@ THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look 
     const bool poison = looks % kLooksPerClock == 0 && poisoned(m, guard);
     u64 found = 0;
     const bool there = look(&found);
-    if (poison) return false;
+    if (looks % kLooksPerClock == 0 && look.agree(poison)) return false;
     if (there) return true;
     if (looks % kLooksPerClock == kLooksPerClock - 1) {
       const u64 now = m.nanoseconds();
@@ -70,10 +72,8 @@ THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look 
         const i64 aborted = static_cast<i64>(m.load(guard.abort));
         if (aborted != 0) code = aborted;
       }
-      if (code != 0) {
-        fail(m, guard, code, what, expected, found);
-        return false;
-      }
+      if (code != 0) fail(m, guard, code, what, expected, found);
+      if (look.agree(code != 0)) return false;
     }
     m.pause(looks);
   }

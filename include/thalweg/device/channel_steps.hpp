@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pieces of channel operations that do not wait, for executors that do several things at a time; channel.hpp puts them
+// together. `n` counts an end's sends or receives from 0; who has several under way at once numbers them itself, beginning
+// with what the end's count says.
+//
+//   send     try_begin_send until it says true; copy to Sending::to unless status is set; finish_send
+//   receive  try_post until it says true; later try_take until it says true; finish_take
+#pragma once
+#include <thalweg/device/copy.hpp>
+#include <thalweg/device/wait.hpp>
+
+namespace thalweg::device {
+
+THALWEG_DEVICE u64 slot_word(u64 n, u64 info) { return (n + 1) << 16 | info; }
+/// Cyclically, in the 48 bits of a count.
+THALWEG_DEVICE bool slot_reached(u64 word, u64 n) { return static_cast<i64>(((word >> 16) - (n + 1)) << 16) >= 0; }
+THALWEG_DEVICE u64 slot_info(u64 word) { return word & 0xffff; }
+
+struct Sending {
+  u64 n;
+  Side to;
+  u64 capacity;  // bytes
+  i64 status;    // 0, or kTruncated: there is nothing to copy
+};
+
+/// What the n-th receive's credit says: where the send lands. Reads the landing in the executor's memory.
+template <class M>
+THALWEG_DEVICE Sending begin_send(M m, const Landing* landings, u64 n, u64 credit, u64 bytes) {
+  const Landing* const landing = landings + slot_info(credit);
+  Sending out{n, contiguous_at(m.read(&landing->to.base)), m.read(&landing->capacity), 0};
+  out.to.block = m.read(&landing->to.block);
+  out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&landing->to.pieces)));
+  if (!contiguous(out.to)) {
+    for (u32 d = 0; d < 2; ++d) out.to.count[d] = m.read(&landing->to.count[d]);
+    for (u32 d = 0; d < 3; ++d) out.to.stride[d] = m.read(&landing->to.stride[d]);
+    out.to.piece_count = m.read(&landing->to.piece_count);
+  }
+  if (bytes > out.capacity) out.status = kTruncated;
+  return out;
+}
+
+/// Is the n-th receive posted? For one thread, or each of several.
+template <class M>
+THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Sending* out) {
+  const u64 credit = m.acquire(read_pointer(m, &end->credits) + n % kSlots);
+  if (!slot_reached(credit, n)) return false;
+  *out = begin_send(m, read_pointer(m, &end->landings), n, credit, bytes);
+  return true;
+}
+
+/// By everyone of the level when their parts are copied: barrier; the last one's fence and flag. The send is over.
+template <class L, class M>
+THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sending) {
+  if (!level.counting(end->arrived + sending.n % kSlots).last(m)) return;
+  u64* const flag = read_pointer(m, &end->flags) + sending.n % kSlots;
+  m.release(flag, slot_word(sending.n, static_cast<u64>(-sending.status)));
+  m.fetch_add(&end->count, u64{1});
+}
+
+/// Gives the sender a credit that names `landing`, unless kSlots receives are under way. One thread. What read the landing's
+/// earlier contents is done.
+template <class M>
+THALWEG_DEVICE bool try_post(M m, RecvEnd* end, u64 n, u32 landing) {
+  if (static_cast<i64>(n - m.load(&end->taken)) >= static_cast<i64>(kSlots)) return false;
+  m.store(read_pointer(m, &end->credits) + n % kSlots, slot_word(n, landing));
+  m.fetch_add(&end->posted, u64{1});
+  return true;
+}
+
+/// Is the n-th receive's data there? For one thread, or each of several. *status: 0, or why there is none.
+template <class M>
+THALWEG_DEVICE bool try_take(M m, const RecvEnd* end, u64 n, i64* status) {
+  const u64 flag = m.acquire(read_pointer(m, &end->flags) + n % kSlots);
+  if (!slot_reached(flag, n)) return false;
+  *status = -static_cast<i64>(slot_info(flag));
+  return true;
+}
+
+/// By everyone of the level, behind try_take. The receive is over: its slot may be posted again.
+template <class L, class M>
+THALWEG_DEVICE void finish_take(M m, L level, RecvEnd* end, u64 n) {
+  if (!level.counting(end->arrived + n % kSlots).last(m)) return;
+  if (level.shared()) m.fence();  // the slot's word in `arrived` is 0 before it may be used again
+  m.fetch_add(&end->taken, u64{1});
+}
+
+}  // namespace thalweg::device

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed messages in whole lines of 128 bytes: 120 of data, then a generation of 8. Eight neighbouring threads of a warp store
+// a line by one instruction. That such a line arrives as a whole is no promise of the language: it is what a test found for
+// the GPUs and links that docs/kernels.md names. Elsewhere use packed.hpp.
+//
+// Levels: Warp(), Block() and Blocks(). The rest is as in packed.hpp; a room takes packed_lines_size() bytes, aligned to 128;
+// elements have 8 bytes, or data is aligned to 8 and a multiple of it.
+#pragma once
+#include <thalweg/device/packed.hpp>
+
+namespace thalweg::device {
+
+constexpr u64 kLine = 128, kLineData = 120;  // bytes; of a line, that are data
+constexpr u32 kLineWords = 8;
+#if defined(__CUDA_ARCH__)
+constexpr u32 kWordsOfThread = 1;
+#else
+constexpr u32 kWordsOfThread = kLineWords;
+#endif
+constexpr u32 kLineThreads = kLineWords / kWordsOfThread;  // that share a line
+
+THALWEG_DEVICE u64 packed_lines_size(u64 bytes) { return (bytes + kLineData - 1) / kLineData * kLine; }
+
+/// For await(): is a line of this generation? This thread's words of it are kept.
+template <class M>
+struct LineThere {
+  M m;
+  const Word16* line;
+  u32 first;  // of this thread's words
+  u64 generation;
+  Word16* held;
+#if defined(__CUDA_ARCH__)
+  THALWEG_DEVICE u32 mask() const {
+    u32 lane;
+    asm("mov.u32 %0, %laneid;" : "=r"(lane));
+    return 0xffu << (lane & 24);
+  }
+  THALWEG_DEVICE bool agree(bool any) const { return __any_sync(mask(), any) != 0; }
+  THALWEG_DEVICE u64 of_last(u64 flag) const { return __shfl_sync(mask(), flag, kLineThreads - 1, kLineThreads); }
+#else
+  bool agree(bool any) const { return any; }
+  u64 of_last(u64 flag) const { return flag; }
+#endif
+  THALWEG_DEVICE bool operator()(u64* found) const {
+    THALWEG_UNROLL
+    for (u32 i = kWordsOfThread; i-- > 0;) held[i] = m.load16(line + first + i);  // where one thread has all: the flag first
+    *found = of_last(held[kWordsOfThread - 1].high);
+    return *found == generation;
+  }
+};
+
+/// One word of 8 bytes of a message, or 0 behind its end.
+template <class M>
+THALWEG_DEVICE u64 line_half(M m, u64 from, u64 offset, u64 bytes) {
+  return offset < bytes ? m.read(reinterpret_cast<const u64*>(from + offset)) : 0;
+}
+
+/// Is data (address | bytes) of whole words of 8 bytes?
+template <class M>
+THALWEG_DEVICE bool aligned_data(const Window& window, u64 data, M m) {
+  if (data % 8 == 0) return true;
+  fail(m, window.guard, kMisaligned, window.rank, 8, data);
+  return false;
+}
+
+/// As put_packed.
+template <class L, class T, class M = DirectMachine>
+THALWEG_DEVICE bool put_packed_lines(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count,
+                                     u64 generation, M m = {}) {
+  static_assert(L::whole_warps, "a line is stored by eight threads: call with Warp(), Block() or Blocks()");
+  const u64 bytes = count * sizeof(T), source = reinterpret_cast<u64>(from);
+  const u64 to = reach_aligned(window, rank, room, packed_lines_size(bytes), kLine, m);
+  if (to == 0 || !aligned_data(window, source | bytes, m)) return false;
+  const Part part = level.part(packed_lines_size(bytes));
+  const u32 groups = level.size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
+  if (level.rank() / kLineThreads >= groups) return true;
+  for (u64 at = part.begin + level.rank() / kLineThreads * kLine; at < part.end; at += groups * kLine) {
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kWordsOfThread; ++i) {
+      const u64 offset = at / kLine * kLineData + (first + i) * sizeof(Word16);
+      const bool last = first + i == kLineWords - 1;
+      const Word16 word{line_half(m, source, offset, bytes), last ? generation : line_half(m, source, offset + 8, bytes)};
+      m.store16(reinterpret_cast<Word16*>(to + at) + first + i, word);
+    }
+  }
+  return true;
+}
+
+/// As take_packed.
+template <class L, class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_packed_lines(L level, const Window& window, u64 room, T* to, u64 count, u64 generation, u64 what = 0,
+                                      M m = {}) {
+  static_assert(L::whole_warps, "a line is read by eight threads: call with Warp(), Block() or Blocks()");
+  const u64 bytes = count * sizeof(T), target = reinterpret_cast<u64>(to);
+  const u64 from = reach_aligned(window, window.rank, room, packed_lines_size(bytes), kLine, m);
+  bool ok = from != 0 && aligned_data(window, target | bytes, m);
+  const Part part = level.part(packed_lines_size(bytes));
+  const u32 groups = level.size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
+  const bool idle = level.rank() / kLineThreads >= groups;
+  for (u64 at = part.begin + level.rank() / kLineThreads * kLine; ok && !idle && at < part.end; at += groups * kLine) {
+    Word16 held[kWordsOfThread];
+    const Word16* const line = reinterpret_cast<const Word16*>(from + at);
+    ok = await(m, window.guard, what, generation, LineThere<M>{m, line, first, generation, held});
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kWordsOfThread; ++i) {
+      const u64 offset = at / kLine * kLineData + (first + i) * sizeof(Word16);
+      if (ok && offset < bytes) m.write(reinterpret_cast<u64*>(target + offset), held[i].low);
+      if (ok && offset + 8 < bytes && first + i != kLineWords - 1)
+        m.write(reinterpret_cast<u64*>(target + offset + 8), held[i].high);
+    }
+  }
+  return level.all(ok);
+}
+
+}  // namespace thalweg::device
