@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cube of N x N x N cells with a halo one wide, and what the ranks, a ring, exchange of it.
+// A cube of N x N x N cells, and what the ranks, a ring, exchange of it.
 #pragma once
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ranks/exchange.hpp"
 
 namespace halo {
 
-/// Which cells: a plane (jk: one block; ik: N rows; ij: N x N single elements) that goes to the next rank, or all 26 neighbours: the 13 in
-/// positive directions are on the next rank, the others on the previous one.
+/// A plane (jk: one block; ik: N rows; ij: N x N single cells) goes from the end of its axis to the next rank, where it becomes
+/// the plane at the beginning. "26": the cube has a halo one wide; the 13 neighbours in positive directions are on the next rank, the
+/// others on the previous one.
 const std::vector<std::string>& region_names();
-std::vector<apps::Direction> directions_of(const std::string& region);
 
 class Cube {
  public:
@@ -24,18 +26,20 @@ class Cube {
   uint64_t bytes() const;
   /// Fresh random cells, of a number that no other call has, and poison in the halo. Followed by exchanges, then by check.
   void fill();
-  /// Throws when a cell is not what it should be: the halo's are the neighbours', all others are untouched. Collective.
+  /// Throws when a cell is not what it should be: those received are the neighbours', all others are untouched. Collective.
   void check(const std::string& by);
 
  private:
   uint64_t number(const apps::Triple& point) const;
   uint64_t value(int rank, uint64_t number) const;
-  std::vector<unsigned char> start() const;
+  bool in_halo(const apps::Triple& point) const;
+  std::optional<std::pair<int, apps::Triple>> source_of(const apps::Triple& point) const;
   apps::Ranks& ranks_;
-  const apps::Triple inside_;
+  const uint64_t n_;
+  const int axis_;  // across the plane; -1: all 26 neighbours
+  const int next_, previous_;
   const apps::Shape shape_;
-  const std::vector<apps::Direction> directions_;
-  apps::Moves moves_;
+  const apps::Moves moves_;
   thalweg::Memory memory_;
   uint64_t round_ = 0;
 };

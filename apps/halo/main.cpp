@@ -19,13 +19,13 @@ constexpr const char* kHelp =
   thalweg-halo --memory cuda --n 64,128,256         two GPUs
   thalweg run -n 4 thalweg-halo --region 26         four processes in a ring
 
-A cube of N x N x N cells, k contiguous, with a halo one wide. Time is that of one exchange, in which every process sends and
-receives the region once; MB/s is what one process sends in that time.
+A cube of N x N x N cells, k contiguous. Time is that of one exchange, in which every process sends and receives the region
+once; MB/s is what one process sends in that time.
 
   --n 32,64,...          edges of the cube, in cells                       (32,64,128)
   --element 4,8          bytes of a cell: float32, float64                 (4,8)
-  --region jk,ik,ij,26   jk: one block of N x N cells to the next process; ik: N rows of N; ij: N x N single cells, N + 2 cells
-                         apart; 26: all neighbours, 13 of them on the next process and 13 on the previous one   (all)
+  --region jk,ik,ij,26   planes to the next process: jk one block of N x N cells, ik N rows of N, ij N x N single cells, N apart;
+                         26: the cube has a halo one wide, 13 of its neighbours are on the next process, 13 on the previous   (all)
   --way host,pack        comma list or all                                 (all)
            host          the host sends and receives tagged messages, strided by layouts
            pack          the program packs by loops (on a GPU: a kernel a box), sends contiguous messages, unpacks
@@ -60,7 +60,7 @@ Options options_of(int argc, char** argv) {
             given.has("json")};
   for (const std::string& word : apps::split(given.text("n", "32,64,128"), ',')) {
     const uint64_t n = std::strtoull(word.c_str(), nullptr, 10);
-    if (n < 1 || n > 2048) throw apps::Usage("--n " + word + ": wants numbers from 1 to 2048");
+    if (n < 2 || n > 2048) throw apps::Usage("--n " + word + ": wants numbers from 2 to 2048");
     o.edges.push_back(n);
   }
   return o;
@@ -92,9 +92,13 @@ double timed(apps::Ranks& ranks, Way& way, uint64_t count) {
   return ranks.most(std::chrono::duration<double>(clock::now() - start).count() / static_cast<double>(count));
 }
 
-/// Seconds of an exchange by each of the ways: medians of rounds in which they take turns.
-std::vector<double> measure(apps::Ranks& ranks, const Options& o, const Case& c, const apps::Bar& bar, double done,
-                            double part) {
+struct Result {
+  uint64_t bytes;
+  std::vector<double> seconds;  // of an exchange by each of the ways
+};
+
+/// Medians of rounds in which the ways take turns.
+Result measure(apps::Ranks& ranks, const Options& o, const Case& c, const apps::Bar& bar, double done, double part) {
   constexpr int kRounds = 5;
   const std::string place = ranks.place(o.memory);
   Cube cube(ranks, c.n, c.element, c.region, place);
@@ -111,14 +115,14 @@ std::vector<double> measure(apps::Ranks& ranks, const Options& o, const Case& c,
     bar.at(done + part * round / kRounds);
     for (size_t w = 0; w < ways.size(); ++w) samples[w].push_back(timed(ranks, *ways[w], counts[w]));
   }
-  std::vector<double> medians;
+  Result result{cube.bytes(), {}};
   for (size_t w = 0; w < ways.size(); ++w) {
     verify(cube, *ways[w], o.ways[w]);
     std::sort(samples[w].begin(), samples[w].end());
-    medians.push_back(samples[w][kRounds / 2]);
+    result.seconds.push_back(samples[w][kRounds / 2]);
   }
   ranks.barrier();  // nobody's cube ends while another still exchanges
-  return medians;
+  return result;
 }
 
 void print_header(const Options& o) {
@@ -127,19 +131,19 @@ void print_header(const Options& o) {
   std::printf("\n");
 }
 
-void print(const apps::Ranks& ranks, const Options& o, const Case& c, uint64_t bytes, const std::vector<double>& seconds) {
+void print(const apps::Ranks& ranks, const Options& o, const Case& c, const Result& result) {
   const char* type = c.element == 4 ? "float32" : "float64";
-  const auto rate = [&](double each) { return static_cast<double>(bytes) / each / 1e6; };
-  if (!o.json) std::printf("%5zu %-8s %-6s %10zu", size_t{c.n}, type, c.region.c_str(), size_t{bytes});
-  for (size_t w = 0; w < seconds.size(); ++w) {
+  const auto rate = [&](double each) { return static_cast<double>(result.bytes) / each / 1e6; };
+  if (!o.json) std::printf("%5zu %-8s %-6s %10zu", size_t{c.n}, type, c.region.c_str(), size_t{result.bytes});
+  for (size_t w = 0; w < result.seconds.size(); ++w) {
     if (o.json) {
       std::printf(
           "{\"app\": \"halo\", \"n\": %zu, \"type\": \"%s\", \"region\": \"%s\", \"memory\": \"%s\", \"processes\": %d, "
           "\"way\": \"%s\", \"bytes\": %zu, \"us\": %.6g, \"MBps\": %.6g, \"verified\": true}\n",
-          size_t{c.n}, type, c.region.c_str(), o.memory.c_str(), ranks.size(), o.ways[w].c_str(), size_t{bytes},
-          seconds[w] * 1e6, rate(seconds[w]));
+          size_t{c.n}, type, c.region.c_str(), o.memory.c_str(), ranks.size(), o.ways[w].c_str(), size_t{result.bytes},
+          result.seconds[w] * 1e6, rate(result.seconds[w]));
     } else {
-      std::printf(" %11.2f %8.0f", seconds[w] * 1e6, rate(seconds[w]));
+      std::printf(" %11.2f %8.0f", result.seconds[w] * 1e6, rate(result.seconds[w]));
     }
   }
   if (!o.json) std::printf("\n");
@@ -155,14 +159,12 @@ void all_cases(apps::Ranks& ranks, const Options& o) {
     for (const std::string& element : o.elements)
       for (const std::string& region : o.regions) {
         const Case c{n, element == "4" ? size_t{4} : size_t{8}, region};
-        uint64_t points = 0;
-        for (const apps::Direction& d : directions_of(region)) points += apps::edge_towards({n, n, n}, d).points();
-        std::vector<double> seconds;
+        Result result;
         {
           const apps::Bar bar(first, "N " + std::to_string(n) + ", " + region);
-          seconds = measure(ranks, o, c, bar, done / static_cast<double>(count), 1 / static_cast<double>(count));
+          result = measure(ranks, o, c, bar, done / static_cast<double>(count), 1 / static_cast<double>(count));
         }
-        if (first) print(ranks, o, c, points * c.element, seconds);
+        if (first) print(ranks, o, c, result);
         done += 1;
       }
 }
