@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "halo/way.hpp"
+#include "halo/mpi.hpp"
 #include "ranks/arguments.hpp"
 #include "ranks/bar.hpp"
 #include "ranks/launch.hpp"
@@ -29,6 +29,7 @@ once; MB/s is what one process sends in that time.
   --way host,pack        comma list or all                                 (all)
            host          the host sends and receives tagged messages, strided by layouts
            pack          the program packs by loops (on a GPU: a kernel a box), sends contiguous messages, unpacks
+           mpi           MPI_Isend and MPI_Irecv of MPI_Type_vector: `mpirun -n 2 thalweg-halo-mpi`, where it was built
   --memory PLACE         host, pinned, cuda (GPU of the rank's number), cuda:1, emulated, ...   (host)
   --processes N          how many to start here; not with `thalweg run`    (2)
   --seconds S            time spent per number in the table                (0.2)
@@ -37,7 +38,11 @@ once; MB/s is what one process sends in that time.
 Every way moves fresh random cells before and after it is timed; every cell of the cube is verified, also those that must not change.
 )";
 
-const std::vector<std::string> kWays = {"host", "pack"};
+std::vector<std::string> way_names() {
+  std::vector<std::string> names = {"host", "pack"};
+  if (has_mpi()) names.push_back("mpi");
+  return names;
+}
 
 struct Options {
   std::vector<uint64_t> edges;
@@ -53,7 +58,7 @@ Options options_of(int argc, char** argv) {
   Options o{{},
             given.words("element", "4,8", {"4", "8"}),
             given.words("region", "all", region_names()),
-            given.words("way", "all", kWays),
+            given.words("way", "all", way_names()),
             given.text("memory", "host"),
             static_cast<unsigned>(given.number("processes", 2, 1)),
             given.number("seconds", 0.2, 0.0001),
@@ -74,6 +79,7 @@ struct Case {
 
 std::unique_ptr<Way> make(const std::string& way, apps::Ranks& ranks, Cube& cube, const std::string& place) {
   if (way == "host") return by_host(ranks, cube);
+  if (way == "mpi") return by_mpi(ranks, cube);
   return by_packing(ranks, cube, place);
 }
 
@@ -171,10 +177,13 @@ void all_cases(apps::Ranks& ranks, const Options& o) {
 
 int run(int argc, char** argv) {
   const Options o = options_of(argc, argv);
-  return apps::run(o.processes, argv, [&](apps::Ranks& ranks) {
+  start_mpi();
+  const int code = apps::run(o.processes, argv, [&](apps::Ranks& ranks) {
     if (ranks.size() < 2) throw std::runtime_error("an exchange needs two processes: --processes 2, or `thalweg run -n 2`");
     all_cases(ranks, o);
   });
+  if (code == 0) end_mpi();  // else mpirun ends the others
+  return code;
 }
 
 }  // namespace

@@ -21,19 +21,6 @@ namespace {
 
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-/// A key of this job alone.
-std::string fresh_key() {
-  unsigned char bytes[32];
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw std::runtime_error("getrandom failed");
-  std::string hex;
-  char two[3];
-  for (const unsigned char byte : bytes) {
-    std::snprintf(two, sizeof two, "%02x", byte);
-    hex += two;
-  }
-  return hex;
-}
-
 /// Keeps rank r on the r-th processor of those allowed, when there is one for each: two that poll must not share one.
 void pin(unsigned rank, unsigned processes) {
   cpu_set_t allowed, one;
@@ -79,8 +66,7 @@ int look_after(std::map<pid_t, unsigned> running) {
 }
 
 int launch(unsigned processes, char** argv) {
-  std::string folder = (std::filesystem::temp_directory_path() / "thalweg-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + folder + "; set TMPDIR");
+  const std::string folder = fresh_folder();
   ::setenv("THALWEG_STORE", ("file:" + folder + "/store").c_str(), 1);
   ::setenv("THALWEG_SIZE", std::to_string(processes).c_str(), 1);
   ::setenv("THALWEG_JOB_KEY", fresh_key().c_str(), 1);
@@ -99,6 +85,24 @@ int launch(unsigned processes, char** argv) {
 }
 
 }  // namespace
+
+std::string fresh_key() {
+  unsigned char bytes[32];
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw std::runtime_error("getrandom failed");
+  std::string hex;
+  char two[3];
+  for (const unsigned char byte : bytes) {
+    std::snprintf(two, sizeof two, "%02x", byte);
+    hex += two;
+  }
+  return hex;
+}
+
+std::string fresh_folder() {
+  std::string folder = (std::filesystem::temp_directory_path() / "thalweg-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + folder + "; set TMPDIR");
+  return folder;
+}
 
 int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body) try {
   if (std::getenv("THALWEG_RANK") == nullptr) return launch(processes, argv);

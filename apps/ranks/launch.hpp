@@ -2,6 +2,7 @@
 // Starting the processes of an application on this machine.
 #pragma once
 #include <functional>
+#include <string>
 
 namespace apps {
 
@@ -11,5 +12,9 @@ class Ranks;
 /// THALWEG_SIZE tell) is one rank. Any other starts `processes` of itself with the same arguments, looks after them (when one fails the
 /// others are ended) and returns the first failure's code. Called before there is a context: fork() comes first.
 int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body);
+
+/// For a job of one's own: a key (hex), and a folder for its store that only this user can read.
+std::string fresh_key();
+std::string fresh_folder();
 
 }  // namespace apps
