@@ -510,5 +510,6 @@ TW_API tw_status tw_store_barrier(tw_store *store);
 
 #include <thalweg/blocks.h>
 #include <thalweg/places.h>
+#include <thalweg/windows.h>
 
 #endif

@@ -550,3 +550,4 @@ class Store {
 }  // namespace thalweg
 
 #include <thalweg/blocks.hpp>
+#include <thalweg/windows.hpp>

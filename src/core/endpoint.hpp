@@ -6,6 +6,7 @@
 // a stale handle is an error and never a crash.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -41,7 +42,8 @@ struct tw_endpoint {
   bool tls = false;
   bool addressed = false;  // `address` is known
 
-  std::unordered_set<thalweg::impl::RemoteRegion*> regions;  // imported through it; outlive it as refusals
+  std::unordered_set<thalweg::impl::RemoteRegion*> regions;      // imported through it; outlive it as refusals
+  std::vector<std::weak_ptr<thalweg::impl::LossWatch>> watches;  // told when it is lost, or closed here
 
   // closing
   bool graceful = false;

@@ -114,10 +114,18 @@ void tw_worker::take_request(News&& news) {
   chores_.store(true, std::memory_order_relaxed);
 }
 
+void tw_worker::tell_watches(tw_endpoint& endpoint, Status status, const char* why) {
+  for (const auto& one : endpoint.watches) {
+    if (const auto watch = one.lock()) watch->on_loss(status, why);
+  }
+  endpoint.watches.clear();
+}
+
 void tw_worker::on_lost(Peer& peer, Status why) {
   tw_endpoint* endpoint = peer.endpoint;
   if (endpoint == nullptr || endpoint->peer->engine == nullptr) return;
   for (RemoteRegion* region : endpoint->regions) unmap_region(*region);
+  tell_watches(*endpoint, why, peer.why.c_str());
   if (endpoint->remote != 0) directory.forget(endpoint->remote, endpoint, endpoint->token);
   if (endpoint->magic != tw_endpoint::kAlive) return;
   lost_.emplace_back(endpoint, why);

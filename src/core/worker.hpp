@@ -85,6 +85,7 @@ struct tw_worker {
   bool step_closing(tw_endpoint& endpoint);
   void end_endpoint(tw_endpoint& endpoint);
   void on_lost(thalweg::impl::Peer& peer, Status why);
+  void tell_watches(tw_endpoint& endpoint, Status status, const char* why);
   void run_thread();
   Status nap(uint64_t timeout_ns);
 

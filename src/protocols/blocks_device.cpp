@@ -9,6 +9,7 @@
 #include "protocols/blocks.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/reach_device.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -24,34 +25,19 @@ struct Launch {
 
 Device* copier(const BlockTransfer& transfer) {
   if (transfer.here->device != nullptr) return transfer.here->device;
-  return transfer.here->pinned ? find_device(uuid_of(transfer.there->regions[0]->key.device_uuid)) : nullptr;
+  return transfer.here->pinned ? device_of(*transfer.there->regions[0]) : nullptr;
 }
 
-/// Where `device` reaches the region's first byte. TW_OK, TW_AGAIN or an error.
-Status reach_region(Peer& peer, RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
-  Engine& engine = *peer.engine;
-  bool kernels = true;
-  if (in_process(region)) {
-    Target target;
-    const Registry::Reading reading(engine.registry());
-    const Status status = engine.registry().resolve(reading, region.key.rkey, 0, region.key.length, 0, &target);
-    if (is_error(status)) return status;
-    *address = reinterpret_cast<uint64_t>(target.address);
-    const Status admitted = engine.devices().admit(device, *address, region.key.length, &kernels);
-    return kernels ? admitted : fail(TW_ERR_UNREACHABLE, "the devices of these blocks do not reach each other");
-  }
-  if (region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+/// Where kernels of `device` reach the region's first byte. TW_OK, TW_AGAIN or an error.
+Status reach_blocks(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out) {
+  const Status status = reach_region(peer, region, device, out);
+  if (status == TW_IN_PROGRESS) return TW_AGAIN;
+  if (status == TW_ERR_UNSUPPORTED) {
     return fail(TW_ERR_UNREACHABLE,
                 "no device here reaches the peer's blocks: pool or managed memory, or another machine; put and get take those");
   }
-  const Status status = peer.link->port->import_device(*peer.link, region.key.segment, device, mapping);
-  if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
-  const uint64_t offset = region.key.segment_offset;
-  if (offset > (*mapping)->length || region.key.length > (*mapping)->length - offset) {
-    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
-  }
-  *address = (*mapping)->device_address + offset;
-  return TW_OK;
+  if (status != TW_OK || out->kernels) return status;
+  return fail(TW_ERR_UNREACHABLE, "the devices of these blocks do not reach each other");
 }
 
 void drop_imports(BlockTransfer& transfer) {
@@ -128,16 +114,16 @@ Status move_by_device(OpRun& run) {
   std::vector<uint64_t> addresses;
   std::vector<Mapping*> imports;
   for (RemoteRegion* region : transfer.there->regions) {
-    Mapping* mapping = nullptr;
-    addresses.push_back(0);
-    const Status status = reach_region(peer, *region, *device, &addresses.back(), &mapping);
+    DeviceReach reached;
+    const Status status = reach_blocks(peer, *region, *device, &reached);
     if (status != TW_OK) {
       for (Mapping* held : imports) --held->users;
       return status;
     }
-    if (mapping == nullptr) continue;
-    ++mapping->users;
-    imports.push_back(mapping);
+    addresses.push_back(reached.address);
+    if (reached.mapping == nullptr) continue;
+    ++reached.mapping->users;
+    imports.push_back(reached.mapping);
   }
   transfer.imports = std::move(imports);
   Status status = TW_OK;

@@ -18,6 +18,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/parcel.hpp"
+#include "protocols/reach_device.hpp"
 #include "protocols/staging.hpp"
 
 namespace thalweg::impl {
@@ -67,45 +68,24 @@ void leave_lane(OpRun& run, Stage stage) {
 
 // ------------------------------------------------------------------------------------------------ reaching the target
 
-struct Reached {
+struct Reached : DeviceReach {
   Device* device = nullptr;  // whose queue copies
-  uint64_t address = 0;      // of the range's first byte
-  bool kernels = true;
-  Mapping* mapping = nullptr;
 };
-
-/// The device that would copy: the local one, else the target's as this process sees it.
-Device* copier(const OpDesc& op) { return local_device(op) ? op.device : find_device(uuid_of(op.remote->key.device_uuid)); }
 
 /// TW_OK, TW_AGAIN while the import is under way, or an error: not this way.
 Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
-  RemoteRegion& region = *op.remote;
+  const RemoteRegion& region = *op.remote;
   if (!of_device(region)) return TW_ERR_UNSUPPORTED;
-  out->device = copier(op);
+  out->device = local_device(op) ? op.device : device_of(region);
   if (out->device == nullptr) {
     return fail(TW_ERR_UNREACHABLE, "the target's device is not visible in this process: let CUDA_VISIBLE_DEVICES name it");
   }
-  if (in_process(region)) {
-    Target target;
-    const Registry::Reading reading(peer.engine->registry());
-    const Status status = peer.engine->registry().resolve(reading, region.key.rkey, 0, region.key.length, 0, &target);
-    // Unknown here may still be alive in another context of this process: its own progress will say.
-    if (status == TW_ERR_STALE) return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
-    if (is_error(status)) return status;
-    out->address = reinterpret_cast<uint64_t>(target.address);
-    return peer.engine->devices().admit(*out->device, out->address, region.key.length, &out->kernels);
-  }
-  if (region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
-    return fail(TW_ERR_UNSUPPORTED, "the target's memory is not shared: it is pool or managed memory, or on another machine");
-  }
-  const Status status = peer.link->port->import_device(*peer.link, region.key.segment, *out->device, &out->mapping);
-  if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
-  const uint64_t offset = region.key.segment_offset;
-  if (offset > out->mapping->length || region.key.length > out->mapping->length - offset) {
-    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
-  }
-  out->address = out->mapping->device_address + offset;
-  return TW_OK;
+  const Status status = reach_region(peer, region, *out->device, out);
+  if (status == TW_IN_PROGRESS) return TW_AGAIN;
+  // Unknown here may still be alive in another context of this process: its own progress will say.
+  if (status == TW_ERR_STALE && in_process(region))
+    return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
+  return status;
 }
 
 // ------------------------------------------------------------------------------------------------ direct and window

@@ -16,6 +16,7 @@
 #include "memory/registry.hpp"
 #include "protocols/device_copy.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
@@ -61,14 +62,6 @@ Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
 }
 
 bool same_process(const Peer& peer) { return peer.identity.same_process && (peer.link->features & kLinkSameProcess) != 0; }
-
-/// Imports [offset, offset + length) of the peer's segment for `device`: TW_OK, TW_IN_PROGRESS or an error.
-Status reach(Peer& peer, uint64_t segment, uint64_t offset, uint64_t length, Device& device, Mapping** mapping) {
-  const Status status = peer.link->port->import_device(*peer.link, segment, device, mapping);
-  if (status != TW_OK) return status;
-  const bool inside = offset <= (*mapping)->length && length <= (*mapping)->length - offset;
-  return inside ? TW_OK : fail(TW_ERR_OUT_OF_BOUNDS, "the peer names a range outside of its memory");
-}
 
 void wait_for_import(Peer& peer, OpRun& run, Then then) {
   run.then = then;
@@ -164,7 +157,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   Mapping* mapping = nullptr;
-  const Status status = reach(peer, state.rts.segment, state.rts.segment_offset, wanted(run), *device, &mapping);
+  const Status status = import_range(peer, state.rts.segment, state.rts.segment_offset, wanted(run), *device, &mapping);
   if (status == TW_IN_PROGRESS) wait_for_import(peer, run, choose);
   if (status != TW_OK) return status == TW_IN_PROGRESS ? TW_OK : status;
   const uint64_t from = mapping->device_address + state.rts.segment_offset;
@@ -206,8 +199,8 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
   }
   const int64_t first = layout != nullptr ? layout->first : 0;
   const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(cts.length);
-  const Status status = reach(peer, cts.segment, cts.segment_offset + static_cast<uint64_t>(first),
-                              static_cast<uint64_t>(last - first), **device, mapping);
+  const Status status = import_range(peer, cts.segment, cts.segment_offset + static_cast<uint64_t>(first),
+                                     static_cast<uint64_t>(last - first), **device, mapping);
   if (status == TW_OK) *to = side_of((*mapping)->device_address + cts.segment_offset, layout);
   return status;
 }

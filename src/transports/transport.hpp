@@ -78,6 +78,14 @@ struct Mapping {
   uint64_t device_address = 0;
 };
 
+/// Told that a peer is lost by whoever learns of it first: on shm the service thread, long before anybody progresses.
+class LossWatch {
+ public:
+  virtual ~LossWatch() = default;
+  /// Any thread, perhaps more than once. Must neither block nor call the port.
+  virtual void on_loss(Status status, const char* why) = 0;
+};
+
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -139,6 +147,8 @@ class Port {
   /// else, because the owner's release of the memory waits for it. Errors are told once, the next call asks again:
   /// TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared this way.
   virtual Status import_device(Link&, uint64_t segment, Device& device, Mapping** mapping);
+  /// A hint for `watch` beside Sink::on_lost. Kept for as long as its owner and the link keep it.
+  virtual void watch_loss(Link&, const std::shared_ptr<LossWatch>&) {}
   /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer the
   /// end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer has
   /// ended the link, its memory must not be touched.

@@ -222,10 +222,28 @@ bool Control::await_copy(uint64_t limit_ns) {
   return true;
 }
 
+/// Afterwards the watch is told of the end, or was: who sets ended_ looks at the watches behind it.
+void Control::watch(const std::shared_ptr<LossWatch>& watch) {
+  {
+    const std::lock_guard lock(watching_);
+    std::erase_if(watches_, [](const auto& one) { return one.expired(); });
+    watches_.push_back(watch);
+  }
+  if (ended_.load()) watch->on_loss(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+}
+
+void Control::tell_watches(Status status, const char* why) {
+  const std::lock_guard lock(watching_);
+  for (const auto& one : watches_) {
+    if (const auto watch = one.lock()) watch->on_loss(status, why);
+  }
+}
+
 void Control::end(Status status, const char* why) {
   if (status == TW_ERR_PEER_LOST) gone_.store(true, std::memory_order_relaxed);
   detach();
   if (ended_.exchange(true)) return;
+  tell_watches(status, why);
   Event event;
   event.link = link_;
   event.status = status;

@@ -22,6 +22,7 @@
 #include "transports/shm/device_answer.hpp"
 #include "transports/shm/device_imports.hpp"
 #include "transports/shm/device_loans.hpp"
+#include "transports/transport.hpp"
 
 namespace thalweg::impl::shm {
 
@@ -87,6 +88,7 @@ class Control : public std::enable_shared_from_this<Control> {
   bool await_dropped(uint64_t segment, const Deadline& deadline) {
     return segment != 0 ? loans_.await(segment, deadline) : loans_.await_all(deadline);
   }
+  void watch(const std::shared_ptr<LossWatch>& watch);
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed); }
   /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
   /// takes longer than the limit: the peer is stopped.
@@ -110,6 +112,7 @@ class Control : public std::enable_shared_from_this<Control> {
   void flush();
   void end(Status status, const char* why);
   void detach();
+  void tell_watches(Status status, const char* why);
 
   std::shared_ptr<Mailbox> mailbox_;
   EventLoop* loop_;
@@ -129,6 +132,8 @@ class Control : public std::enable_shared_from_this<Control> {
   std::vector<AskedDevice> asked_devices_;
   DeviceAssembly assembly_;
   DeviceLoans loans_;
+  std::mutex watching_;
+  std::vector<std::weak_ptr<LossWatch>> watches_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> gone_{false};  // the peer's process, or its side of the link: it copies no more
   std::atomic<bool> stopped_{false};

@@ -75,6 +75,9 @@ class ShmPort final : public Port, private SegmentListener {
 
   Status import(Link& link, uint64_t segment, Mapping** mapping) override;
   Status import_device(Link& link, uint64_t segment, Device& device, Mapping** mapping) override;
+  void watch_loss(Link& link, const std::shared_ptr<LossWatch>& watch) override {
+    if (const auto& control = static_cast<ShmLink&>(link).control) control->watch(watch);
+  }
   bool enter_peer(Link& link) override {
     return static_cast<ShmLink&>(link).state == TW_OK && static_cast<ShmLink&>(link).copier.enter();
   }

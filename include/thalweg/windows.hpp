@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// windows.hpp: the C++ view of windows.h. Part of thalweg.hpp, whose conventions hold.
+#pragma once
+#include <thalweg/device/types.hpp>
+#include <thalweg/thalweg.hpp>
+
+#include <cstring>
+
+namespace thalweg {
+
+struct WindowOptions : tw_window_options {
+  WindowOptions() : tw_window_options TW_WINDOW_OPTIONS_INIT {}
+};
+
+/// Symmetric memory over ranks. The worker, the endpoints and the memory must outlive it.
+class Window {
+ public:
+  Window() = default;
+  /// Collective: tw_window_create. endpoints has one entry a rank, the own one null; exchange null: arg is a tw_store.
+  Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory,
+         tw_exchange exchange, void* arg, const tw_window_options& options = WindowOptions()) {
+    tw_window* made = nullptr;
+    detail::check(tw_window_create(worker.get(), endpoints.data(), rank, static_cast<uint32_t>(endpoints.size()), memory.get(),
+                                   &options, exchange, arg, &made));
+    handle_ = detail::Handle<tw_window, tw_window_destroy>(made);
+  }
+  Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory, const Store& store,
+         const tw_window_options& options = WindowOptions())
+      : Window(worker, endpoints, rank, memory, nullptr, store.get(), options) {}
+  uint32_t rank() const noexcept { return tw_window_rank(get()); }
+  uint32_t size() const noexcept { return tw_window_size(get()); }
+  size_t length() const noexcept { return tw_window_length(get()); }
+  /// Where loads and stores of this process reach a rank's part.
+  void* address(uint32_t rank) const {
+    void* address = nullptr;
+    detail::check(tw_window_address(get(), rank, &address));
+    return address;
+  }
+  /// For puts, gets and atomics; the window's.
+  tw_remote_memory* remote(uint32_t rank) const {
+    tw_remote_memory* remote = nullptr;
+    detail::check(tw_window_remote(get(), rank, &remote));
+    return remote;
+  }
+  /// What kernels of "cuda:1", or their twins on "host", take by value.
+  device::Window bind(const char* place) const {
+    tw_device_window bound;
+    detail::check(tw_window_bind(get(), place, &bound));
+    device::Window window;
+    static_assert(sizeof window == sizeof bound);
+    std::memcpy(&window, &bound, sizeof window);
+    return window;
+  }
+  /// Throws what went wrong: a lost peer, or a wait of device code that gave up.
+  void check() const { detail::check(tw_window_check(get())); }
+  /// Collective: the end that the destructor makes too, and how it went.
+  tw_status close() noexcept { return tw_window_destroy(handle_.release()); }
+  tw_window* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_window, tw_window_destroy> handle_;
+};
+
+}  // namespace thalweg

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Symmetric memory. A window is made in two exchanges: every rank's key and length, then whether all could import them
+// (window_create.cpp). Bindings give a device, or the host, the addresses it needs, and the words by which its code is told to
+// stop (window_bind.cpp).
+//
+// Life: a window counts itself in the users of every mapping that it hands addresses of, so that neither a lost peer nor a full
+// cache takes them away under a running kernel; the owner's release of device memory waits for that. Its watches are told of losses
+// by service threads.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/worker.hpp"
+#include "memory/device_allocation.hpp"
+#include "memory/pinning.hpp"
+#include "plans/window_loss.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+
+/// What code of one executor needs: the table of addresses behind the poison word in its memory; failure and abort in pinned memory.
+struct WindowBinding {
+  Device* device = nullptr;  // null: the host
+  DeviceAllocation executor, pinned;
+  std::vector<uint64_t> host_executor, host_pinned;  // of the host: the same in ordinary memory
+  tw_device_window view{};
+};
+
+/// One rank as this one sees it.
+struct WindowRank {
+  tw_endpoint* endpoint = nullptr;  // null: this rank
+  tw_remote_memory* remote = nullptr;
+  std::byte* host = nullptr;  // where the host reaches it; null: it does not, because of why_not
+  std::string why_not;
+  std::shared_ptr<RankWatch> watch;
+};
+
+/// The address of a region of this process, whichever context registered it. Under the engine's lock.
+Status find_in_process(RemoteRegion& region, uint64_t* address);
+
+}  // namespace thalweg::impl
+
+struct tw_window {
+  using Status = thalweg::impl::Status;
+
+  tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& options);
+  ~tw_window();  // no kernel uses it any more
+  /// so_far: not TW_OK: only tells the others that this rank was refused.
+  Status create(Status so_far, tw_endpoint* const* endpoints, uint32_t own_rank, uint32_t size, tw_exchange exchange,
+                void* arg);
+  Status bind(const char* place, tw_device_window* out);
+  Status check();
+  Status reach_host(uint32_t of, uint64_t* address) const;
+  /// Lets go of the peers' memory, then waits until all ranks have done so.
+  Status end();
+
+  thalweg::impl::BornHere born;
+  tw_worker& worker;
+  tw_memory* const memory;
+  uint64_t timeout_ns;
+  uint32_t rank = 0;
+  std::vector<thalweg::impl::WindowRank> ranks;
+  const std::shared_ptr<thalweg::impl::LossBoard> board = std::make_shared<thalweg::impl::LossBoard>();
+
+ private:
+  Status exchange(const void* mine, size_t length, void* values) const;
+  Status join(uint32_t peer, const void* key, size_t key_length);
+  void find_host_address(uint32_t peer);
+  void hold(thalweg::impl::Mapping* mapping);
+  void let_go();
+  Status reach_device(uint32_t of, thalweg::impl::Device& device, uint64_t* address);
+  Status reach_remote_device(thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device, uint64_t* address);
+  Status pin(thalweg::impl::Device& device, uint64_t address, size_t length);
+  Status make_guard(thalweg::impl::WindowBinding& binding, const std::vector<uint64_t>& bases);
+  Status clear(thalweg::impl::WindowBinding& binding);
+
+  tw_exchange exchange_ = nullptr;
+  void* arg_ = nullptr;
+  std::vector<thalweg::impl::Mapping*> held_;
+  std::vector<thalweg::impl::Pinning> pinnings_;
+  std::mutex bindings_mutex_;  // check() may come from any thread
+  std::vector<std::unique_ptr<thalweg::impl::WindowBinding>> bindings_;
+};

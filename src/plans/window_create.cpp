@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making and ending a window.
+#include <cstring>
+
+#include "plans/window.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+constexpr uint64_t kMagic = 0x7468616c776e6431;  // of this form of the two messages
+
+/// First exchange: what each rank gives.
+struct Contribution {
+  uint64_t magic;
+  uint32_t rank, size;
+  uint64_t length;
+  int32_t status;  // why this rank cannot take part
+  uint32_t key_length;
+  unsigned char key[TW_KEY_MAX];
+};
+static_assert(sizeof(Contribution) == 32 + TW_KEY_MAX);
+
+/// Second: could it import everybody's?
+struct Outcome {
+  uint64_t magic;
+  int32_t status;
+  uint32_t reserved;
+};
+
+Status refuse_rank(uint32_t rank, Status status) {
+  return fail(status, "rank %u cannot take part in the window (%s): its own error text says why", rank, tw_status_name(status));
+}
+
+/// Everybody reads the same, so everybody comes to the same end.
+Status check_contributions(const std::vector<Contribution>& all) {
+  const auto size = static_cast<uint32_t>(all.size());
+  for (uint32_t i = 0; i < size; ++i) {
+    const Contribution& one = all[i];
+    if (one.magic != kMagic || one.key_length > sizeof one.key)
+      return fail(TW_ERR_INVALID,
+                  "the exchange gave something else than what rank %u sent; all ranks must create windows in the "
+                  "same order, with the same version of the library",
+                  i);
+    if (one.status != TW_OK) return refuse_rank(i, one.status);
+    if (one.size != size || one.rank != i)
+      return fail(TW_ERR_INVALID, "in place %u the exchange gave rank %u of %u, instead of rank %u of %u", i, one.rank,
+                  one.size, i, size);
+    if (one.length != all[0].length)
+      return fail(TW_ERR_INVALID, "rank %u gives %llu bytes to the window and rank 0 %llu: all must give the same", i,
+                  static_cast<unsigned long long>(one.length), static_cast<unsigned long long>(all[0].length));
+  }
+  return TW_OK;
+}
+
+Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
+  if (size > 1 && endpoints == nullptr) return fail(TW_ERR_INVALID, "a window over %u ranks needs their endpoints", size);
+  for (uint32_t i = 0; i < size && size > 1; ++i) {
+    if (i == rank && endpoints[i] != nullptr) return fail(TW_ERR_INVALID, "the own entry of endpoints must be NULL");
+    if (i == rank) continue;
+    if (endpoints[i] == nullptr) return fail(TW_ERR_INVALID, "there is no endpoint for rank %u", i);
+    if (tw_endpoint_worker(endpoints[i]) != &worker)
+      return fail(TW_ERR_INVALID, "the endpoint for rank %u is not (or no more) one of this worker", i);
+    for (uint32_t other = 0; other < i; ++other) {
+      if (endpoints[other] == endpoints[i])
+        return fail(TW_ERR_INVALID, "ranks %u and %u have the same endpoint: each rank is a worker of its own", other, i);
+    }
+  }
+  return TW_OK;
+}
+
+}  // namespace
+
+tw_window::tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& options)
+    : worker(owner), memory(own), timeout_ns(options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond) {}
+
+Status tw_window::exchange(const void* mine, size_t length, void* values) const {
+  if (exchange_ == nullptr) return tw_store_exchange(static_cast<tw_store*>(arg_), mine, length, values);
+  const Status status = exchange_(arg_, mine, length, values);
+  return status <= TW_OK ? status : fail(TW_ERR_INVALID, "the exchange of the window returned %d instead of a status", status);
+}
+
+Status tw_window::create(Status so_far, tw_endpoint* const* endpoints, uint32_t own_rank, uint32_t size,
+                         tw_exchange exchange_with, void* arg) {
+  exchange_ = exchange_with;
+  arg_ = arg;
+  rank = own_rank;
+  ranks.resize(size);
+  Contribution mine{kMagic, rank, size, 0, so_far, 0, {}};
+  if (mine.status == TW_OK) mine.status = check_endpoints(worker, endpoints, rank, size);
+  size_t key_length = sizeof mine.key;
+  if (mine.status == TW_OK) mine.status = tw_memory_export(memory, mine.key, &key_length);
+  const std::string own_text = mine.status == TW_OK ? "" : last_error();
+  if (mine.status == TW_OK) {
+    mine.length = memory->length;
+    mine.key_length = static_cast<uint32_t>(key_length);
+  }
+
+  std::vector<Contribution> all(size);
+  if (Status s = exchange(&mine, sizeof mine, all.data()); is_error(s)) return s;
+  if (mine.status != TW_OK) return fail(mine.status, "%s", own_text.c_str());
+  if (Status s = check_contributions(all); is_error(s)) return s;
+
+  Outcome outcome{kMagic, TW_OK, 0};
+  ranks[rank].host = memory->address;
+  if (memory->origin.kind > MemoryKind::pinned) {
+    ranks[rank].host = nullptr;
+    ranks[rank].why_not = "it is device memory; bind the window to a device";
+  }
+  for (uint32_t i = 0; i < size && outcome.status == TW_OK; ++i) {
+    if (i == rank) continue;
+    ranks[i].endpoint = endpoints[i];
+    outcome.status = join(i, all[i].key, all[i].key_length);
+  }
+  const std::string import_text = outcome.status == TW_OK ? "" : last_error();
+  std::vector<Outcome> outcomes(size);
+  const Status agreed = exchange(&outcome, sizeof outcome, outcomes.data());
+  if (outcome.status != TW_OK) return fail(outcome.status, "%s", import_text.c_str());
+  if (is_error(agreed)) return agreed;
+  for (uint32_t i = 0; i < size; ++i) {
+    if (outcomes[i].magic != kMagic) return fail(TW_ERR_INVALID, "the exchange gave something else than what rank %u sent", i);
+    if (outcomes[i].status != TW_OK) return refuse_rank(i, outcomes[i].status);
+  }
+  return TW_OK;
+}
+
+/// Connects, imports and watches one peer.
+Status tw_window::join(uint32_t peer, const void* key, size_t key_length) {
+  WindowRank& other = ranks[peer];
+  Status status = tw_endpoint_wait(other.endpoint, timeout_ns);
+  if (is_error(status)) {
+    const std::string why = last_error();
+    return fail(status, "rank %u is not connected: %s", peer, why.c_str());
+  }
+  status = tw_memory_import(other.endpoint, key, key_length, &other.remote);
+  if (is_error(status)) return status;
+  if (tw_remote_memory_length(other.remote) != memory->length)
+    return fail(TW_ERR_PROTOCOL, "the key of rank %u is not of the length that it announced", peer);
+  other.watch = std::make_shared<RankWatch>(board, peer);
+  {
+    const Engine::Guard guard(*worker.engine);
+    Peer& at = *other.endpoint->peer;
+    if (is_error(at.state)) return fail(at.state, "rank %u: %s", peer, at.why.c_str());
+    other.endpoint->watches.push_back(other.watch);
+    if (at.link != nullptr) at.link->port->watch_loss(*at.link, other.watch);
+  }
+  find_host_address(peer);
+  return TW_OK;
+}
+
+void tw_window::find_host_address(uint32_t peer) {
+  WindowRank& other = ranks[peer];
+  RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(other.remote);
+  if (of_device(region)) {
+    other.why_not = "it is device memory; bind the window to a device";
+    return;
+  }
+  {
+    const Engine::Guard guard(*worker.engine);
+    if (region.peer != nullptr && in_process(region)) {
+      uint64_t address = 0;
+      if (find_in_process(region, &address) == TW_OK) other.host = reinterpret_cast<std::byte*>(address);
+      if (other.host == nullptr) other.why_not = last_error();
+      return;
+    }
+  }
+  void* address = nullptr;
+  if (tw_remote_memory_map(other.remote, &address) != TW_OK) {
+    const std::string way = tw_endpoint_transport(other.endpoint);
+    other.why_not = way == "shm" ? std::string(last_error()) + "; allocate it with tw_memory_allocate"
+                                 : "it is reached by " + way + ": run the ranks on one machine with the transport shm";
+    return;
+  }
+  const Engine::Guard guard(*worker.engine);
+  if (region.mapping == nullptr) return;  // lost in between: the board says so
+  other.host = static_cast<std::byte*>(address);
+  hold(region.mapping);
+}
+
+/// Under the engine's lock, before the next progress.
+void tw_window::hold(Mapping* mapping) {
+  ++mapping->users;
+  held_.push_back(mapping);
+}
+
+void tw_window::let_go() {
+  board->forget_words();
+  bindings_.clear();
+  pinnings_.clear();
+  {
+    const Engine::Guard guard(*worker.engine);
+    for (Mapping* mapping : held_) --mapping->users;
+    held_.clear();
+  }
+  for (WindowRank& other : ranks) tw_remote_memory_release(std::exchange(other.remote, nullptr));
+}
+
+Status tw_window::end() {
+  let_go();
+  if (Status s = board->check(); is_error(s)) return s;
+  const unsigned char mine = 1;
+  std::vector<unsigned char> all(ranks.size());
+  return exchange(&mine, 1, all.data());
+}
+
+tw_window::~tw_window() { let_go(); }

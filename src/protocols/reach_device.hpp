@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a device of this process reaches a peer's device memory: at its own address within one process, by an import otherwise.
+// One way for puts, messages, blocks and windows.
+#pragma once
+#include "devices/device.hpp"
+#include "memory/remote.hpp"
+#include "protocols/peer.hpp"
+
+namespace thalweg::impl {
+
+struct DeviceReach {
+  uint64_t address = 0;        // of the range's first byte
+  bool kernels = true;         // false: only copy engines get there
+  Mapping* mapping = nullptr;  // count in its users for longer than until the next progress; null: memory of this process
+};
+
+/// The device of this process where the region's memory lives; null: not visible here.
+Device* device_of(const RemoteRegion& region);
+
+/// Imports [offset, offset + length) of the peer's segment for `device`. TW_OK; TW_IN_PROGRESS: ask again after Sink::on_import;
+/// or an error.
+Status import_range(Peer& peer, uint64_t segment, uint64_t offset, uint64_t length, Device& device, Mapping** mapping);
+
+/// All of a region of a connected peer's device memory. TW_OK, TW_IN_PROGRESS (as above), or why not: TW_ERR_STALE: released
+/// (within one process also: of another context, which its own registry knows); TW_ERR_UNSUPPORTED: not shared;
+/// TW_ERR_UNREACHABLE: no peer access. Progress owner.
+Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows between processes over shm: host memory and emulated devices, two to four ranks, with a store as the exchange; and a
+// rank that is killed while another one's code waits in the window.
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <thalweg/thalweg.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "process.hpp"
+
+using namespace thalweg::test;
+
+namespace {
+
+[[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2,vmm_piece=65536", 1);
+constexpr size_t kLength = 200'003, kPart = 4'099;
+constexpr char kKey[] = "a secret of 27 bytes for tests";
+constexpr uint64_t kLimit = 20'000'000'000;
+
+/// Environment of a rank: its number, how many there are, where its memory lives, the store.
+std::vector<std::string> environment(uint32_t rank, uint32_t size, const std::string& place, const std::string& store) {
+  return {"WINDOW_RANK=" + std::to_string(rank), "WINDOW_SIZE=" + std::to_string(size), "WINDOW_PLACE=" + place,
+          "WINDOW_STORE=" + store};
+}
+
+/// A store of its own in a fresh directory.
+struct StoreFile {
+  StoreFile() {
+    char name[] = "/tmp/thalweg-window-XXXXXX";
+    if (mkdtemp(name) == nullptr) abort();
+    directory = name;
+  }
+  ~StoreFile() { std::filesystem::remove_all(directory); }
+  std::string address() const { return "file:" + directory + "/store"; }
+  std::string directory;
+};
+
+/// One rank: a window over all of them.
+struct Rank {
+  uint32_t rank, size;
+  Side side;
+  thalweg::Store store;
+  std::vector<tw_endpoint*> endpoints;
+  std::string place;
+  tw_memory* memory = nullptr;
+  tw_window* window = nullptr;
+
+  static tw_store_options store_options(uint32_t rank, uint32_t size) {
+    tw_store_options options = TW_STORE_OPTIONS_INIT;
+    options.job_key = kKey;
+    options.job_key_length = strlen(kKey);
+    options.rank = rank;
+    options.count = size;
+    return options;
+  }
+  Rank(uint32_t number, uint32_t ranks, const std::string& where, const std::string& address)
+      : rank(number),
+        size(ranks),
+        side(SideOptions{.transports = "shm"}),
+        store([&] {
+          const tw_store_options options = store_options(number, ranks);
+          return thalweg::Store(address.c_str(), &options);
+        }()),
+        place(where) {
+    for (const std::string& peer : gather(side.address())) {
+      endpoints.push_back(endpoints.size() == rank ? nullptr : side.connect(peer, "shm"));
+    }
+    tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+    options.place = place.c_str();
+    EXPECT_EQ(tw_memory_allocate(side.context, kLength, &options, &memory), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_window_create(side.worker, endpoints.data(), rank, size, memory, nullptr, nullptr, store.get(), &window),
+              TW_OK)
+        << tw_last_error();
+  }
+  ~Rank() { tw_memory_release(memory); }
+  std::vector<std::string> gather(std::string mine) {
+    const size_t length = mine.size();
+    std::string all(size * TW_ADDRESS_MAX, '\0');
+    mine.resize(TW_ADDRESS_MAX);
+    EXPECT_EQ(tw_store_exchange(store.get(), mine.data(), mine.size(), all.data()), TW_OK) << tw_last_error();
+    std::vector<std::string> texts;
+    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * TW_ADDRESS_MAX, length));
+    return texts;
+  }
+  /// Everybody's `length` random bytes, known to all.
+  std::vector<std::string> share_bytes(size_t length) {
+    const std::string mine = random_bytes(length);
+    std::string all(size * length, '\0');
+    EXPECT_EQ(tw_store_exchange(store.get(), mine.data(), length, all.data()), TW_OK);
+    std::vector<std::string> texts;
+    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * length, length));
+    return texts;
+  }
+  /// The device, or "host", whose code uses the window.
+  std::string executor() const {
+    const size_t at = place.find(':');
+    return at == std::string::npos ? "host" : "emulated" + place.substr(at);
+  }
+  void copy(void* to, const void* from, size_t length) {
+    EXPECT_EQ(tw_memory_copy(side.context, to, from, length), TW_OK) << tw_last_error();
+  }
+};
+
+/// Writes into everybody's part, then looks at its own; the end.
+int write_to_all(Rank& rank) {
+  tw_device_window bound{};
+  if (tw_window_bind(rank.window, rank.executor().c_str(), &bound) != TW_OK) {
+    fprintf(stderr, "rank %u: %s\n", rank.rank, tw_last_error());
+    return 1;
+  }
+  auto* const own = static_cast<char*>(tw_memory_address(rank.memory));
+  std::vector<char*> bases(rank.size);
+  rank.copy(bases.data(), bound.bases, rank.size * sizeof bases[0]);
+  std::string expected(kLength, '\x5a'), found(kLength, '\0');
+  rank.copy(own, expected.data(), kLength);
+  const std::vector<std::string> bytes = rank.share_bytes(kPart);
+  for (uint32_t to = 0; to < rank.size; ++to) {
+    rank.copy(bases[to] + 3 + rank.rank * (kPart + 64), bytes[rank.rank].data(), kPart);
+  }
+  rank.gather("written");
+  for (uint32_t from = 0; from < rank.size; ++from) expected.replace(3 + from * (kPart + 64), kPart, bytes[from]);
+  rank.copy(found.data(), own, kLength);
+  if (found != expected) return 2;
+  if (tw_window_check(rank.window) != TW_OK) return 3;
+  return tw_window_destroy(rank.window) == TW_OK ? 0 : 4;
+}
+
+Rank from_environment() {
+  const auto number = [](const char* name) { return static_cast<uint32_t>(std::atoi(std::getenv(name))); };
+  return {number("WINDOW_RANK"), number("WINDOW_SIZE"), std::getenv("WINDOW_PLACE"), std::getenv("WINDOW_STORE")};
+}
+
+const Role kWriter("window writer", [](Pipe&) {
+  Rank rank = from_environment();
+  return write_to_all(rank);
+});
+
+/// Sits in the window until it is killed.
+const Role kVictim("window victim", [](Pipe& pipe) {
+  Rank rank = from_environment();
+  pipe.send("in");
+  pipe.receive();
+  return 1;
+});
+
+class WindowsBetween : public testing::TestWithParam<std::pair<uint32_t, const char*>> {};
+
+TEST_P(WindowsBetween, ProcessesReachEveryPart) {
+  const auto [size, place] = GetParam();
+  const StoreFile store;
+  // "emulated:N": every rank on another device; the last process count has them twice.
+  const auto place_of = [place = std::string(place)](uint32_t rank) {
+    return place.back() == ':' ? place + std::to_string(rank % 2) : place;
+  };
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t i = 1; i < size; ++i) {
+    children.push_back(std::make_unique<Child>("window writer", environment(i, size, place_of(i), store.address())));
+  }
+  Rank rank(0, size, place_of(0), store.address());
+  EXPECT_EQ(write_to_all(rank), 0);
+  for (auto& child : children) EXPECT_EQ(child->join(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, WindowsBetween,
+                         testing::Values(std::pair{2u, "host"}, std::pair{3u, "host"}, std::pair{2u, "emulated:"},
+                                         std::pair{4u, "emulated:"}, std::pair{2u, "emulated-vmm:"}),
+                         [](const auto& info) {
+                           const std::string place = info.param.second;
+                           return std::to_string(info.param.first) + "_" + place.substr(0, place.find_first_of("-:")) +
+                                  (place.find("vmm") == std::string::npos ? "" : "_vmm");
+                         });
+
+TEST(WindowBetween, APlainBufferOfAnotherProcessIsRefusedByName) {
+  const StoreFile store;
+  Child child("window pool", environment(1, 2, "emulated-pool:0", store.address()));
+  Rank rank(0, 2, "emulated-pool:0", store.address());
+  tw_device_window bound{};
+  EXPECT_EQ(tw_window_bind(rank.window, "emulated:0", &bound), TW_ERR_UNSUPPORTED);
+  const std::string text = tw_last_error();
+  for (const char* part : {"rank 1", "emulated:0", "pool"}) EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_OK);
+  EXPECT_EQ(child.join(), 0);
+}
+const Role kPool("window pool", [](Pipe&) {
+  Rank rank = from_environment();
+  return tw_window_destroy(rank.window) == TW_OK ? 0 : 1;
+});
+
+class WindowOfTheDead : public testing::TestWithParam<const char*> {};
+
+TEST_P(WindowOfTheDead, EndsWaitsWithoutProgressAndStaysMapped) {
+  const StoreFile store;
+  Child child("window victim", environment(1, 2, GetParam(), store.address()));
+  Rank rank(0, 2, GetParam(), store.address());
+  tw_device_window bound{};
+  ASSERT_EQ(tw_window_bind(rank.window, rank.executor().c_str(), &bound), TW_OK) << tw_last_error();
+  ASSERT_EQ(child.receive(), "in");
+  char* bases[2];
+  rank.copy(bases, bound.bases, sizeof bases);
+  const std::string bytes = random_bytes(kPart);
+  rank.copy(bases[1] + 5, bytes.data(), kPart);
+  // A twin that waits for the victim's word; this thread makes no call of the library.
+  child.kill();
+  const uint64_t limit = now_ns() + kLimit;
+  uint64_t abort = 0;
+  while (abort == 0 && now_ns() < limit) abort = __atomic_load_n(bound.guard.abort, __ATOMIC_ACQUIRE);
+  EXPECT_EQ(abort, static_cast<uint64_t>(int64_t{TW_ERR_PEER_LOST}));
+  EXPECT_EQ(tw_window_check(rank.window), TW_ERR_PEER_LOST);
+  EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+  progress_until(rank.side.worker, [&] { return tw_endpoint_state(rank.endpoints[1]) < 0; });
+  for (int i = 0; i < 1000; ++i) tw_progress(rank.side.worker);
+  // What a late kernel still touches is there.
+  std::string found(kPart, '\0');
+  rank.copy(found.data(), bases[1] + 5, kPart);
+  EXPECT_TRUE(found == bytes);
+  EXPECT_EQ(tw_window_bind(rank.window, rank.executor().c_str(), &bound), TW_ERR_PEER_LOST);
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_ERR_PEER_LOST);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, WindowOfTheDead, testing::Values("host", "emulated:1"),
+                         [](const auto& info) { return std::string(info.param).substr(0, 4); });
+
+}  // namespace
