@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-dev python3 python3-dev python3-venv)
-optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git)
+optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git openmpi-bin libopenmpi-dev)
 [ "${1:-}" = check ] && optional+=(clang clang-tidy)
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }

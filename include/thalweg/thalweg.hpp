@@ -403,6 +403,7 @@ class Endpoint {
   tw_status flush(Request& request) const noexcept { return tw_endpoint_flush(get(), request.out()); }
   tw_status fence() const noexcept { return tw_fence(get()); }
   tw_endpoint* get() const noexcept { return handle_.get(); }
+  operator tw_endpoint*() const noexcept { return get(); }  // for the C functions, and plans
 
  private:
   static void end(tw_endpoint* endpoint) noexcept { tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr); }
