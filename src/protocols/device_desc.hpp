@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a prepared operation looks like to device code, by verb. Filled in by Protocol::bind.
 #pragma once
-#include <thalweg/device/put_signal.hpp>
+#include <thalweg/device/signal.hpp>
 
 #include "protocols/operation.hpp"
 
@@ -9,7 +9,7 @@ namespace thalweg::impl {
 
 struct DeviceDesc {
   Verb verb = Verb::put;
-  device::PutSignal put_signal{};
+  device::Step step{};  // put: for device::run_copy
 };
 
 }  // namespace thalweg::impl

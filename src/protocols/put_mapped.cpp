@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put into memory that is mapped here: the trigger's own stores, then the signal by a release store or an atomic add.
 // Host: copies before it returns. Queue: copies and the signal in the queue's order, on an imported device region or on
-// mapped host memory. Kernel: the addresses of everything, for thalweg::device::put_signal.
+// mapped host memory. Kernel: the addresses of everything, for thalweg::device::run_copy.
 #include <algorithm>
 #include <vector>
 
@@ -72,14 +72,15 @@ Status bind(const OpDesc& op, DeviceDesc* out) {
   }
   *out = DeviceDesc{};
   out->verb = Verb::put;
-  device::PutSignal& put = out->put_signal;
   const int64_t to = op.remote_layout ? op.remote_layout->start : 0, from = op.layout ? op.layout->start : 0;
-  put.target = reinterpret_cast<unsigned char*>(device_address(*op.remote) + op.remote_offset + static_cast<uint64_t>(to));
-  put.source = reinterpret_cast<const unsigned char*>(op.address + from);
-  put.length = op.length;
-  put.signal = reinterpret_cast<uint64_t*>(device_address(*op.signal));
-  put.signal_value = op.signal_value;
-  put.signal_add = op.signal_op == TW_SIGNAL_ADD ? 1 : 0;
+  device::Step& put = out->step;
+  put.kind = device::StepKind::copy;
+  put.bytes = op.length;
+  put.to = device::contiguous_at(device_address(*op.remote) + op.remote_offset + static_cast<uint64_t>(to));
+  put.from = device::contiguous_at(op.address + from);
+  put.signal.word = reinterpret_cast<device::u64*>(device_address(*op.signal));
+  put.signal.value = op.signal_value;
+  put.signal.add = op.signal_op == TW_SIGNAL_ADD ? 1 : 0;
   return TW_OK;
 }
 

@@ -43,6 +43,10 @@ class Pending {
   void newest() {
     if (!stores_.empty()) show(stores_.size() - 1);
   }
+  /// Some of the newest.
+  void some() {
+    for (size_t n = stores_.size() / 8 + 1; n > 0; --n) newest();
+  }
   /// The newest first: the worst order there is.
   void drain() {
     while (!stores_.empty()) newest();
@@ -146,10 +150,10 @@ struct LateMachine : DirectMachine {
   void store16(Word16* to, Word16 value) const { pending->add(to, &value, sizeof value); }
   /// Stores do become visible some time.
   void pause(u32 looks) const {
-    pending->newest();
+    pending->some();
     if (team != nullptr) {
       const std::lock_guard lock(team->mutex);
-      team->pending.newest();
+      team->pending.some();
     }
     DirectMachine::pause(looks + 300);
   }

@@ -278,7 +278,7 @@ TEST_F(ThinSlice, KernelTwinStoresIntoSharedMemory) {
   for (size_t length : kSizes) {
     DeviceDesc desc;
     ASSERT_EQ(trigger_kernel(prepare(length), kPutMapped, &desc), TW_OK);
-    device::put_signal(desc.put_signal);
+    device::run_copy(device::Block(), desc.step, 0);
     ASSERT_NO_FATAL_FAILURE(confirmed());
   }
   finish();
@@ -292,9 +292,9 @@ TEST_F(ThinSlice, KernelTwinOnAQueueStoresOntoTheOtherProcesssDevice) {
     DeviceDesc desc;
     ASSERT_EQ(trigger_kernel(prepare(length), kPutMapped, &desc), TW_OK);
     const auto twin = [this, desc] {
-      device::PutSignal put = desc.put_signal;  // a twin reaches device memory through the device's own mapping
-      put.target = reinterpret_cast<unsigned char*>(device_->translate(reinterpret_cast<uintptr_t>(put.target), put.length));
-      device::put_signal(put);
+      device::Step put = desc.step;  // a twin reaches device memory through the device's own mapping
+      put.to.base = reinterpret_cast<uintptr_t>(device_->translate(put.to.base, put.bytes));
+      device::run_copy(device::Block(), put, 0);
     };
     ASSERT_EQ(static_cast<emulated::EmulatedQueue&>(*queue).launch_twin(twin), TW_OK);
     ASSERT_NO_FATAL_FAILURE(confirmed());

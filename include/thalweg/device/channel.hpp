@@ -49,10 +49,11 @@ struct SlotFree {
   }
 };
 
-/// One thread of the level waits for the word of the n-th operation; all get it. 0: the wait failed.
+/// One thread of the level waits for the word of the n-th operation; all get it. Not slot_reached(): the
+/// wait failed.
 template <class L, class M>
 THALWEG_DEVICE u64 await_slot(M m, L level, const Guard& guard, u64 what, const u64* slots, u64 n) {
-  u64 word = 0;
+  u64 word = slot_word(n - 1, 0);
   if (level.rank() == 0) {
     SlotReached<M> look{m, slots, n};
     if (await(m, guard, what, n + 1, look)) look(&word);
@@ -77,7 +78,7 @@ class Sender {
   template <class L>
   THALWEG_DEVICE bool send(L level, const Side& from, u64 bytes, u64 what = 0) {
     const u64 credit = await_slot(m_, level, guard_, what, credits_, next_);
-    if (credit == 0) return false;
+    if (!slot_reached(credit, next_)) return false;
     const Sending sending = begin_send(m_, landings_, next_++, credit, bytes);
     if (sending.status == 0) copy_part(m_, level.rank(), level.size(), sending.to, from, bytes, level.part(bytes));
     finish_send(m_, level, end_, sending);
@@ -128,7 +129,7 @@ class Receiver {
   template <class L>
   THALWEG_DEVICE bool take(L level, u64 what = 0) {
     const u64 flag = await_slot(m_, level, guard_, what, flags_, next_take_);
-    if (flag == 0) return false;
+    if (!slot_reached(flag, next_take_)) return false;
     finish_take(m_, level, end_, next_take_++);
     if (slot_info(flag) == 0) return true;
     fail(m_, guard_, -static_cast<i64>(slot_info(flag)), what, 0, slot_info(flag));

@@ -47,17 +47,9 @@ THALWEG_DEVICE void copy_assembled(M m, u32 rank, u32 size, u64 to, u64 from, u6
   }
 }
 
-/// `bytes` contiguous ones.
+/// `bytes` contiguous ones whose beginning, on either side, or number is odd: bytes to an aligned target, words, bytes.
 template <class M>
-THALWEG_DEVICE void copy_run(M m, u32 rank, u32 size, u64 to, u64 from, u64 bytes) {
-  if constexpr (M::whole_runs) {
-    if (rank == 0 && bytes > 0) m.copy(to, from, bytes);
-    return;
-  }
-  const u64 common = to | from | bytes;
-  if (common % 16 == 0) return copy_words<Word16>(m, rank, size, to, from, bytes / 16);
-  if (common % 8 == 0 && bytes <= 512) return copy_words<u64>(m, rank, size, to, from, bytes / 8);
-  if (common % 4 == 0 && bytes <= 256) return copy_words<u32>(m, rank, size, to, from, bytes / 4);
+THALWEG_DEVICE_CALL void copy_odd(M m, u32 rank, u32 size, u64 to, u64 from, u64 bytes) {
   u64 head = (16 - to % 16) % 16;
   if (head > bytes) head = bytes;
   const u64 words = (bytes - head) / 16, tail = head + words * 16;
@@ -69,6 +61,19 @@ THALWEG_DEVICE void copy_run(M m, u32 rank, u32 size, u64 to, u64 from, u64 byte
   if (from % 8 == 0) return copy_assembled<u64>(m, rank, size, to, from, words);
   if (from % 4 == 0) return copy_assembled<u32>(m, rank, size, to, from, words);
   copy_assembled<unsigned char>(m, rank, size, to, from, words);
+}
+
+/// `bytes` contiguous ones.
+template <class M>
+THALWEG_DEVICE void copy_run(M m, u32 rank, u32 size, u64 to, u64 from, u64 bytes) {
+  if constexpr (M::whole_runs) {
+    if (rank == 0 && bytes > 0) m.copy(to, from, bytes);
+  } else {
+    const u64 common = to | from | bytes;
+    if (common % 16 == 0) return copy_words<Word16>(m, rank, size, to, from, bytes / 16);
+    if (common % 8 == 0 && bytes <= 512) return copy_words<u64>(m, rank, size, to, from, bytes / 8);
+    copy_odd(m, rank, size, to, from, bytes);
+  }
 }
 
 /// The packed bytes of `part` in words of type W, which divides all of both sides. Their indices fit 32 bits.

@@ -154,19 +154,23 @@ THALWEG_DEVICE bool await_packed(L level, const Window& window, u64 room, u64 co
   return level.all(each_unit(level, window, room, count * sizeof(T), generation, what, LeaveUnits(), m));
 }
 
-/// Element `index` of a message that is there. T: of 1, 2, 4 or 12 bytes, aligned to 4 at most.
+/// Element `index` of a message that is there. T: plain data of 1, 2, 4, 6 or 12 bytes, aligned to 4 at most.
 template <class T, class M = DirectMachine>
 THALWEG_DEVICE T packed_at(const Window& window, u64 room, u64 index, M m = {}) {
   static_assert(kUnitData % sizeof(T) == 0 && alignof(T) <= 4, "an element that does not lie within one unit: use take_packed");
   constexpr u64 in_unit = kUnitData / sizeof(T);
-  const u64 unit = room + index / in_unit * sizeof(Word16);
-  const u64 from = reach_aligned(window, window.rank, unit, sizeof(Word16), sizeof(Word16), m);
-  T element{};
-  if (from == 0) return element;
+  const u64 offset = room + index / in_unit * sizeof(Word16);
+  const u64 from = reach_aligned(window, window.rank, offset, sizeof(Word16), sizeof(Word16), m);
+  union {
+    u32 part[3];
+    T element[in_unit];
+  } unit = {{0, 0, 0}};
+  if (from == 0) return unit.element[0];
   const Word16 word = m.load16(reinterpret_cast<const Word16*>(from));
-  const u32 part[3] = {static_cast<u32>(word.low), static_cast<u32>(word.low >> 32), static_cast<u32>(word.high)};
-  __builtin_memcpy(&element, reinterpret_cast<const char*>(part) + index % in_unit * sizeof(T), sizeof(T));
-  return element;
+  unit.part[0] = static_cast<u32>(word.low);
+  unit.part[1] = static_cast<u32>(word.low >> 32);
+  unit.part[2] = static_cast<u32>(word.high);
+  return unit.element[index % in_unit];
 }
 
 }  // namespace thalweg::device

@@ -24,16 +24,20 @@ THALWEG_DEVICE bool poisoned(M m, const Guard& guard) {
   return guard.poison != nullptr && m.load(guard.poison) != 0;
 }
 
-/// Poisons the guard; the first caller fills in the Failure. For `what`, `expected` and `found` see there.
 template <class M>
-THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expected, u64 found) {
-  if (guard.poison != nullptr && m.compare_swap(guard.poison, u64{0}, static_cast<u64>(code)) != 0) return;
-  Failure* const failure = guard.failure;
+THALWEG_DEVICE_CALL void record(M m, u64* poison, Failure* failure, i64 code, u64 what, u64 expected, u64 found) {
+  if (poison != nullptr && m.compare_swap(poison, u64{0}, static_cast<u64>(code)) != 0) return;
   if (failure == nullptr || m.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0) return;
   m.store(&failure->what, what);
   m.store(&failure->expected, expected);
   m.store(&failure->found, found);
   m.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(code));
+}
+
+/// Poisons the guard; the first caller fills in the Failure. For `what`, `expected` and `found` see there.
+template <class M>
+THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expected, u64 found) {
+  record(m, guard.poison, guard.failure, code, what, expected, found);
 }
 
 constexpr u32 kLooksPerClock = 16;  // of a wait: the clock and the poison

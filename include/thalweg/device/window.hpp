@@ -14,12 +14,10 @@
 // (TW_ERR_OUT_OF_BOUNDS), a rank that is not mapped here (TW_ERR_UNREACHABLE), a word or room that is not aligned
 // (TW_ERR_MISALIGNED), or a wait that failed. `what` is for the Failure.
 #pragma once
-#include <thalweg/device/copy.hpp>
+#include <thalweg/device/signal.hpp>
 #include <thalweg/device/wait.hpp>
 
 namespace thalweg::device {
-
-enum class SignalOp : u32 { set = 0, add = 1 };  // as TW_SIGNAL_*
 
 /// The address of [offset, offset + bytes) of a rank's part; 0: the guard says why.
 template <class M = DirectMachine>
@@ -85,12 +83,7 @@ THALWEG_DEVICE bool signal(L level, const Window& window, u32 rank, u64 offset, 
                            M m = {}) {
   u64* const word = pointer<u64>(window, rank, offset, 1, m);
   if (word == nullptr) return false;
-  if (!level.last(m)) return true;
-  if (op == SignalOp::add) {
-    m.add_release(word, value);
-  } else {
-    m.release(word, value);
-  }
+  publish(level, word, value, op, m);
   return true;
 }
 

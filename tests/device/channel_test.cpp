@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels between ranks that are threads: every level, landings of every shape, stores in the worst order.
+#include <thalweg/thalweg.h>
+
+#include "tests/device/levels.hpp"
+
+namespace thalweg::device::twins {
+namespace {
+
+constexpr size_t kMost = 3000;
+constexpr u32 kLandings = 4;
+constexpr int kRounds = 100;  // more than there are slots
+
+/// Both ends in this process's memory.
+struct Pipe {
+  u64 credits[kSlots] = {}, flags[kSlots] = {};
+  Landing landings[kLandings] = {};
+  SendEnd send{};
+  RecvEnd recv{};
+  Watched at_sender, at_receiver;
+  Pipe() {
+    send.credits = recv.credits = credits;
+    send.flags = recv.flags = flags;
+    send.landings = landings;
+  }
+  /// As if that many operations had passed.
+  void advance(u64 count) {
+    send.count = recv.posted = recv.taken = count;
+    for (u64 n = count - kSlots; n != count; ++n) credits[n % kSlots] = flags[n % kSlots] = slot_word(n, 0);
+  }
+};
+
+/// Landing 0 is contiguous, 1 rows of 24 bytes every 40, 2 a list, 3 shorter than what is sent.
+struct Buffers {
+  Area area[kLandings] = {Area(2 * kMost, 3), Area(2 * kMost, 8), Area(2 * kMost, 1), Area(2 * kMost)};
+  Piece pieces[3];
+  explicit Buffers(Pipe& pipe) {
+    const auto at = [&](u32 i) { return area[i].data(); };
+    for (u32 i = 0; i < kLandings; ++i) pipe.landings[i] = {contiguous_at(at(i)), kMost};
+    pipe.landings[1].to = rows_at(at(1), 24, 40);
+    pieces[0] = {0, reinterpret_cast<u64>(at(2))};
+    pieces[1] = {100, reinterpret_cast<u64>(at(2) + 150)};
+    pieces[2] = {1001, reinterpret_cast<u64>(at(2) + 1200)};
+    pipe.landings[2].to = {0, 0, {0, 0}, {0, 0, 0}, pieces, 3};
+    pipe.landings[3].capacity = 16;
+  }
+  void expect(u32 landing, const std::byte* data, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+      size_t to = i;
+      if (landing == 1) to = i / 24 * 40 + i % 24;
+      if (landing == 2) to = i < 100 ? i : i < 1001 ? i + 50 : i + 199;
+      area[landing].expect(to, data + i, 1);
+    }
+  }
+};
+
+size_t size_of(int round) { return static_cast<size_t>(round) * 29 % kMost; }
+
+void run_channel(const char* name, u64 start) {
+  Pipe pipe;
+  pipe.advance(start);
+  Buffers buffers(pipe);
+  std::vector<Area> sources;
+  for (int i = 0; i < kRounds; ++i) sources.emplace_back(size_of(i), random_source()() % 16);
+  std::thread receiver([&] {
+    Receiver<> in(&pipe.recv, pipe.at_receiver.guard());
+    for (int i = 0; i < kRounds; ++i) {
+      const u32 landing = static_cast<u32>(i) % 3;
+      ASSERT_TRUE(in.post(Thread(), landing));
+      ASSERT_TRUE(in.take(Thread()));
+      buffers.expect(landing, sources[static_cast<size_t>(i)].data(), size_of(i));
+      ASSERT_TRUE(buffers.area[landing].check()) << name << ", message " << i;
+    }
+  });
+  at_level(name, [&](auto level, LateMachine m) {
+    Sender<LateMachine> out(&pipe.send, pipe.at_sender.guard(), m);
+    for (int i = 0; i < kRounds; ++i) {
+      if (!out.send(level, sources[static_cast<size_t>(i)].data(), size_of(i))) return;
+    }
+  });
+  receiver.join();
+  EXPECT_EQ(pipe.at_sender.code(), 0);
+  EXPECT_EQ(pipe.at_receiver.code(), 0);
+  EXPECT_EQ(pipe.send.count, start + kRounds);
+  EXPECT_EQ(pipe.recv.posted, start + kRounds);
+  EXPECT_EQ(pipe.recv.taken, start + kRounds);
+  for (u32 s = 0; s < kSlots; ++s) EXPECT_TRUE(pipe.send.arrived[s] == 0 && pipe.recv.arrived[s] == 0);
+}
+
+class ChannelAtLevel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ChannelAtLevel, EveryMessageLandsWhereItsReceiveSaid) { run_channel(GetParam(), 0); }
+TEST_P(ChannelAtLevel, BeyondTheWrapOfCounts) { run_channel(GetParam(), (u64{1} << 48) - 50); }
+
+TEST_P(ChannelAtLevel, IsTakenByAllOfALevel) {
+  Pipe pipe;
+  Buffers buffers(pipe);
+  Area source(1000, 5);
+  std::thread sender([&] {
+    Sender<> out(&pipe.send, pipe.at_sender.guard());
+    for (int i = 0; i < kRounds; ++i) ASSERT_TRUE(out.send(Block(), source.data(), 1000));
+  });
+  std::atomic<int> wrong{0};
+  at_level(GetParam(), [&](auto level, LateMachine m) {
+    Receiver<LateMachine> in(&pipe.recv, pipe.at_receiver.guard(), m);
+    for (int i = 0; i < kRounds; ++i) {
+      if (!in.post(level, 0) || !in.take(level)) return;
+      wrong += std::memcmp(buffers.area[0].data(), source.data(), 1000) != 0;
+    }
+  });
+  sender.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(pipe.recv.taken, u64{kRounds});
+}
+
+INSTANTIATE_TEST_SUITE_P(DeviceChannel, ChannelAtLevel, ::testing::ValuesIn(kLevels),
+                         [](const auto& info) { return info.param; });
+
+TEST(DeviceChannel, NoMoreReceivesThanSlots) {
+  Pipe pipe;
+  Buffers buffers(pipe);
+  const DirectMachine m;
+  for (u64 n = 0; n < kSlots; ++n) ASSERT_TRUE(try_post(m, &pipe.recv, n, 0));
+  EXPECT_FALSE(try_post(m, &pipe.recv, kSlots, 0));
+  Receiver<> in(&pipe.recv, pipe.at_receiver.guard(1'000'000));
+  EXPECT_FALSE(in.post(Thread(), 0, 8)) << "nothing was taken";
+  EXPECT_EQ(pipe.at_receiver.code(), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(pipe.at_receiver.failure.what, 8u);
+}
+
+TEST(DeviceChannel, PiecesDoNotWait) {
+  Pipe pipe;
+  Buffers buffers(pipe);
+  Area source(200, 1);
+  const DirectMachine m;
+  Sending sending;
+  i64 status = 1;
+  EXPECT_FALSE(try_begin_send(m, &pipe.send, 0, 200, &sending));
+  EXPECT_FALSE(try_take(m, &pipe.recv, 0, &status));
+  ASSERT_TRUE(try_post(m, &pipe.recv, 0, 2));
+  ASSERT_TRUE(try_begin_send(m, &pipe.send, 0, 200, &sending));
+  EXPECT_EQ(sending.status, 0);
+  copy_part(m, 0, 1, sending.to, contiguous_at(source.data()), 200, {0, 200});
+  EXPECT_FALSE(try_take(m, &pipe.recv, 0, &status));
+  finish_send(m, Thread(), &pipe.send, sending);
+  ASSERT_TRUE(try_take(m, &pipe.recv, 0, &status));
+  EXPECT_EQ(status, 0);
+  finish_take(m, Thread(), &pipe.recv, 0);
+  buffers.expect(2, source.data(), 200);
+  EXPECT_TRUE(buffers.area[2].check());
+  EXPECT_TRUE(pipe.send.count == 1 && pipe.recv.posted == 1 && pipe.recv.taken == 1);
+}
+
+TEST(DeviceChannel, TooLongASendFailsOnBothSidesAndWritesNothing) {
+  Pipe pipe;
+  Buffers buffers(pipe);
+  Area source(17);
+  Receiver<> in(&pipe.recv, pipe.at_receiver.guard());
+  Sender<> out(&pipe.send, pipe.at_sender.guard());
+  ASSERT_TRUE(in.post(Block(), 3));
+  EXPECT_FALSE(out.send(Block(), source.data(), 17, 21));
+  EXPECT_FALSE(in.take(Block(), 22));
+  EXPECT_EQ(pipe.at_sender.code(), TW_ERR_TRUNCATED);
+  EXPECT_EQ(pipe.at_sender.failure.expected, 16u) << "the room";
+  EXPECT_EQ(pipe.at_sender.failure.found, 17u);
+  EXPECT_EQ(pipe.at_receiver.code(), TW_ERR_TRUNCATED);
+  EXPECT_EQ(pipe.at_receiver.failure.what, 22u);
+  EXPECT_TRUE(buffers.area[3].check());
+}
+
+TEST_P(ChannelAtLevel, AMissingPartnerReleasesEveryone) {
+  Pipe pipe;
+  Buffers buffers(pipe);
+  Area source(100);
+  std::atomic<int> sent{0}, taken{0};
+  at_level(GetParam(), [&](auto level, LateMachine m) {
+    Sender<LateMachine> out(&pipe.send, pipe.at_sender.guard(2'000'000), m);
+    sent += out.send(level, source.data(), 100, 3);
+    Receiver<LateMachine> in(&pipe.recv, pipe.at_receiver.guard(2'000'000), m);
+    taken += in.take(level, 4);
+  });
+  EXPECT_EQ(sent + taken, 0);
+  EXPECT_EQ(pipe.at_sender.code(), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(pipe.at_sender.failure.what, 3u);
+  EXPECT_EQ(pipe.at_sender.failure.expected, 1u);
+  EXPECT_EQ(pipe.at_receiver.failure.what, 4u);
+  for (Area& area : buffers.area) EXPECT_TRUE(area.check());
+}
+
+}  // namespace
+}  // namespace thalweg::device::twins

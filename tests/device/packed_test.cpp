@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed messages at every level, in rooms that are never cleared, with stores that become visible newest first.
+#include "tests/device/levels.hpp"
+
+namespace thalweg::device::twins {
+namespace {
+
+constexpr int kRounds = 40;
+constexpr u64 kRooms[2] = {256, 8192};  // used in turn: each message answers the last one
+
+struct Units {
+  static constexpr size_t grain = 1;  // bytes
+  static constexpr u64 data = kUnitData;
+  template <class L, class M>
+  static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M m) {
+    return put_packed(level, w, to, room, from, bytes, generation, m);
+  }
+  template <class L, class M>
+  static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M m) {
+    return take_packed(level, w, room, to, bytes, generation, 0, m);
+  }
+};
+/// That lines are seen as a whole is what the machine must do: here they are stored in order.
+struct Lines {
+  static constexpr size_t grain = 8;
+  static constexpr u64 data = kLineData;
+  template <class L, class M>
+  static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M) {
+    if constexpr (L::whole_warps)
+      return put_packed_lines(level, w, to, room, reinterpret_cast<const u64*>(from), bytes / 8, generation);
+    return false;
+  }
+  template <class L, class M>
+  static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M) {
+    if constexpr (L::whole_warps) return take_packed_lines(level, w, room, reinterpret_cast<u64*>(to), bytes / 8, generation);
+    return false;
+  }
+};
+
+/// Rank 0 sends on even rounds, rank 1 on odd ones; who receives sends next. Data of round i: sources[i] to targets[i].
+template <class Form>
+void ping_pong(const char* name, u32 first_generation) {
+  Ranks ranks;
+  for (auto& part : ranks.part) std::memset(part.data(), 0, Ranks::kLength);  // as fresh memory is
+  std::vector<Area> sources, targets;
+  std::vector<size_t> sizes;
+  for (int i = 0; i < kRounds; ++i) {
+    sizes.push_back((i % 5 == 0 ? Form::data * static_cast<size_t>(i) : random_source()() % 5000) / Form::grain * Form::grain);
+    const size_t offset = random_source()() % 5 * Form::grain;
+    sources.emplace_back(sizes.back(), offset);
+    targets.emplace_back(sizes.back() + 32, random_source()() % 5 * Form::grain);
+    targets.back().expect(0, sources.back().data(), sizes.back());
+  }
+  const auto rank = [&](u32 mine, auto level, auto m) {
+    for (int i = 0; i < kRounds; ++i) {
+      const auto k = static_cast<size_t>(i);
+      const u32 generation = first_generation + static_cast<u32>(i);
+      const bool sends = i % 2 == static_cast<int>(mine);
+      const Window& window = ranks.window[mine];
+      const bool ok = sends ? Form::put(level, window, 1 - mine, kRooms[i / 2 % 2], sources[k].data(), sizes[k], generation, m)
+                            : Form::take(level, window, kRooms[i / 2 % 2], targets[k].data(), sizes[k], generation, m);
+      if (!ok) return;
+      level.sync();
+    }
+  };
+  std::thread other([&] { at_level(name, [&](auto level, auto m) { rank(1, level, m); }); });
+  at_level(name, [&](auto level, auto m) { rank(0, level, m); });
+  other.join();
+  EXPECT_EQ(ranks.watched[0].code(), 0);
+  EXPECT_EQ(ranks.watched[1].code(), 0);
+  for (size_t i = 0; i < targets.size(); ++i) EXPECT_TRUE(targets[i].check() && sources[i].check()) << "round " << i;
+}
+
+class PackedAtLevel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PackedAtLevel, Units) { ping_pong<Units>(GetParam(), 1); }
+TEST_P(PackedAtLevel, UnitsBeyondTheWrapOfGenerations) { ping_pong<Units>(GetParam(), ~u32{0} - 30); }
+INSTANTIATE_TEST_SUITE_P(DevicePacked, PackedAtLevel, ::testing::Values("thread", "warp", "block", "team"),
+                         [](const auto& info) { return info.param; });
+
+class LinesAtLevel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LinesAtLevel, PingPong) { ping_pong<Lines>(GetParam(), 1); }
+INSTANTIATE_TEST_SUITE_P(DevicePacked, LinesAtLevel, ::testing::Values("warp", "block", "team"),
+                         [](const auto& info) { return info.param; });
+
+TEST(DevicePacked, ElementsAreReadInPlace) {
+  Ranks ranks;
+  constexpr u64 kCount = 101;
+  float values[kCount];
+  for (float& v : values) v = static_cast<float>(random_source()());
+  ASSERT_TRUE(put_packed(Block(), ranks.window[0], 1, kRooms[0], values, kCount, 77));
+  ASSERT_TRUE(await_packed<float>(Warp(), ranks.window[1], kRooms[0], kCount, 77));
+  for (u64 i = 0; i < kCount; ++i) EXPECT_EQ(packed_at<float>(ranks.window[1], kRooms[0], i), values[i]);
+}
+
+TEST(DevicePacked, BlocksShareAMessage) {
+  Ranks ranks;
+  Area source(4001, 1), target(4001, 2);
+  target.expect(0, source.data(), source.size());
+  for (u32 b = 0; b < 3; ++b) {
+    ASSERT_TRUE(put_packed(Blocks(nullptr, b, 3), ranks.window[0], 1, kRooms[0], source.data(), source.size(), 9));
+  }
+  for (u32 b = 0; b < 2; ++b) {
+    ASSERT_TRUE(take_packed(Blocks(nullptr, b, 2), ranks.window[1], kRooms[0], target.data(), target.size(), 9));
+  }
+  EXPECT_TRUE(target.check());
+}
+
+TEST(DevicePacked, AMissingUnitExpires) {
+  Ranks ranks;
+  std::memset(ranks.part[1].data(), 0, Ranks::kLength);
+  ranks.window[1].guard.limit_ns = 1'000'000;
+  u32 values[40] = {};
+  ASSERT_TRUE(put_packed(Block(), ranks.window[0], 1, kRooms[0], values, 39, 5));  // of 40: one unit stays away
+  EXPECT_FALSE(take_packed(Block(), ranks.window[1], kRooms[0], values, 40, 5, 12));
+  EXPECT_EQ(ranks.watched[1].code(), kTimedOut);
+  EXPECT_EQ(ranks.watched[1].failure.what, 12u);
+  EXPECT_EQ(ranks.watched[1].failure.expected, 5u);
+}
+
+TEST(DevicePacked, RoomsAndLinesMustBeAligned) {
+  double values[4] = {};
+  for (const int which : {0, 1, 2}) {
+    Ranks ranks;
+    const Window& w = ranks.window[0];
+    if (which == 0) {
+      EXPECT_FALSE(put_packed(Block(), w, 1, 264, values, 4, 1));
+    }
+    if (which == 1) {
+      EXPECT_FALSE(put_packed_lines(Block(), w, 1, 272, values, 4, 1));
+    }
+    if (which == 2) {
+      EXPECT_FALSE(put_packed_lines(Block(), w, 1, 256, reinterpret_cast<char*>(values) + 4, 8, 1));
+    }
+    EXPECT_EQ(ranks.watched[0].code(), kMisaligned) << which;
+    EXPECT_TRUE(ranks.part[1].check());
+  }
+}
+
+}  // namespace
+}  // namespace thalweg::device::twins
