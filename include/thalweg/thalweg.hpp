@@ -162,6 +162,18 @@ class Request {
   tw_request number_ = TW_REQUEST_NONE;
 };
 
+/// Numbers of an array's dimensions, of any integer type: {nz, ny, nx}.
+class Dimensions {
+ public:
+  template <class... N>
+    requires(std::is_integral_v<N> && ...)
+  Dimensions(N... numbers) : numbers_{static_cast<uint64_t>(numbers)...} {}
+  operator std::span<const uint64_t>() const noexcept { return numbers_; }
+
+ private:
+  std::vector<uint64_t> numbers_;
+};
+
 class Layout {
  public:
   static Layout strided(size_t block, std::span<const uint64_t> count, std::span<const int64_t> stride) {
@@ -179,6 +191,11 @@ class Layout {
     detail::check(tw_layout_subarray(static_cast<unsigned>(shape.size()), shape.data(), extent.data(), start.data(), element,
                                      order, &made));
     return Layout(made);
+  }
+  /// Of an array of T.
+  template <class T>
+  static Layout subarray(const Dimensions& shape, const Dimensions& extent, const Dimensions& start, int order = TW_ORDER_C) {
+    return subarray(shape, extent, start, sizeof(T), order);
   }
   static Layout list(std::span<const tw_piece> pieces) {
     tw_layout* made = nullptr;

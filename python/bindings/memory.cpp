@@ -155,6 +155,7 @@ tw_memory* Memory::get() const {
 
 void RemoteMemory::close() noexcept {
   tw_remote_memory* ended = std::exchange(handle, nullptr);
+  if (owner.is_valid()) return owner.reset();
   if (ended != nullptr && endpoint->handle != nullptr && endpoint->worker->handle != nullptr &&
       endpoint->worker->generation == fork_generation()) {
     tw_remote_memory_release(ended);
@@ -163,6 +164,7 @@ void RemoteMemory::close() noexcept {
 
 tw_remote_memory* RemoteMemory::get() const {
   if (handle == nullptr) raise(TW_ERR_HANDLE, "the remote memory is released");
+  if (owner.is_valid() && nb::cast<bool>(owner.attr("closed"))) raise(TW_ERR_HANDLE, "the window of this memory is closed");
   endpoint->get();
   return handle;
 }

@@ -31,4 +31,5 @@ NB_MODULE(_core, m) {
   py::bind_block(m);
   py::bind_blocks(m);
   py::bind_store(m);
+  py::bind_window(m);
 }

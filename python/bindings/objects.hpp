@@ -113,11 +113,13 @@ struct Memory {
 
 struct RemoteMemory {
   nb::object endpoint_object;
+  nb::object owner;  ///< a Window whose part it is, and which ends it; else not valid
   Endpoint* endpoint = nullptr;
   tw_remote_memory* handle = nullptr;
   RemoteMemory() = default;
   RemoteMemory(RemoteMemory&& other) noexcept
       : endpoint_object(std::move(other.endpoint_object)),
+        owner(std::move(other.owner)),
         endpoint(other.endpoint),
         handle(std::exchange(other.handle, nullptr)) {}
   ~RemoteMemory() { close(); }
@@ -208,6 +210,7 @@ void bind_signal(nb::module_& m);
 void bind_block(nb::module_& m);
 void bind_blocks(nb::module_& m);
 void bind_store(nb::module_& m);
+void bind_window(nb::module_& m);
 void bind_log(nb::module_& m);
 
 }  // namespace thalweg::python
