@@ -17,10 +17,12 @@ set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
 set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUNCTION=thalweg::impl::cuda::kernels_image -P ${embed})
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*
+    ${PROJECT_SOURCE_DIR}/src/devices/program/executor.hpp ${PROJECT_SOURCE_DIR}/include/thalweg/device/*)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
-    COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall -gencode=arch=compute_80,code=[sm_80,compute_80]
+    COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall
+      -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -gencode=arch=compute_80,code=[sm_80,compute_80]
       -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100
       ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/kernels.cu -o ${fatbin}
     COMMAND ${CMAKE_COMMAND} -DINPUT=${fatbin} ${cuda_embedded}

@@ -12,13 +12,16 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/status.hpp"
 #include "devices/kernel.hpp"
+#include "devices/program.hpp"
 
 namespace thalweg::impl {
 
 class Device;
+class Queue;
 
 /// What work does with memory. Copies reach every device, if need be through the host; kernels and words (of write_value and
 /// wait_geq) only what is mapped for their device; words not managed memory.
@@ -34,6 +37,14 @@ class Event {
 };
 
 enum class CaptureState : uint8_t { none, active, invalidated };
+
+/// A queue's work, captured, to be enqueued any number of times. It holds addresses, not memory. Ended while it runs, it goes
+/// on to its end.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual Status launch(Queue& queue) = 0;  // a queue of the device where it was captured; TW_ERR_INVALID otherwise
+};
 
 class Queue {
  public:
@@ -56,14 +67,26 @@ class Queue {
   /// enqueues it watches, and releases it by writing the word. Wait on memory of this device or host, never on a peer's.
   virtual Status wait_geq(uint64_t address, uint64_t value) = 0;
   virtual Status launch(const Kernel& kernel) = 0;
+  /// One run of a program, all of it in one launch. Its steps' waits hold a kernel's slot, so what fulfils them must not queue
+  /// behind it. TW_ERR_INVALID: `placed` is missing.
+  virtual Status run(const ProgramRun& program) = 0;
+  /// On the queue's own thread. TW_ERR_UNSUPPORTED: a device's queue.
+  virtual Status call(void (*function)(void* argument), void* argument) = 0;
 
   virtual Status record(Event& event) = 0;
   virtual Status wait_event(Event& event) = 0;  // any device's event
 
+  /// From here on work is kept for a graph instead of being run, until end_capture() by the same thread, which gives an error
+  /// and no graph where the capture was spoilt. Others may use other queues meanwhile.
+  virtual Status begin_capture() = 0;
+  virtual Status end_capture(std::unique_ptr<Graph>* out) = 0;
   /// Is a graph being captured from this queue? query() and synchronize() are refused then (and would spoil it).
   virtual CaptureState capture_state() = 0;
   virtual Status query() = 0;        // TW_OK idle, TW_IN_PROGRESS, or the error that broke the queue for good
   virtual Status synchronize() = 0;  // host waits
 };
+
+/// A queue without a device: a thread that does what is enqueued, in order, with memory that the host may touch.
+std::unique_ptr<Queue> make_host_queue();
 
 }  // namespace thalweg::impl

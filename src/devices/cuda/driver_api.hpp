@@ -19,6 +19,8 @@ using CuPool = struct PoolObject*;
 using CuLibrary = struct LibraryObject*;
 using CuKernel = struct KernelObject*;
 using CuFunction = struct FunctionObject*;
+using CuGraph = struct GraphObject*;
+using CuGraphExec = struct GraphExecObject*;
 
 /// Stream handles that mean the caller's default streams; null is the first of them, too.
 constexpr uintptr_t kLegacyStream = 1, kPerThreadStream = 2;
@@ -64,7 +66,7 @@ enum MemoryType : unsigned { kHostMemory = 1, kDeviceMemory = 2, kUnified = 4 };
 constexpr unsigned kHostAllocPortable = 1, kHostRegisterPortable = 1, kAttachGlobal = 1, kIpcLazyPeerAccess = 1;
 constexpr unsigned kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventDisableTiming = 2;
 constexpr unsigned kWaitGeq = 0, kWaitFlush = 1u << 30;
-constexpr unsigned kCaptureNone = 0, kCaptureActive = 1, kCaptureModeRelaxed = 2;
+constexpr unsigned kCaptureNone = 0, kCaptureActive = 1, kCaptureModeThreadLocal = 1, kCaptureModeRelaxed = 2;
 constexpr unsigned kHandleDescriptor = 1, kAllocationPinned = 1, kLocationDevice = 1, kReadWrite = 3;
 constexpr unsigned kSourceInStreamOrder = 1, kOverlapWithCompute = 1;
 
@@ -175,6 +177,12 @@ struct Copy3d {
   F(StreamWaitEvent, (CuStream stream, CuEvent event, unsigned flags))                                                         \
   F(StreamIsCapturing, (CuStream stream, unsigned* status))                                                                    \
   F(ThreadExchangeStreamCaptureMode, (unsigned* mode))                                                                         \
+  F(StreamBeginCapture, (CuStream stream, unsigned mode))                                                                      \
+  F(StreamEndCapture, (CuStream stream, CuGraph * graph))                                                                      \
+  F(GraphInstantiateWithFlags, (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                            \
+  F(GraphLaunch, (CuGraphExec executable, CuStream stream))                                                                    \
+  F(GraphExecDestroy, (CuGraphExec executable))                                                                                \
+  F(GraphDestroy, (CuGraph graph))                                                                                             \
   F(StreamWriteValue64, (CuStream stream, CuPointer address, uint64_t value, unsigned flags))                                  \
   F(StreamWaitValue64, (CuStream stream, CuPointer address, uint64_t value, unsigned flags))                                   \
   F(EventCreate, (CuEvent * event, unsigned flags))                                                                            \

@@ -6,7 +6,8 @@ namespace thalweg::impl::cuda {
 namespace {
 
 constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kNames = {
-    "thalweg_copy_wide", "thalweg_copy_narrow", "thalweg_copy_blocks", "thalweg_signal", "thalweg_wait", "thalweg_atomic"};
+    "thalweg_copy_wide", "thalweg_copy_narrow",   "thalweg_copy_blocks",   "thalweg_signal",        "thalweg_wait",
+    "thalweg_atomic",    "thalweg_program_small", "thalweg_program_large", "thalweg_program_placed"};
 
 }  // namespace
 

@@ -13,7 +13,18 @@ namespace thalweg::impl::cuda {
 /// All architectures in one; empty in a build without nvcc. Written by cmake/Cuda.cmake.
 std::span<const unsigned char> kernels_image();
 
-enum class KernelName : uint8_t { copy_wide, copy_narrow, copy_blocks, signal, wait, atomic, count_ };
+enum class KernelName : uint8_t {
+  copy_wide,
+  copy_narrow,
+  copy_blocks,
+  signal,
+  wait,
+  atomic,
+  program_small,
+  program_large,
+  program_placed,
+  count_
+};
 
 class Kernels {
  public:

@@ -19,8 +19,12 @@ class CudaQueue final : public Queue {
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
   Status launch(const Kernel& kernel) override;
+  Status run(const ProgramRun& program) override;
+  Status call(void (*function)(void* argument), void* argument) override;
   Status record(Event& event) override;
   Status wait_event(Event& event) override;
+  Status begin_capture() override;
+  Status end_capture(std::unique_ptr<Graph>* out) override;
   CaptureState capture_state() override;
   Status query() override;
   Status synchronize() override;
@@ -38,8 +42,11 @@ class CudaQueue final : public Queue {
   Status launch_one(const BlocksKernel& kernel);
   Status launch_one(const WaitKernel& kernel);
   Status launch_one(const AtomicKernel& kernel);
+  template <class Arguments>
+  Status launch_program(KernelName name, const ProgramRun& program, const Arguments& arguments);
   Status signal_alone(const SignalAfter& signal, uint64_t status);
   uint64_t counter_now();
+  friend class CudaGraph;
 
   CudaDevice& device_;
   const CuContext context_;

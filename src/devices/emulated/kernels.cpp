@@ -32,19 +32,19 @@ Status find_word(const EmulatedDevice* device, uint64_t address, Place* out) {
   return locate(device, Use::kernel, address, 0, sizeof(uint64_t), out);
 }
 
-Status find_words(const EmulatedDevice* device, Stream& stream, const SignalAfter& after, uint64_t status, Words* out) {
+Status find_words(const EmulatedDevice* device, const Options& options, const SignalAfter& after, uint64_t status, Words* out) {
   out->after = after;
-  out->skip_fences = stream.engine().options.skip_fences;
+  out->skip_fences = options.skip_fences;
   if (Status s = find_word(device, after.address, &out->signal); is_error(s)) return s;
   return find_word(device, status, &out->status);
 }
 
-Status make(const EmulatedDevice* device, Stream& stream, const CopyKernel& kernel, Twin* out) {
+Status make(const EmulatedDevice* device, const Options& options, const CopyKernel& kernel, Twin* out) {
   PreparedCopy prepared;
   Words words;
   if (Status s = prepare(device, Use::kernel, kernel.copy, &prepared); is_error(s)) return s;
-  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [prepared, words] {
+  if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [prepared, words](Stream&) {
     if (words.stopped()) return TW_OK;
     StoreBuffer stores(words.skip_fences);
     const Copy& copy = prepared.copy;
@@ -61,15 +61,15 @@ Status make(const EmulatedDevice* device, Stream& stream, const CopyKernel& kern
   return TW_OK;
 }
 
-Status make(const EmulatedDevice* device, Stream& stream, const BlocksKernel& kernel, Twin* out) {
+Status make(const EmulatedDevice* device, const Options& options, const BlocksKernel& kernel, Twin* out) {
   Place list;
   Words words;
   const auto bytes = static_cast<int64_t>(kernel.count * sizeof(BlockPair));
   if (kernel.count > 0) {
     if (Status s = locate(device, Use::kernel, kernel.pairs, 0, bytes, &list); is_error(s)) return s;
   }
-  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [device, kernel, list, words]() -> Status {
+  if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [device, kernel, list, words](Stream&) -> Status {
     if (words.stopped()) return TW_OK;
     const auto* pairs = reinterpret_cast<const BlockPair*>(list.pointer);
     std::vector<PreparedCopy> held(kernel.count);  // until the stores are visible
@@ -85,13 +85,13 @@ Status make(const EmulatedDevice* device, Stream& stream, const BlocksKernel& ke
   return TW_OK;
 }
 
-Status make(const EmulatedDevice* device, Stream& stream, const WaitKernel& kernel, Twin* out) {
+Status make(const EmulatedDevice* device, const Options& options, const WaitKernel& kernel, Twin* out) {
   Words words;
   if (kernel.status == 0 || kernel.word == 0) {
     return fail(TW_ERR_INVALID, "a waiting kernel needs a word, and a status word to say that it gave up");
   }
-  if (Status s = find_words(device, stream, {kernel.word, 0, false}, kernel.status, &words); is_error(s)) return s;
-  *out = [words, kernel, &stream]() -> Status {
+  if (Status s = find_words(device, options, {kernel.word, 0, false}, kernel.status, &words); is_error(s)) return s;
+  *out = [words, kernel](Stream& stream) -> Status {
     if (words.stopped()) return TW_OK;
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kernel.limit_ns);
     const Status status = stream.await([&] {
@@ -129,7 +129,7 @@ uint64_t change(std::byte* at, const AtomicKernel& kernel) {
   return expected;
 }
 
-Status make(const EmulatedDevice* device, Stream& stream, const AtomicKernel& kernel, Twin* out) {
+Status make(const EmulatedDevice* device, const Options& options, const AtomicKernel& kernel, Twin* out) {
   if ((kernel.bytes != 4 && kernel.bytes != 8) || kernel.word == 0)
     return fail(TW_ERR_INVALID, "an atomic operation needs a word of 4 or 8 bytes");
   if (kernel.word % kernel.bytes != 0)
@@ -138,8 +138,8 @@ Status make(const EmulatedDevice* device, Stream& stream, const AtomicKernel& ke
   Words words;
   if (Status s = locate(device, Use::kernel, kernel.word, 0, kernel.bytes, &word); is_error(s)) return s;
   if (Status s = find_word(device, kernel.old, &old); is_error(s)) return s;
-  if (Status s = find_words(device, stream, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [word, old, words, kernel] {
+  if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
+  *out = [word, old, words, kernel](Stream&) {
     if (words.stopped()) return TW_OK;
     StoreBuffer stores(words.skip_fences);
     const uint64_t held = kernel.bytes == 4 ? change<uint32_t>(word.pointer, kernel) : change<uint64_t>(word.pointer, kernel);
@@ -152,8 +152,8 @@ Status make(const EmulatedDevice* device, Stream& stream, const AtomicKernel& ke
 
 }  // namespace
 
-Status make_twin(const EmulatedDevice* device, Stream& stream, const Kernel& kernel, Twin* out) {
-  return std::visit([&](const auto& one) { return make(device, stream, one, out); }, kernel);
+Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out) {
+  return std::visit([&](const auto& one) { return make(device, options, one, out); }, kernel);
 }
 
 }  // namespace thalweg::impl::emulated

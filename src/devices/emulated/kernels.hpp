@@ -9,10 +9,10 @@
 namespace thalweg::impl::emulated {
 
 class EmulatedDevice;
-using Twin = std::function<Status()>;
+using Twin = std::function<Status(Stream&)>;
 
-/// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in. `stream` outlives the twin.
-Status make_twin(const EmulatedDevice* device, Stream& stream, const Kernel& kernel, Twin* out);
+/// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in.
+Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out);
 
 /// Cyclically.
 inline bool reached(const std::byte* word, uint64_t value) {

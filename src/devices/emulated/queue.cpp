@@ -8,6 +8,7 @@
 #include "devices/emulated/event.hpp"
 #include "devices/emulated/kernels.hpp"
 #include "devices/emulated/place.hpp"
+#include "devices/emulated/program.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -61,7 +62,7 @@ Status EmulatedQueue::copy(const Copy* copies, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (Status s = prepare(device_, Use::copy, copies[i], &prepared[i]); is_error(s)) return s;
   }
-  return enqueue({[prepared = std::move(prepared)] {
+  return enqueue({[prepared = std::move(prepared)](Stream&) {
     for (size_t i = prepared.size(); i-- > 0;) perform(prepared[i]);
     return TW_OK;
   }});
@@ -75,7 +76,7 @@ Status EmulatedQueue::word_at(uint64_t address, Place* out) {
 Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
-  return enqueue({[place, value, add] {
+  return enqueue({[place, value, add](Stream&) {
     uint64_t* word = reinterpret_cast<uint64_t*>(place.pointer);
     // release: the queue's earlier copies are visible to whoever acquires the word
     if (add) {
@@ -90,21 +91,21 @@ Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
 Status EmulatedQueue::wait_geq(uint64_t address, uint64_t value) {
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
-  return enqueue({[stream = stream_.get(), place, value] {
-    return stream->await([&] { return reached(place.pointer, value) ? TW_OK : TW_IN_PROGRESS; });
+  return enqueue({[place, value](Stream& stream) {
+    return stream.await([&] { return reached(place.pointer, value) ? TW_OK : TW_IN_PROGRESS; });
   }});
 }
 
 Status EmulatedQueue::launch(const Kernel& kernel) {
   if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
   Twin twin;
-  if (Status s = make_twin(device_, *stream_, kernel, &twin); is_error(s)) return s;
+  if (Status s = make_twin(device_, stream_->engine().options, kernel, &twin); is_error(s)) return s;
   return enqueue({std::move(twin), true});
 }
 
 Status EmulatedQueue::launch_twin(std::function<void()> kernel) {
   if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
-  return enqueue({[kernel = std::move(kernel)] {
+  return enqueue({[kernel = std::move(kernel)](Stream&) {
                     kernel();
                     return TW_OK;
                   },
@@ -114,7 +115,7 @@ Status EmulatedQueue::launch_twin(std::function<void()> kernel) {
 Status EmulatedQueue::record(Event& event) {
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   auto settler = std::make_shared<Settler>(static_cast<EmulatedEvent&>(event).state().start_point());
-  return stream_->enqueue({[settler] {
+  return stream_->enqueue({[settler](Stream&) {
     settler->settle(TW_OK);
     return TW_OK;
   }});
@@ -124,20 +125,46 @@ Status EmulatedQueue::wait_event(Event& event) {
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   const std::shared_ptr<EventPoint> point = static_cast<EmulatedEvent&>(event).state().point();
   if (point == nullptr) return TW_OK;
-  return stream_->enqueue({[stream = stream_.get(), point] {
-    return stream->await([&] { return point->status.load(std::memory_order_acquire); });
-  }});
+  return stream_->enqueue(
+      {[point](Stream& stream) { return stream.await([&] { return point->status.load(std::memory_order_acquire); }); }});
 }
 
-Status EmulatedQueue::replay(const std::vector<Task>& graph) {
-  for (const Task& task : graph) {
-    if (Status s = enqueue(task); is_error(s)) return s;
+Status EmulatedQueue::run(const ProgramRun& program) {
+  if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
+  Task task;
+  if (Status s = make_program(device_, program, &task); is_error(s)) return s;
+  return enqueue(std::move(task));
+}
+
+Status EmulatedQueue::call(void (*function)(void* argument), void* argument) {
+  if (device_ != nullptr) return fail(TW_ERR_UNSUPPORTED, "a device's queue calls no host function; use a host queue");
+  return enqueue({[=](Stream&) { return function(argument), TW_OK; }});
+}
+
+Status EmulatedQueue::end_capture(std::unique_ptr<Graph>* out) {
+  std::vector<Task> tasks;
+  if (Status s = stream_->end_capture(&tasks); is_error(s)) return s;
+  *out = std::make_unique<EmulatedGraph>(device_, std::move(tasks));
+  return TW_OK;
+}
+
+Status EmulatedGraph::launch(Queue& queue) {
+  auto* const target = dynamic_cast<EmulatedQueue*>(&queue);
+  if (target == nullptr || target->device_ != device_)
+    return fail(TW_ERR_INVALID, "a graph is launched on a queue of the device where it was captured");
+  for (const Task& task : tasks_) {
+    if (Status s = target->enqueue(task); is_error(s)) return s;
   }
   return TW_OK;
 }
 
-std::unique_ptr<EmulatedQueue> make_host_queue(const Options& options) {
-  return std::make_unique<EmulatedQueue>(nullptr, std::make_shared<Stream>(std::make_shared<Engine>(options), false));
+}  // namespace thalweg::impl::emulated
+
+namespace thalweg::impl {
+
+std::unique_ptr<Queue> make_host_queue() {
+  using namespace emulated;
+  return std::make_unique<EmulatedQueue>(nullptr, std::make_shared<Stream>(std::make_shared<Engine>(Options()), false));
 }
 
-}  // namespace thalweg::impl::emulated
+}  // namespace thalweg::impl

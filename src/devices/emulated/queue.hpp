@@ -22,28 +22,37 @@ class EmulatedQueue final : public Queue {
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
   Status launch(const Kernel& kernel) override;
+  Status run(const ProgramRun& program) override;
+  Status call(void (*function)(void* argument), void* argument) override;
   Status record(Event& event) override;
   Status wait_event(Event& event) override;
+  Status begin_capture() override { return stream_->begin_capture(); }
+  Status end_capture(std::unique_ptr<Graph>* out) override;
   CaptureState capture_state() override { return stream_->capture_state(); }
   Status query() override { return stream_->query(); }
   Status synchronize() override { return stream_->synchronize(); }
 
   /// The twin of a user's kernel: takes a slot like any other. It reaches device memory through EmulatedDevice::translate().
   Status launch_twin(std::function<void()> kernel);
-  /// Between these, work is kept with its arguments baked in; replay() enqueues it again, as often as one likes.
-  Status begin_capture() { return stream_->begin_capture(); }
-  Status end_capture(std::vector<Task>* graph) { return stream_->end_capture(graph); }
-  Status replay(const std::vector<Task>& graph);
 
  private:
   Status enqueue(Task task);
   Status word_at(uint64_t address, Place* out);
+  friend class EmulatedGraph;
 
   EmulatedDevice* const device_;  // null: a host queue
   const std::shared_ptr<Stream> stream_;
 };
 
-/// A queue of the host's: no device, any host memory.
-std::unique_ptr<EmulatedQueue> make_host_queue(const Options& options);
+/// Tasks with their arguments baked in.
+class EmulatedGraph final : public Graph {
+ public:
+  EmulatedGraph(const EmulatedDevice* device, std::vector<Task> tasks) : device_(device), tasks_(std::move(tasks)) {}
+  Status launch(Queue& queue) override;
+
+ private:
+  const EmulatedDevice* const device_;
+  const std::vector<Task> tasks_;
+};
 
 }  // namespace thalweg::impl::emulated

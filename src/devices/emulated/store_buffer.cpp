@@ -19,6 +19,15 @@ void StoreBuffer::store_word(uint64_t* to, uint64_t value, bool add) {
   pending_.push_back({reinterpret_cast<std::byte*>(to), {}, value, add});
 }
 
+void StoreBuffer::load(const std::byte* from, std::byte* to, size_t length) const {
+  std::memcpy(to, from, length);
+  for (const Pending& one : pending_) {
+    const std::byte* const first = std::max<const std::byte*>(from, one.to);
+    const std::byte* const last = std::min<const std::byte*>(from + length, one.to + one.bytes.size());
+    if (first < last) std::memcpy(to + (first - from), one.bytes.data() + (first - one.to), static_cast<size_t>(last - first));
+  }
+}
+
 void StoreBuffer::drain() {
   for (; !pending_.empty(); pending_.pop_back()) {
     const Pending& newest = pending_.back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stores of a kernel's host-side twin, as others see them: unless a fence stands between, the newest becomes visible
-// first, piece by piece, so a flag overtakes its payload. Loads are immediate. One thread; one location is stored to at most
+// first, piece by piece, so a flag overtakes its payload. One thread; one location is stored to at most
 // once between two fences.
 #pragma once
 #include <cstddef>
@@ -17,11 +17,15 @@ class StoreBuffer {
   StoreBuffer(const StoreBuffer&) = delete;
   StoreBuffer& operator=(const StoreBuffer&) = delete;
   void store(std::byte* to, const std::byte* from, size_t length);
+  /// What this thread sees: memory, with its own stores.
+  void load(const std::byte* from, std::byte* to, size_t length) const;
   void store_word(uint64_t* to, uint64_t value, bool add);
   /// System scope: what was stored before is visible before anything that is stored later.
   void fence() {
     if (!skip_fences_) drain();
   }
+  /// Time passes: what was stored shows, though in no better order.
+  void settle() { drain(); }
   /// Called each time that one more store has become visible.
   void watch(std::function<void()> watcher) { watcher_ = std::move(watcher); }
 

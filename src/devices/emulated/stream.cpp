@@ -24,7 +24,7 @@ Stream::~Stream() {
 Status Stream::perform(Task& task) {
   if (Status s = engine_->faults.check(Operation::run); is_error(s)) return s;
   if (task.kernel && !engine_->slots.acquire(stop_)) return TW_ERR_CLOSED;
-  const Status status = task.run();
+  const Status status = task.run(*this);
   if (task.kernel) engine_->slots.release();
   return status;
 }

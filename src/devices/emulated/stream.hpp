@@ -14,9 +14,11 @@
 
 namespace thalweg::impl::emulated {
 
+class Stream;
+
 struct Task {
-  std::function<Status()> run;
-  bool kernel = false;  // holds a kernel slot
+  std::function<Status(Stream&)> run;  // on whichever stream's thread: a captured one runs on several
+  bool kernel = false;                 // holds a kernel slot
 };
 
 /// What a device shares with its streams.

@@ -32,7 +32,7 @@ TEST(EmulatedQueue, PageableMemoryIsForHostQueuesOnly) {
   const auto to = reinterpret_cast<uintptr_t>(pageable.data());
   auto queue = make_queue(*device);
   EXPECT_EQ(copy(*queue, to, a, 100), TW_ERR_UNSUPPORTED);
-  auto host = make_host_queue({});
+  auto host = make_host_queue();
   EXPECT_EQ(host->device(), nullptr);
   ASSERT_EQ(copy(*host, to, a, 100), TW_OK);
   ASSERT_EQ(host->synchronize(), TW_OK);
@@ -172,11 +172,11 @@ TEST(EmulatedQueue, ACaptureBakesArgumentsAndReplays) {
   uint64_t value = 7;
   ASSERT_EQ(queue->write_value(word, value, true), TW_OK);
   value = 100;  // too late
-  std::vector<Task> graph;
+  std::unique_ptr<Graph> graph;
   ASSERT_EQ(queue->end_capture(&graph), TW_OK);
   ASSERT_EQ(queue->synchronize(), TW_OK);
   EXPECT_EQ(read_word(word), 0u);
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(queue->replay(graph), TW_OK);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(graph->launch(*queue), TW_OK);
   ASSERT_EQ(queue->synchronize(), TW_OK);
   EXPECT_EQ(read_word(word), 21u);
 }
@@ -188,9 +188,9 @@ TEST(EmulatedQueue, AskingSpoilsACapture) {
   EXPECT_EQ(queue->query(), TW_ERR_INVALID);
   EXPECT_EQ(queue->capture_state(), CaptureState::invalidated);
   EXPECT_EQ(queue->write_value(make_word(*device), 1, false), TW_ERR_INVALID);
-  std::vector<Task> graph;
+  std::unique_ptr<Graph> graph;
   EXPECT_EQ(queue->end_capture(&graph), TW_ERR_INVALID);
-  EXPECT_TRUE(graph.empty());
+  EXPECT_EQ(graph, nullptr);
   EXPECT_EQ(queue->query(), TW_OK);
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "thalweg/device/types.hpp"
+
 namespace thalweg::impl::cuda {
 
 /// What every kernel looks at first and does last. Addresses, 0: not this one.
@@ -40,5 +42,21 @@ struct WaitArguments {
   uint64_t status;
   uint64_t expired;  // what status says then
 };
+
+struct ProgramArguments {
+  device::Program program;  // where its steps and numbers are; unless they come along
+  unsigned blocks, item;    // as ProgramShape
+};
+
+/// With the steps: a launch brings them along faster than a kernel fetches them.
+template <unsigned Steps, unsigned Numbers>
+struct InlineProgram {
+  ProgramArguments common;
+  device::Step steps[Steps];
+  unsigned after[Numbers];
+};
+using SmallProgram = InlineProgram<2, 8>;
+using LargeProgram = InlineProgram<12, 64>;
+static_assert(sizeof(LargeProgram) <= 3584);
 
 }  // namespace thalweg::impl::cuda

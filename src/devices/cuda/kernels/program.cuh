@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of a program in one kernel. Each block is the Group of an Executor: its first warp looks at steps, all of its warps
+// copy. Blocks of a power of two of whole warps, all of which must find room at once.
+#pragma once
+#include "arguments.hpp"
+#include "devices/program/executor.hpp"
+
+namespace thalweg::impl::cuda {
+
+using device::u32;
+using device::u64;
+
+constexpr u32 kStepBits = 4096 / 32;  // kMostSteps
+
+/// What votes and shares say is written to one of two places in turn: a barrier lies between the reading of one and the next
+/// writing to it.
+struct ProgramShared {
+  u64 found[2][32];
+  u32 ready[2], open[2], stopped[2];
+  u64 value[2];
+  u32 done[kStepBits];
+};
+
+/// A warp's items of a step, as packed offsets. Item k goes to warp (k + the items of earlier steps) of all blocks' warps, so that
+/// many small steps are under way at once, and every block takes the same items whenever it comes to the step.
+struct Items {
+  u64 first, stride, length, bytes;
+};
+
+/// Not in line: the kernels share them.
+__device__ __noinline__ void copy_runs(Items items, u64 to, u64 from) {
+  for (u64 at = items.first; at < items.bytes; at += items.stride) {
+    const u64 left = items.bytes - at;
+    device::copy_run(device::DirectMachine(), threadIdx.x % 32, 32, to + at, from + at, left < items.length ? left : items.length);
+  }
+}
+__device__ __noinline__ void copy_items(Items items, const device::Side& to, const device::Side& from) {
+  for (u64 at = items.first; at < items.bytes; at += items.stride) {
+    const u64 end = items.bytes - at < items.length ? items.bytes : at + items.length;
+    device::copy_sides(device::DirectMachine(), threadIdx.x % 32, 32, to, from, items.bytes, {at, end});
+  }
+}
+
+/// Arguments: ProgramArguments or an InlineProgram, the kernel's parameter.
+template <class Arguments>
+class BlockGroup {
+ public:
+  static constexpr u32 lanes = 32;
+  __device__ BlockGroup(ProgramShared& shared, const Arguments& arguments) : shared_(shared), arguments_(arguments) {}
+  __device__ u32 lane() const { return threadIdx.x; }
+  __device__ bool leader() const { return threadIdx.x == 0; }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ bool any(bool yes) const { return __syncthreads_or(yes) != 0; }
+  __device__ u64 share(u64 value) {
+    turn_of_value_ ^= 1;
+    if (leader()) shared_.value[turn_of_value_] = value;
+    __syncthreads();
+    return shared_.value[turn_of_value_];
+  }
+
+  __device__ void vote(bool ready, bool open, u64 found, bool stop) {
+    turn_ ^= 1;
+    if (threadIdx.x < lanes) {
+      const u32 all_ready = __ballot_sync(~0u, ready), all_open = __ballot_sync(~0u, open);
+      const bool stopped = __any_sync(~0u, stop) != 0;
+      if (ready) shared_.found[turn_][threadIdx.x] = found;
+      if (leader()) {
+        shared_.ready[turn_] = all_ready;
+        shared_.open[turn_] = all_open;
+        shared_.stopped[turn_] = stopped;
+      }
+    }
+    __syncthreads();
+  }
+  __device__ u32 ready_mask() const { return shared_.ready[turn_]; }
+  __device__ u32 open_mask() const { return shared_.open[turn_]; }
+  __device__ bool stopped() const { return shared_.stopped[turn_] != 0; }
+  __device__ u64 found(u32 lane) const { return shared_.found[turn_][lane]; }
+
+  __device__ const device::Step& step(u32 i) const;
+  __device__ u32 after(u32 i) const;
+  /// Only the first warp asks.
+  __device__ bool done(u32 i) const { return (shared_.done[i / 32] >> (i % 32) & 1) != 0; }
+  __device__ void mark(u32 base, bool yes) {
+    if (threadIdx.x >= lanes) return;
+    const u32 mask = __ballot_sync(~0u, yes);
+    if (leader()) shared_.done[base / 32] |= mask;
+    __syncwarp();
+  }
+
+  __device__ void move(device::DirectMachine, const device::Step& step, const device::Side& to, u32 role, u32 blocks,
+                       u32 item) const {
+    const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
+    const Items items{u64{(role * warps + threadIdx.x / 32 - step.landing) & (all - 1)} * item, u64{all} * item, item, step.bytes};
+    if (device::contiguous(to) && device::contiguous(step.from)) {
+      copy_runs(items, to.base, step.from.base);
+    } else {
+      copy_items(items, to, step.from);
+    }
+  }
+
+ private:
+  ProgramShared& shared_;
+  const Arguments& arguments_;
+  u32 turn_ = 0, turn_of_value_ = 0;
+};
+
+template <class Arguments>
+__device__ inline const device::Step& BlockGroup<Arguments>::step(u32 i) const {
+  return arguments_.steps[i];
+}
+template <>
+__device__ inline const device::Step& BlockGroup<ProgramArguments>::step(u32 i) const {
+  return arguments_.program.steps[i];
+}
+template <class Arguments>
+__device__ inline u32 BlockGroup<Arguments>::after(u32 i) const {
+  return arguments_.after[i];
+}
+template <>
+__device__ inline u32 BlockGroup<ProgramArguments>::after(u32 i) const {
+  return arguments_.program.after[i];
+}
+
+template <class Arguments>
+__device__ inline void run_program(const Arguments& arguments, const ProgramArguments& common) {
+  __shared__ ProgramShared shared;
+  for (u32 i = threadIdx.x; i < (common.program.step_count + 31) / 32; i += blockDim.x) shared.done[i] = 0;
+  device::Executor<device::DirectMachine, BlockGroup<Arguments>> block(
+      {}, BlockGroup<Arguments>(shared, arguments), common.program, common.blocks, common.item);
+  if (!block.begin()) return;
+  while (!block.pass()) {
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(512) thalweg_program_small(const __grid_constant__ SmallProgram program) {
+  run_program(program, program.common);
+}
+extern "C" __global__ void __launch_bounds__(512) thalweg_program_large(const __grid_constant__ LargeProgram program) {
+  run_program(program, program.common);
+}
+extern "C" __global__ void __launch_bounds__(512) thalweg_program_placed(const __grid_constant__ ProgramArguments program) {
+  run_program(program, program);
+}
+
+}  // namespace thalweg::impl::cuda

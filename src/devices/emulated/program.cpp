@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running a program: blocks that take turns in one thread.
+#include "devices/emulated/program.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "devices/emulated/machine.hpp"
+#include "devices/program/host.hpp"
+
+namespace thalweg::impl::emulated {
+namespace {
+
+using Block = device::Executor<Machine, Solo>;
+constexpr unsigned kSettle = 8;  // turns of a block, on average, until its stores show without a fence
+
+/// A block and what it has to itself.
+struct Resident {
+  Resident(const EmulatedDevice* device, bool skip_fences, const ProgramRun& program)
+      : memory(device, skip_fences),
+        steps{program.steps.data(), program.after.data(), std::vector<uint8_t>(program.steps.size())},
+        block(Machine(memory), Solo(steps),
+              device::Program{program.steps.data(), static_cast<uint32_t>(program.steps.size()), program.after.data(),
+                              reinterpret_cast<device::ProgramState*>(program.state), program.guard},
+              program.shape.blocks, program.shape.item) {}
+  bool over() { return !begun ? (begun = true, !block.begin()) : block.pass(); }
+
+  BlockMemory memory;
+  SoloSteps steps;
+  Block block;
+  bool begun = false;
+};
+
+/// Until done() is not TW_IN_PROGRESS. A program's waits are bounded by its guard, not by the stream.
+Status drive(Stream& stream, const std::function<Status()>& turn) {
+  Status status = TW_ERR_TIMED_OUT;
+  while (status == TW_ERR_TIMED_OUT) status = stream.await(turn);
+  return status;
+}
+
+Status run_on_device(const EmulatedDevice* device, Stream& stream, const ProgramRun& program) {
+  std::mt19937 order(std::random_device{}());
+  std::deque<Resident> residents;  // executors stay where they are
+  std::vector<Resident*> waiting;
+  for (uint32_t i = 0; i < program.shape.blocks; ++i)
+    waiting.push_back(&residents.emplace_back(device, stream.engine().options.skip_fences, program));
+  return drive(stream, [&]() -> Status {
+    std::shuffle(waiting.begin(), waiting.end(), order);
+    for (auto at = waiting.begin(); at != waiting.end();) {
+      const bool over = (*at)->over();
+      if (order() % kSettle == 0) (*at)->memory.stores.settle();
+      if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
+      at = over ? waiting.erase(at) : at + 1;
+    }
+    return waiting.empty() ? TW_OK : TW_IN_PROGRESS;
+  });
+}
+
+Status run_on_host(Stream& stream, const ProgramRun& program) {
+  HostProgram run(program);
+  if (Status s = run.start(); is_error(s)) return s;
+  return drive(stream, [&] { return run.advance(); });
+}
+
+/// The steps of a run, kept for its task.
+struct Baked {
+  explicit Baked(const ProgramRun& from)
+      : steps(from.steps.begin(), from.steps.end()), after(from.after.begin(), from.after.end()), run(from) {
+    run.steps = steps;
+    run.after = after;
+  }
+  const std::vector<device::Step> steps;
+  const std::vector<uint32_t> after;
+  ProgramRun run;
+};
+
+Status run_placed(const EmulatedDevice* device, Stream& stream, ProgramRun program) {
+  Place place;
+  const size_t bytes = placed_bytes(program.steps.size(), program.after.size());
+  if (Status s = locate(device, Use::kernel, program.placed, 0, static_cast<int64_t>(bytes), &place); is_error(s)) return s;
+  program.steps = {reinterpret_cast<const device::Step*>(place.pointer), program.steps.size()};
+  program.after = {reinterpret_cast<const uint32_t*>(program.steps.data() + program.steps.size()), program.after.size()};
+  return run_on_device(device, stream, program);
+}
+
+}  // namespace
+
+Status make_program(const EmulatedDevice* device, const ProgramRun& program, Task* out) {
+  const bool placed = device != nullptr && program.placed != 0;
+  if (device != nullptr && !placed && !fits_inline(program.steps.size(), program.after.size()))
+    return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
+  out->kernel = device != nullptr;
+  if (placed) {  // whoever places the steps keeps them
+    out->run = [=](Stream& stream) { return run_placed(device, stream, program); };
+    return TW_OK;
+  }
+  auto baked = std::make_shared<const Baked>(program);
+  out->run = [=](Stream& stream) {
+    return device == nullptr ? run_on_host(stream, baked->run) : run_on_device(device, stream, baked->run);
+  };
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl::emulated

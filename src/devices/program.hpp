@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prepared steps, as a queue or the host runs them: device::Step in thalweg/device/types.hpp says what each one is.
+//
+// Who prepares a program fills in the steps, has arrange() check and complete them, keeps `state` zeroed in the executor's
+// memory, and runs it again and again: by Queue::run(), by a graph that holds such runs, or by HostRun in program/host.hpp.
+// Steps without `after` have no order among each other. A step that has to wait holds up nothing but what comes after it, so no
+// order of the list can lock two programs against each other.
+//
+// One run at a time: a second one that begins meanwhile changes nothing but Failure, which then says TW_ERR_BUSY. A wait that
+// fails (its limit, Guard::abort, a truncated receive) fills in Failure and poisons the program: what has not been done by then
+// is not done, no later run does anything, and the queue goes on. It is used again after its state has been zeroed, and that
+// of its channels.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.hpp"
+#include "thalweg/device/types.hpp"
+
+namespace thalweg::impl {
+
+constexpr uint32_t kMostSteps = 4096;
+/// Programs of more steps, or more numbers in `after`, are run from ProgramRun::placed.
+constexpr uint32_t kInlineSteps = 12, kInlineAfter = 64;
+
+/// How a device divides a program; the same for all of its runs.
+struct ProgramShape {
+  uint32_t blocks = 1;  // thread blocks, a power of two
+  uint32_t item = 0;    // packed bytes that a warp copies at a time
+};
+
+/// Completes steps that are otherwise filled in: numbers them within their channels and divides what they move. TW_ERR_INVALID:
+/// `after` names a step that is not an earlier one, or a step lacks an address; TW_ERR_UNSUPPORTED: more than kMostSteps, or
+/// more than device::kSlots receives of one channel. `blocks`: thread blocks wanted, 0: chosen.
+Status arrange(std::span<device::Step> steps, std::span<const uint32_t> after, uint32_t blocks, ProgramShape* out);
+
+struct ProgramRun {
+  std::span<const device::Step> steps;  // arranged; host memory, which the call reads and does not keep
+  std::span<const uint32_t> after;
+  uint64_t placed = 0;    // what place() wrote, in memory that the executor reads at every run; 0 where the steps are few
+  uint64_t state = 0;     // device::ProgramState, executor's memory, state_bytes() long, zeroed before the first run
+  device::Guard guard{};  // of every wait; poison is the state's
+  ProgramShape shape{};
+};
+
+constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }
+constexpr size_t state_bytes(size_t steps) { return sizeof(device::ProgramState) + steps * sizeof(uint64_t); }
+constexpr size_t placed_bytes(size_t steps, size_t after) { return steps * sizeof(device::Step) + after * sizeof(uint32_t); }
+/// What ProgramRun::placed must hold: written to host memory, for the caller to bring there.
+void place(std::span<const device::Step> steps, std::span<const uint32_t> after, std::byte* out);
+/// The poison word of the program's Guard.
+inline device::u64* poison_of(uint64_t state) {
+  return reinterpret_cast<device::u64*>(state + offsetof(device::ProgramState, poison));
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the steps of a program: one text for the host (program/host.hpp), for emulated devices (emulated/program.cpp) and for
+// GPUs (cuda/kernels/program.cuh). devices/program.hpp says what a run is.
+//
+// A *block* runs every step once: those that move bytes in part, the others, if it is the first, on behalf of all. It walks over
+// its steps again and again and does what has become ready; pass() is one such walk and never waits. So:
+//
+//   No locking up. Whatever a step waits for, a block that is not done looks at it at every walk, whatever else it waits for;
+//   what is ready needs nothing but the block itself. If all blocks have room on the device at once, each step is done in all
+//   of them once its word has come and its `after` are done, by induction over the list, in which those come first. Programs
+//   that wait for each other therefore end, in whatever order they are written, unless no order at all would do.
+//
+//   One run at a time. Each block takes a ticket: it adds one to `busy`. The first `blocks` tickets since the last run's end are
+//   the run and get their roles by number; later ones see that they are too many and do nothing. Which launch a block belongs to
+//   is not asked, as nothing that is baked into a graph could tell its replays apart: with two launches at once the run may be
+//   done by blocks of both. The last block that leaves sets `busy` to 0, or, when n of a refused launch's blocks have come
+//   already, to n - blocks, so that its remaining ones are refused, too. A poisoned program stays kClosed.
+//
+//   Nothing baked. Run number and channel counts are read once the ticket is drawn and advanced by the run itself.
+//
+// Groups. On a GPU the 32 lanes of the first warp look at 32 steps at a time, and everyone does what they find. On the host
+// the group is one thread, which looks at one step at a time. A Group has: lanes (how many steps); lane() (at `lanes` or beyond:
+// does not look); leader(); rank(), size() and sync() as levels have; vote(ready, open, found, stop): a barrier, after which ready_mask(),
+// open_mask(), found(lane) and stopped() are the same for all; any(yes), a barrier; share(value): the leader's, for all; step(i),
+// after(i); done(i), for lanes; mark(base, yes): the lane's step is done; move(m, step, to, role, blocks, item): copies this
+// block's share of a step.
+#pragma once
+#include <thalweg/device/channel_steps.hpp>
+#include <thalweg/device/wait.hpp>
+
+namespace thalweg::device {
+
+constexpr i64 kBusy = -108;            // as tw_status
+constexpr u64 kClosed = u64{1} << 62;  // of ProgramState::busy
+constexpr u32 kSlotWord = 3;           // beside Compare: a word of a channel's slot
+
+/// A ticket; what is loaded later was stored before the ticket's turn came.
+template <class M>
+THALWEG_DEVICE u64 draw_ticket(M m, u64* word) {
+#if defined(__CUDA_ARCH__)
+  u64 before;
+  asm volatile("atom.acquire.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
+  return before;
+#else
+  const u64 before = m.fetch_add(word, u64{1});
+  m.fence();
+  return before;
+#endif
+}
+
+/// What a step waits for; word null: nothing.
+struct Watch {
+  const u64* word;
+  u64 value;
+  u32 how;  // Compare, or kSlotWord: value is the number of the operation
+
+  THALWEG_DEVICE bool reached(u64 found) const {
+    return how == kSlotWord ? slot_reached(found, value) : holds(found, static_cast<Compare>(how), value);
+  }
+};
+
+template <class M, class Group>
+class Executor {
+ public:
+  THALWEG_DEVICE Executor(M m, Group group, const Program& program, u32 blocks, u32 item)
+      : m_(m),
+        group_(group),
+        state_(program.state),
+        guard_(program.guard),
+        count_(program.step_count),
+        blocks_(blocks),
+        item_(item) {}
+
+  /// False: there is nothing to do for this block, and it may leave.
+  THALWEG_DEVICE bool begin() {
+    const u64 ticket = group_.share(group_.leader() ? draw_ticket(m_, &state_->busy) : 0);
+    if (ticket >= blocks_) {
+      if (group_.leader() && ticket < kClosed) report_busy(ticket);
+      return false;
+    }
+    role_ = static_cast<u32>(ticket);
+    run_ = m_.load(&state_->runs);
+    if (group_.lane() < count_) watch_ = watch(group_.step(group_.lane()));
+    if (early()) advance_channels();
+    return true;
+  }
+
+  /// Once over all steps that are not done. True: the run is over for this block.
+  THALWEG_DEVICE bool pass() {
+    bool moved = false;
+    for (u32 base = first_; base < count_; base += Group::lanes) {
+      const u32 i = base + group_.lane();
+      u64 found = 0;
+      const bool open = group_.lane() < Group::lanes && i < count_ && !group_.done(i);
+      const bool ready = open && !stop_ && is_ready(i, &found);
+      group_.vote(ready, open, found, stop_);
+      if (group_.stopped()) return leave();
+      if (group_.ready_mask() != 0) {
+        perform(base, found);
+        moved = true;
+      }
+      if (base == first_ && group_.ready_mask() == group_.open_mask()) first_ += Group::lanes;
+    }
+    if (first_ >= count_) return leave();
+    if (group_.leader()) moved ? void(looks_ = 0) : look_around();
+    return false;
+  }
+
+ private:
+  THALWEG_DEVICE bool early() const { return blocks_ == 1 && count_ <= Group::lanes; }
+  THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
+  THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
+  static THALWEG_DEVICE bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
+  /// Each block sees for itself that it is done; of all other kinds the words tell.
+  static THALWEG_DEVICE bool only_looks(const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::take; }
+
+  THALWEG_DEVICE Watch watch(const Step& step) const {
+    const u32 ge = static_cast<u32>(Compare::greater_equal);
+    switch (step.kind) {
+      case StepKind::send: {
+        const SendEnd* const end = static_cast<const SendEnd*>(step.end);
+        const u64 n = m_.load(&end->count) + step.operand;
+        return {read_pointer(m_, &end->credits) + n % kSlots, n, kSlotWord};
+      }
+      case StepKind::take: {
+        const RecvEnd* const end = static_cast<const RecvEnd*>(step.end);
+        const u64 n = m_.load(&end->taken) + step.operand;
+        return {read_pointer(m_, &end->flags) + n % kSlots, n, kSlotWord};
+      }
+      case StepKind::post: {
+        const RecvEnd* const end = static_cast<const RecvEnd*>(step.end);
+        return {&end->taken, m_.load(&end->posted) + step.operand + 1 - kSlots, ge};
+      }
+      case StepKind::wait:
+        return {step.signal.word, step.signal.value + run_ * step.signal.increment, step.compare};
+      case StepKind::await:
+        return {role_ == 0 ? step.word : nullptr, run_ + 1, ge};
+      default:
+        return {nullptr, 0, ge};
+    }
+  }
+
+  THALWEG_DEVICE bool after_done(const Step& step) const {
+    for (u32 k = 0; k < step.after_count; ++k) {
+      const u32 earlier = group_.after(step.first_after + k);
+      if (blocks_ == 1 || only_looks(group_.step(earlier))) {
+        if (!group_.done(earlier)) return false;
+      } else if (static_cast<int>(static_cast<u32>(m_.acquire(reinterpret_cast<u64*>(words(earlier)))) - all_done()) < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// *found: what the word held; of a post, its number.
+  THALWEG_DEVICE bool is_ready(u32 i, u64* found) const {
+    const Step& step = group_.step(i);
+    if (role_ != 0 && !moves(step) && !only_looks(step)) return true;  // the first block's
+    if (!after_done(step)) return false;
+    const Watch own = i < Group::lanes ? watch_ : watch(step);
+    if (own.word == nullptr) return true;
+    *found = m_.acquire(own.word);
+    if (!own.reached(*found)) return false;
+    if (step.kind == StepKind::post) *found = own.value + kSlots - 1;
+    return true;
+  }
+
+  /// The steps of the mask: what they move, shared by all blocks; then, lane by lane, what comes behind their data.
+  THALWEG_DEVICE void perform(u32 base, u64 found) {
+    const bool mine = group_.lane() < Group::lanes && (group_.ready_mask() >> group_.lane() & 1) != 0;
+    const u32 i = base + group_.lane();
+    if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
+    i64 status = 0;
+    for (u32 rest = group_.ready_mask(); rest != 0; rest &= rest - 1) {
+      const u32 lane = lowest(rest);
+      const Step& step = group_.step(base + lane);
+      if (!moves(step)) continue;
+      const Sending sending = target(step, group_.found(lane));
+      if (sending.status == 0) group_.move(m_, step, sending.to, role_, blocks_, item_);
+      if (lane == group_.lane()) status = sending.status;
+    }
+    group_.sync();
+    const bool done = mine && complete(i, found, status);
+    if (mine && !done) stop_ = true;
+    group_.mark(base, done);
+  }
+
+  THALWEG_DEVICE Sending target(const Step& step, u64 credit) const {
+    if (step.kind == StepKind::copy) return {0, step.to, step.bytes, 0};
+    const SendEnd* const end = static_cast<const SendEnd*>(step.end);
+    return begin_send(m_, read_pointer(m_, &end->landings), (credit >> 16) - 1, credit, step.bytes);
+  }
+
+  /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
+  THALWEG_DEVICE bool complete(u32 i, u64 found, i64 status) {
+    const Step& step = group_.step(i);
+    if (only_looks(step)) {
+      if (step.kind == StepKind::wait || slot_info(found) == 0) return true;
+      fail(m_, guard_, -static_cast<i64>(slot_info(found)), i, step.operand, slot_info(found));
+      return false;
+    }
+    if (moves(step)) {
+      if (blocks_ > 1 && m_.arrive(words(i)) + 1 != all_done()) return status == 0;
+      if (step.kind == StepKind::send || step.signal.word != nullptr) m_.fence();
+      return finish_move(step, i, found, status);
+    }
+    if (role_ != 0) return true;
+    if (step.kind != StepKind::await && (step.kind != StepKind::post || step.after_count != 0)) m_.fence();
+    if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);
+    if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);
+    if (step.kind == StepKind::atomic) change_word(step);
+    if (step.kind == StepKind::atomic && step.signal.word != nullptr) m_.fence();
+    give(step.signal, step.kind == StepKind::signal || step.kind == StepKind::atomic);
+    if (blocks_ > 1) m_.add_release(reinterpret_cast<u64*>(words(i)), u64{blocks_});
+    return true;
+  }
+
+  THALWEG_DEVICE bool finish_move(const Step& step, u32 i, u64 credit, i64 status) {
+    if (step.kind == StepKind::copy) {
+      give(step.signal, true);
+      return true;
+    }
+    const u64 n = (credit >> 16) - 1;
+    m_.store(read_pointer(m_, &static_cast<SendEnd*>(step.end)->flags) + n % kSlots, slot_word(n, static_cast<u64>(-status)));
+    if (status == 0) return true;
+    fail(m_, guard_, status, i, n, step.bytes);
+    return false;
+  }
+
+  THALWEG_DEVICE void give(const Signal& signal, bool wanted) const {
+    if (!wanted || signal.word == nullptr) return;
+    const u64 value = signal.value + run_ * signal.increment;
+    if (signal.add != 0) {
+      m_.fetch_add(signal.word, value);
+    } else {
+      m_.store(signal.word, value);
+    }
+  }
+
+  THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
+    if (role_ != 0) return;
+    m_.store(read_pointer(m_, &static_cast<RecvEnd*>(step.end)->credits) + n % kSlots, slot_word(n, step.landing));
+  }
+
+  template <class Word>
+  THALWEG_DEVICE u64 changed(Word* word, const Step& step) const {
+    const Word operand = static_cast<Word>(step.operand);
+    switch (step.atomic_op) {
+      case 0:
+        return m_.fetch_add(word, operand);
+      case 1:
+        return m_.fetch_and(word, operand);
+      case 2:
+        return m_.fetch_or(word, operand);
+      case 3:
+        return m_.fetch_xor(word, operand);
+      case 4:
+        return m_.swap(word, operand);
+      default:
+        return m_.compare_swap(word, static_cast<Word>(step.operand2), operand);
+    }
+  }
+  THALWEG_DEVICE void change_word(const Step& step) const {
+    const u64 old = step.atomic_bytes == 4 ? changed(reinterpret_cast<u32*>(step.word), step) : changed(step.word, step);
+    m_.fence();  // what the word's earlier changes published is visible to what comes after
+    if (step.result != nullptr) m_.store(step.result, old);
+  }
+
+  /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
+  THALWEG_DEVICE void advance_channels() const {
+    for (u32 i = group_.lane(); i < count_; i += Group::lanes) {
+      const Step& step = group_.step(i);
+      u64* count = nullptr;
+      if (step.kind == StepKind::send) count = &static_cast<SendEnd*>(step.end)->count;
+      if (step.kind == StepKind::post) count = &static_cast<RecvEnd*>(step.end)->posted;
+      if (step.kind == StepKind::take) count = &static_cast<RecvEnd*>(step.end)->taken;
+      if (count != nullptr && step.operand2 != 0) m_.store(count, m_.load(count) + step.operand2);
+    }
+  }
+
+  /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
+  THALWEG_DEVICE void look_around() {
+    if (looks_++ % kLooksPerClock != 0) return;
+    const u64 now = m_.nanoseconds();
+    if (looks_ == 1) since_ = now;
+    if (now - since_ >= guard_.limit_ns) code_ = kTimedOut;
+    if (aborted_ != 0) code_ = static_cast<i64>(aborted_);
+    // Used at the next turn: a wait for pinned memory here would be one for what is awaited, too.
+    if (guard_.abort != nullptr && looks_ / kLooksPerClock % kClocksPerAbort == 1) aborted_ = m_.load(guard_.abort);
+    stop_ = code_ != 0 || poisoned(m_, guard_);
+  }
+
+  /// Names the first step that waits.
+  THALWEG_DEVICE void blame(i64 code) {
+    for (u32 base = 0; base < count_; base += Group::lanes) {
+      const u32 i = base + group_.lane();
+      u64 found = 0;
+      const bool open = group_.lane() < Group::lanes && i < count_ && !group_.done(i);
+      const bool waits = open && after_done(group_.step(i)) && !is_ready(i, &found);
+      group_.vote(waits, open, found, false);
+      if (group_.ready_mask() == 0) continue;
+      if (group_.lane() != lowest(group_.ready_mask())) return;
+      const Watch own = base == 0 ? watch_ : watch(group_.step(i));
+      const bool slot = own.how == kSlotWord;
+      return fail(m_, guard_, code, i, slot ? own.value + 1 : own.value, slot ? found >> 16 : found);
+    }
+    if (group_.leader()) fail(m_, guard_, code, count_, 0, 0);  // other blocks' shares are missing
+  }
+
+  THALWEG_DEVICE void report_busy(u64 ticket) const {
+    Failure* const failure = guard_.failure;
+    if (failure == nullptr || m_.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0) return;
+    m_.store(&failure->what, u64{count_});
+    m_.store(&failure->found, ticket);
+    m_.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(kBusy));
+  }
+
+  THALWEG_DEVICE bool leave() {
+    bool failed = group_.any(stop_);
+    const i64 code = failed ? static_cast<i64>(group_.share(static_cast<u64>(code_))) : 0;
+    if (code != 0) blame(code);
+    if (blocks_ > 1) {
+      group_.sync();
+      const bool last = group_.leader() && (m_.arrive(reinterpret_cast<u32*>(&state_->spare)) + 1) % blocks_ == 0;
+      const u64 told = group_.share(last ? 1 + poisoned(m_, guard_) : 0);
+      if (told == 0) return true;
+      failed = told == 2;
+    }
+    if (!failed && !early()) advance_channels();
+    group_.sync();
+    if (group_.leader()) end_run(failed);
+    return true;
+  }
+
+  THALWEG_DEVICE void end_run(bool failed) {
+    if (failed) return m_.release(&state_->busy, kClosed);
+    m_.store(&state_->runs, run_ + 1);
+    if (blocks_ == 1) return m_.release(&state_->busy, 0);  // every launch is one block: who came meanwhile is gone
+    m_.fence();
+    for (u64 seen = blocks_;;) {
+      const u64 stray = (seen - blocks_) % blocks_;  // of a refused launch, which has not come altogether
+      const u64 found = m_.compare_swap(&state_->busy, seen, stray == 0 ? u64{0} : stray - blocks_);
+      if (found == seen) return;
+      seen = found;
+    }
+  }
+
+  static THALWEG_DEVICE u32 lowest(u32 mask) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<u32>(__ffs(static_cast<int>(mask)) - 1);
+#else
+    return static_cast<u32>(__builtin_ctz(mask));
+#endif
+  }
+
+  const M m_;
+  Group group_;
+  ProgramState* const state_;
+  const Guard guard_;
+  const u32 count_, blocks_, item_;
+  u32 role_ = 0;
+  u64 run_ = 0;
+  Watch watch_{nullptr, 0, 0};  // of the step numbered as this lane is
+  u32 first_ = 0;               // steps before it are done
+  bool stop_ = false;
+  u32 looks_ = 0;
+  u64 since_ = 0, aborted_ = 0;
+  i64 code_ = 0;  // of the leader
+};
+
+}  // namespace thalweg::device

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program run by the host: in the caller's thread, which comes back to it until it is over, or by a host queue's. All of its
+// addresses are ones that the host may use.
+#pragma once
+#include <optional>
+
+#include "devices/program.hpp"
+#include "devices/program/solo.hpp"
+
+namespace thalweg::impl {
+
+/// One thread at a time.
+class HostProgram {
+ public:
+  /// Steps, `after`, state and guard stay the caller's and live as long; `placed` and `shape` are a device's.
+  explicit HostProgram(const ProgramRun& program);
+  HostProgram(const HostProgram&) = delete;
+  HostProgram& operator=(const HostProgram&) = delete;
+  /// Begins a run. TW_ERR_BUSY: the last one is not over.
+  Status start();
+  /// Does what can be done and waits for nothing. TW_OK: no run is under way (any more); whether it went well is in Failure.
+  Status advance();
+
+ private:
+  SoloSteps steps_;
+  const device::Program program_;
+  std::optional<device::Executor<device::DirectMachine, Solo>> executor_;
+  bool runs_ = false;
+};
+
+}  // namespace thalweg::impl

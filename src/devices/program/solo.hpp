@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Group of an Executor that is one thread of the host.
+#pragma once
+#include <vector>
+
+#include "devices/program/executor.hpp"
+
+namespace thalweg::impl {
+
+/// Whose steps are whose does not change while a run lasts.
+struct SoloSteps {
+  const device::Step* steps;
+  const uint32_t* after;
+  std::vector<uint8_t> done;
+};
+
+class Solo {
+ public:
+  static constexpr uint32_t lanes = 1;
+  explicit Solo(SoloSteps& steps) : steps_(&steps) {}
+  uint32_t lane() const { return 0; }
+  bool leader() const { return true; }
+  void sync() const {}
+  bool any(bool yes) const { return yes; }
+  uint64_t share(uint64_t value) const { return value; }
+  void vote(bool ready, bool open, uint64_t found, bool stop) {
+    ready_ = ready;
+    open_ = open;
+    stop_ = stop;
+    found_ = found;
+  }
+  uint32_t ready_mask() const { return ready_; }
+  uint32_t open_mask() const { return open_; }
+  bool stopped() const { return stop_; }
+  uint64_t found(uint32_t) const { return found_; }
+  const device::Step& step(uint32_t i) const { return steps_->steps[i]; }
+  uint32_t after(uint32_t i) const { return steps_->after[i]; }
+  bool done(uint32_t i) const { return steps_->done[i] != 0; }
+  void mark(uint32_t base, bool yes) { steps_->done[base] = yes; }
+
+  /// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
+  template <class M>
+  void move(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks, uint32_t) const {
+    const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
+    if (begin >= step.bytes) return;
+    const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
+    device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
+  }
+
+ private:
+  SoloSteps* steps_;
+  bool ready_ = false, open_ = false, stop_ = false;
+  uint64_t found_ = 0;
+};
+
+}  // namespace thalweg::impl
