@@ -3,18 +3,23 @@
 // rank that is killed while another one's code waits in the window.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <thalweg/device/window.hpp>
 #include <thalweg/thalweg.hpp>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
+#include <thread>
 
 #include "process.hpp"
 
 using namespace thalweg::test;
 
 namespace {
+
+namespace device = thalweg::device;
 
 [[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2,vmm_piece=65536", 1);
 constexpr size_t kLength = 200'003, kPart = 4'099;
@@ -139,6 +144,61 @@ const Role kWriter("window writer", [](Pipe&) {
   return write_to_all(rank);
 });
 
+device::Window bind_host(Rank& rank) {
+  tw_device_window bound{};
+  EXPECT_EQ(tw_window_bind(rank.window, "host", &bound), TW_OK) << tw_last_error();
+  device::Window window;
+  std::memcpy(&window, &bound, sizeof window);
+  return window;
+}
+
+constexpr uint64_t kData = 0, kTaken = 8, kSlot = 16, kWords = 1'001;  // signals: what has come, what the next one has taken
+
+/// The words that `rank` sends in a round.
+std::vector<uint64_t> words_of(const std::string& seed, uint64_t round) {
+  uint64_t number;
+  std::memcpy(&number, seed.data(), sizeof number);
+  std::mt19937_64 generator(number + round);
+  std::vector<uint64_t> words(kWords);
+  for (uint64_t& word : words) word = generator();
+  return words;
+}
+
+/// Device code's twins on the host: every rank hands each round's words to the next one, whose wait acquires them. Returns the rounds
+/// that were right; fewer than `rounds` when a wait has failed.
+uint64_t go_round(Rank& rank, const device::Window& window, uint64_t rounds) {
+  using device::Compare;
+  const uint32_t next = (rank.rank + 1) % rank.size, before = (rank.rank + rank.size - 1) % rank.size;
+  const std::vector<std::string> seeds = rank.share_bytes(sizeof(uint64_t));
+  for (uint64_t round = 0; round < rounds; ++round) {
+    if (!device::wait(device::Thread(), window, kTaken, Compare::greater_equal, round, 2 * round)) return round;
+    const std::vector<uint64_t> mine = words_of(seeds[rank.rank], round);
+    if (!device::put_signal(device::Thread(), window, next, kSlot, mine.data(), mine.size(), kData, round + 1)) return round;
+    if (!device::wait(device::Thread(), window, kData, Compare::greater_equal, round + 1, 2 * round + 1)) return round;
+    std::vector<uint64_t> came(kWords);
+    device::get(device::Thread(), window, rank.rank, kSlot, came.data(), came.size());
+    if (came != words_of(seeds[before], round)) return round;
+    device::signal(device::Thread(), window, before, kTaken, round + 1);
+  }
+  return rounds;
+}
+
+const Role kTwin("window twin", [](Pipe&) {
+  Rank rank = from_environment();
+  constexpr uint64_t kRounds = 300;
+  if (go_round(rank, bind_host(rank), kRounds) != kRounds) return 1;
+  return tw_window_destroy(rank.window) == TW_OK ? 0 : 2;
+});
+
+/// Takes part in a few rounds, and then no more.
+const Role kDropout("window dropout", [](Pipe& pipe) {
+  Rank rank = from_environment();
+  if (go_round(rank, bind_host(rank), 5) != 5) return 1;
+  pipe.send("five");
+  pipe.receive();
+  return 2;
+});
+
 /// Sits in the window until it is killed.
 const Role kVictim("window victim", [](Pipe& pipe) {
   Rank rank = from_environment();
@@ -189,6 +249,51 @@ const Role kPool("window pool", [](Pipe&) {
   Rank rank = from_environment();
   return tw_window_destroy(rank.window) == TW_OK ? 0 : 1;
 });
+
+TEST(WindowTwins, OfThreeProcessesPutSignalAndWait) {
+  const StoreFile store;
+  Child first("window twin", environment(1, 3, "host", store.address()));
+  Child second("window twin", environment(2, 3, "host", store.address()));
+  Rank rank(0, 3, "host", store.address());
+  EXPECT_EQ(go_round(rank, bind_host(rank), 300), 300u);
+  EXPECT_EQ(tw_window_check(rank.window), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_OK);
+  EXPECT_EQ(first.join(), 0);
+  EXPECT_EQ(second.join(), 0);
+}
+
+TEST(WindowTwins, AWaitThatIsOverdueSaysWhatItWaitedFor) {
+  const StoreFile store;
+  Child child("window dropout", environment(1, 2, "host", store.address()));
+  Rank rank(0, 2, "host", store.address());
+  device::Window window = bind_host(rank);
+  window.guard.limit_ns = 20'000'000'000;
+  EXPECT_EQ(go_round(rank, window, 5), 5u);
+  window.guard.limit_ns = 1'000'000;
+  EXPECT_FALSE(device::wait(device::Thread(), window, kData, device::Compare::greater_equal, 6, 77));
+  EXPECT_EQ(tw_window_check(rank.window), TW_ERR_TIMED_OUT);
+  const std::string text = tw_last_error();
+  for (const char* part : {"the host", "operation 77", "waited for 6", "found 5"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  EXPECT_FALSE(device::wait(device::Thread(), window, kData, device::Compare::greater_equal, 1)) << "the guard is poisoned";
+  window = bind_host(rank);
+  EXPECT_TRUE(device::wait(device::Thread(), window, kData, device::Compare::greater_equal, 5));
+  EXPECT_EQ(tw_window_check(rank.window), TW_OK) << tw_last_error();
+  child.kill();
+}
+
+TEST(WindowTwins, AWaitForOneWhoIsKilledEnds) {
+  const StoreFile store;
+  Child child("window dropout", environment(1, 2, "host", store.address()));
+  Rank rank(0, 2, "host", store.address());
+  const device::Window window = bind_host(rank);
+  std::thread twin([&] { EXPECT_EQ(go_round(rank, window, 300), 5u); });
+  EXPECT_EQ(child.receive(), "five");
+  child.kill();
+  twin.join();
+  EXPECT_EQ(tw_window_check(rank.window), TW_ERR_PEER_LOST);
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_ERR_PEER_LOST);
+}
 
 class WindowOfTheDead : public testing::TestWithParam<const char*> {};
 
