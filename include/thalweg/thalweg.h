@@ -388,6 +388,13 @@ TW_API tw_status tw_request_info(tw_request request, tw_recv_info *info);
 TW_API const char *tw_request_message(tw_request request);
 /** Ends interest; an operation still running goes on unobserved. */
 TW_API tw_status tw_request_release(tw_request request);
+/** The work that is enqueued on the stream (CUstream, cudaStream_t; NULL: the default stream) from now on waits until the request
+ *  has ended, well or not: what the work finds then, the request tells. Returns at once, and TW_OK when it has ended already (so does
+ *  TW_REQUEST_NONE). The stream is of the buffer's device; with a buffer in host memory of any, a default stream of the first one.
+ *  Somebody has to progress the worker meanwhile: who waits for such a stream on the host without that waits for ever. The request
+ *  may be released. Worker's threads. TW_ERR_UNSUPPORTED: the stream is being captured; TW_ERR_LIMIT: streams wait for 8 requests of
+ *  this worker and device; TW_ERR_INVALID: no such stream. */
+TW_API tw_status tw_request_before(tw_request request, const void *stream);
 /** Asks an unmatched receive or an unannounced send to end with TW_ERR_CANCELED. TW_ERR_BUSY: too late. */
 TW_API tw_status tw_cancel(tw_request request);
 

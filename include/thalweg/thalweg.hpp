@@ -141,6 +141,8 @@ class Request {
     return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
   }
   tw_status cancel() noexcept { return tw_cancel(number_); }
+  /// Later work of the stream (CUstream, cudaStream_t) waits until the request has ended; tw_request_before.
+  void before(const void* stream) const { detail::check(tw_request_before(number_, stream)); }
   tw_recv_info info() const noexcept {
     tw_recv_info info{};
     tw_request_info(number_, &info);

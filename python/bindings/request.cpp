@@ -71,6 +71,18 @@ bool request_cancel(Request& request) {
   return true;
 }
 
+void request_before(Request& request, nb::handle stream) {
+  const After named = stream.is_none() ? After{} : after_of(stream);
+  if (named.kind != TW_AFTER_STREAM) {
+    PyErr_Format(PyExc_TypeError, "before takes a stream or a stream's number, not a %s", Py_TYPE(stream.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  Operation& operation = request.operation;
+  if (!operation.under_way()) return;
+  operation.worker->enter();
+  check(tw_request_before(operation.request, reinterpret_cast<const void*>(named.handle)));
+}
+
 }  // namespace
 
 Request::~Request() {
@@ -176,6 +188,13 @@ void bind_request(nb::module_& m) {
            "Progresses until the end, at most timeout seconds (None: no limit), with the GIL released. Returns what the\n"
            "blocking form returns, or raises how it ended; TimedOut leaves the request alive.")
       .def("cancel", &request_cancel, "Asks an unmatched receive or an unannounced send to end with Canceled. False: too late.")
+      .def(
+          "before", &request_before, nb::arg("stream"),
+          "Work that is enqueued on the stream from now on waits until the operation has ended, well or not; returns at once.\n"
+          "stream: of PyTorch, CuPy or Numba, an object with __cuda_stream__, or a stream's number (0: the default stream).\n"
+          "Somebody progresses the worker meanwhile: synchronising the stream does not. Raises Unsupported while the stream "
+          "is\n"
+          "captured, LimitReached past 8 operations of one worker that streams wait for.")
       .def_prop_ro("worker", [](Request& r) { return r.operation.worker_object; })
       .def("_spin", &request_spin, nb::arg("seconds"))
       .def("_value", [](Request& r) { return r.operation.value(); })

@@ -88,6 +88,16 @@ tw_status tw_request_release(tw_request request) {
   return Engine::release(request);
 }
 
+tw_status tw_request_before(tw_request request, const void* stream) {
+  if (request == TW_REQUEST_NONE) return TW_OK;
+  tw_worker* worker = nullptr;
+  const Status status = find_worker(request, &worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  return worker->engine->before(request, stream);
+}
+
 tw_status tw_cancel(tw_request request) {
   tw_worker* worker = nullptr;
   const Status status = find_worker(request, &worker);

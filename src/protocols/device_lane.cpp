@@ -4,6 +4,7 @@
 // instead of 215).
 #include "protocols/device_lane.hpp"
 
+#include "base/clock.hpp"
 #include "devices/registry.hpp"
 #include "protocols/engine.hpp"
 
@@ -158,6 +159,19 @@ Status DeviceLane::run(Device& device, const Kernel& kernel) {
   Line& line = place->kernels;
   const Status status = launch(line, kernel);
   return is_error(status) ? status : wait(line);
+}
+
+Status DeviceLane::check_moving(Device& device) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  const Deadline limit(200 * kMillisecond);
+  for (Line* line : {&place->copies, &place->kernels}) {
+    if (const Status status = finish_call(*line, TW_OK); is_error(status)) return status;
+    while (line->now_finished() < line->ticket) {
+      if (limit.passed()) return TW_ERR_TIMED_OUT;
+    }
+  }
+  return TW_OK;
 }
 
 Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool* kernels) {

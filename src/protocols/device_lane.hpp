@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "devices/device.hpp"
+#include "protocols/gates.hpp"
 #include "protocols/operation.hpp"
 
 namespace thalweg::impl {
@@ -41,6 +42,9 @@ class DeviceLane {
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
+  /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
+  Status check_moving(Device& device);
+  Gates& gates() { return gates_; }
   /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives access, once
   /// for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
   Status admit(Device& device, uint64_t address, uint64_t length, bool* kernels);
@@ -97,6 +101,7 @@ class DeviceLane {
   std::vector<std::unique_ptr<Place>> places_;
   unsigned pending_ = 0, chunks_out_ = 0;
   RunList parked_;
+  Gates gates_{*this};
 };
 
 }  // namespace thalweg::impl

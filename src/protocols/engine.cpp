@@ -133,6 +133,7 @@ void Engine::complete_slowly(OpRun& run, Status status) {
   }
   if (run.extras && run.holds_regions) [[unlikely]]
     drop_regions(run);
+  if (run.gate != nullptr) open(std::exchange(run.gate, nullptr));
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);

@@ -114,6 +114,8 @@ class Engine final : public Sink {
   Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
   Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
   Status cancel(tw_request request);
+  /// tw_request_before (gates.cpp).
+  Status before(tw_request request, const void* stream);
 
   // --- active messages
   Status set_handler(uint16_t id, tw_am_handler handler, void* arg);

@@ -25,6 +25,7 @@ class Queue;           // devices/queue.hpp
 class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
 struct Ordering;       // protocols/device_lane.hpp
+struct Gate;           // protocols/gates.hpp
 struct Mapping;        // transports/transport.hpp
 struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
 
@@ -164,6 +165,7 @@ struct alignas(64) OpRun {
   std::string* text = nullptr;  // why it failed; freed on release
   Staging* staging = nullptr;   // pinned memory between a device and frames; freed on release
   std::byte* parcel = nullptr;  // parcel.hpp; freed on release
+  Gate* gate = nullptr;         // streams wait for its end; gates.hpp
   Mapping* holding = nullptr;   // the import that its device work uses, counted
   uint16_t work = 0;            // pieces of device work under way: the run completes after them
   bool ended = false;           // ... with `ending`; nothing else happens to it

@@ -113,6 +113,30 @@ def test_a_stream_reaches_the_library(context, worker, me):
         me.isend(memory, 4, after="now")
 
 
+def test_a_stream_waits_for_a_request(context, worker, me):
+    payload = random_bytes(70_001)
+    first = place_of(context, random_bytes(payload.size), "emulated:0")
+    second = place_of(context, random_bytes(payload.size), "emulated:1")
+    received = worker.irecv(first, 5)
+    received.before(0)  # the default stream
+    forwarded = me.isend(first, 6, after=0)  # what that stream's work so far leaves there
+    last = worker.irecv(second, 6)
+    for _ in range(2000):
+        worker.progress()
+    assert not forwarded.ended and not last.ended
+    me.send(payload, 5)
+    last.wait(10)
+    forwarded.wait(10)
+    received.wait(10)
+    received.before(0)  # over: nothing to wait for
+    assert (bytes_of(context, second, payload.size) == payload).all()
+    for nonsense in ("now", None, False):
+        with pytest.raises(TypeError):
+            received.before(nonsense)
+    with pytest.raises(tw.ThalwegError):  # no stream of that device
+        worker.irecv(first, 5).before(4711)
+
+
 @pytest.mark.parametrize("size", [100, 300_001])
 def test_active_messages(context, worker, me, size):
     payload = random_bytes(size)
