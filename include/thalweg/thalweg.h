@@ -468,15 +468,19 @@ typedef struct tw_signal_options {
   size_t size;
   uint32_t kind; /* TW_SIGNAL_SET: one writer sets it. TW_SIGNAL_ADD: any number add to it. Fixed. */
   uint64_t initial;
+  tw_memory
+      *memory; /* where the word is: registered memory of the waiter, such as a device's; not managed. NULL: the library's */
+  uint64_t offset; /* of the word in it, a multiple of 8; nothing else may use these 8 bytes until tw_signal_destroy */
 } tw_signal_options;
-#define TW_SIGNAL_OPTIONS_INIT {sizeof(tw_signal_options), 0, 0}
+#define TW_SIGNAL_OPTIONS_INIT {sizeof(tw_signal_options), 0, 0, NULL, 0}
 enum { TW_COMPARE_GE = 0, TW_COMPARE_EQ = 1, TW_COMPARE_NE = 2 }; /* GE is cyclic: (int64_t)(word - value) >= 0 */
 TW_API tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
 TW_API tw_status tw_signal_destroy(tw_signal *signal);
 TW_API tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
 TW_API tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
 TW_API void tw_remote_signal_release(tw_remote_signal *remote);
-/** Reads the word with acquire ordering: what the signal covers is visible. */
+/** Reads the word with acquire ordering: what the signal covers is visible. A word in device memory is fetched (microseconds), as by
+ *  the functions below; steps of plans and kernels wait for it at no such cost. */
 TW_API uint64_t tw_signal_read(const tw_signal *signal);
 /** Stores the word. Only when nobody waits and nothing is in flight. */
 TW_API tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
@@ -517,6 +521,7 @@ TW_API tw_status tw_store_barrier(tw_store *store);
 
 #include <thalweg/blocks.h>
 #include <thalweg/places.h>
+#include <thalweg/plans.h>
 #include <thalweg/windows.h>
 
 #endif

@@ -63,11 +63,19 @@ tw_status tw_costs_save(const char* values, char* file, size_t* length) {
 
 void tw_context_destroy(tw_context* context) {
   if (context == nullptr || context->born.forked()) return;
-  if (context->workers.load() != 0) {
+  const uint32_t own = context->plans != nullptr ? 1 : 0;  // the worker of its plans
+  if (context->workers.load() > own) {
     log(LogLevel::error, "tw_context_destroy: %u workers are still alive; the context is kept. Destroy its workers first",
-        context->workers.load());
+        context->workers.load() - own);
     return;
   }
+  if (context->plans != nullptr && context->plans->users() != 0) {
+    log(LogLevel::error,
+        "tw_context_destroy: %u plans, queues or windows are still alive; the context is kept. Destroy them first",
+        context->plans->users());
+    return;
+  }
+  context->plans.reset();
   delete context;
 }
 

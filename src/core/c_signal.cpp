@@ -13,7 +13,13 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
   const tw_signal_options defaults = TW_SIGNAL_OPTIONS_INIT;
   const Options<tw_signal_options> options(given, defaults);
   if (options->kind > TW_SIGNAL_ADD) return fail(TW_ERR_INVALID, "unknown kind of signal %u", options->kind);
-  status = worker->context.signals->create(options->kind, options->initial, signal);
+  if (options->memory != nullptr) {
+    if (status = check(options->memory); is_error(status)) return status;
+    status = worker->context.signals->create_in(*options->memory, options->offset, worker->context.copier, options->kind,
+                                                options->initial, signal);
+  } else {
+    status = worker->context.signals->create(options->kind, options->initial, signal);
+  }
   if (!is_error(status)) (*signal)->worker = worker;
   return status;
 }

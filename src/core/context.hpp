@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct Settings {
   bool tls = false;
 };
 Status resolve_settings(const tw_context_options& options, Settings* out);
+
+/// What the layers above keep in a context, which knows nothing of it. Goes first when the context ends.
+class Extension {
+ public:
+  virtual ~Extension() = default;
+  virtual unsigned users() const = 0;  // objects that must be destroyed before the context
+};
 
 struct TransportSlot {
   std::string name;
@@ -66,6 +74,8 @@ struct tw_context {
   thalweg::impl::RefusalCounters refusals;
   std::vector<thalweg::impl::IpAddress> addresses;  // for worker addresses
   std::atomic<uint32_t> workers{0};
+  std::mutex plans_mutex;
+  std::unique_ptr<thalweg::impl::Extension> plans;  // made at the first use of a plan (plans/agent.hpp)
 
   tw_context();
   ~tw_context();

@@ -252,6 +252,8 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.transport = "";
   endpoint.note.clear();
   endpoint.received.clear();
+  endpoint.hello.clear();
+  endpoint.greeted = false;
   endpoint.data.clear();
   endpoint.user = nullptr;
   endpoint.on_lost = nullptr;

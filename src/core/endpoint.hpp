@@ -30,6 +30,8 @@ struct tw_endpoint {
   const char* transport = "";          // name of the link's transport
   std::string note;                    // why not a better transport
   std::vector<std::byte> received;     // private data that came
+  std::vector<std::byte> hello;        // what the peer's plans said of themselves (hello.hpp); empty: nothing yet
+  bool greeted = false;                // ... and ours said
   void* user = nullptr;
   void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
   void* on_lost_arg = nullptr;

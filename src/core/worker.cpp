@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/platform/process.hpp"
+#include "core/hello.hpp"
 
 using namespace thalweg::impl;
 
@@ -54,6 +55,7 @@ Status tw_worker::open(const tw_worker_options& options) {
     event.data.fd = fd;
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
   }
+  keep_hellos(*this);
   address.worker = id;
   address.incarnation = context.incarnation;
   address.host = context.host;

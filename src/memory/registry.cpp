@@ -153,7 +153,9 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   if (length == 0) return fail(TW_ERR_OUT_OF_BOUNDS, "the range is empty: it starts at the memory's end");
   uint64_t rkey = 0;
   if (Status s = random_identifier(&rkey); is_error(s)) return s;
-  const uint32_t granted = access == 0 ? memory->access : access & memory->access;
+  // Who may write a word of it may also signal there.
+  const uint32_t own = memory->access | ((memory->access & TW_MEMORY_WRITE) != 0 ? kAccessSignal : 0);
+  const uint32_t granted = access == 0 ? memory->access : access & own;
   if (granted == 0) return fail(TW_ERR_PERMISSION, "the memory was registered without any of the access asked for");
   std::byte* address = memory->address + offset;
   uint64_t* check = nullptr;

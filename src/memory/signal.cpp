@@ -21,10 +21,54 @@ Status SignalPool::grow() {
   return TW_OK;
 }
 
-Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
-  if (kind != TW_SIGNAL_SET && kind != TW_SIGNAL_ADD) {
-    return fail(TW_ERR_INVALID, "a signal is TW_SIGNAL_SET or TW_SIGNAL_ADD, not %u", kind);
+namespace {
+
+Status check_kind(uint32_t kind) {
+  if (kind == TW_SIGNAL_SET || kind == TW_SIGNAL_ADD) return TW_OK;
+  return fail(TW_ERR_INVALID, "a signal is TW_SIGNAL_SET or TW_SIGNAL_ADD, not %u", kind);
+}
+
+}  // namespace
+
+Status SignalPool::create_in(tw_memory& memory, uint64_t offset, LocalCopier& copier, uint32_t kind, uint64_t initial,
+                             tw_signal** out) {
+  if (Status s = check_kind(kind); is_error(s)) return s;
+  if (offset % sizeof(uint64_t) != 0 || reinterpret_cast<uintptr_t>(memory.address) % sizeof(uint64_t) != 0)
+    return fail(TW_ERR_MISALIGNED, "a signal's word must be aligned to 8 bytes");
+  if (offset > memory.length || memory.length - offset < sizeof(uint64_t)) {
+    return fail(TW_ERR_OUT_OF_BOUNDS, "a word at offset %llu: the memory has %zu bytes",
+                static_cast<unsigned long long>(offset), memory.length);
   }
+  const MemoryKind where = memory.origin.kind;
+  if (where == MemoryKind::managed) {
+    return fail(TW_ERR_UNSUPPORTED,
+                "a signal's word in managed memory would move under its waiter; use device or pinned memory");
+  }
+  auto signal = std::make_unique<tw_signal>();
+  signal->pool = this;
+  signal->kind = kind;
+  signal->memory = &memory;
+  signal->offset = offset;
+  signal->users = true;
+  signal->word = reinterpret_cast<uint64_t*>(memory.address + offset);
+  if (where != MemoryKind::host && where != MemoryKind::pinned) signal->copier = &copier;
+  signal_reset(*signal, initial);
+  *out = signal.release();
+  return TW_OK;
+}
+
+uint64_t signal_fetch(const tw_signal& signal) {
+  uint64_t value = 0;
+  signal.copier->copy(reinterpret_cast<uint64_t>(&value), reinterpret_cast<uint64_t>(signal.word), sizeof value);
+  return value;
+}
+
+void signal_store(const tw_signal& signal, uint64_t value) {
+  signal.copier->copy(reinterpret_cast<uint64_t>(signal.word), reinterpret_cast<uint64_t>(&value), sizeof value);
+}
+
+Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
+  if (Status s = check_kind(kind); is_error(s)) return s;
   auto signal = std::make_unique<tw_signal>();
   const std::lock_guard lock(mutex_);
   if (front_ == free_.size()) {
@@ -49,7 +93,7 @@ Status SignalPool::destroy(tw_signal* signal) {
   const std::unique_ptr<tw_signal> owned(signal);
   for (uint64_t rkey : signal->rkeys) registry_.revoke(rkey);
   const std::lock_guard lock(mutex_);
-  free_.push_back({signal->memory, signal->offset});
+  if (!signal->users) free_.push_back({signal->memory, signal->offset});
   return TW_OK;
 }
 

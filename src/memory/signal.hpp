@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/platform/tsan.hpp"
+#include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 
 namespace thalweg::impl {
@@ -22,8 +23,10 @@ struct tw_signal {
   uint64_t* word = nullptr;
   tw_memory* memory = nullptr;  // the pool's block that holds the word
   size_t offset = 0;
-  uint32_t kind = 0;            // TW_SIGNAL_*
-  std::vector<uint64_t> rkeys;  // exported, to be revoked
+  bool users = false;                            // the word is in a user's memory
+  thalweg::impl::LocalCopier* copier = nullptr;  // the word is in device memory, where this fetches it
+  uint32_t kind = 0;                             // TW_SIGNAL_*
+  std::vector<uint64_t> rkeys;                   // exported, to be revoked
 };
 
 namespace thalweg::impl {
@@ -33,6 +36,8 @@ class SignalPool {
   explicit SignalPool(Registry& registry) : registry_(registry) {}
   ~SignalPool();  // after its signals and before the registry
   Status create(uint32_t kind, uint64_t initial, tw_signal** out);
+  /// The word is in memory of the user's.
+  Status create_in(tw_memory& memory, uint64_t offset, LocalCopier& copier, uint32_t kind, uint64_t initial, tw_signal** out);
   /// Revokes what was exported. The slot is used again last of all, because a late mapped store cannot be stopped.
   Status destroy(tw_signal* signal);
   /// A key that allows signalling and nothing else. KeyBody.device says the kind.
@@ -52,12 +57,19 @@ class SignalPool {
 };
 
 /// Acquire: what the signal covers is visible.
+uint64_t signal_fetch(const tw_signal& signal);              // of a word in device memory
+void signal_store(const tw_signal& signal, uint64_t value);  // the same
 inline uint64_t signal_read(const tw_signal& signal) {
+  if (signal.copier != nullptr) [[unlikely]]
+    return signal_fetch(signal);
   const uint64_t seen = __atomic_load_n(signal.word, __ATOMIC_ACQUIRE);
   tsan_acquired(signal.word);
   return seen;
 }
-inline void signal_reset(tw_signal& signal, uint64_t value) { __atomic_store_n(signal.word, value, __ATOMIC_RELEASE); }
+inline void signal_reset(tw_signal& signal, uint64_t value) {
+  if (signal.copier != nullptr) return signal_store(signal, value);
+  __atomic_store_n(signal.word, value, __ATOMIC_RELEASE);
+}
 /// TW_OK, TW_IN_PROGRESS, or TW_ERR_INVALID for an unknown comparison. GE is cyclic.
 inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t value) {
   const uint64_t word = signal_read(signal);

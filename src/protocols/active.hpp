@@ -46,7 +46,13 @@ class ActiveTable {
     void* arg = nullptr;
   };
   Status set(uint16_t id, tw_am_handler handler, void* arg);
-  const Entry* find(uint16_t id) const { return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr; }
+  const Entry* find(uint16_t id) const {
+    if (id == kInternal) return internal_.handler != nullptr ? &internal_ : nullptr;
+    return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr;
+  }
+  /// The one beyond users' ids: messages of the library itself (core/hello.cpp).
+  static constexpr uint16_t kInternal = kHandlers;
+  void set_internal(tw_am_handler handler, void* arg) { internal_ = {handler, arg}; }
 
   tw_am_data* take();  // a fresh descriptor; listed
   void give_back(tw_am_data* data);
@@ -57,6 +63,7 @@ class ActiveTable {
 
  private:
   std::vector<Entry> table_;
+  Entry internal_;
   tw_am_data* kept_ = nullptr;  // in a handler or kept by one
   tw_am_data* spare_ = nullptr;
 };

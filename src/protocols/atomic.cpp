@@ -105,26 +105,38 @@ const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, ste
 namespace {
 
 /// The word's domain is its device: a kernel there, waited for.
-Status apply_on_device(Engine& engine, const Target& target, const AtomicBody& fields, uint64_t* old) {
-  static constexpr AtomicOp kOps[] = {AtomicOp::add,     AtomicOp::bit_and, AtomicOp::bit_or,
-                                      AtomicOp::bit_xor, AtomicOp::swap,    AtomicOp::compare_swap};
+Status apply_on_device(Engine& engine, const Target& target, AtomicKernel kernel, uint64_t* old) {
   DeviceLane& lane = engine.devices();
   std::byte* chunk = lane.take_chunk(*target.device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
-  AtomicKernel kernel{};
   kernel.word = reinterpret_cast<uint64_t>(target.address);
-  kernel.operand = fields.operand;
-  kernel.compare = fields.compare;
   kernel.old = reinterpret_cast<uint64_t>(chunk);
-  kernel.op = kOps[fields.code];
-  kernel.bytes = fields.size;
   const Status status = lane.run(*target.device, Kernel{kernel});
   std::memcpy(old, chunk, sizeof *old);
   lane.give_chunk(*target.device, chunk);
   return status;
 }
 
+AtomicKernel kernel_of(const AtomicBody& fields) {
+  static constexpr AtomicOp kOps[] = {AtomicOp::add,     AtomicOp::bit_and, AtomicOp::bit_or,
+                                      AtomicOp::bit_xor, AtomicOp::swap,    AtomicOp::compare_swap};
+  AtomicKernel kernel{};
+  kernel.operand = fields.operand;
+  kernel.compare = fields.compare;
+  kernel.op = kOps[fields.code];
+  kernel.bytes = fields.size;
+  return kernel;
+}
+
 }  // namespace
+
+Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value) {
+  AtomicKernel kernel{};
+  kernel.operand = value;
+  kernel.op = op == TW_SIGNAL_ADD ? AtomicOp::add : AtomicOp::swap;
+  uint64_t old = 0;
+  return apply_on_device(engine, target, kernel, &old);
+}
 
 void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   AtomicBody fields;
@@ -140,7 +152,7 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std:
     status = engine.registry().resolve(reading, header.a, header.b, fields.size, TW_MEMORY_ATOMIC, &target);
     if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % fields.size != 0) status = TW_ERR_MISALIGNED;
     if (status == TW_OK && target.device != nullptr) {
-      status = apply_on_device(engine, target, fields, &old);
+      status = apply_on_device(engine, target, kernel_of(fields), &old);
     } else if (status == TW_OK) {
       old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
     }

@@ -48,6 +48,8 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const 
 void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+/// Sets or adds to a word of a device of this process, behind what is there already.
+Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 /// Sends what the lane has, a few pieces a turn. Returns the pieces sent.

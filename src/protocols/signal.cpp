@@ -8,7 +8,8 @@ namespace {
 
 bool probe_mapped(const OpDesc& op, Cost& cost) {
   cost = {25, 0, nullptr};
-  const bool reachable = op.signal != nullptr && (op.signal->mapped != nullptr || in_process(*op.signal));
+  const bool reachable =
+      op.signal != nullptr && (op.signal->mapped != nullptr || (in_process(*op.signal) && !of_device(*op.signal)));
   if (!reachable) cost.why_not = "the signal's word is not mapped here";
   return cost.why_not == nullptr;
 }
@@ -50,7 +51,7 @@ Status check_signal(const OpDesc& op) {
   }
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
-    if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet
+    if (region.key.segment != 0 && !of_device(region)) map_region(region);  // asks, when nobody did yet
   }
   return TW_OK;
 }
@@ -122,7 +123,11 @@ void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std:
     const Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
-    if (status == TW_OK) touch_signal(reinterpret_cast<uint64_t*>(target.address), header.id, header.b);
+    if (status == TW_OK && target.device != nullptr) {
+      status = signal_on_device(engine, target, header.id, header.b);
+    } else if (status == TW_OK) {
+      touch_signal(reinterpret_cast<uint64_t*>(target.address), header.id, header.b);
+    }
   }
   conclude(engine, peer, header, body, status);
 }

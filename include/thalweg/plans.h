@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plans.h: operations prepared once and triggered from anywhere: by the host, by a queue (a CUDA stream, a host queue), by a
+ * captured graph. Part of thalweg.h, whose conventions hold.
+ */
+#ifndef THALWEG_PLANS_H
+#define THALWEG_PLANS_H
+#include <thalweg/thalweg.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_queue tw_queue;
+typedef struct tw_graph tw_graph;
+typedef struct tw_plan tw_plan;
+
+/* ---------------------------------------------------------------- queues */
+/** A queue of the library's own at a place (places.h): "host": a thread that runs what is enqueued, in order; "cuda:1",
+ *  "emulated:0": a stream of that device. End with tw_queue_destroy. */
+TW_API tw_status tw_queue_create(tw_context *context, const char *place, tw_queue **queue);
+/** The caller's stream (CUstream, cudaStream_t) of the device at `place`; it must outlive *queue. A default stream is refused:
+ *  nothing is ever enqueued there. */
+TW_API tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, tw_queue **queue);
+/** Waits for what tw_send_on and its like have put there; for nothing else. */
+TW_API void tw_queue_destroy(tw_queue *queue);
+TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
+/** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */
+TW_API tw_status tw_queue_call(tw_queue *queue, void (*fn)(void *arg), void *arg);
+/** Waits for what is enqueued, then tw_queue_check. */
+TW_API tw_status tw_queue_synchronize(tw_queue *queue);
+/** The first failure of operations that ran on the queue since the last check, with a text: operation, peer, generation, what
+ *  was missing. Waits for nothing. */
+TW_API tw_status tw_queue_check(tw_queue *queue);
+/** tw_queue_check of whatever wraps this stream. */
+TW_API tw_status tw_stream_check(const void *stream);
+
+/** Captures what is enqueued from now on, instead of running it; for CUDA streams the same as cudaStreamBeginCapture
+ *  (thread-local mode), which may be used as well. */
+TW_API tw_status tw_capture_begin(tw_queue *queue);
+TW_API tw_status tw_capture_end(tw_queue *queue, tw_graph **graph);
+TW_API tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
+TW_API void tw_graph_destroy(tw_graph *graph);
+
+/* ---------------------------------------------------------------- plans */
+typedef struct tw_plan_options {
+  size_t size;
+  const char *place;   /* whose queue runs it; NULL: of the first buffer in device memory, else "host" */
+  uint64_t timeout_ns; /* of every wait inside a run; 0: 30 s */
+  uint32_t blocks;     /* thread blocks of a device; 0: chosen */
+} tw_plan_options;
+#define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0}
+TW_API tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
+TW_API tw_status tw_plan_destroy(tw_plan *plan); /* TW_ERR_BUSY while it runs */
+
+typedef struct tw_step_options {
+  size_t size;
+  const tw_layout *layout;        /* of the local buffer; of `from` of tw_plan_copy */
+  const tw_layout *remote_layout; /* put, get: of the remote side; copy: of `to` */
+  tw_remote_signal *signal;       /* put: touched when the data is there */
+  uint32_t signal_op;             /* TW_SIGNAL_* */
+  uint64_t signal_value;
+  uint64_t increment;    /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
+  const uint32_t *after; /* steps of this plan that end before this one begins */
+  size_t after_count;
+} tw_step_options;
+#define TW_STEP_OPTIONS_INIT {sizeof(tw_step_options), NULL, NULL, NULL, 0, 0, 0, NULL, 0}
+
+/* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps without `after` have no order among each other. */
+/** Channel (endpoint, tag), from here to the peer: the n-th send ever meets the n-th receive of the peer, across plans. */
+TW_API tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+                              const tw_step_options *options, uint32_t *step);
+TW_API tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+                              const tw_step_options *options, uint32_t *step);
+TW_API tw_status tw_plan_put(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote,
+                             uint64_t offset, const tw_step_options *options, uint32_t *step);
+TW_API tw_status tw_plan_get(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
+                             uint64_t offset, const tw_step_options *options, uint32_t *step);
+TW_API tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_step_options *options,
+                                uint32_t *step);
+TW_API tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
+                              const tw_step_options *options, uint32_t *step);
+TW_API tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset,
+                                size_t size, uint64_t operand, uint64_t compare, void *result, const tw_step_options *options,
+                                uint32_t *step);
+TW_API tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_step_options *options,
+                              uint32_t *step);
+
+/** Resolves routes, exchanges buffers with the peers of every channel (which must prepare their ends too), builds descriptors.
+ *  Progresses the endpoints' workers meanwhile; TW_ERR_TIMED_OUT names the channel that is missing.
+ *  Called again, on both sides, it re-arms a plan that failed: its channels begin anew, also for other plans that use them. */
+TW_API tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
+/** Starts it. queue NULL: the host does, and tw_plan_test or tw_plan_finish drive and end the run. With a queue: behind the
+ *  queue's earlier work, and the queue's later work is behind it. TW_ERR_BUSY: the last run by the host is not over. */
+TW_API tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
+/** The same for a stream that nobody wrapped (of the plan's device). */
+TW_API tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
+/** Of runs by the host: TW_OK, TW_IN_PROGRESS, or how it failed. */
+TW_API tw_status tw_plan_test(tw_plan *plan);
+TW_API tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
+/** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
+ *  not run. The new buffer has the same length and layout. */
+TW_API tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
+/** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
+TW_API tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
+
+/* ---------------------------------------------------------------- one operation on a queue: a plan of one step, kept for reuse
+ * The first call with a channel, memory or buffer prepares it (milliseconds; refused while the queue is captured); later ones
+ * cost about one launch. */
+TW_API tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+                            const tw_step_options *options);
+TW_API tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+                            const tw_step_options *options);
+TW_API tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote,
+                           uint64_t offset, const tw_step_options *options);
+TW_API tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
+                           uint64_t offset, const tw_step_options *options);
+TW_API tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_step_options *options);
+TW_API tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
+                            const tw_step_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/agent.hpp"
+
+#include <pthread.h>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "core/hello.hpp"
+#include "memory/registry_state.hpp"
+#include "plans/channel.hpp"
+#include "plans/proxied.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint16_t kControlId = 1;
+constexpr size_t kEarlyMax = 65536;
+constexpr uint64_t kHurryNs = 2'000'000;     // after a trigger: look all the time
+constexpr uint64_t kNapNs = 200'000;         // steps may be asked for by a replayed graph, which wakes nobody
+constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
+
+}  // namespace
+
+Status Agent::of(tw_context& context, Agent** out) {
+  const std::lock_guard lock(context.plans_mutex);
+  if (context.plans == nullptr) {
+    auto agent = std::make_unique<Agent>(context);
+    if (Status s = agent->open(); is_error(s)) return s;
+    context.plans = std::move(agent);
+  }
+  *out = static_cast<Agent*>(context.plans.get());
+  return TW_OK;
+}
+
+Status Agent::open() {
+  tw_worker_options options = TW_WORKER_OPTIONS_INIT;
+  options.threads = TW_THREADS_MULTI;
+  if (Status s = tw_worker_create(&context, &options, &worker_); is_error(s)) return s;
+  if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
+  size_t length = TW_ADDRESS_MAX;
+  address_.resize(length);
+  if (Status s = tw_worker_address(worker_, address_.data(), &length); is_error(s)) return s;
+  address_.resize(length);
+  thread_ = std::thread([this] { run(); });
+  return TW_OK;
+}
+
+Agent::~Agent() {
+  stop_.store(true);
+  if (worker_ != nullptr) tw_worker_wake(worker_);
+  if (thread_.joinable()) thread_.join();
+  channels_.clear();
+  tw_worker_destroy(worker_);
+}
+
+Status Agent::executor(Device* device, Executor** out) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Executor>& slot = executors_[device];
+  if (slot == nullptr) {
+    auto made = std::make_unique<Executor>(context, device);
+    if (Status s = made->open(); is_error(s)) return s;
+    slot = std::move(made);
+  }
+  *out = slot.get();
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ peers
+
+Status Agent::route(tw_endpoint& endpoint, Route* out) {
+  const std::lock_guard lock(mutex_);
+  uint64_t& token = tokens_[&endpoint];
+  if (!endpoint.greeted) {
+    if (Status s = random_identifier(&token); is_error(s)) return s;
+    const std::vector<std::byte> hello = write_hello({token, address_});
+    if (Status s = say_hello(endpoint, hello.data(), hello.size()); is_error(s)) return s;
+  }
+  const std::vector<std::byte> said = hello_of(endpoint);
+  if (said.empty()) return TW_IN_PROGRESS;
+  Hello hello;
+  if (Status s = parse_hello(said.data(), said.size(), &hello); is_error(s)) return s;
+  WorkerAddress address;
+  if (Status s = parse_address(hello.agent.data(), hello.agent.size(), &address); is_error(s)) return s;
+  std::unique_ptr<AgentPeer>& peer = peers_[address.worker];
+  if (peer == nullptr) {
+    auto made = std::make_unique<AgentPeer>();
+    if (Status s = tw_connect(worker_, hello.agent.data(), hello.agent.size(), nullptr, &made->endpoint); is_error(s)) {
+      peers_.erase(address.worker);
+      return s;
+    }
+    peer = std::move(made);
+    tw_worker_wake(worker_);
+  }
+  if (is_error(peer->lost)) return fail(peer->lost, "the peer of this endpoint is lost");
+  const Status state = tw_endpoint_state(peer->endpoint);
+  if (state != TW_OK) return state;
+  *out = {peer.get(), token, hello.token};
+  return TW_OK;
+}
+
+/// Also of one that has connected before this side did.
+AgentPeer& Agent::peer_of(tw_endpoint* endpoint) {
+  std::unique_ptr<AgentPeer>& peer = peers_[endpoint->remote];
+  if (peer == nullptr) {
+    peer = std::make_unique<AgentPeer>();
+    peer->endpoint = endpoint;
+    const Engine::Guard guard(*worker_->engine);
+    ++endpoint->references;
+  }
+  return *peer;
+}
+
+unsigned Agent::look_at_peers() {
+  unsigned events = 0;
+  for (const auto& [id, peer] : peers_) {
+    const Status state = tw_endpoint_state(peer->endpoint);
+    if (is_error(peer->lost) || !is_error(state)) continue;
+    peer->lost = state;
+    ++events;
+    for (const auto& [key, channel] : channels_) {
+      if (&channel->peer == peer.get()) channel->fail_end(state, "the peer is lost", false);
+    }
+    changed.notify_all();
+  }
+  return events;
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+void Agent::send(AgentPeer& peer, const ControlMessage& message) {
+  auto* bytes = new std::vector<std::byte>(write_control(message));
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = [](void* arg, tw_request, tw_status, const tw_recv_info*) {
+    delete static_cast<std::vector<std::byte>*>(arg);
+  };
+  options.arg = bytes;
+  const Status status = tw_am_send(peer.endpoint, kControlId, nullptr, 0, bytes->data(), bytes->size(), &options, nullptr);
+  if (status != TW_IN_PROGRESS) delete bytes;  // gone already, or the peer is lost, which look_at_peers() sees
+  tw_worker_wake(worker_);
+}
+
+/// Under the worker's lock: only the inbox's own lock may be taken.
+tw_status Agent::on_message(void* arg, const tw_am_message* message) {
+  auto* agent = static_cast<Agent*>(arg);
+  if (message->data != nullptr || message->length == 0) {
+    agent->arrived(message->endpoint, static_cast<const std::byte*>(message->data), message->length);
+    return TW_OK;
+  }
+  if (message->length > kControlMax) return TW_OK;
+  struct Fetch {
+    Agent* agent;
+    tw_endpoint* endpoint;
+    std::vector<std::byte> bytes;
+  };
+  auto* fetch = new Fetch{agent, message->endpoint, std::vector<std::byte>(message->length)};
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.arg = fetch;
+  options.callback = [](void* of, tw_request, tw_status status, const tw_recv_info*) {
+    const std::unique_ptr<Fetch> done(static_cast<Fetch*>(of));
+    if (!is_error(status)) done->agent->arrived(done->endpoint, done->bytes.data(), done->bytes.size());
+  };
+  if (tw_am_recv(message->descriptor, fetch->bytes.data(), fetch->bytes.size(), &options, nullptr) == TW_IN_PROGRESS)
+    return TW_IN_PROGRESS;
+  delete fetch;
+  return TW_OK;
+}
+
+void Agent::arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length) {
+  ControlMessage message;
+  if (is_error(parse_control(bytes, length, &message))) {
+    log(LogLevel::warning, "plans: %s", last_error());
+    return;
+  }
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.emplace_back(endpoint, std::move(message));
+}
+
+void Agent::take(AgentPeer& peer, ControlMessage&& message) {
+  const auto found = channels_.find({message.name, !message.from_sender});
+  if (found == channels_.end() || found->second->state() == Channel::State::closed) return keep_early(peer, std::move(message));
+  if (&found->second->peer == &peer) found->second->take(std::move(message));
+}
+
+/// Only openings are worth keeping: everything else answers something of ours.
+void Agent::keep_early(AgentPeer& peer, ControlMessage&& message) {
+  if (message.type != Control::open || early_.size() >= kEarlyMax) return;
+  const auto key = std::make_pair(message.name, message.from_sender);
+  early_[key] = {&peer, std::move(message)};
+}
+
+bool Agent::take_early(const ChannelName& name, bool from_sender, ControlMessage* out) {
+  const auto found = early_.find({name, from_sender});
+  if (found == early_.end()) return false;
+  *out = std::move(found->second.second);
+  early_.erase(found);
+  return true;
+}
+
+Status Agent::channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out) {
+  std::unique_ptr<Channel>& slot = channels_[{name, sender}];
+  if (slot == nullptr) slot = std::make_unique<Channel>(*this, name, sender, executor, peer);
+  if (&slot->executor != &executor) {
+    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
+                slot->executor.name().c_str());
+  }
+  *out = slot.get();
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ the thread
+
+void Agent::watch(Proxied* step) {
+  const std::lock_guard lock(mutex_);
+  steps_.push_back(step);
+  tw_worker_wake(worker_);
+}
+
+Status Agent::unwatch(Proxied* step) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(steps_, step);
+    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE) tw_cancel(step->request);
+  }
+  tw_worker_wake(worker_);
+  const Deadline deadline(kSecond);
+  while (step->running.load(std::memory_order_acquire)) {
+    if (deadline.passed()) {
+      watch(step);
+      return fail(TW_ERR_BUSY, "a step is under way at the peer");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return TW_OK;
+}
+
+void Agent::hurry() {
+  hurried_.store(monotonic_ns(), std::memory_order_relaxed);
+  tw_worker_wake(worker_);
+}
+
+unsigned Agent::look_at_steps() {
+  unsigned events = 0;
+  for (Proxied* step : steps_) events += step->look();
+  return events;
+}
+
+unsigned Agent::turn() {
+  unsigned events = tw_progress(worker_);
+  std::deque<std::pair<tw_endpoint*, ControlMessage>> news;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    news.swap(inbox_);
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto& [endpoint, message] : news) {
+    take(peer_of(endpoint), std::move(message));
+    ++events;
+  }
+  for (const auto& [key, channel] : channels_) events += channel->advance();
+  return events + look_at_peers() + look_at_steps();
+}
+
+void Agent::run() {
+  pthread_setname_np(pthread_self(), "thalweg-agent");
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (turn() != 0 || monotonic_ns() - hurried_.load(std::memory_order_relaxed) < kHurryNs) continue;
+    bool waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting = !steps_.empty();
+    }
+    tw_worker_wait(worker_, waiting ? kNapNs : kLongNapNs);
+  }
+}
+
+}  // namespace thalweg::impl

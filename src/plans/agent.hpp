@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a context that works for its plans: a private worker with a thread of its own. It talks with the agents of peers
+// (channels' words and landings, channel.hpp) and runs the steps that an executor cannot run itself (proxied.hpp).
+//
+// Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
+// of messages hold the worker's lock, so they only put into a queue that has a lock of its own.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/worker.hpp"
+#include "plans/control_wire.hpp"
+#include "plans/executor.hpp"
+
+namespace thalweg::impl {
+
+class Channel;
+struct Proxied;
+
+/// Another process's agent, or our own.
+struct AgentPeer {
+  tw_endpoint* endpoint = nullptr;
+  Status lost = TW_OK;
+};
+
+class Agent final : public Extension {
+ public:
+  /// The context's, made at the first call. Any thread.
+  static Status of(tw_context& context, Agent** out);
+  explicit Agent(tw_context& context) : context(context) {}
+  ~Agent() override;
+  unsigned users() const override { return users_.load(); }
+
+  std::mutex& mutex() { return mutex_; }
+  tw_worker& worker() { return *worker_; }
+  Status executor(Device* device, Executor** out);
+
+  /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and ask again.
+  struct Route {
+    AgentPeer* peer = nullptr;
+    uint64_t mine = 0, theirs = 0;  // tokens
+  };
+  Status route(tw_endpoint& endpoint, Route* out);
+
+  /// The end of a channel here; made when it is not there yet.
+  Status channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out);
+  void send(AgentPeer& peer, const ControlMessage& message);
+  /// What the peer opened before this side did.
+  bool take_early(const ChannelName& name, bool from_sender, ControlMessage* out);
+  void keep_early(AgentPeer& peer, ControlMessage&& message);
+
+  /// A step for the host to run, from now on until unwatch(), which cancels what still waits for the peer. TW_ERR_BUSY: it is
+  /// under way, the peer has begun to take it; the step stays. Not under mutex().
+  void watch(Proxied* step);
+  Status unwatch(Proxied* step);
+  /// Something was or will be triggered just now: looks more often for a while. Any thread, no lock.
+  void hurry();
+  /// Somebody waits for a change under mutex().
+  std::condition_variable changed;
+
+  tw_context& context;
+  std::atomic<unsigned> users_{0};  // plans and queues
+
+ private:
+  Status open();
+  void run();
+  unsigned turn();
+  unsigned look_at_peers();
+  unsigned look_at_steps();
+  void take(AgentPeer& peer, ControlMessage&& message);
+  AgentPeer& peer_of(tw_endpoint* endpoint);
+  static tw_status on_message(void* arg, const tw_am_message* message);
+  void arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length);
+
+  std::mutex mutex_;
+  tw_worker* worker_ = nullptr;
+  std::vector<std::byte> address_;
+  std::map<WorkerId, std::unique_ptr<AgentPeer>> peers_;
+  std::map<tw_endpoint*, uint64_t> tokens_;  // of users' endpoints, by handle; renewed when a handle is reused
+  std::map<Device*, std::unique_ptr<Executor>> executors_;
+  std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
+  std::map<std::pair<ChannelName, bool>, std::pair<AgentPeer*, ControlMessage>> early_;
+  std::vector<Proxied*> steps_;
+
+  std::mutex inbox_mutex_;
+  std::deque<std::pair<tw_endpoint*, ControlMessage>> inbox_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> hurried_{0};  // monotonic ns
+  std::thread thread_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: plans.
+#include <new>
+
+#include "core/c_checks.hpp"
+#include "plans/c_steps.hpp"
+#include "plans/queue.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+Status check(const tw_plan* plan) {
+  if (plan == nullptr) return fail(TW_ERR_INVALID, "the plan is NULL");
+  return plan->born.check("plan");
+}
+
+/// A step that `make` filled in goes into the plan.
+template <class Make>
+Status add(tw_plan* plan, const tw_step_options* given, uint32_t* number, Make make) {
+  if (Status s = check(plan); is_error(s)) return s;
+  const Options<tw_step_options> options(given, kStepDefaults);
+  PlanStep step;
+  if (Status s = make(step); is_error(s)) return s;
+  return plan->add(std::move(step), *options, number);
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_plan_create(tw_context* context, const tw_plan_options* given, tw_plan** plan) {
+  if (Status s = check(context); is_error(s)) return s;
+  if (plan == nullptr) return fail(TW_ERR_INVALID, "the place for the plan is NULL");
+  const tw_plan_options defaults = TW_PLAN_OPTIONS_INIT;
+  const Options<tw_plan_options> options(given, defaults);
+  Agent* agent = nullptr;
+  if (Status s = Agent::of(*context, &agent); is_error(s)) return s;
+  auto made = std::make_unique<tw_plan>(*agent);
+  if (options->place != nullptr) made->place = options->place;
+  made->timeout_ns = options->timeout_ns;
+  made->blocks = options->blocks;
+  *plan = made.release();
+  return TW_OK;
+}
+
+tw_status tw_plan_destroy(tw_plan* plan) {
+  if (plan == nullptr || plan->born.forked()) return TW_OK;
+  if (plan->prepared) {
+    if (Status s = plan->at_rest(); is_error(s)) return s;
+  }
+  if (Status s = plan->release(); is_error(s)) return s;
+  tw_queue::forget(*plan);
+  delete plan;
+  return TW_OK;
+}
+
+tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag,
+                       const tw_step_options* options, uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return send_step(endpoint, buffer, length, tag, &made); });
+}
+
+tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag,
+                       const tw_step_options* options, uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, tag, &made); });
+}
+
+tw_status tw_plan_put(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
+                      uint64_t offset, const tw_step_options* options, uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
+}
+
+tw_status tw_plan_get(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote,
+                      uint64_t offset, const tw_step_options* options, uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
+}
+
+tw_status tw_plan_signal(tw_plan* plan, tw_remote_signal* signal, uint64_t value, const tw_step_options* options,
+                         uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return signal_step(signal, value, &made); });
+}
+
+tw_status tw_plan_wait(tw_plan* plan, tw_signal* signal, uint32_t compare, uint64_t value, const tw_step_options* options,
+                       uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
+}
+
+tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_remote_memory* remote, uint64_t offset,
+                         size_t size, uint64_t operand, uint64_t compare, void* result, const tw_step_options* options,
+                         uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) {
+    made.verb = StepVerb::atomic;
+    if (op > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", op);
+    if (size != 4 && size != 8) return fail(TW_ERR_INVALID, "an atomic operation has a word of 4 or 8 bytes, not %zu", size);
+    if (offset % size != 0)
+      return fail(TW_ERR_MISALIGNED, "offset %llu is not aligned to the word of %zu bytes",
+                  static_cast<unsigned long long>(offset), size);
+    made.endpoint = endpoint;
+    made.length = size;
+    made.atomic_op = op;
+    made.operand = operand;
+    made.operand2 = compare;
+    made.result = reinterpret_cast<uint64_t>(result);
+    made.offset = offset;
+    return remote_of(remote, &made);
+  });
+}
+
+tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_step_options* options,
+                       uint32_t* step) {
+  return add(plan, options, step, [&](PlanStep& made) {
+    made.verb = StepVerb::copy;
+    made.address = reinterpret_cast<uint64_t>(from);
+    made.to = reinterpret_cast<uint64_t>(to);
+    made.length = length;
+    return Status{TW_OK};
+  });
+}
+
+tw_status tw_plan_prepare(tw_plan* plan, uint64_t timeout_ns) {
+  if (Status s = check(plan); is_error(s)) return s;
+  return plan->prepare(timeout_ns);
+}
+
+tw_status tw_plan_trigger(tw_plan* plan, tw_queue* queue) {
+  if (Status s = check(plan); is_error(s)) return s;
+  if (queue != nullptr) {
+    if (Status s = check(queue); is_error(s)) return s;
+  }
+  return plan->trigger(queue);
+}
+
+tw_status tw_plan_trigger_stream(tw_plan* plan, void* stream) {
+  if (Status s = check(plan); is_error(s)) return s;
+  if (!plan->prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
+  tw_queue* queue = nullptr;
+  if (Status s = queue_of_stream(plan->agent, *plan->executor, stream, &queue); is_error(s)) return s;
+  return plan->trigger(queue);
+}
+
+tw_status tw_plan_test(tw_plan* plan) {
+  if (Status s = check(plan); is_error(s)) return s;
+  return plan->test();
+}
+
+tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
+  if (Status s = check(plan); is_error(s)) return s;
+  const Deadline deadline(timeout_ns);
+  for (unsigned turn = 0;; ++turn) {
+    if (const Status status = plan->test(); status != TW_IN_PROGRESS) return status;
+    if (turn < 1000) continue;
+    if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the plan is still running");
+    if (turn > 20000) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+tw_status tw_plan_update(tw_plan* plan, uint32_t step, const void* address, const uint64_t* value) {
+  if (Status s = check(plan); is_error(s)) return s;
+  return plan->update(step, address, value);
+}
+
+tw_status tw_plan_explain(tw_plan* plan, char* buffer, size_t* size) {
+  if (Status s = check(plan); is_error(s)) return s;
+  const std::string text = plan->explain();
+  return copy_out(text.c_str(), text.size() + 1, buffer, size);
+}
+
+}  // extern "C"

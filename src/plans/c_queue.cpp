@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: queues and graphs.
+#include <new>
+
+#include "core/c_checks.hpp"
+#include "plans/queue.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+/// Where a queue of the place runs; null: a thread.
+Status device_at(const char* place, Device** out) {
+  MemoryPlace where;
+  if (Status s = parse_place(place, &where); is_error(s)) return s;
+  if (where.kind == MemoryKind::pinned) {
+    return fail(TW_ERR_INVALID, "a queue belongs to a device or to the host, not to pinned memory: say \"host\" or \"cuda:0\"");
+  }
+  *out = where.device;
+  return TW_OK;
+}
+
+Status make(tw_context* context, const char* place, tw_queue** queue, std::unique_ptr<tw_queue>* made) {
+  if (Status s = check(context); is_error(s)) return s;
+  if (queue == nullptr) return fail(TW_ERR_INVALID, "the place for the queue is NULL");
+  *queue = nullptr;
+  Device* device = nullptr;
+  if (Status s = device_at(place, &device); is_error(s)) return s;
+  Agent* agent = nullptr;
+  if (Status s = Agent::of(*context, &agent); is_error(s)) return s;
+  Executor* executor = nullptr;
+  if (Status s = agent->executor(device, &executor); is_error(s)) return s;
+  *made = std::make_unique<tw_queue>(*agent, *executor);
+  return TW_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_queue_create(tw_context* context, const char* place, tw_queue** queue) {
+  std::unique_ptr<tw_queue> made;
+  if (Status s = make(context, place, queue, &made); is_error(s)) return s;
+  if (made->executor.device() == nullptr) {
+    made->queue = make_host_queue();
+  } else if (Status s = made->executor.device()->make_queue(&made->queue); is_error(s)) {
+    return s;
+  }
+  *queue = made.release();
+  register_queue(*queue);
+  return TW_OK;
+}
+
+tw_status tw_queue_wrap(tw_context* context, void* stream, const char* place, tw_queue** queue) {
+  std::unique_ptr<tw_queue> made;
+  if (Status s = make(context, place, queue, &made); is_error(s)) return s;
+  if (made->executor.device() == nullptr)
+    return fail(TW_ERR_INVALID, "the host has no streams to wrap: name the stream's device");
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) {  // NULL, cudaStreamLegacy and cudaStreamPerThread
+    return fail(TW_ERR_UNSUPPORTED, "nothing is enqueued on a default stream, where other kernels may run: make a stream");
+  }
+  if (Status s = made->executor.device()->wrap_queue(stream, &made->queue); is_error(s)) return s;
+  *queue = made.release();
+  register_queue(*queue);
+  return TW_OK;
+}
+
+void tw_queue_destroy(tw_queue* queue) {
+  if (queue == nullptr || queue->born.forked()) return;
+  delete queue;
+}
+
+void* tw_queue_native(tw_queue* queue) { return queue == nullptr ? nullptr : queue->queue->native(); }
+
+tw_status tw_queue_call(tw_queue* queue, void (*fn)(void* arg), void* arg) {
+  if (Status s = check(queue); is_error(s)) return s;
+  if (fn == nullptr) return fail(TW_ERR_INVALID, "the function is NULL");
+  return queue->queue->call(fn, arg);
+}
+
+tw_status tw_queue_synchronize(tw_queue* queue) {
+  if (Status s = check(queue); is_error(s)) return s;
+  if (Status s = queue->queue->synchronize(); is_error(s)) return s;
+  return queue->check();
+}
+
+tw_status tw_queue_check(tw_queue* queue) {
+  if (Status s = check(queue); is_error(s)) return s;
+  return queue->check();
+}
+
+tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
+
+tw_status tw_capture_begin(tw_queue* queue) {
+  if (Status s = check(queue); is_error(s)) return s;
+  return queue->queue->begin_capture();
+}
+
+tw_status tw_capture_end(tw_queue* queue, tw_graph** graph) {
+  if (Status s = check(queue); is_error(s)) return s;
+  if (graph == nullptr) return fail(TW_ERR_INVALID, "the place for the graph is NULL");
+  *graph = nullptr;
+  auto made = std::make_unique<tw_graph>();
+  made->executor = &queue->executor;
+  if (Status s = queue->queue->end_capture(&made->graph); is_error(s)) return s;
+  *graph = made.release();
+  return TW_OK;
+}
+
+tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
+  if (Status s = check(queue); is_error(s)) return s;
+  if (graph == nullptr) return fail(TW_ERR_INVALID, "the graph is NULL");
+  if (graph->executor != &queue->executor) return fail(TW_ERR_INVALID, "the graph was captured at another place");
+  return graph->graph->launch(*queue->queue);
+}
+
+void tw_graph_destroy(tw_graph* graph) { delete graph; }
+
+}  // extern "C"

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of one direction of a channel, as this process knows it.
+//
+// Life: made by the first plan that names it -> opening: both ends say who runs them and where their words are, each tries to
+// reach the other's, the sender also the receiver's first buffers (landings) -> mapped: the executors store to each other, this
+// class is not needed any more but for new landings; or proxied: the agents exchange tagged messages -> failed: a run of either
+// side gave up; the next prepare opens it again with fresh words, one incarnation later, so late stores hit nothing.
+//
+// All under Agent::mutex(); progress is made on the agent's thread.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plans/agent.hpp"
+#include "plans/reach.hpp"
+
+namespace thalweg::impl {
+
+/// A buffer that a receiving end offers. Numbers of dropped ones are used again.
+struct LocalLanding {
+  enum class State : uint8_t { unused, new_, told, known, refused, dropping, dropped };
+  State state = State::unused;
+  tw_memory* memory = nullptr;  // registered for it; with its key
+  std::vector<std::byte> key, layout;
+  int64_t offset = 0;  // of the buffer's address from the key's first byte
+  uint64_t capacity = 0;
+  Status status = TW_OK;
+  std::string text;
+};
+
+/// The same at the sender.
+struct RemoteLanding {
+  bool used = false;
+  tw_remote_memory* region = nullptr;
+  ControlMessage told;
+  bool answered = false;
+  Reached reached;
+  uint64_t table = 0;
+  size_t table_length = 0;
+};
+
+class Channel {
+ public:
+  enum class State : uint8_t { closed, opening, mapped, proxied, failed };
+  static constexpr unsigned kLandings = 256;
+
+  Channel(Agent& agent, const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer);
+  ~Channel();
+
+  // --- for prepare
+  /// Opens it (again) unless it is open. `reachable`: the executor reaches the local buffers; why not.
+  Status start(Status reachable, const std::string& why_not);
+  /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
+  /// when the landing's state says so.
+  Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
+  void withdraw(uint16_t index);
+  bool withdrawn(uint16_t index);  // and forgotten
+  const LocalLanding& landing(uint16_t index) const { return landings_[index]; }
+
+  State state() const { return state_; }
+  Status status() const { return status_; }        // failed
+  const std::string& why() const { return why_; }  // failed: why; proxied: why not mapped
+  uint64_t words() const { return words_; }        // SendEnd or RecvEnd
+  uint64_t number() const { return number_; }      // proxied: tag of the messages
+
+  /// A run gave up, here or (told by a message) there, or the peer is lost.
+  void fail_end(Status status, const std::string& why, bool tell);
+  /// Told when the end fails: the plans that use it.
+  struct User {
+    virtual ~User() = default;
+    virtual void on_channel_failed(Status status) = 0;
+  };
+  void add(User* user) { users_.push_back(user); }
+  void remove(User* user) { std::erase(users_, user); }
+
+  // --- on the agent's thread
+  unsigned advance();
+  void take(ControlMessage&& message);
+
+  const ChannelName name;
+  const bool sender;
+  Executor& executor;
+  AgentPeer& peer;
+  Queue* queue = nullptr;  // whose runs use it now (plan_run.cpp)
+
+ private:
+  Status make_words();
+  void open_again();
+  void say_open();
+  void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
+  unsigned advance_words();
+  unsigned advance_landings();
+  Status reach_landing(uint16_t index, RemoteLanding& landing);
+  void answer(uint16_t index, RemoteLanding& landing, Status status);
+  void forget(RemoteLanding& landing);
+  void give_verdict(Status status, const std::string& why);
+  void decide();
+  Status finish_mapped();
+  void forget_words();
+
+  Agent& agent_;
+  State state_ = State::closed;
+  Status status_ = TW_OK;
+  std::string why_;
+  uint32_t incarnation_ = 0;
+  uint64_t number_ = 0;
+  uint64_t words_ = 0;  // in executor.shared(): the end, then its slots
+  uint64_t landing_table_ = 0;
+  bool opened_there_ = false, verdict_here_ = false, verdict_there_ = false, both_reach_ = true;
+  ControlMessage theirs_;
+  tw_remote_memory* their_words_region_ = nullptr;
+  Reached their_words_;
+  Status reachable_ = TW_OK;
+  std::string unreachable_;
+  std::vector<LocalLanding> landings_;  // receiver
+  std::vector<RemoteLanding> remote_;   // sender
+  std::vector<User*> users_;
+};
+
+}  // namespace thalweg::impl

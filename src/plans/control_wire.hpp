@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What agents tell each other about the channels between them. A message is one active message; it comes from a peer that knows
+// the job key, and is checked all the same.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "memory/layout.hpp"
+
+namespace thalweg::impl {
+
+/// One direction of a channel. The tokens name the two ends of the user's endpoint (hello): of the sender and of the receiver.
+struct ChannelName {
+  uint64_t sender = 0, receiver = 0, tag = 0;
+  auto operator<=>(const ChannelName&) const = default;
+};
+
+enum class Control : uint8_t {
+  open = 1,           // an end is there: who runs it and where its words are
+  verdict = 2,        // can it reach the other end's words (the sender: and its first landings)?
+  landing = 3,        // receiver: a buffer to send to
+  landing_known = 4,  // sender: answer
+  drop = 5,           // receiver: takes a landing back
+  dropped = 6,        // sender: nothing of it is held any more
+  failed = 7,         // the end has failed and will be opened again
+  count_
+};
+
+/// All messages in one struct: which fields count, by type, stands behind them.
+struct ControlMessage {
+  Control type = Control::open;
+  ChannelName name;
+  bool from_sender = false;
+  uint32_t incarnation = 0;    // of the sending end: how often it was opened
+  uint8_t on_device = 0;       // open
+  Uuid uuid{};                 // open, on a device
+  uint64_t number = 0;         // open, sender: tag of its messages when the host carries them
+  std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
+  uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
+  uint16_t index = 0;          // landing, landing_known, drop, dropped
+  uint64_t capacity = 0;       // landing
+  std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
+  int32_t status = 0;             // verdict, landing_known, failed
+  std::string text;               // verdict, landing_known, failed: why
+};
+
+inline constexpr size_t kControlMax = 80u << 10;
+std::vector<std::byte> write_control(const ControlMessage& message);
+/// TW_ERR_PROTOCOL for anything that write_control would not have written.
+Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out);  // fuzzed
+
+/// What hello carries: this end's token and where its agent listens.
+struct Hello {
+  uint64_t token = 0;
+  std::vector<std::byte> agent;  // a worker address
+};
+std::vector<std::byte> write_hello(const Hello& hello);
+Status parse_hello(const std::byte* bytes, size_t length, Hello* out);  // fuzzed
+
+}  // namespace thalweg::impl

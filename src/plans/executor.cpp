@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "devices/registry.hpp"
+#include "memory/placement.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kBlock = size_t{256} << 10, kAlign = 64;
+
+size_t rounded(size_t length) { return (std::max<size_t>(length, 1) + kAlign - 1) / kAlign * kAlign; }
+
+MemoryPlace own_place(Device* device) {
+  MemoryPlace place;
+  if (device != nullptr) parse_place((std::string(device->name()) + ":" + std::to_string(device->ordinal())).c_str(), &place);
+  return place;
+}
+
+MemoryPlace pinned_place(Device* device) { return device == nullptr ? MemoryPlace{} : MemoryPlace{MemoryKind::pinned, device}; }
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ arena
+
+Arena::~Arena() {
+  for (tw_memory* block : blocks_) context_.registry->release(block);
+}
+
+Status Arena::grow(size_t length) {
+  tw_memory* block = nullptr;
+  const size_t size = std::max(kBlock, length);
+  if (Status s = allocate_at(*context_.registry, place_, size, TW_MEMORY_ALL, false, &block); is_error(s)) return s;
+  if (next_ < end_) free_.emplace(end_ - next_, next_);
+  blocks_.push_back(block);
+  next_ = reinterpret_cast<uint64_t>(block->address);
+  end_ = next_ + size;
+  return TW_OK;
+}
+
+Status Arena::allocate(size_t wanted, uint64_t* address) {
+  const size_t length = rounded(wanted);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = free_.find(length); found != free_.end()) {
+      *address = found->second;
+      free_.erase(found);
+    } else {
+      if (end_ - next_ < length) {
+        if (Status s = grow(length); is_error(s)) return s;
+      }
+      *address = next_;
+      next_ += length;
+    }
+  }
+  const std::vector<std::byte> zeros(length);
+  return context_.copier.copy(*address, reinterpret_cast<uint64_t>(zeros.data()), length);
+}
+
+void Arena::free(uint64_t address, size_t length) {
+  if (address == 0) return;
+  const std::lock_guard lock(mutex_);
+  free_.emplace(rounded(length), address);
+}
+
+tw_memory* Arena::holder(uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  for (tw_memory* block : blocks_) {
+    if (address - reinterpret_cast<uint64_t>(block->address) < block->length) return block;
+  }
+  return nullptr;
+}
+
+// ------------------------------------------------------------------------------------------------ executor
+
+Executor::Executor(tw_context& context, Device* device)
+    : context_(context),
+      device_(device),
+      name_(device == nullptr ? "host" : std::string(device->name()) + ":" + std::to_string(device->ordinal())),
+      own_(context, own_place(device)),
+      shared_(context, own_place(device)),
+      pinned_(context, pinned_place(device)) {}
+
+Status Executor::open() {
+  if (device_ == nullptr) return TW_OK;
+  Queue* queue = nullptr;
+  if (Status s = this->queue(&queue); is_error(s)) return s;
+  return device_->load_kernels();
+}
+
+Status Executor::store(uint64_t to, const void* from, size_t length) {
+  return context_.copier.copy(to, reinterpret_cast<uint64_t>(from), length);
+}
+
+Status Executor::load(void* to, uint64_t from, size_t length) {
+  return context_.copier.copy(reinterpret_cast<uint64_t>(to), from, length);
+}
+
+Status Executor::queue(Queue** out) {
+  const std::lock_guard lock(mutex_);
+  if (queue_ == nullptr) {
+    if (Status s = device_->make_queue(&queue_); is_error(s)) return s;
+  }
+  *out = queue_.get();
+  return TW_OK;
+}
+
+Status Executor::admit(uint64_t address, uint64_t length) {
+  BufferInfo info;
+  const bool known = find_device(address, &info) == TW_OK;
+  if (device_ == nullptr) {
+    if (!known || info.host_access) return TW_OK;
+    return fail(TW_ERR_UNSUPPORTED, "the host cannot touch memory of device %u", info.device->ordinal());
+  }
+  if (!known) {
+    return fail(TW_ERR_UNSUPPORTED,
+                "%s cannot reach pageable host memory: allocate it with the place \"pinned\", or register it with the device",
+                name_.c_str());
+  }
+  Queue* queue = nullptr;
+  if (Status s = this->queue(&queue); is_error(s)) return s;
+  return queue->admit(Use::kernel, address, length);
+}
+
+// ------------------------------------------------------------------------------------------------ sides
+
+namespace {
+
+constexpr uint64_t kMostPieces = 1u << 16;
+
+device::Side contiguous(uint64_t address) {
+  device::Side side{};
+  side.base = address;
+  side.block = ~0ull;
+  return side;
+}
+
+Status pieces_of(uint64_t address, const Layout& layout, uint64_t length, std::vector<device::Piece>* out) {
+  LayoutCursor cursor(reinterpret_cast<std::byte*>(address), &layout, length);
+  for (uint64_t offset = 0; cursor.remaining() > 0;) {
+    const LayoutCursor::Run run = cursor.next(cursor.remaining());
+    if (out->size() == kMostPieces) {
+      return fail(TW_ERR_LIMIT, "a layout of a plan has at most %llu pieces, unless it is strided in up to three dimensions",
+                  static_cast<unsigned long long>(kMostPieces));
+    }
+    out->push_back({offset, reinterpret_cast<uint64_t>(run.address)});
+    offset += run.length;
+  }
+  return TW_OK;
+}
+
+}  // namespace
+
+Status make_side(Executor& executor, uint64_t address, const Layout* layout, uint64_t length, device::Side* out,
+                 uint64_t* table, size_t* table_length) {
+  *table = 0;
+  *table_length = 0;
+  *out = contiguous(address);
+  if (layout == nullptr) return TW_OK;
+  out->base += static_cast<uint64_t>(layout->start);
+  if (layout->contiguous()) return TW_OK;
+  if (layout->pieces.empty() && layout->dimensions <= 3) {
+    out->block = layout->block;
+    for (unsigned i = 0; i < 3; ++i) {
+      const bool used = i < layout->dimensions;
+      if (i < 2) out->count[i] = used ? layout->dimension[i].count : 1;
+      out->stride[i] = used ? layout->dimension[i].stride : 0;
+    }
+    return TW_OK;
+  }
+  std::vector<device::Piece> pieces;
+  if (Status s = pieces_of(address, *layout, length, &pieces); is_error(s)) return s;
+  *table_length = pieces.size() * sizeof(device::Piece);
+  if (Status s = executor.own().allocate(*table_length, table); is_error(s)) return s;
+  if (Status s = executor.store(*table, pieces.data(), *table_length); is_error(s)) return s;
+  out->pieces = reinterpret_cast<const device::Piece*>(*table);
+  out->piece_count = pieces.size();
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

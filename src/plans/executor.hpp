@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs the steps of plans: a device, or the host. Its memory holds what running them needs, because words are waited for
+// where they are near: programs and their state in memory of its own, words that peers write in memory they can import.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <thalweg/device/types.hpp>
+
+#include "core/context.hpp"
+#include "devices/place.hpp"
+
+namespace thalweg::impl {
+
+/// Hands out 64-byte aligned, zeroed pieces of memory at one place.
+class Arena {
+ public:
+  Arena(tw_context& context, const MemoryPlace& place) : context_(context), place_(place) {}
+  ~Arena();
+  Status allocate(size_t length, uint64_t* address);
+  /// The piece may be handed out again at once: nobody else may touch it any more.
+  void free(uint64_t address, size_t length);
+  /// The block of memory that holds `address`, for a key.
+  tw_memory* holder(uint64_t address) const;
+
+ private:
+  Status grow(size_t length);
+  tw_context& context_;
+  const MemoryPlace place_;
+  mutable std::mutex mutex_;
+  std::vector<tw_memory*> blocks_;
+  uint64_t next_ = 0, end_ = 0;           // of the newest block
+  std::multimap<size_t, uint64_t> free_;  // by length
+};
+
+class Executor {
+ public:
+  /// device null: the host.
+  Executor(tw_context& context, Device* device);
+  Device* device() const { return device_; }
+  const std::string& name() const { return name_; }  // "host", "cuda:1"
+  /// Kernels are loaded before any waits.
+  Status open();
+
+  Arena& own() { return own_; }        // programs, state, landings
+  Arena& shared() { return shared_; }  // words that peers write
+  Arena& pinned() { return pinned_; }  // host memory that the executor reaches too
+  /// Copies into or out of the executor's memory; returns when it is done. Not under a capture of the calling thread.
+  Status store(uint64_t to, const void* from, size_t length);
+  Status load(void* to, uint64_t from, size_t length);
+
+  /// May this executor's steps load and store at [address, address + length)? TW_ERR_UNSUPPORTED or TW_ERR_UNREACHABLE with
+  /// the reason. Asks once for an allocation (what is imported is admitted already).
+  Status admit(uint64_t address, uint64_t length);
+  /// A queue of the library's own, for runs by the host. Device only.
+  Status queue(Queue** out);
+
+ private:
+  tw_context& context_;
+  Device* const device_;
+  std::string name_;
+  Arena own_, shared_, pinned_;
+  std::mutex mutex_;
+  std::unique_ptr<Queue> queue_;
+};
+
+/// Packed bytes of a local buffer: contiguous and strided layouts as they are; of a list, and of more than three counts, the
+/// pieces are stored into the executor's memory (*table, 0: none; *table_length bytes).
+Status make_side(Executor& executor, uint64_t address, const Layout* layout, uint64_t length, device::Side* out,
+                 uint64_t* table, size_t* table_length);
+
+}  // namespace thalweg::impl

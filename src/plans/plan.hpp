@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// tw_plan: operations that are prepared once. A step of the user's becomes one or two steps of the executor (types.hpp):
+//
+//   send     mapped: send;            receive  mapped: post, take
+//   put, get, copy: copy              signal, wait, atomic: the same
+//   what the executor does not reach: ring, await; the agent's thread runs it in between (proxied.hpp)
+//
+// prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "devices/program.hpp"
+#include "devices/program/host.hpp"
+#include "plans/channel.hpp"
+#include "plans/proxied.hpp"
+
+namespace thalweg::impl {
+
+enum class StepVerb : uint8_t { send, recv, put, get, signal, wait, atomic, copy };
+const char* name_of(StepVerb verb);
+
+/// What the user asked for. Layouts and regions are counted.
+struct PlanStep {
+  StepVerb verb = StepVerb::copy;
+  tw_endpoint* endpoint = nullptr;
+  uint64_t tag = 0;
+  uint64_t address = 0, length = 0;  // local
+  uint64_t start = 0;                // added to the user's address already: the begin of a contiguous layout
+  const Layout* layout = nullptr;
+  uint64_t to = 0;  // copy: the other local buffer
+  const Layout* remote_layout = nullptr;
+  RemoteRegion* remote = nullptr;
+  uint64_t offset = 0;
+  RemoteRegion* signal = nullptr;
+  tw_signal* waited = nullptr;
+  uint32_t signal_op = 0, compare = 0;
+  uint64_t value = 0, increment = 0;
+  uint32_t atomic_op = 0;
+  uint64_t operand = 0, operand2 = 0, result = 0;
+  std::vector<uint32_t> after;
+};
+
+/// How prepare() resolved it.
+struct Resolved {
+  bool proxied = false;
+  std::string why;  // proxied
+  Channel* channel = nullptr;
+  AgentPeer* peer = nullptr;
+  int landing = -1;
+  Reached remote, signal;
+  device::Side from{}, to{};
+  std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
+  uint32_t first = 0, last = 0;                     // its steps of the program
+  std::unique_ptr<Proxied> step;
+  tw_remote_memory* agents_remote = nullptr;  // proxied: imported at the agent's endpoint
+  tw_remote_signal* agents_signal = nullptr;
+};
+
+}  // namespace thalweg::impl
+
+struct tw_queue;
+struct tw_plan final : thalweg::impl::Channel::User {
+  using Status = thalweg::impl::Status;
+  explicit tw_plan(thalweg::impl::Agent& of) : agent(of) { agent.users_.fetch_add(1); }
+  ~tw_plan() override;
+
+  // --- building
+  Status add(thalweg::impl::PlanStep&& step, const tw_step_options& options, uint32_t* number);
+
+  // --- preparing (plan_prepare.cpp, plan_channels.cpp)
+  Status prepare(uint64_t timeout_ns);
+  Status choose_executor();
+  Status resolve(size_t index);
+  Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
+  Status resolve_wait(thalweg::impl::PlanStep& step);
+  Status open_channels(const thalweg::impl::Deadline& deadline);
+  Status find_channel(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, const thalweg::impl::Deadline& deadline);
+  Status await_channels(const thalweg::impl::Deadline& deadline);
+  Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
+                   thalweg::device::Side* side);
+  Status make_proxied(size_t index);  // plan_proxied.cpp
+  Status import_for_agent(thalweg::impl::RemoteRegion& region, thalweg::impl::AgentPeer& peer, bool signal, void** out);
+  void progress_workers();
+  void reopen_channels();
+  Status release();  // gives back what prepare() took
+
+  // --- plan_build.cpp
+  Status compose();
+  Status place_program();
+  Status build();
+
+  // --- running (plan_run.cpp)
+  Status trigger(tw_queue* queue);
+  Status test();
+  Status check();  // the failure of a run, once
+  thalweg::impl::ProgramRun run_of() const;
+  Status trigger_by_host();
+  Status failure_now();
+  Status claim_channels(thalweg::impl::Queue* queue);
+  Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
+
+  // --- plan_update.cpp
+  Status update(uint32_t step, const void* address, const uint64_t* value);
+  void set_value(uint32_t step, uint64_t value);
+  Status move_step(uint32_t step, uint64_t address);
+  Status move_landing(uint32_t step, uint64_t address);
+  std::string explain() const;
+  void on_channel_failed(Status status) override;
+  void fail_run(uint32_t step, Status status, const char* why);
+
+  thalweg::impl::BornHere born;
+  thalweg::impl::Agent& agent;
+  std::string place;
+  uint64_t timeout_ns = 0;
+  uint32_t blocks = 0;
+  std::vector<thalweg::impl::PlanStep> steps;
+  std::vector<thalweg::impl::Resolved> resolved;
+  thalweg::impl::Executor* executor = nullptr;
+  bool prepared = false;
+
+  // the program
+  std::vector<thalweg::device::Step> program;
+  std::vector<uint32_t> program_after;
+  std::vector<uint32_t> owner;  // of each step: the user's
+  thalweg::impl::ProgramShape shape;
+  uint64_t state = 0, placed = 0;
+  size_t state_length = 0, placed_length = 0;
+  thalweg::device::Failure* failure = nullptr;  // pinned, with `abort` behind it, then the rings
+  uint64_t* abort_word = nullptr;
+  uint64_t pinned = 0;
+  size_t pinned_length = 0;
+  bool told = false;      // the failure was reported
+  std::string agent_why;  // of a proxied step that failed
+  tw_queue* last_queue = nullptr;
+  std::unique_ptr<thalweg::impl::HostProgram> host_run;
+  bool under_way = false;  // a run by the host
+  bool proxies = false;    // some step is proxied
+  uint64_t triggers = 0;   // by queues, that this host knows of
+  std::mutex mutex;        // agent_why, told
+};

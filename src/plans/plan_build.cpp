@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// From resolved steps to the executor's program.
+#include "plans/plan.hpp"
+
+using namespace thalweg::impl;
+namespace device = thalweg::device;
+using device::StepKind;
+
+namespace {
+
+device::Signal signal_of(const PlanStep& step, uint64_t word) {
+  return {reinterpret_cast<device::u64*>(word), step.value, step.increment, step.signal_op == TW_SIGNAL_ADD ? 1u : 0u};
+}
+
+device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) {
+  device::Step made{};
+  made.kind = kind;
+  made.bytes = step.length;
+  made.from = how.from;
+  made.to = how.to;
+  if (step.signal != nullptr) made.signal = signal_of(step, how.signal.address());
+  return made;
+}
+
+/// One or two steps: the last one ends the user's.
+void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
+  device::Step made{};
+  if (how.proxied) {
+    made.kind = StepKind::ring;
+    made.word = reinterpret_cast<device::u64*>(how.step->ring);
+    out->push_back(made);
+    made.kind = StepKind::await;
+    made.word = reinterpret_cast<device::u64*>(how.step->done);
+    out->push_back(made);
+    return;
+  }
+  switch (step.verb) {
+    case StepVerb::recv:
+      made.kind = StepKind::post;
+      made.end = reinterpret_cast<void*>(how.channel->words());
+      made.landing = static_cast<uint32_t>(how.landing);
+      out->push_back(made);
+      made.kind = StepKind::take;
+      break;
+    case StepVerb::send:
+      made = transfer(StepKind::send, step, how);
+      made.end = reinterpret_cast<void*>(how.channel->words());
+      break;
+    case StepVerb::signal:
+      made.kind = StepKind::signal;
+      made.signal = signal_of(step, how.signal.address());
+      break;
+    case StepVerb::wait:
+      made.kind = StepKind::wait;
+      made.signal = signal_of(step, reinterpret_cast<uint64_t>(step.waited->word));
+      made.compare = step.compare;
+      break;
+    case StepVerb::atomic:
+      made.kind = StepKind::atomic;
+      made.word = reinterpret_cast<device::u64*>(how.remote.address() + step.offset);
+      made.atomic_op = step.atomic_op;
+      made.atomic_bytes = static_cast<uint32_t>(step.length);
+      made.operand = step.operand;
+      made.operand2 = step.operand2;
+      made.result = reinterpret_cast<device::u64*>(step.result);
+      break;
+    default:
+      made = transfer(StepKind::copy, step, how);
+  }
+  out->push_back(made);
+}
+
+}  // namespace
+
+Status tw_plan::compose() {
+  program.clear();
+  program_after.clear();
+  owner.clear();
+  std::vector<uint32_t> last(steps.size());  // of the program, by step of the user's
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    Resolved& how = resolved[i];
+    std::vector<device::Step> made;
+    lower(steps[i], how, &made);
+    how.first = static_cast<uint32_t>(program.size());
+    std::vector<uint32_t> after;
+    for (const uint32_t earlier : steps[i].after) after.push_back(last[earlier]);
+    if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the agent sees one message of it at a time
+      for (uint32_t j = i; j-- > 0;) {
+        if (resolved[j].channel != how.channel) continue;
+        after.push_back(last[j]);
+        break;
+      }
+    }
+    for (size_t k = 0; k < made.size(); ++k) {
+      if (k != 0) after = {static_cast<uint32_t>(program.size() - 1)};
+      made[k].first_after = static_cast<uint32_t>(program_after.size());
+      made[k].after_count = static_cast<uint32_t>(after.size());
+      program_after.insert(program_after.end(), after.begin(), after.end());
+      program.push_back(made[k]);
+      owner.push_back(i);
+    }
+    last[i] = static_cast<uint32_t>(program.size() - 1);
+  }
+  return arrange(program, program_after, blocks, &shape);
+}
+
+/// The executor's copy of a program that is too long for a launch's parameters.
+Status tw_plan::place_program() {
+  if (fits_inline(program.size(), program_after.size())) return TW_OK;
+  std::vector<std::byte> bytes(placed_bytes(program.size(), program_after.size()));
+  thalweg::impl::place(program, program_after, bytes.data());
+  if (placed == 0) {
+    placed_length = bytes.size();
+    if (Status s = executor->own().allocate(placed_length, &placed); is_error(s)) return s;
+  }
+  return executor->store(placed, bytes.data(), bytes.size());
+}
+
+Status tw_plan::build() {
+  if (Status s = compose(); is_error(s)) return s;
+  state_length = state_bytes(program.size());
+  if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
+  return place_program();
+}

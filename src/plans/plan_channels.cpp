@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channels of a plan: found, opened, with a landing for every receive.
+#include <map>
+
+#include "base/clock.hpp"
+#include "core/c_checks.hpp"
+#include "plans/plan.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+bool uses_channel(const PlanStep& step) { return step.verb == StepVerb::send || step.verb == StepVerb::recv; }
+
+Status missing(const PlanStep& step, const char* what) {
+  return fail(TW_ERR_TIMED_OUT, "the channel with tag %llu (%s): %s", static_cast<unsigned long long>(step.tag),
+              step.verb == StepVerb::send ? "to the peer" : "from the peer", what);
+}
+
+}  // namespace
+
+Status tw_plan::find_channel(PlanStep& step, Resolved& out, const Deadline& deadline) {
+  if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
+  Agent::Route route;
+  for (;;) {
+    const Status status = agent.route(*step.endpoint, &route);
+    if (is_error(status)) return status;
+    if (status == TW_OK) break;
+    if (deadline.passed()) return missing(step, "the peer has not prepared its end, or does not progress its worker");
+    if (tw_progress(step.endpoint->worker) == 0) std::this_thread::yield();
+  }
+  const bool sends = step.verb == StepVerb::send;
+  ChannelName name;
+  name.sender = sends ? route.mine : route.theirs;
+  name.receiver = sends ? route.theirs : route.mine;
+  name.tag = step.tag;
+  const std::lock_guard lock(agent.mutex());
+  out.peer = route.peer;
+  if (Status s = agent.channel(name, sends, *executor, *route.peer, &out.channel); is_error(s)) {
+    out.channel = nullptr;
+    return s;
+  }
+  out.channel->add(this);
+  if (sends || out.proxied) return TW_OK;
+  uint16_t index = 0;
+  const Status status = out.channel->offer(step.address, step.layout, step.length, &index);
+  if (!is_error(status)) out.landing = index;
+  return status;
+}
+
+Status tw_plan::open_channels(const Deadline& deadline) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!uses_channel(steps[i])) continue;
+    if (Status s = find_channel(steps[i], resolved[i], deadline); is_error(s)) return s;
+  }
+  {
+    const std::lock_guard lock(agent.mutex());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      Resolved& one = resolved[i];
+      if (one.channel == nullptr) continue;
+      // A buffer that the executor does not reach makes the whole channel go by the host.
+      Status reachable = one.proxied ? Status{TW_ERR_UNREACHABLE} : Status{TW_OK};
+      std::string why = one.why;
+      for (size_t j = 0; j < steps.size() && !is_error(reachable); ++j) {
+        if (resolved[j].channel != one.channel || !resolved[j].proxied) continue;
+        reachable = TW_ERR_UNREACHABLE;
+        why = resolved[j].why;
+      }
+      if (Status s = one.channel->start(reachable, why); is_error(s)) return s;
+    }
+  }
+  agent.hurry();
+  return await_channels(deadline);
+}
+
+Status tw_plan::await_channels(const Deadline& deadline) {
+  using State = Channel::State;
+  std::unique_lock lock(agent.mutex());
+  for (size_t i = 0; i < steps.size();) {
+    Resolved& one = resolved[i];
+    const State state = one.channel != nullptr ? one.channel->state() : State::proxied;
+    if (state == State::failed) return fail(one.channel->status(), "the channel failed: %s", one.channel->why().c_str());
+    if (state == State::mapped && one.proxied) {
+      return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another tag for this buffer", one.why.c_str());
+    }
+    if (state == State::mapped && one.landing >= 0) {
+      const LocalLanding& landing = one.channel->landing(static_cast<uint16_t>(one.landing));
+      if (landing.state == LocalLanding::State::refused) {
+        return fail(landing.status,
+                    "the channel is mapped, but the peer does not reach this buffer: %s; use another tag for it",
+                    landing.text.c_str());
+      }
+      if (landing.state == LocalLanding::State::known) {
+        ++i;
+        continue;
+      }
+    } else if (state == State::mapped || state == State::proxied) {
+      if (state == State::proxied && one.channel != nullptr && !one.proxied) {
+        one.proxied = true;
+        one.why = one.channel->why();
+      }
+      ++i;
+      continue;
+    }
+    if (deadline.passed()) return missing(steps[i], "the peer has not prepared its end");
+    agent.changed.wait_for(lock, std::chrono::microseconds(200));
+    lock.unlock();
+    progress_workers();  // what the peer's side of an import or a greeting needs
+    lock.lock();
+  }
+  return TW_OK;
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resolving a plan: who runs it, what it reaches, what the host has to do for it.
+#include "base/clock.hpp"
+#include "core/c_checks.hpp"
+#include "devices/registry.hpp"
+#include "plans/plan.hpp"
+
+using namespace thalweg::impl;
+namespace device = thalweg::device;
+
+namespace {
+
+Status at_step(size_t index, const PlanStep& step, Status status) {
+  const std::string why = last_error();
+  return fail(status, "step %zu (%s): %s", index, name_of(step.verb), why.c_str());
+}
+
+/// Where a layout's bytes begin and end.
+void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
+  *begin = step.address;
+  *length = step.length;
+  if (step.layout == nullptr) return;
+  *begin = step.address + static_cast<uint64_t>(step.layout->first);
+  *length = static_cast<uint64_t>(step.layout->last - step.layout->first);
+}
+
+}  // namespace
+
+Status tw_plan::choose_executor() {
+  Device* device = nullptr;
+  if (!place.empty()) {
+    MemoryPlace where;
+    if (Status s = parse_place(place.c_str(), &where); is_error(s)) return s;
+    device = where.kind == MemoryKind::pinned ? nullptr : where.device;
+  }
+  for (const PlanStep& step : steps) {
+    BufferInfo info;
+    if (!place.empty() || device != nullptr || step.length == 0) continue;
+    uint64_t begin = 0, length = 0;
+    span_of(step, &begin, &length);
+    for (const uint64_t address : {begin, step.to}) {
+      if (address != 0 && is_device_memory(reinterpret_cast<const void*>(address), &info) && !info.host_access)
+        device = info.device;
+    }
+  }
+  return agent.executor(device, &executor);
+}
+
+Status tw_plan::make_side(Resolved& out, uint64_t address, const Layout* layout, uint64_t length, device::Side* side) {
+  uint64_t table = 0;
+  size_t table_length = 0;
+  if (Status s = thalweg::impl::make_side(*executor, address, layout, length, side, &table, &table_length); is_error(s))
+    return s;
+  if (table != 0) out.tables.emplace_back(table, table_length);
+  return TW_OK;
+}
+
+void tw_plan::progress_workers() {
+  tw_worker* last = nullptr;
+  for (const PlanStep& step : steps) {
+    if (step.endpoint == nullptr || step.endpoint->worker == last) continue;
+    last = step.endpoint->worker;
+    tw_progress(last);
+  }
+}
+
+/// The remote memory and signal of a put, get, signal or atomic: reached by the executor, or proxied.
+Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
+  const Deadline deadline(10 * kSecond);
+  for (auto [region, reached] : {std::pair{step.remote, &out.remote}, std::pair{step.signal, &out.signal}}) {
+    if (region == nullptr || out.proxied) continue;
+    if (region->peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
+    tw_worker& worker = *region->peer->endpoint->worker;
+    Status status;
+    while ((status = reach(worker, *region, *executor, reached)) == TW_IN_PROGRESS) {
+      if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
+      tw_progress(&worker);
+    }
+    if (status == TW_ERR_UNREACHABLE || status == TW_ERR_UNSUPPORTED) {
+      out.proxied = true;
+      out.why = last_error();
+    } else if (is_error(status)) {
+      return status;
+    }
+  }
+  if (step.verb != StepVerb::atomic || out.proxied || executor->device() == nullptr) return TW_OK;
+  Uuid home;
+  std::memcpy(home.data(), step.remote->key.device_uuid, home.size());
+  if (home == executor->device()->uuid() || executor->device()->peer(home).atomics) return TW_OK;
+  out.proxied = true;
+  out.why = "the device has no atomics to the word's device";
+  return TW_OK;
+}
+
+/// A wait is run by the executor itself, so the word must be near it.
+Status tw_plan::resolve_wait(PlanStep& step) {
+  if (Status s = thalweg::impl::check(step.waited); is_error(s)) return s;
+  const auto word = reinterpret_cast<uint64_t>(step.waited->word);
+  BufferInfo info;
+  const bool on_device = is_device_memory(step.waited->word, &info);
+  if (on_device && info.kind == MemoryKind::managed) {
+    return fail(TW_ERR_UNSUPPORTED, "the signal's word is in managed memory; put it into device memory");
+  }
+  if (executor->device() == (on_device ? info.device : nullptr)) return TW_OK;
+  if (Status s = executor->admit(word, sizeof(uint64_t)); is_error(s)) {
+    const std::string why = last_error();
+    return fail(TW_ERR_UNSUPPORTED, "the signal's word is not where %s waits: make it with the place of the waiter (%s)",
+                executor->name().c_str(), why.c_str());
+  }
+  return TW_OK;
+}
+
+Status tw_plan::resolve(size_t index) {
+  PlanStep& step = steps[index];
+  Resolved& out = resolved[index];
+  uint64_t begin = 0, length = 0;
+  span_of(step, &begin, &length);
+  if (step.verb == StepVerb::wait) return resolve_wait(step);
+  if (step.remote != nullptr || step.signal != nullptr) {
+    if (Status s = resolve_remote(step, out); is_error(s)) return s;
+  }
+  if (length != 0 && !out.proxied) {
+    if (Status s = executor->admit(begin, length); is_error(s)) {
+      if (step.verb == StepVerb::copy) return s;
+      out.proxied = true;
+      out.why = last_error();
+    }
+  }
+  if (step.verb == StepVerb::copy) {
+    const int64_t first = step.remote_layout != nullptr ? step.remote_layout->first : 0;
+    const int64_t last = step.remote_layout != nullptr ? step.remote_layout->last : static_cast<int64_t>(step.length);
+    if (last > first) {
+      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
+      if (is_error(s)) return s;
+    }
+    if (Status s = make_side(out, step.address, step.layout, step.length, &out.from); is_error(s)) return s;
+    return make_side(out, step.to, step.remote_layout, step.length, &out.to);
+  }
+  if (out.proxied || step.verb == StepVerb::recv) return TW_OK;
+  if (step.verb == StepVerb::send) return make_side(out, step.address, step.layout, step.length, &out.from);
+  if (step.verb == StepVerb::signal) return TW_OK;
+  const uint64_t there = out.remote.address() + step.offset;
+  if (step.verb == StepVerb::atomic) return TW_OK;
+  const bool put = step.verb == StepVerb::put;
+  if (Status s = make_side(out, step.address, step.layout, step.length, put ? &out.from : &out.to); is_error(s)) return s;
+  return make_side(out, there, step.remote_layout, step.length, put ? &out.to : &out.from);
+}
+
+Status tw_plan::prepare(uint64_t limit_ns) {
+  if (Status s = born.check("plan"); is_error(s)) return s;
+  if (steps.empty()) return fail(TW_ERR_INVALID, "the plan has no steps");
+  if (prepared) {
+    if (Status s = at_rest(); is_error(s)) return s;
+    reopen_channels();
+  }
+  if (Status s = release(); is_error(s)) return s;
+  const Deadline deadline(limit_ns == 0 ? 30 * kSecond : limit_ns);
+  if (Status s = choose_executor(); is_error(s)) return s;
+  resolved.resize(steps.size());
+  pinned_length = sizeof(device::Failure) + (1 + 2 * steps.size()) * sizeof(uint64_t);
+  Status status = executor->pinned().allocate(pinned_length, &pinned);
+  failure = reinterpret_cast<device::Failure*>(pinned);
+  abort_word = reinterpret_cast<uint64_t*>(pinned + sizeof(device::Failure));
+  for (size_t i = 0; i < steps.size() && !is_error(status); ++i) {
+    status = resolve(i);
+    if (is_error(status)) status = at_step(i, steps[i], status);
+  }
+  if (!is_error(status)) status = open_channels(deadline);
+  for (size_t i = 0; i < steps.size() && !is_error(status); ++i) {
+    if (resolved[i].proxied) status = make_proxied(i);
+    if (is_error(status)) status = at_step(i, steps[i], status);
+  }
+  if (!is_error(status)) status = build();
+  if (is_error(status)) {
+    const std::string why = last_error();
+    release();
+    set_last_error(why);
+    return status;
+  }
+  prepared = true;
+  return TW_OK;
+}
+
+/// Prepared again: whatever the two ends think of their channels, they begin anew.
+void tw_plan::reopen_channels() {
+  const std::lock_guard lock(agent.mutex());
+  for (const Resolved& one : resolved) {
+    if (one.channel != nullptr) one.channel->fail_end(TW_ERR_STALE, "a plan that uses the channel was prepared again", true);
+  }
+}
+
+Status tw_plan::release() {
+  for (Resolved& one : resolved) {
+    if (one.step == nullptr) continue;
+    if (Status s = agent.unwatch(one.step.get()); is_error(s)) return s;
+    one.step.reset();
+  }
+  {
+    const std::lock_guard lock(agent.mutex());
+    for (Resolved& one : resolved) {
+      if (one.channel != nullptr && one.landing >= 0) one.channel->withdraw(static_cast<uint16_t>(one.landing));
+    }
+  }
+  std::unique_lock lock(agent.mutex());
+  for (Resolved& one : resolved) {
+    if (one.channel == nullptr) continue;
+    if (one.landing >= 0) {
+      const auto index = static_cast<uint16_t>(one.landing);
+      agent.changed.wait_for(lock, std::chrono::seconds(5), [&] { return one.channel->withdrawn(index); });
+    }
+    one.channel->remove(this);
+  }
+  lock.unlock();
+  for (Resolved& one : resolved) {
+    for (const auto& [address, length] : one.tables) executor->own().free(address, length);
+    if (one.agents_remote != nullptr) tw_remote_memory_release(one.agents_remote);
+    if (one.agents_signal != nullptr) tw_remote_signal_release(one.agents_signal);
+  }
+  resolved.clear();
+  if (executor != nullptr) {
+    executor->own().free(state, state_length);
+    executor->own().free(placed, placed_length);
+    executor->pinned().free(pinned, pinned_length);
+  }
+  state = placed = pinned = 0;
+  failure = nullptr;
+  abort_word = nullptr;
+  program.clear();
+  program_after.clear();
+  owner.clear();
+  prepared = told = proxies = under_way = false;
+  host_run.reset();
+  last_queue = nullptr;
+  agent_why.clear();
+  triggers = 0;
+  return TW_OK;
+}

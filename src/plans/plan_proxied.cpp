@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that the agent's worker runs for the executor: the ordinary operations, host-triggered.
+#include "base/log.hpp"
+#include "core/c_checks.hpp"
+#include "plans/plan.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+/// The region's key once more, for the connection between the agents.
+Status write_key_of(const RemoteRegion& region, std::byte (&key)[TW_KEY_MAX], size_t* length) {
+  *length = sizeof key;
+  return write_key(region.key, key, length);
+}
+
+}  // namespace
+
+Status tw_plan::import_for_agent(RemoteRegion& region, AgentPeer& peer, bool signal, void** out) {
+  std::byte key[TW_KEY_MAX];
+  size_t length = 0;
+  if (Status s = write_key_of(region, key, &length); is_error(s)) return s;
+  RemoteRegion* made = nullptr;
+  const Status status = import_key(peer.endpoint, key, length, signal, &made);
+  *out = made;
+  return status;
+}
+
+Status tw_plan::make_proxied(size_t index) {
+  PlanStep& step = steps[index];
+  Resolved& out = resolved[index];
+  if (out.peer == nullptr) {
+    Agent::Route route;
+    const Deadline deadline(10 * kSecond);
+    Status status;
+    while ((status = agent.route(*step.endpoint, &route)) == TW_IN_PROGRESS) {
+      if (deadline.passed()) {
+        return fail(TW_ERR_TIMED_OUT,
+                    "the host carries this step (%s), and the peer's agent is not known: it must prepare a plan too",
+                    out.why.c_str());
+      }
+      if (tw_progress(step.endpoint->worker) == 0) std::this_thread::yield();
+    }
+    if (is_error(status)) return status;
+    out.peer = route.peer;
+  }
+  if (step.remote != nullptr) {
+    if (Status s = import_for_agent(*step.remote, *out.peer, false, reinterpret_cast<void**>(&out.agents_remote)); is_error(s))
+      return s;
+  }
+  if (step.signal != nullptr) {
+    if (Status s = import_for_agent(*step.signal, *out.peer, true, reinterpret_cast<void**>(&out.agents_signal)); is_error(s))
+      return s;
+  }
+  out.step = std::make_unique<Proxied>();
+  out.step->ring = abort_word + 1 + 2 * index;
+  out.step->done = out.step->ring + 1;
+  out.step->failed = [this, index](Status status, const char* why) { fail_run(static_cast<uint32_t>(index), status, why); };
+  out.step->post = [this, index](Proxied& self, const tw_op_options& base) {
+    const PlanStep& what = steps[index];
+    const Resolved& how = resolved[index];
+    tw_endpoint* endpoint = how.peer->endpoint;
+    tw_op_options options = base;
+    options.layout = what.layout;
+    options.remote_layout = what.remote_layout;
+    void* const buffer = reinterpret_cast<void*>(what.address);
+    const uint64_t run = self.seen - 1;
+    switch (what.verb) {
+      case StepVerb::send:
+        return tw_send(endpoint, buffer, what.length, how.channel->number(), &options, &self.request);
+      case StepVerb::recv:
+        options.source = endpoint;
+        return tw_recv(&agent.worker(), buffer, what.length, how.channel->number(), ~uint64_t{0}, &options, &self.request);
+      case StepVerb::put:
+        options.flags |= TW_OP_REMOTE;
+        options.signal = how.agents_signal;
+        options.signal_op = what.signal_op;
+        options.signal_value = what.value + run * what.increment;
+        return tw_put(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
+      case StepVerb::get:
+        return tw_get(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
+      case StepVerb::signal:
+        options.flags |= TW_OP_REMOTE;
+        return tw_signal_post(how.agents_signal, what.value + run * what.increment, &options, &self.request);
+      default:
+        options.flags |= TW_OP_REMOTE;
+        return tw_atomic(endpoint, what.atomic_op, how.agents_remote, what.offset, what.length, what.operand, what.operand2,
+                         reinterpret_cast<void*>(what.result), &options, &self.request);
+    }
+  };
+  agent.watch(out.step.get());
+  proxies = true;
+  warn_once(("plan-proxied-" + out.why).c_str(),
+            "a step of a plan (" + std::string(name_of(step.verb)) + ") is carried by the host: " + out.why);
+  return TW_OK;
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of a prepared plan, and how they failed.
+#include "core/c_checks.hpp"
+#include "devices/program/executor.hpp"
+#include "plans/queue.hpp"
+
+using namespace thalweg::impl;
+namespace device = thalweg::device;
+
+namespace {
+
+/// How a step of the executor gave up, for a reader.
+std::string text_of(const tw_plan& plan, const device::Failure& failure) {
+  const auto code = static_cast<Status>(failure.code);
+  if (failure.what >= plan.owner.size()) return status_name(code);
+  const uint32_t index = plan.owner[failure.what];
+  const PlanStep& step = plan.steps[index];
+  std::string text = "step " + std::to_string(index) + " (" + name_of(step.verb);
+  if (plan.resolved[index].channel != nullptr) text += ", tag " + std::to_string(step.tag);
+  text += ")";
+  if (step.endpoint != nullptr && step.endpoint->peer) {
+    char peer[64];
+    std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(step.endpoint->peer->identity.worker));
+    text += peer;
+  }
+  if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
+  const bool waited = code == TW_ERR_TIMED_OUT;
+  text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
+  return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +
+         ". The plan does nothing more until it is prepared again";
+}
+
+}  // namespace
+
+Status tw_plan::failure_now() {
+  if (failure == nullptr) return TW_OK;
+  // acquire: the record was filled in before its code
+  auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure->code, __ATOMIC_ACQUIRE)));
+  const bool recorded = is_error(code);
+  if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word, __ATOMIC_ACQUIRE)));
+  if (!is_error(code)) return TW_OK;
+  std::string text;
+  {
+    const std::lock_guard lock(mutex);
+    text = agent_why;
+  }
+  const std::lock_guard agents(agent.mutex());
+  for (const Resolved& one : resolved) {  // the peers' waits end too
+    if (one.channel == nullptr) continue;
+    if (text.empty() && !recorded && one.channel->state() == Channel::State::failed) text = one.channel->why();
+    if (code != TW_ERR_BUSY) one.channel->fail_end(code, text.empty() ? "a plan at the peer failed" : text, true);
+  }
+  if (text.empty()) text = text_of(*this, *failure);
+  return fail(code, "%s", text.c_str());
+}
+
+Status tw_plan::check() {
+  {
+    const std::lock_guard lock(mutex);
+    if (told) return TW_OK;
+  }
+  const Status status = failure_now();
+  const std::lock_guard lock(mutex);
+  told = is_error(status);
+  return status;
+}
+
+/// A channel is an ordered pipe: another queue takes it over only when the last one has nothing more to do.
+Status tw_plan::claim_channels(Queue* queue) {
+  bool any = false;
+  for (const Resolved& one : resolved) any |= one.channel != nullptr && one.channel->queue != queue;
+  if (!any) return TW_OK;
+  const std::lock_guard lock(agent.mutex());
+  for (size_t i = 0; i < resolved.size(); ++i) {
+    Channel* channel = resolved[i].channel;
+    if (channel == nullptr || channel->queue == queue) continue;
+    if (channel->queue != nullptr && channel->queue->query() == TW_IN_PROGRESS) {
+      return fail(TW_ERR_BUSY, "the channel with tag %llu is in use by another queue: order the queues, or use another tag",
+                  static_cast<unsigned long long>(steps[i].tag));
+    }
+  }
+  for (const Resolved& one : resolved) {
+    if (one.channel != nullptr) one.channel->queue = queue;
+  }
+  return TW_OK;
+}
+
+ProgramRun tw_plan::run_of() const {
+  ProgramRun run;
+  run.steps = program;
+  run.after = program_after;
+  run.placed = placed;
+  run.state = state;
+  run.guard = {poison_of(state), failure, reinterpret_cast<const device::u64*>(abort_word),
+               timeout_ns != 0 ? timeout_ns : 30 * kSecond};
+  run.shape = shape;
+  return run;
+}
+
+Status tw_plan::trigger(tw_queue* on) {
+  if (!prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
+  if (Status s = failure_now(); is_error(s)) return s;
+  if (on == nullptr) return trigger_by_host();
+  if (&on->executor != executor) {
+    return fail(TW_ERR_INVALID, "the plan is run by %s, and this queue belongs to %s", executor->name().c_str(),
+                on->executor.name().c_str());
+  }
+  if (Status s = claim_channels(on->queue.get()); is_error(s)) return s;
+  if (Status s = on->queue->run(run_of()); is_error(s)) return s;
+  if (last_queue != on) on->note(*this);
+  last_queue = on;
+  ++triggers;
+  if (proxies) agent.hurry();
+  return TW_OK;
+}
+
+Status tw_plan::trigger_by_host() {
+  if (under_way) return fail(TW_ERR_BUSY, "the plan is still running: wait for it with tw_plan_finish");
+  Status status = TW_IN_PROGRESS;
+  if (executor->device() == nullptr) {
+    if (Status s = claim_channels(nullptr); is_error(s)) return s;
+    if (host_run == nullptr) host_run = std::make_unique<HostProgram>(run_of());
+    if (Status s = host_run->start(); is_error(s)) return s;
+    status = host_run->advance();
+  } else {
+    Queue* queue = nullptr;
+    if (Status s = executor->queue(&queue); is_error(s)) return s;
+    if (Status s = claim_channels(queue); is_error(s)) return s;
+    if (Status s = queue->run(run_of()); is_error(s)) return s;
+  }
+  if (proxies) agent.hurry();
+  under_way = status == TW_IN_PROGRESS;
+  return is_error(status) ? failure_now() : Status{TW_OK};
+}
+
+/// Of runs on queues: the state counts them as they end; a failed run leaves that to its queue.
+Status tw_plan::at_rest() {
+  if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
+  if (triggers == 0) return TW_OK;
+  device::ProgramState now{};
+  if (Status s = executor->load(&now, state, sizeof now); is_error(s)) return s;
+  const bool failed = __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0;
+  const bool running = now.busy != 0 && now.busy < device::kClosed;
+  if (running || (!failed && now.runs < triggers)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
+  return TW_OK;
+}
+
+Status tw_plan::test() {
+  if (!under_way) return failure_now();
+  Status status;
+  if (executor->device() != nullptr) {
+    Queue* queue = nullptr;
+    if (Status s = executor->queue(&queue); is_error(s)) return s;
+    status = queue->query();
+  } else {
+    status = host_run->advance();
+  }
+  if (status == TW_IN_PROGRESS) return status;
+  under_way = false;
+  if (const Status failed = failure_now(); is_error(failed)) return failed;
+  return status;
+}
+
+std::string tw_plan::explain() const {
+  std::string text = "plan of " + std::to_string(steps.size()) + " steps, run by " +
+                     (executor != nullptr ? executor->name() : std::string("?")) + "\n";
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PlanStep& step = steps[i];
+    text += "  " + std::to_string(i) + " " + name_of(step.verb) + " " + std::to_string(step.length) + " bytes: ";
+    if (i >= resolved.size()) {
+      text += "not prepared\n";
+    } else if (resolved[i].proxied) {
+      text += "by the host: " + resolved[i].why + "\n";
+    } else {
+      text += "mapped\n";
+    }
+  }
+  return text;
+}
+
+void tw_plan::on_channel_failed(Status status) {
+  __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}
+
+/// A proxied step failed: the executor's wait ends, and the record says why. Any thread.
+void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
+  {
+    const std::lock_guard lock(mutex);
+    agent_why = "step " + std::to_string(index) + " (" + name_of(steps[index].verb) + "), carried by the host: " + why;
+  }
+  __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}

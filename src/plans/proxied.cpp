@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/proxied.hpp"
+
+namespace thalweg::impl {
+
+bool Proxied::look() {
+  // acquire: what the executor did before it asked is done
+  if (running.load(std::memory_order_relaxed) || __atomic_load_n(ring, __ATOMIC_ACQUIRE) == seen) return false;
+  ++seen;
+  running.store(true, std::memory_order_relaxed);
+  request = TW_REQUEST_NONE;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = on_complete;
+  options.arg = this;
+  if (const Status status = post(*this, options); status != TW_IN_PROGRESS) finish(status, last_error());
+  return true;
+}
+
+void Proxied::on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info*) {
+  static_cast<Proxied*>(arg)->finish(status, is_error(status) ? tw_request_message(request) : "");
+}
+
+void Proxied::finish(Status status, const char* why) {
+  if (is_error(status)) {
+    failed(status, why);
+  } else {
+    __atomic_store_n(done, seen, __ATOMIC_RELEASE);  // the data is here, or may be written over
+  }
+  running.store(false, std::memory_order_release);
+}
+
+}  // namespace thalweg::impl

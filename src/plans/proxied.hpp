@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step that the host carries out for an executor, because the executor's own loads and stores do not get there: over tcp, from
+// pageable memory, between a device and the host. The executor stores the run's number into `ring`; the agent's thread sees it,
+// runs the ordinary operation on its worker, and stores the number into `done`, for which the executor waits.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include <thalweg/device/types.hpp>
+
+#include "core/worker.hpp"
+
+namespace thalweg::impl {
+
+struct Proxied {
+  uint64_t* ring = nullptr;  // pinned, or the host's
+  uint64_t* done = nullptr;
+  uint64_t seen = 0;  // runs that were begun
+  std::atomic<bool> running{false};
+  tw_request request = TW_REQUEST_NONE;  // of what runs
+  /// Posts the operation of one run; with TW_IN_PROGRESS its callback, which is in `base`, tells how it ended.
+  std::function<Status(Proxied& self, const tw_op_options& base)> post;
+  /// A run failed: the plan is told. Any thread.
+  std::function<void(Status status, const char* why)> failed;
+
+  /// Begins the next run when it was asked for. True: something happened. Agent's thread.
+  bool look();
+  void finish(Status status, const char* why);
+  static void on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info);
+};
+
+}  // namespace thalweg::impl

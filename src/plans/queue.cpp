@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/queue.hpp"
+
+#include "core/c_checks.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+/// Every queue of this process, for tw_stream_check and for plans that end.
+struct Queues {
+  std::mutex mutex;
+  std::set<tw_queue*> all;
+  std::map<std::pair<Executor*, void*>, tw_queue*> streams;
+};
+Queues& queues() {
+  static auto* const all = new Queues;  // streams may be looked at until exit
+  return *all;
+}
+
+}  // namespace
+
+Status check(const tw_queue* queue) {
+  if (queue == nullptr) return fail(TW_ERR_INVALID, "the queue is NULL");
+  return queue->born.check("queue");
+}
+
+Status queue_of_stream(Agent& agent, Executor& executor, void* stream, tw_queue** out) {
+  if (executor.device() == nullptr) {
+    return fail(TW_ERR_INVALID, "the host runs this plan: trigger it on a queue of the place \"host\", or without a queue");
+  }
+  Queues& known = queues();
+  {
+    const std::lock_guard lock(known.mutex);
+    if (const auto found = known.streams.find({&executor, stream}); found != known.streams.end()) {
+      *out = found->second;
+      return TW_OK;
+    }
+  }
+  auto made = std::make_unique<tw_queue>(agent, executor);
+  if (Status s = executor.device()->wrap_queue(stream, &made->queue); is_error(s)) return s;
+  agent.users_.fetch_sub(1);  // not the user's to destroy
+  *out = made.get();
+  const std::lock_guard lock(known.mutex);
+  known.all.insert(made.get());
+  known.streams[{&executor, stream}] = made.release();
+  return TW_OK;
+}
+
+void register_queue(tw_queue* queue) {
+  const std::lock_guard lock(queues().mutex);
+  queues().all.insert(queue);
+}
+
+Status check_stream(const void* stream) {
+  std::vector<tw_queue*> same;
+  {
+    const std::lock_guard lock(queues().mutex);
+    for (tw_queue* queue : queues().all) {
+      if (queue->queue->native() == stream) same.push_back(queue);
+    }
+  }
+  for (tw_queue* queue : same) {
+    if (Status s = queue->check(); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
+
+using namespace thalweg::impl;
+
+tw_queue::~tw_queue() {
+  {
+    const std::lock_guard lock(queues().mutex);
+    queues().all.erase(this);
+  }
+  if (!kept_.empty()) queue->synchronize();  // bounded: every wait of a plan is
+  for (const auto& [key, plan] : kept_) {
+    if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
+    delete plan;
+  }
+  queue.reset();
+  agent.users_.fetch_sub(1);
+}
+
+void tw_queue::note(tw_plan& plan) {
+  const std::lock_guard lock(mutex_);
+  noted_.insert(&plan);
+}
+
+void tw_queue::forget(tw_plan& plan) {
+  const std::lock_guard lock(queues().mutex);
+  for (tw_queue* queue : queues().all) {
+    const std::lock_guard inner(queue->mutex_);
+    queue->noted_.erase(&plan);
+  }
+}
+
+Status tw_queue::check() {
+  const std::lock_guard lock(mutex_);
+  for (tw_plan* plan : noted_) {
+    if (Status s = plan->check(); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan** out) {
+  constexpr size_t kMostKept = 1024;
+  const void* const parts[] = {step.endpoint,
+                               reinterpret_cast<const void*>(step.address),
+                               reinterpret_cast<const void*>(step.length),
+                               reinterpret_cast<const void*>(step.tag),
+                               step.remote,
+                               step.signal != nullptr ? static_cast<const void*>(step.signal) : options.signal,
+                               reinterpret_cast<const void*>(step.offset),
+                               step.waited,
+                               options.layout,
+                               options.remote_layout,
+                               reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.verb)} << 32) |
+                                                             (uint64_t{step.compare} << 8) | options.signal_op)};
+  const std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
+  const bool values = step.verb == StepVerb::wait || step.verb == StepVerb::signal;
+  const uint64_t value = values ? step.value : options.signal_value;
+  const std::lock_guard lock(mutex_);
+  if (const auto found = kept_.find(key); found != kept_.end()) {
+    *out = found->second;
+    found->second->set_value(0, value);
+    return found->second->told ? found->second->prepare(0) : Status{TW_OK};
+  }
+  if (kept_.size() == kMostKept) {
+    return fail(TW_ERR_LIMIT, "%zu different operations were used on this queue: prepare plans for them", kMostKept);
+  }
+  if (queue->capture_state() != CaptureState::none) {
+    return fail(TW_ERR_INVALID,
+                "this operation was not used on the queue before, and preparing it cannot be captured: call it once "
+                "before the capture, or prepare a plan");
+  }
+  auto plan = std::make_unique<tw_plan>(agent);
+  plan->place = executor.name();
+  if (Status s = plan->add(std::move(step), options, nullptr); is_error(s)) return s;
+  if (Status s = plan->prepare(0); is_error(s)) return s;
+  *out = plan.get();
+  kept_[key] = plan.release();
+  return TW_OK;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// tw_queue: a device's stream, or a thread of the host's, with what was triggered on it.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "plans/plan.hpp"
+
+struct tw_queue {
+  using Status = thalweg::impl::Status;
+  tw_queue(thalweg::impl::Agent& of, thalweg::impl::Executor& by) : agent(of), executor(by) { agent.users_.fetch_add(1); }
+  ~tw_queue();
+  /// Failures of this plan's runs are told by check().
+  void note(tw_plan& plan);
+  static void forget(tw_plan& plan);  // by every queue
+  Status check();
+  /// The plan of one step that the _on functions keep for these arguments; made and prepared when there is none.
+  Status kept(thalweg::impl::PlanStep&& step, const tw_step_options& options, tw_plan** out);
+
+  thalweg::impl::BornHere born;
+  thalweg::impl::Agent& agent;
+  thalweg::impl::Executor& executor;
+  std::unique_ptr<thalweg::impl::Queue> queue;
+
+ private:
+  std::mutex mutex_;
+  std::set<tw_plan*> noted_;
+  std::map<std::string, tw_plan*> kept_;
+};
+
+struct tw_graph {
+  thalweg::impl::Executor* executor = nullptr;
+  std::unique_ptr<thalweg::impl::Graph> graph;
+};
+
+namespace thalweg::impl {
+
+/// The wrapper of a stream that only plans know by its handle (tw_plan_trigger_stream); it lives until exit, because nobody
+/// says when the stream ends.
+Status queue_of_stream(Agent& agent, Executor& executor, void* stream, tw_queue** out);
+Status check(const tw_queue* queue);
+void register_queue(tw_queue* queue);  // made by a user
+Status check_stream(const void* stream);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/reach.hpp"
+
+#include <utility>
+
+#include "core/worker.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool in_device(const RemoteRegion& region) {
+  const auto kind = static_cast<MemoryKind>(region.key.kind);
+  return kind != MemoryKind::host && kind != MemoryKind::pinned;
+}
+
+Status by_host(RemoteRegion& region, uint64_t* address) {
+  if (in_device(region)) {
+    return fail(TW_ERR_UNREACHABLE, "it is device memory, and the host runs this plan: run it on a queue of that device");
+  }
+  if (in_process(region)) {
+    *address = region.key.base;
+    return TW_OK;
+  }
+  const Status status = map_region(region);
+  if (status == TW_OK) *address = reinterpret_cast<uint64_t>(region.mapped);
+  return status;
+}
+
+Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
+  const KeyBody& key = region.key;
+  if (!in_device(region)) {
+    return fail(TW_ERR_UNREACHABLE, "it is host memory, and %s runs this plan: give device memory", executor.name().c_str());
+  }
+  Peer& peer = *region.peer;
+  if (in_process(region)) {
+    *address = key.base;
+    return executor.admit(key.base, key.length);
+  }
+  if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+    return fail(
+        TW_ERR_UNREACHABLE,
+        "it is not shared between the processes: pool or managed memory, or another machine. Allocate it with cudaMalloc "
+        "or as exportable pieces");
+  }
+  const Status status = peer.link->port->import_device(*peer.link, key.segment, *executor.device(), mapping);
+  if (status != TW_OK) return status;
+  if (key.segment_offset > (*mapping)->length || key.length > (*mapping)->length - key.segment_offset) {
+    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
+  }
+  *address = (*mapping)->device_address + key.segment_offset;
+  return TW_OK;
+}
+
+}  // namespace
+
+Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out) {
+  const Engine::Guard guard(*worker.engine);
+  if (region.peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
+  const Peer& peer = *region.peer;
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  if (peer.link == nullptr) return TW_IN_PROGRESS;
+  if (region.key.incarnation != peer.identity.incarnation) return fail(TW_ERR_STALE, "its key is of an earlier process");
+  Reached made;
+  const Status status = executor.device() == nullptr ? by_host(region, &made.address_)
+                                                     : by_device(region, executor, &made.address_, &made.mapping_);
+  if (status != TW_OK) {
+    made.mapping_ = nullptr;
+    return status;
+  }
+  if (made.mapping_ != nullptr) ++made.mapping_->users;
+  made.worker_ = &worker;
+  made.region_ = &region;
+  region.references.fetch_add(1, std::memory_order_relaxed);
+  *out = std::move(made);
+  return TW_OK;
+}
+
+Reached& Reached::operator=(Reached&& other) noexcept {
+  std::swap(worker_, other.worker_);
+  std::swap(region_, other.region_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(address_, other.address_);
+  return *this;
+}
+
+void Reached::reset() {
+  if (region_ == nullptr) return;
+  {
+    const Engine::Guard guard(*worker_->engine);
+    if (mapping_ != nullptr) --mapping_->users;
+    release_region(region_);
+  }
+  worker_ = nullptr;
+  region_ = nullptr;
+  mapping_ = nullptr;
+  address_ = 0;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer's memory as an executor's steps address it.
+#pragma once
+#include "core/endpoint.hpp"
+#include "plans/executor.hpp"
+
+namespace thalweg::impl {
+
+/// A region that is reached: it stays mapped while this lives, so its owner's release waits. Give it back on the thread that
+/// may progress the endpoint's worker, or under its lock.
+class Reached {
+ public:
+  Reached() = default;
+  Reached(Reached&& other) noexcept { *this = std::move(other); }
+  Reached& operator=(Reached&& other) noexcept;
+  ~Reached() { reset(); }
+  void reset();
+  uint64_t address() const { return address_; }  // of the region's first byte
+  /// The owner wants it back, or is lost.
+  bool revoked() const { return mapping_ != nullptr && mapping_->revoked.load(std::memory_order_relaxed); }
+
+ private:
+  friend Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out);
+  tw_worker* worker_ = nullptr;
+  RemoteRegion* region_ = nullptr;  // counted
+  Mapping* mapping_ = nullptr;      // counted as used
+  uint64_t address_ = 0;
+};
+
+/// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; or why the executor's loads and stores do not get there.
+Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out);
+
+}  // namespace thalweg::impl

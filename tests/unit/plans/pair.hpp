@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two contexts of this process with a worker each, connected; their own threads for what is done at the same time.
+#pragma once
+#include <gtest/gtest.h>
+#include <thalweg/thalweg.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace thalweg::tests {
+
+using Bytes = std::vector<unsigned char>;
+
+inline Bytes random_bytes(size_t length) {
+  static thread_local std::mt19937_64 random(std::random_device{}());
+  Bytes bytes(length);
+  for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+  return bytes;
+}
+
+struct Side {
+  tw_context* context = nullptr;
+  tw_worker* worker = nullptr;
+  tw_endpoint* endpoint = nullptr;
+  std::vector<tw_memory*> memories;
+  std::vector<std::function<void()>> last;  // before the worker goes
+
+  void open(const char* transports) {
+    tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
+    options.job_key = "thalweg-unit-test-job-key-of-32-b";
+    options.job_key_length = 32;
+    options.transports = transports;
+    ASSERT_EQ(tw_context_create(&options, &context), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_worker_create(context, nullptr, &worker), TW_OK) << tw_last_error();
+  }
+  void connect(Side& other) {
+    unsigned char address[TW_ADDRESS_MAX];
+    size_t length = sizeof address;
+    ASSERT_EQ(tw_worker_address(other.worker, address, &length), TW_OK);
+    ASSERT_EQ(tw_connect(worker, address, length, nullptr, &endpoint), TW_OK) << tw_last_error();
+  }
+  /// Memory of a place; it lives as long as the side.
+  unsigned char* memory(const char* place, size_t length, tw_memory** handle = nullptr) {
+    tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+    options.place = place;
+    tw_memory* made = nullptr;
+    EXPECT_EQ(tw_memory_allocate(context, length, &options, &made), TW_OK) << tw_last_error();
+    memories.push_back(made);
+    if (handle != nullptr) *handle = made;
+    return static_cast<unsigned char*>(tw_memory_address(made));
+  }
+  void store(unsigned char* to, const Bytes& bytes) {
+    ASSERT_EQ(tw_memory_copy(context, to, bytes.data(), bytes.size()), TW_OK) << tw_last_error();
+  }
+  Bytes load(const unsigned char* from, size_t length) {
+    Bytes bytes(length);
+    EXPECT_EQ(tw_memory_copy(context, bytes.data(), from, length), TW_OK) << tw_last_error();
+    return bytes;
+  }
+  void close() {
+    for (size_t i = last.size(); i-- > 0;) last[i]();
+    last.clear();
+    if (endpoint != nullptr) tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    tw_worker_destroy(worker);
+    for (tw_memory* one : memories) tw_memory_release(one);
+    tw_context_destroy(context);
+  }
+};
+
+/// How two sides reach each other: memory of `place`, over these transports.
+struct Way {
+  const char* name;
+  const char* place;
+  const char* transports;
+  bool mapped;
+};
+inline std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+inline const Way kWays[] = {{"host", "host", "shm", true},
+                            {"device", "emulated:0", "shm", true},
+                            {"host_tcp", "host", "tcp", false},
+                            {"device_tcp", "emulated:0", "tcp", false}};
+
+class Pair : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    ::setenv("THALWEG_EMULATED", "devices=2", 0);
+    a.open(GetParam().transports);
+    b.open(GetParam().transports);
+    a.connect(b);
+    b.connect(a);
+    both([&] { ASSERT_EQ(tw_endpoint_wait(a.endpoint, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_endpoint_wait(b.endpoint, kLong), TW_OK) << tw_last_error(); });
+  }
+  void TearDown() override {
+    a.close();
+    b.close();
+  }
+  static void both(const std::function<void()>& first, const std::function<void()>& second) {
+    std::thread other(second);
+    first();
+    other.join();
+  }
+  unsigned char* memory(Side& side, size_t length, tw_memory** handle = nullptr) {
+    return side.memory(GetParam().place, length, handle);
+  }
+  tw_queue* queue(Side& side) {
+    tw_queue* made = nullptr;
+    EXPECT_EQ(tw_queue_create(side.context, GetParam().place, &made), TW_OK) << tw_last_error();
+    side.last.emplace_back([made] { tw_queue_destroy(made); });
+    return made;
+  }
+  tw_plan* plan(Side& side, uint64_t timeout_ns = 0) {
+    tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+    options.place = GetParam().place;
+    options.timeout_ns = timeout_ns;
+    tw_plan* made = nullptr;
+    EXPECT_EQ(tw_plan_create(side.context, &options, &made), TW_OK) << tw_last_error();
+    side.last.emplace_back([made] { EXPECT_EQ(tw_plan_destroy(made), TW_OK) << tw_last_error(); });
+    return made;
+  }
+  static std::string explain(tw_plan* of) {
+    size_t size = 0;
+    tw_plan_explain(of, nullptr, &size);
+    std::string text(size, '\0');
+    tw_plan_explain(of, text.data(), &size);
+    return text;
+  }
+  static constexpr uint64_t kLong = 20'000'000'000;
+  Side a, b;
+};
+
+}  // namespace thalweg::tests

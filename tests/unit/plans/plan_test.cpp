@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans between two contexts: every verb, by every trigger, mapped and carried by the host, again and again.
+#include "pair.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+class Plans : public Pair {};
+INSTANTIATE_TEST_SUITE_P(Ways, Plans, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
+
+/// Sizes around words, and some that several blocks share.
+constexpr size_t kSizes[] = {1, 7, 8, 4097, 65536, 300001};
+
+TEST_P(Plans, ChannelByQueues) {
+  tw_queue *qa = queue(a), *qb = queue(b);
+  for (const size_t size : kSizes) {
+    SCOPED_TRACE(size);
+    unsigned char *from = memory(a, size + 3) + 3, *to = memory(b, size + 32) + 16;
+    tw_plan *sends = plan(a), *receives = plan(b);
+    ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, size, 7, nullptr, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, size, 7, nullptr, nullptr), TW_OK) << tw_last_error();
+    both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_EQ(explain(sends).find("by the host") == std::string::npos, GetParam().mapped) << explain(sends);
+    for (int round = 0; round < 5; ++round) {
+      const Bytes data = random_bytes(size), guard = random_bytes(size + 32);
+      a.store(from, data);
+      b.store(to - 16, guard);
+      ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_plan_trigger(sends, qa), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+      Bytes wanted = guard;
+      std::copy(data.begin(), data.end(), wanted.begin() + 16);
+      EXPECT_TRUE(b.load(to - 16, size + 32) == wanted);
+    }
+  }
+}
+
+TEST_P(Plans, ExchangeByTheHost) {
+  constexpr size_t kSize = 5003;
+  unsigned char* buffers[2][2];
+  Side* sides[2] = {&a, &b};
+  tw_plan* plans[2];
+  for (int i = 0; i < 2; ++i) {
+    for (unsigned char*& buffer : buffers[i]) buffer = memory(*sides[i], kSize);
+    plans[i] = plan(*sides[i]);
+    ASSERT_EQ(tw_plan_recv(plans[i], sides[i]->endpoint, buffers[i][1], kSize, 1, nullptr, nullptr), TW_OK);
+    ASSERT_EQ(tw_plan_send(plans[i], sides[i]->endpoint, buffers[i][0], kSize, 1, nullptr, nullptr), TW_OK);
+  }
+  const auto prepare = [&](int i) { ASSERT_EQ(tw_plan_prepare(plans[i], kLong), TW_OK) << tw_last_error(); };
+  both([&] { prepare(0); }, [&] { prepare(1); });
+  for (int round = 0; round < 20; ++round) {
+    Bytes data[2];
+    for (int i = 0; i < 2; ++i) {
+      data[i] = random_bytes(kSize);
+      sides[i]->store(buffers[i][0], data[i]);
+      sides[i]->store(buffers[i][1], Bytes(kSize, 0xee));
+    }
+    const auto run = [&](int i) {
+      ASSERT_EQ(tw_plan_trigger(plans[i], nullptr), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_plan_finish(plans[i], kLong), TW_OK) << tw_last_error();
+    };
+    both([&] { run(0); }, [&] { run(1); });
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(sides[i]->load(buffers[i][1], kSize) == data[1 - i]);
+  }
+}
+
+/// Memory of b that a reaches, and a signal of b in memory of its place.
+struct Target {
+  unsigned char* address = nullptr;
+  tw_remote_memory* remote = nullptr;
+  tw_signal* signal = nullptr;
+  tw_remote_signal* remote_signal = nullptr;
+};
+
+void make_target(Side& owner, Side& user, const char* place, size_t length, uint32_t kind, Target* out) {
+  tw_memory* memory = nullptr;
+  out->address = owner.memory(place, length + 64, &memory);
+  unsigned char key[TW_KEY_MAX];
+  size_t size = sizeof key;
+  ASSERT_EQ(tw_memory_export_range(memory, 0, length, 0, key, &size), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_memory_import(user.endpoint, key, size, &out->remote), TW_OK) << tw_last_error();
+  tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
+  options.kind = kind;
+  options.memory = memory;
+  options.offset = (length + 7) / 8 * 8;
+  ASSERT_EQ(tw_signal_create(owner.worker, &options, &out->signal), TW_OK) << tw_last_error();
+  size = sizeof key;
+  ASSERT_EQ(tw_signal_export(out->signal, key, &size), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_signal_import(user.endpoint, key, size, &out->remote_signal), TW_OK) << tw_last_error();
+  owner.last.emplace_back([made = *out] { tw_signal_destroy(made.signal); });
+  user.last.emplace_back([made = *out] {
+    tw_remote_signal_release(made.remote_signal);
+    tw_remote_memory_release(made.remote);
+  });
+}
+
+TEST_P(Plans, PutWithSignalThenWait) {
+  constexpr size_t kSize = 70001;
+  Target target;
+  make_target(b, a, GetParam().place, kSize, TW_SIGNAL_SET, &target);
+  unsigned char* from = memory(a, kSize);
+  tw_queue *qa = queue(a), *qb = queue(b);
+  tw_plan *puts = plan(a), *waits = plan(b);
+  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  options.signal = target.remote_signal;
+  options.signal_value = 1;
+  options.increment = 1;
+  ASSERT_EQ(tw_plan_put(puts, a.endpoint, from, kSize, target.remote, 0, &options, nullptr), TW_OK) << tw_last_error();
+  tw_step_options later = TW_STEP_OPTIONS_INIT;
+  later.increment = 1;
+  ASSERT_EQ(tw_plan_wait(waits, target.signal, TW_COMPARE_GE, 1, &later, nullptr), TW_OK) << tw_last_error();
+  // What the host carries needs the peer's agent, which it has when it prepares something of its own with this peer.
+  tw_plan* known = plan(b);
+  ASSERT_EQ(tw_plan_send(known, b.endpoint, target.address, 0, 99, nullptr, nullptr), TW_OK) << tw_last_error();
+  tw_plan* other = plan(a);
+  ASSERT_EQ(tw_plan_recv(other, a.endpoint, from, 0, 99, nullptr, nullptr), TW_OK) << tw_last_error();
+  both([&] { ASSERT_EQ(tw_plan_prepare(other, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(known, kLong), TW_OK) << tw_last_error(); });
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
+    while (!stop) tw_progress(b.worker);
+  });
+  ASSERT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(waits, kLong), TW_OK) << tw_last_error();
+  for (int round = 0; round < 10; ++round) {
+    const Bytes data = random_bytes(kSize);
+    a.store(from, data);
+    ASSERT_EQ(tw_plan_trigger(waits, qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(puts, qa), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+    EXPECT_TRUE(b.load(target.address, kSize) == data);
+    ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  }
+  EXPECT_EQ(tw_signal_read(target.signal), 10u);
+  stop = true;
+  progress.join();
+}
+
+TEST_P(Plans, GraphReplays) {
+  constexpr size_t kSize = 3001;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_queue *qa = queue(a), *qb = queue(b);
+  tw_plan *sends = plan(a), *receives = plan(b);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 3, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, 3, nullptr, nullptr), TW_OK);
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  tw_graph *ga = nullptr, *gb = nullptr;
+  for (auto [queue, what, graph] : {std::tuple{qa, sends, &ga}, std::tuple{qb, receives, &gb}}) {
+    ASSERT_EQ(tw_capture_begin(queue), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(what, queue), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_capture_end(queue, graph), TW_OK) << tw_last_error();
+  }
+  for (int round = 0; round < 20; ++round) {
+    const Bytes data = random_bytes(kSize);
+    a.store(from, data);
+    ASSERT_EQ(tw_graph_launch(ga, qa), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_graph_launch(gb, qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+    EXPECT_TRUE(b.load(to, kSize) == data);
+  }
+  tw_graph_destroy(ga);
+  tw_graph_destroy(gb);
+}
+
+TEST_P(Plans, SingleOperationsOnQueues) {
+  constexpr size_t kSize = 777;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_queue *qa = queue(a), *qb = queue(b);
+  for (int round = 0; round < 10; ++round) {
+    const Bytes data = random_bytes(kSize);
+    a.store(from, data);
+    both([&] { ASSERT_EQ(tw_send_on(qa, a.endpoint, from, kSize, 5, nullptr), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_recv_on(qb, b.endpoint, to, kSize, 5, nullptr), TW_OK) << tw_last_error(); });
+    ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+    EXPECT_TRUE(b.load(to, kSize) == data);
+  }
+}
+
+TEST_P(Plans, TheOtherEndNeverComes) {
+  unsigned char *from = memory(a, 8), *to = memory(b, 8);
+  tw_queue* qb = queue(b);
+  tw_plan *sends = plan(a), *receives = plan(b, 100'000'000);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, 8, 11, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 11, nullptr, nullptr), TW_OK);
+  EXPECT_EQ(tw_plan_prepare(receives, 50'000'000), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(tw_last_error()).find("11"), std::string::npos) << tw_last_error();
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qb), TW_ERR_TIMED_OUT) << tw_last_error();  // the queue is released, with the step's name
+  EXPECT_NE(std::string(tw_last_error()).find("recv"), std::string::npos) << tw_last_error();
+  EXPECT_EQ(tw_plan_trigger(receives, qb), TW_ERR_TIMED_OUT);
+  // Both prepare again, and go on.
+  tw_queue* qa = queue(a);
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  const Bytes data = random_bytes(8);
+  a.store(from, data);
+  ASSERT_EQ(tw_plan_trigger(sends, qa), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, 8) == data);
+}
+
+}  // namespace
+}  // namespace thalweg::tests
