@@ -17,8 +17,11 @@ set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
 set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUNCTION=thalweg::impl::cuda::kernels_image -P ${embed})
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*
-    ${PROJECT_SOURCE_DIR}/src/devices/program/executor.hpp ${PROJECT_SOURCE_DIR}/include/thalweg/device/*)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
+  foreach(header types order side copy level channel_steps wait)
+    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
+  endforeach()
+  list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/executor.hpp)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
     COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall

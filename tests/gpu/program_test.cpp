@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs on any back end, on host queues and in the calling thread: every kind of step, every layout.
-#include "tests/gpu/program_tools.hpp"
-
-#include <map>
-
-#include "tests/gpu/contract.hpp"
+#include "tests/gpu/programs.hpp"
 
 namespace thalweg::impl::contract {
 namespace {
 
 using namespace programs;
-
-class Programs : public Contract, public ::testing::WithParamInterface<Trigger> {
- protected:
-  void SetUp() override {
-    Contract::SetUp();
-    if (GetParam() == Trigger::device && !kernels()) GTEST_SKIP() << last_error();
-    for (Device* const one : devices) {
-      if (one != device && one->peer(device->uuid()).access && device->peer(one->uuid()).access) other = one;
-    }
-    if (other == nullptr) other = device;
-  }
-  Device* other = nullptr;  // with access in both directions
-};
 
 constexpr size_t kArea = 70000;
 
@@ -62,39 +45,29 @@ Side random_side(Site& site, uint64_t area, uint64_t bytes) {
   }
 }
 
-/// Where the packed byte `offset` is.
-uint64_t address_of(Site& site, const Side& side, uint64_t offset) {
+/// Where each packed byte is.
+std::vector<uint64_t> addresses(Site& site, const Side& side, uint64_t bytes) {
+  std::vector<uint64_t> all(bytes);
   if (side.pieces != nullptr) {
     const Bytes list = site.read(reinterpret_cast<uintptr_t>(side.pieces), side.piece_count * sizeof(device::Piece));
     std::vector<device::Piece> pieces(side.piece_count);
     std::memcpy(pieces.data(), list.data(), list.size());
-    size_t i = pieces.size() - 1;
-    while (pieces[i].offset > offset) --i;
-    return pieces[i].address + offset - pieces[i].offset;
-  }
-  if (side.block == ~0ull) return side.base + offset;
-  uint64_t index = offset / side.block, address = side.base + offset % side.block;
-  for (int d = 0; d < 3; ++d) {
-    const uint64_t count = d < 2 ? side.count[d] : 0;
-    address += (count == 0 ? index : index % count) * static_cast<uint64_t>(side.stride[d]);
-    index = count == 0 ? 0 : index / count;
-  }
-  return address;
-}
-
-/// All addresses at once: asking for a list costs a copy.
-std::vector<uint64_t> addresses(Site& site, const Side& side, uint64_t bytes) {
-  std::vector<uint64_t> all(bytes);
-  if (side.pieces == nullptr) {
-    for (uint64_t i = 0; i < bytes; ++i) all[i] = address_of(site, side, i);
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      const uint64_t end = p + 1 < pieces.size() ? pieces[p + 1].offset : bytes;
+      for (uint64_t i = pieces[p].offset; i < end; ++i) all[i] = pieces[p].address + i - pieces[p].offset;
+    }
     return all;
   }
-  const Bytes list = site.read(reinterpret_cast<uintptr_t>(side.pieces), side.piece_count * sizeof(device::Piece));
-  std::vector<device::Piece> pieces(side.piece_count);
-  std::memcpy(pieces.data(), list.data(), list.size());
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    const uint64_t end = p + 1 < pieces.size() ? pieces[p + 1].offset : bytes;
-    for (uint64_t i = pieces[p].offset; i < end; ++i) all[i] = pieces[p].address + i - pieces[p].offset;
+  for (uint64_t i = 0; i < bytes; ++i) {
+    all[i] = side.base + i;
+    if (side.block == ~0ull) continue;
+    uint64_t index = i / side.block;
+    all[i] = side.base + i % side.block;
+    for (int d = 0; d < 3; ++d) {
+      const uint64_t count = d < 2 ? side.count[d] : 0;
+      all[i] += (count == 0 ? index : index % count) * static_cast<uint64_t>(side.stride[d]);
+      index = count == 0 ? 0 : index / count;
+    }
   }
   return all;
 }
@@ -157,8 +130,118 @@ TEST_P(Programs, ChannelsCarryTheNthSendToTheNthReceive) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Triggers, Programs, ::testing::Values(Trigger::device, Trigger::host_queue, Trigger::caller),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+/// The last dependency wins: each step copies one cell to another, after every earlier step that touched either.
+TEST_P(Programs, StepsKeepTheOrderThatTheirListGives) {
+  Site site(GetParam(), device, ordinary);
+  constexpr size_t kCell = 3000, kCells = 12, kSteps = 200;
+  const uint64_t cells = site.allocate(kCell * kCells);
+  for (const uint32_t blocks : {1u, 2u, 16u}) {
+    Bytes expected = site.fill(cells, kCell * kCells);
+    Written program(site, blocks);
+    std::vector<std::pair<size_t, size_t>> moves;
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      const size_t from = rng()() % kCells, to = (from + 1 + rng()() % (kCells - 1)) % kCells;
+      program.copy(at(cells + to * kCell), at(cells + from * kCell), kCell);
+      Step& step = program.steps.back();
+      step.first_after = static_cast<uint32_t>(program.numbers.size());
+      for (uint32_t earlier = 0; earlier < i; ++earlier) {
+        const auto [f, t] = moves[earlier];
+        if (f == to || t == to || t == from) program.numbers.push_back(earlier);
+      }
+      step.after_count = static_cast<uint32_t>(program.numbers.size()) - step.first_after;
+      moves.emplace_back(from, to);
+      std::copy_n(expected.begin() + static_cast<ptrdiff_t>(from * kCell), kCell,
+                  expected.begin() + static_cast<ptrdiff_t>(to * kCell));
+    }
+    program.prepare();
+    program.trigger();
+    program.finish();
+    program.expect_good();
+    ASSERT_EQ(site.read(cells, kCell * kCells), expected) << blocks << " blocks";
+  }
+}
+
+/// Two programs, each of which first names what comes last: nothing may be held up by what stands before it.
+TEST_P(Programs, TheOrderOfTheListLocksNothingUp) {
+  Site a(GetParam(), device, ordinary), b(GetParam(), other, ordinary);
+  const uint64_t at_a = a.allocate(8 * 8), at_b = b.allocate(8 * 8);
+  a.admit(at_b, 64);
+  b.admit(at_a, 64);
+  const auto word = [](uint64_t base, unsigned i) { return pointer<device::u64>(base + 8 * i); };
+  for (const uint32_t blocks : {1u, 4u}) {
+    Written one(a, blocks), two(b, blocks);
+    // one waits for 0, 1, 2, and answers each; two gives 2 at once, 1 when 2 is answered, 0 when 1 is.
+    for (uint32_t i = 0; i < 3; ++i) one.wait(at_a + 8 * i, 1, 1);
+    for (uint32_t i = 0; i < 3; ++i) one.signal({word(at_b, i), 1, 1, 0}, {i});
+    two.wait(at_b, 1, 1);
+    two.wait(at_b + 8, 1, 1);
+    two.signal({word(at_a, 0), 1, 1, 0}, {1});
+    two.wait(at_b + 16, 1, 1);
+    two.signal({word(at_a, 1), 1, 1, 0}, {3});
+    two.signal({word(at_a, 2), 1, 1, 0});
+    one.prepare();
+    two.prepare();
+    a.write(at_a, Bytes(64));
+    b.write(at_b, Bytes(64));
+    for (int turn = 0; turn < 50; ++turn) {
+      one.trigger();
+      two.trigger();
+      while (one.advance() == TW_IN_PROGRESS) two.advance();
+      one.finish();
+      two.finish();
+      one.expect_good();
+      two.expect_good();
+    }
+    EXPECT_EQ(b.word(at_b), 50u);
+  }
+}
+
+TEST_P(Programs, AtomicsRingsAndAwaits) {
+  Site site(GetParam(), device, ordinary);
+  const uint64_t words = site.allocate(64), bell = site.pinned(8), answer = site.pinned(8), done = site.pinned(8);
+  for (const uint32_t blocks : {1u, 8u}) {
+    Written program(site, blocks);
+    const auto atomic = [&](uint64_t at, uint32_t op, uint32_t bytes, uint64_t operand, uint64_t compare, uint64_t result,
+                            std::initializer_list<uint32_t> after) {
+      Step& step = program.add(StepKind::atomic, after);
+      step.word = pointer<device::u64>(at);
+      step.atomic_op = op;
+      step.atomic_bytes = bytes;
+      step.operand = operand;
+      step.operand2 = compare;
+      step.result = pointer<device::u64>(result);
+    };
+    program.add(StepKind::ring).word = pointer<device::u64>(bell);
+    program.add(StepKind::await, {0}).word = pointer<device::u64>(answer);
+    atomic(words, TW_ATOMIC_ADD, 8, 5, 0, words + 8, {1});
+    atomic(words + 16, TW_ATOMIC_XOR, 4, 0xff, 0, 0, {});
+    atomic(words + 24, TW_ATOMIC_CSWAP, 8, 77, 7, words + 32, {});
+    program.steps.back().signal = {pointer<device::u64>(done), 3, 2, 0};
+    program.prepare();
+    site.write(words, Bytes(64));
+    site.put(words + 24, uint64_t{7});
+    __atomic_store_n(pointer<uint64_t>(bell), 0, __ATOMIC_RELEASE);
+    __atomic_store_n(pointer<uint64_t>(answer), 0, __ATOMIC_RELEASE);
+    for (uint64_t turn = 0; turn < 5; ++turn) {
+      program.trigger();
+      while (__atomic_load_n(pointer<uint64_t>(bell), __ATOMIC_ACQUIRE) != turn + 1) {  // this is the proxy
+        program.advance();
+        site.poke();
+      }
+      EXPECT_EQ(site.word(words), 5 * turn);  // it is waiting for the answer
+      __atomic_store_n(pointer<uint64_t>(answer), turn + 1, __ATOMIC_RELEASE);
+      program.finish();
+      program.expect_good();
+      EXPECT_EQ(site.word(words + 8), 5 * turn);
+      EXPECT_EQ(site.word(words + 16), turn % 2 == 0 ? 0xffu : 0u);
+      EXPECT_EQ(site.word(words + 24), 77u);
+      EXPECT_EQ(site.word(words + 32), turn == 0 ? 7u : 77u);
+      EXPECT_EQ(site.word(done), 3 + 2 * turn);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Triggers, Programs, kTriggers, trigger_name);
 
 }  // namespace
 }  // namespace thalweg::impl::contract

@@ -82,6 +82,10 @@ class Site {
     }
   }
 
+  /// The fake driver's streams move when they are asked.
+  void poke() {
+    if (queue_ != nullptr) queue_->query();
+  }
   void write(uint64_t address, const Bytes& bytes) {
     if (!on_device()) return void(std::memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size()));
     const uint64_t source = bounce(bytes.size());

@@ -31,7 +31,9 @@ void must_raw(cuda::CuResult result, const char* what);
 /// "test,variant,size": one number.
 class Table {
  public:
-  void add(const std::string& test, const std::string& variant, uint64_t size, double value, const char* unit);
+  /// peer: whose number it is.
+  void add(const std::string& test, const std::string& variant, uint64_t size, double value, const char* unit,
+           const char* peer = "floor");
   void note(const std::string& text);
   bool write(const char* path) const;
 
@@ -40,7 +42,7 @@ class Table {
     std::string test, variant;
     uint64_t size;
     double value;
-    const char* unit;
+    const char *unit, *peer;
   };
   std::vector<Row> rows_;
   std::vector<std::string> notes_;

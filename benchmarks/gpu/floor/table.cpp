@@ -4,11 +4,12 @@
 
 namespace thalweg::floors {
 
-void Table::add(const std::string& test, const std::string& variant, uint64_t size, double value, const char* unit) {
+void Table::add(const std::string& test, const std::string& variant, uint64_t size, double value, const char* unit,
+                const char* peer) {
   std::printf("%-22s %-46s %10llu %12.3f %s\n", test.c_str(), variant.c_str(), static_cast<unsigned long long>(size), value,
               unit);
   std::fflush(stdout);
-  rows_.push_back({test, variant, size, value, unit});
+  rows_.push_back({test, variant, size, value, unit, peer});
 }
 
 void Table::note(const std::string& text) {
@@ -38,10 +39,10 @@ bool Table::write(const char* path) const {
   const char* separator = "\n";
   for (const Row& row : rows_) {
     std::fprintf(file,
-                 "%s {\"peer\": \"floor\", \"transport\": %s, \"test\": %s, \"size\": %llu, \"unit\": \"%s\", "
+                 "%s {\"peer\": \"%s\", \"transport\": %s, \"test\": %s, \"size\": %llu, \"unit\": \"%s\", "
                  "\"samples\": {\"unknown\": [%.6g]}}",
-                 separator, quoted(row.variant).c_str(), quoted(row.test).c_str(), static_cast<unsigned long long>(row.size),
-                 row.unit, row.value);
+                 separator, row.peer, quoted(row.variant).c_str(), quoted(row.test).c_str(),
+                 static_cast<unsigned long long>(row.size), row.unit, row.value);
     separator = ",\n";
   }
   std::fprintf(file, "\n],\n\"notes\": [");

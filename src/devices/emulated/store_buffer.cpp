@@ -8,6 +8,7 @@
 namespace thalweg::impl::emulated {
 
 void StoreBuffer::store(std::byte* to, const std::byte* from, size_t length) {
+  overtake(to, length);
   const size_t piece = std::max<size_t>(1, (length + 7) / 8);  // a payload never shows all at once
   for (size_t at = 0; at < length; at += piece) {
     const size_t n = std::min(piece, length - at);
@@ -16,7 +17,9 @@ void StoreBuffer::store(std::byte* to, const std::byte* from, size_t length) {
 }
 
 void StoreBuffer::store_word(uint64_t* to, uint64_t value, bool add) {
-  pending_.push_back({reinterpret_cast<std::byte*>(to), {}, value, add});
+  auto* const at = reinterpret_cast<std::byte*>(to);
+  overtake(at, sizeof value);
+  pending_.push_back({at, {}, value, add});
 }
 
 void StoreBuffer::load(const std::byte* from, std::byte* to, size_t length) const {
@@ -28,17 +31,29 @@ void StoreBuffer::load(const std::byte* from, std::byte* to, size_t length) cons
   }
 }
 
+void StoreBuffer::overtake(const std::byte* to, size_t length) {
+  std::erase_if(pending_, [&](const Pending& one) {
+    const size_t bytes = one.bytes.empty() ? sizeof one.value : one.bytes.size();
+    if (one.to + bytes <= to || to + length <= one.to) return false;
+    show(one);
+    return true;
+  });
+}
+
+void StoreBuffer::show(const Pending& one) {
+  auto* const word = reinterpret_cast<uint64_t*>(one.to);
+  if (!one.bytes.empty()) {
+    std::memcpy(one.to, one.bytes.data(), one.bytes.size());
+  } else if (one.add) {
+    __atomic_fetch_add(word, one.value, __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(word, one.value, __ATOMIC_RELEASE);
+  }
+}
+
 void StoreBuffer::drain() {
   for (; !pending_.empty(); pending_.pop_back()) {
-    const Pending& newest = pending_.back();
-    uint64_t* word = reinterpret_cast<uint64_t*>(newest.to);
-    if (!newest.bytes.empty()) {
-      std::memcpy(newest.to, newest.bytes.data(), newest.bytes.size());
-    } else if (newest.add) {
-      __atomic_fetch_add(word, newest.value, __ATOMIC_RELEASE);
-    } else {
-      __atomic_store_n(word, newest.value, __ATOMIC_RELEASE);
-    }
+    show(pending_.back());
     if (watcher_) watcher_();
   }
 }

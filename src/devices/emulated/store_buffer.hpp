@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stores of a kernel's host-side twin, as others see them: unless a fence stands between, the newest becomes visible
-// first, piece by piece, so a flag overtakes its payload. One thread; one location is stored to at most
-// once between two fences.
+// first, piece by piece, so a flag overtakes its payload. Stores to one place keep their order. One thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +35,9 @@ class StoreBuffer {
     uint64_t value;
     bool add;
   };
+  static void show(const Pending& one);
+  /// What is older at [to, to + length) shows now.
+  void overtake(const std::byte* to, size_t length);
   void drain();
   const bool skip_fences_;
   std::vector<Pending> pending_;

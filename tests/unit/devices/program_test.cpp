@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs on emulated devices: order of their stores, kernel slots, what is refused. tests/gpu has what holds everywhere.
+#include "devices/emulated/machine.hpp"
+#include "tests/gpu/program_tools.hpp"
+#include "tests/unit/devices/emulated_tools.hpp"
+
+namespace thalweg::impl::emulated {
+namespace {
+
+using device::StepKind;
+using programs::at;
+using programs::pointer;
+using programs::Site;
+using programs::Trigger;
+using programs::Written;
+
+/// The blocks of one run, each with its stores; `seen` is called whenever one more of them shows.
+struct Blocks {
+  struct One {
+    One(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences)
+        : memory(&device, skip_fences),
+          steps{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())},
+          executor(Machine(memory), Solo(steps),
+                   device::Program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
+                                   pointer<device::ProgramState>(run.state), run.guard},
+                   run.shape.blocks, run.shape.item) {}
+    BlockMemory memory;
+    SoloSteps steps;
+    device::Executor<Machine, Solo> executor;
+    bool over = false;
+  };
+  Blocks(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, const std::function<void()>& seen) {
+    for (uint32_t i = 0; i < run.shape.blocks; ++i) all.emplace_back(device, run, skip_fences).memory.stores.watch(seen);
+  }
+  void finish() {
+    for (One& one : all) ASSERT_TRUE(one.executor.begin());
+    for (bool over = false; !over;) {
+      over = true;
+      for (One& one : all) {
+        one.over = one.over || one.executor.pass();
+        over = over && one.over;
+        ASSERT_EQ(one.memory.failed, TW_OK) << last_error();
+      }
+    }
+    all.clear();
+  }
+  std::deque<One> all;
+};
+
+/// Is there ever a signal, or a flag, before all of its payload?
+bool flag_overtakes(bool skip_fences, uint32_t blocks, bool by_channel, bool apart) {
+  auto device = open_device(0), other = open_device(1);
+  Site here(Trigger::device, device.get(), MemoryKind::emulated), there(Trigger::device, other.get(), MemoryKind::emulated);
+  constexpr size_t kLength = 10007;
+  const uint64_t from = here.allocate(kLength), to = there.allocate(kLength), word = there.allocate(8);
+  here.admit(to, kLength);
+  here.admit(word, 8);
+  const std::vector<std::byte> payload = here.fill(from, kLength);
+  programs::Channel channel(here, there, {{at(to), kLength}});
+  Written program(here, blocks);
+  const device::Signal signal{pointer<device::u64>(word), 1, 0, 0};
+  uint64_t flag = word;
+  if (by_channel) {
+    program.send(channel.send, at(from), kLength);
+    device::SendEnd end;
+    const auto bytes = here.read(channel.send, sizeof end);
+    std::memcpy(&end, bytes.data(), sizeof end);
+    flag = reinterpret_cast<uint64_t>(end.flags);
+    here.put(reinterpret_cast<uint64_t>(end.credits), uint64_t{1} << 16);
+  } else {
+    program.copy(at(to), at(from), kLength, apart ? device::Signal{} : signal);
+    if (apart) program.signal(signal, {0});
+  }
+  program.prepare();
+  bool early = false, late = false;
+  const std::byte* const landed = other->translate(to, kLength);
+  const auto* const flagged = reinterpret_cast<const uint64_t*>(other->translate(flag, 8));
+  Blocks run(*device, program.run, skip_fences, [&] {
+    if (*flagged == 0) return;
+    (std::memcmp(landed, payload.data(), kLength) == 0 ? late : early) = true;
+  });
+  run.finish();
+  program.expect_good();
+  EXPECT_TRUE(late);
+  return early;
+}
+
+TEST(EmulatedPrograms, NoFlagOvertakesItsPayloadUnlessFencesAreLeftOut) {
+  for (const uint32_t blocks : {1u, 2u, 8u}) {
+    for (const bool by_channel : {false, true}) {
+      for (const bool apart : {false, true}) {
+        EXPECT_FALSE(flag_overtakes(false, blocks, by_channel, apart)) << blocks << by_channel << apart;
+        EXPECT_TRUE(flag_overtakes(true, blocks, by_channel, apart)) << blocks << by_channel << apart;
+      }
+    }
+  }
+}
+
+TEST(EmulatedPrograms, AWaitHoldsASlotUntilItsLimit) {
+  for (const unsigned slots : {1u, 2u}) {
+    Options options;
+    options.kernel_slots = slots;
+    auto device = open_device(0, options);
+    Site one(Trigger::device, device.get(), MemoryKind::emulated), two(Trigger::device, device.get(), MemoryKind::emulated);
+    const uint64_t word = one.allocate(8);
+    Written waits(one), gives(two);
+    waits.wait(word, 1, 0);
+    gives.signal({pointer<device::u64>(word), 1, 0, 0});
+    waits.prepare(slots == 1 ? 50'000'000 : 20'000'000'000);
+    gives.prepare();
+    waits.trigger();
+    while (one.word(waits.state) == 0) std::this_thread::yield();  // it has the first slot
+    gives.trigger();
+    waits.finish();
+    gives.finish();
+    EXPECT_EQ(waits.failed().code, slots == 1 ? TW_ERR_TIMED_OUT : TW_OK);
+    EXPECT_EQ(gives.failed().code, TW_OK);
+    EXPECT_EQ(one.word(word), 1u);
+  }
+}
+
+TEST(EmulatedPrograms, AnIllegalAddressBreaksTheQueue) {
+  auto device = open_device(0);
+  Site site(Trigger::device, device.get(), MemoryKind::emulated);
+  const uint64_t from = site.allocate(100);
+  Written program(site);
+  program.copy(at(from + 50), at(from), 80);
+  program.prepare();
+  program.trigger();
+  EXPECT_EQ(site.queue().synchronize(), TW_ERR_OUT_OF_BOUNDS);
+}
+
+TEST(EmulatedPrograms, GraphsBelongToADevice) {
+  auto device = open_device(0), other = open_device(1);
+  auto queue = make_queue(*device), stranger = make_queue(*other);
+  ASSERT_EQ(queue->begin_capture(), TW_OK);
+  std::unique_ptr<Graph> graph;
+  ASSERT_EQ(queue->end_capture(&graph), TW_OK);
+  EXPECT_EQ(graph->launch(*stranger), TW_ERR_INVALID);
+  EXPECT_EQ(graph->launch(*make_host_queue()), TW_ERR_INVALID);
+  EXPECT_EQ(graph->launch(*queue), TW_OK);
+  EXPECT_EQ(queue->call([](void*) {}, nullptr), TW_ERR_UNSUPPORTED);
+}
+
+TEST(HostPrograms, CallsKeepTheQueuesOrder) {
+  auto queue = make_host_queue();
+  std::vector<uint64_t> seen;
+  static uint64_t stored = 0;
+  const auto call = [](void* to) { static_cast<std::vector<uint64_t>*>(to)->push_back(stored); };
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(queue->write_value(reinterpret_cast<uintptr_t>(&stored), i, false), TW_OK);
+    ASSERT_EQ(queue->call(call, &seen), TW_OK);
+  }
+  ASSERT_EQ(queue->synchronize(), TW_OK);
+  EXPECT_EQ(seen, (std::vector<uint64_t>{1, 2, 3}));
+}
+
+TEST(HostPrograms, ARunThatIsNotOverIsNotStartedAgain) {
+  Site site(Trigger::caller, nullptr, MemoryKind::host);
+  const uint64_t word = site.allocate(8);
+  Written program(site);
+  program.wait(word, 1, 0);
+  program.prepare();
+  HostProgram run(program.run);
+  EXPECT_EQ(run.advance(), TW_OK);  // there is none
+  ASSERT_EQ(run.start(), TW_OK);
+  EXPECT_EQ(run.advance(), TW_IN_PROGRESS);
+  EXPECT_EQ(run.start(), TW_ERR_BUSY);
+  site.put(word, uint64_t{1});
+  EXPECT_EQ(run.advance(), TW_OK);
+  EXPECT_EQ(run.start(), TW_OK);
+  EXPECT_EQ(run.advance(), TW_OK);
+}
+
+TEST(Arrange, RefusesWhatCannotRun) {
+  Site site(Trigger::caller, nullptr, MemoryKind::host);
+  const uint64_t word = site.allocate(64);
+  ProgramShape shape;
+  const auto result = [&](Written& program) { return arrange(program.steps, program.numbers, 0, &shape); };
+  Written forward(site);
+  forward.wait(word, 1, 0, TW_COMPARE_GE, {0});
+  EXPECT_EQ(result(forward), TW_ERR_INVALID);
+  Written outside(site);
+  outside.wait(word, 1, 0);
+  outside.steps[0].after_count = 1;
+  EXPECT_EQ(result(outside), TW_ERR_INVALID);
+  Written nowhere(site);
+  nowhere.add(StepKind::ring);
+  EXPECT_EQ(result(nowhere), TW_ERR_INVALID);
+  Written odd(site);
+  odd.add(StepKind::atomic).word = pointer<device::u64>(word);
+  odd.steps[0].atomic_bytes = 2;
+  EXPECT_EQ(result(odd), TW_ERR_INVALID);
+  Written many(site);
+  for (uint32_t i = 0; i <= device::kSlots; ++i) many.post(word, 0);
+  EXPECT_EQ(result(many), TW_ERR_UNSUPPORTED);
+  many.steps.pop_back();
+  EXPECT_EQ(result(many), TW_OK);
+  Written endless(site);
+  for (uint32_t i = 0; i <= kMostSteps; ++i) endless.wait(word, 1, 0);
+  EXPECT_EQ(result(endless), TW_ERR_UNSUPPORTED);
+  auto device = open_device(0);
+  Site emulated(Trigger::device, device.get(), MemoryKind::emulated);
+  Written unplaced(emulated);
+  const uint64_t there = emulated.allocate(8);
+  for (uint32_t i = 0; i <= kInlineSteps; ++i) unplaced.signal({pointer<device::u64>(there), 1, 0, 0});
+  unplaced.prepare();
+  unplaced.run.placed = 0;
+  EXPECT_EQ(emulated.queue().run(unplaced.run), TW_ERR_INVALID);
+}
+
+}  // namespace
+}  // namespace thalweg::impl::emulated
