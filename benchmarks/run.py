@@ -64,6 +64,8 @@ PERF_JOBS = {
 }
 # name|transport: arguments of thalweg-endpoints
 ENDPOINT_JOBS = {"thalweg|endpoints-shm": "shm 1000 8", "thalweg|endpoints-tcp": "tcp 1000 8"}
+# name|transport: arguments of thalweg-perf that no peer has a counterpart of
+PLAN_JOBS = {"thalweg|plan-shm": "chain --transport shm --trigger host --window 64 --size 512 --csv"}
 PERF_NAMES = {"tag_lat": "lat", "tag_bw": "bw", "tag_rate": "msgrate"}
 PERF_SIZES = "8,64,1K,8K,64K,1M,16M"
 
@@ -78,7 +80,7 @@ def main() -> int:
     result["kind"] = "cpu"
     result["command"] = " ".join(["benchmarks/run.py", *map(shlex.quote, without_paths(options))])
     samples = run_with_peers(options, library, work) if options.peers else run_alone(options, library)
-    run_endpoints(options, library, samples)
+    run_own(options, library, samples)
     result["series"] = compare.to_records(samples)
     result["placement"] = placements(samples)
     result["targets"] = compare.compare(samples, compare.load_targets("cpu"))
@@ -176,14 +178,15 @@ def thalweg_jobs(options: argparse.Namespace, library: pathlib.Path, work: pathl
     return jobs
 
 
-def run_endpoints(options: argparse.Namespace, library: pathlib.Path, samples: compare.Samples) -> None:
-    """Rounds of thalweg-endpoints, each with its lone endpoint; there is no peer to run between them."""
-    program = built(options, "thalweg-endpoints")
+def run_own(options: argparse.Namespace, library: pathlib.Path, samples: compare.Samples) -> None:
+    """Rounds of thalweg-endpoints, each with its lone endpoint, and of plans; there is no peer to run between them."""
+    jobs = [(name, [built(options, "thalweg-endpoints"), *words.split()]) for name, words in ENDPOINT_JOBS.items()]
+    jobs += [(name, [built(options, "thalweg-perf"), *words.split()]) for name, words in PLAN_JOBS.items()]
     for turn in range(options.rounds):
-        for name, arguments in ENDPOINT_JOBS.items():
+        for name, words in jobs:
             if wanted(options, name):
                 print(f"round {turn + 1} of {options.rounds}: {name}", file=sys.stderr)
-                take_csv(samples, name, output_of([program, *arguments.split()], library))
+                take_csv(samples, name, output_of(words, library))
 
 
 def wanted(options: argparse.Namespace, name: str) -> bool:

@@ -68,3 +68,63 @@ def test_memory_that_is_not_there_is_told(side, place, words):
     done = perf("tag_lat", "--size", "8", side, place)
     assert done.returncode == 3
     assert words in done.stderr
+
+
+PLANS = ["signal_lat", "put_lat", "chain", "strided_put"]
+
+
+@pytest.mark.parametrize("test", PLANS)
+@pytest.mark.parametrize("trigger", ["host", "queue", "graph"])
+@pytest.mark.parametrize("memory", [["host", "host"], ["emulated:0", "emulated:0"], ["emulated:0", "host"]])
+def test_plans_are_started_by_each_trigger(test, trigger, memory):
+    done = perf(
+        *(test, "--trigger", trigger, "--size", "5001" if test == "chain" else "3200", "--seconds", "0.01", "--window", "5"),
+        *("--transport", "shm", "--memory", memory[0], "--peer-memory", memory[1]),
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = (json.loads(line) for line in done.stdout.splitlines())
+    assert row["verified"] and row["trigger"] == trigger and row["memory"] == memory and "plan" in row["route"], row
+    assert row["latency_us"]["p50"] > 0
+
+
+def test_a_plan_says_how_its_steps_go():
+    for transport, way in (("shm", "mapped"), ("tcp", "by the host")):
+        done = perf("put_lat", "--trigger", "host", "--size", "64", "--seconds", "0.01", "--transport", transport)
+        assert json.loads(done.stdout)["route"] == f"{transport} plan, {way}", done
+
+
+def test_a_chain_is_beside_what_it_replaces():
+    done = perf("chain", "--size", "4000", "--window", "4", "--seconds", "0.01", "--transport", "shm")
+    figures = json.loads(done.stdout)["figures"]
+    assert figures["pieces"] == 4
+    assert all(figures[name] > 0 for name in ("contiguous_us", "of_contiguous_percent", "single_calls_us", "cpu_per_piece_ns"))
+
+
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_overlap_is_a_share(progress):
+    done = perf("overlap", "--size", "70001", "--seconds", "0.01", "--progress", progress, "--memory", "host")
+    row = json.loads(done.stdout)
+    assert row["verified"], done
+    assert all(0 <= row["figures"][name] <= 100 for name in ("hidden_percent", "channel_hidden_percent"))
+
+
+def test_daxpy_reads_the_other_process_in_place():
+    done = perf("daxpy", "--size", "80000", "--seconds", "0.01", "--transport", "shm", "--peer-memory", "pinned")
+    row = json.loads(done.stdout)
+    assert row["verified"] and row["figures"]["get_GB/s"] > 0 and row["figures"]["of_get_percent"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tag_lat", "--trigger", "graph"], "of put_lat signal_lat chain strided_put"),
+        (["put_lat", "--trigger", "kernel"], "host, queue or graph"),
+        (["chain", "--transport", "self", "--trigger", "host"], "--transport self measures tag_lat"),
+        (["strided_put", "--layout", "strided:4,8,16"], "does not apply"),
+        (["daxpy", "--memory", "emulated:0"], "on the CPU"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, words):
+    done = perf(*arguments, "--size", "64")
+    assert done.returncode == 2
+    assert words in done.stderr

@@ -10,7 +10,6 @@ namespace perf {
 namespace {
 
 constexpr size_t kGuard = 64;
-constexpr unsigned char kPoison = 0xA5;
 
 /// Eight bytes at a time, so that windows of gigabytes are filled and checked in reasonable time.
 uint64_t pattern_word(uint64_t seed, size_t message, size_t word) {
@@ -62,6 +61,10 @@ Buffers::~Buffers() {
   std::free(plain_);
 }
 
+void Buffers::pattern_into(unsigned char* to, size_t n, uint64_t seed) {
+  for (size_t i = 0; i < n; ++i) to[i] = pattern(seed, 0, i);
+}
+
 void Buffers::fill(uint64_t seed) {
   for (size_t i = 0; i < count_; ++i) {
     unsigned char* const to = host(i);
@@ -81,7 +84,7 @@ void Buffers::fill(uint64_t seed) {
 }
 
 void Buffers::poison() {
-  std::memset(host(0), kPoison, pitch_ * count_);
+  std::memset(host(0), kPoisoned, pitch_ * count_);
   if (!shadow_.empty()) write(0, shadow_.data(), shadow_.size());
 }
 
@@ -101,13 +104,13 @@ bool Buffers::payload_right(const unsigned char* seen, size_t i, uint64_t seed) 
       wrong |= word ^ pattern_word(seed, i, p / 8);
     }
     for (size_t p = whole_words(size_); p < size_; ++p) wrong |= static_cast<unsigned char>(seen[p] ^ pattern(seed, i, p));
-    for (size_t p = size_; p < size_ + kGuard; ++p) wrong |= static_cast<unsigned char>(seen[p] ^ kPoison);
+    for (size_t p = size_; p < size_ + kGuard; ++p) wrong |= static_cast<unsigned char>(seen[p] ^ kPoisoned);
     return wrong == 0;
   }
   for (size_t k = 0, packed = 0; k < shape_.count; ++k, seen += shape_.stride) {
     const size_t end = k + 1 < shape_.count ? shape_.stride : shape_.block + kGuard;
     for (size_t b = 0; b < shape_.block; ++b) wrong |= static_cast<unsigned char>(seen[b] ^ pattern(seed, i, packed++));
-    for (size_t b = shape_.block; b < end; ++b) wrong |= static_cast<unsigned char>(seen[b] ^ kPoison);
+    for (size_t b = shape_.block; b < end; ++b) wrong |= static_cast<unsigned char>(seen[b] ^ kPoisoned);
   }
   return wrong == 0;
 }

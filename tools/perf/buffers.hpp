@@ -24,6 +24,9 @@ class Buffers {
   /// n bytes at the begin of buffer i, whatever memory it is.
   void write(size_t i, const void* from, size_t n);
   void read(size_t i, void* to, size_t n) const;
+  static constexpr unsigned char kPoisoned = 0xA5;
+  /// What fill() writes into buffer 0.
+  static void pattern_into(unsigned char* to, size_t n, uint64_t seed);
   void fill(uint64_t seed);
   void poison();
   /// Payload right, and what lies between strided blocks and behind the payload untouched since poison().

@@ -32,20 +32,27 @@ const std::vector<Test>& tests() {
                                         {"am_rate", false, {8}, am_window},
                                         {"bytes_lat", true, kLatencySizes, bytes_latency},
                                         {"bytes_bw", false, kBandwidthSizes, bytes_window},
-                                        {"put_lat", true, kLatencySizes, put_latency},
+                                        {"put_lat", true, kLatencySizes, put_latency, put_latency_planned},
                                         {"put_bw", false, kBandwidthSizes, put_window},
                                         {"get_lat", true, kLatencySizes, get_latency},
                                         {"get_bw", false, kBandwidthSizes, get_window},
                                         {"blocks_bw", false, {65536, 4096, 64}, blocks_window},
                                         {"atomic_lat", true, {4, 8}, atomic_latency},
-                                        {"atomic_rate", false, {4, 8}, atomic_window}};
+                                        {"atomic_rate", false, {4, 8}, atomic_window},
+                                        {"overlap", true, {65536, 1u << 20, 16u << 20}, overlap},
+                                        {"daxpy", false, {65536, 1u << 20, 16u << 20}, daxpy},
+                                        {"signal_lat", true, {8}, nullptr, signal_latency},
+                                        {"chain", true, {512, 4096, 262144, 4u << 20}, nullptr, chain},
+                                        {"strided_put", true, {8 * 64 * 64, 8 * 128 * 128, 8 * 256 * 256}, nullptr, faces}};
   return all;
 }
 
 /// Runs one order on both ranks; rank 0 gets its sample with both ranks' verdicts.
 Sample execute(Pair& pair, const Test& test, Order order) {
   if (pair.rank == 0) pair.send(&order, sizeof order, kControlTag);
-  Sample sample = test.run(pair, order);
+  const auto run = static_cast<Trigger>(order.trigger) == Trigger::call ? test.run : test.planned;
+  if (run == nullptr) die(test.name, TW_ERR_UNSUPPORTED);
+  Sample sample = run(pair, order);
   char verdict = sample.verified;
   if (pair.rank == 0) {
     pair.receive(&verdict, 1, kControlTag);
@@ -65,6 +72,7 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   order.layout = o.layout;
   for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", o.memory[side].c_str());
   order.sleep = o.sleep;
+  order.trigger = static_cast<uint8_t>(test.run == nullptr && o.trigger == Trigger::call ? Trigger::host : o.trigger);
   return order;
 }
 
@@ -91,6 +99,8 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.iterations = order.iterations * (test.latency ? batch_of(size) : s.messages);
   r.verified = verified && quick.verified && s.verified;
+  r.figures = std::move(s.figures);
+  r.trigger = trigger_name(static_cast<Trigger>(order.trigger));
   if (test.latency) {
     double us = percentile(s.latency_us, 50);
     r.latency_us = std::move(s.latency_us);
@@ -191,6 +201,15 @@ void local(const Options& o, int socket, int rank) {
 
 }  // namespace
 
+namespace {
+
+/// A progress thread or a host queue would share the core that a process is pinned to.
+bool one_thread(const Options& o) {
+  return o.threads == 1 && !o.progress_thread && o.trigger != Trigger::queue && o.trigger != Trigger::graph;
+}
+
+}  // namespace
+
 int start_locally(const Options& o, char** argv) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) die("socketpair", TW_ERR_IO);
@@ -208,13 +227,17 @@ int start_locally(const Options& o, char** argv) {
                                const_cast<char*>("--transport"),
                                const_cast<char*>(o.transport.c_str())};
     if (o.tls) args.push_back(const_cast<char*>("--tls"));
+    if (o.progress_thread) args.insert(args.end(), {const_cast<char*>("--progress"), const_cast<char*>("thread")});
+    if (o.trigger != Trigger::call) {
+      args.insert(args.end(), {const_cast<char*>("--trigger"), const_cast<char*>(trigger_name(o.trigger))});
+    }
     args.push_back(nullptr);
     ::execv("/proc/self/exe", args.data());
     _exit(127);
   }
   ::close(sockets[1]);
   ::fcntl(sockets[0], F_SETFD, FD_CLOEXEC);
-  if (o.threads == 1) pin_to_core(0);
+  if (one_thread(o)) pin_to_core(0);
   local(o, sockets[0], 0);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -258,15 +281,29 @@ const Test* find_test(const std::string& name) {
   return nullptr;
 }
 
+/// Says so when the test has no such trigger.
+bool can_trigger(const Options& o) {
+  const Test* test = find_test(o.test);
+  if (o.trigger == Trigger::call || (test != nullptr && test->planned != nullptr)) return true;
+  std::string those;
+  for (const Test& one : tests()) {
+    if (one.planned != nullptr) those += std::string(" ") + one.name;
+  }
+  std::fprintf(stderr, "thalweg perf: --trigger starts prepared plans: of%s. %s is started by its call\n", those.c_str(),
+               o.test.c_str());
+  return false;
+}
+
 int run(int argc, char** argv) {
   Options o;
   if (!parse(argc, argv, &o)) return 2;
   if (o.inherited >= 0) {
-    if (o.threads == 1) pin_to_core(1);
+    if (one_thread(o)) pin_to_core(1);
     local(o, o.inherited, 1);
     return 0;
   }
   if (o.listen_port >= 0) return serve(o);
+  if (!can_trigger(o)) return 2;
   if (o.test == "floor") {
     run_floor(o);
     return 0;

@@ -1,56 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put, get and atomics. The latency of a put ends when the target's program sees it: it polls the last word of small
 // contiguous puts into mapped host memory, a signal otherwise.
-#include "buffers.hpp"
+#include "exposed.hpp"
 #include "tests.hpp"
 
 namespace perf {
 namespace {
 
 constexpr uint64_t kZero = 0;
-
-/// Each side's target buffers and signal, and the counterpart's.
-struct Exposed {
-  Exposed(Pair& p, const Order& order, size_t count)
-      : pair(p), target(p.context, order, count, p.rank), source(p.context, order, count, p.rank) {
-    unsigned char mine[2][TW_KEY_MAX] = {}, theirs[2][TW_KEY_MAX] = {};
-    uint64_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2] = {};
-    must(tw_memory_export(target.memory(), mine[0], &lengths[0]), "tw_memory_export");
-    must(tw_signal_create(p.worker, nullptr, &signal), "tw_signal_create");
-    must(tw_signal_export(signal, mine[1], &lengths[1]), "tw_signal_export");
-    exchange(lengths, their_lengths, sizeof lengths);
-    exchange(mine, theirs, sizeof mine);
-    must(tw_memory_import(p.endpoint, theirs[0], their_lengths[0], &remote), "tw_memory_import");
-    must(tw_signal_import(p.endpoint, theirs[1], their_lengths[1], &remote_signal), "tw_signal_import");
-    void* mapped = nullptr;
-    map = tw_remote_memory_map(remote, &mapped) == TW_OK;
-  }
-  ~Exposed() {
-    pair.sync();
-    tw_remote_memory_release(remote);
-    tw_remote_signal_release(remote_signal);
-    tw_signal_destroy(signal);
-  }
-  void exchange(void* mine, void* theirs, size_t n) {
-    const tw_request r = pair.post_receive(theirs, n, kControlTag);
-    pair.send(mine, n, kControlTag);
-    pair.wait(r);
-  }
-  tw_op_options options() const {
-    tw_op_options o = TW_OP_OPTIONS_INIT;
-    o.layout = source.layout();
-    o.remote_layout = target.layout();
-    return o;
-  }
-  size_t moved(const Order& o) const { return source.layout() ? tw_layout_bytes(source.layout()) : o.size; }
-
-  Pair& pair;
-  Buffers target, source;
-  tw_signal* signal = nullptr;
-  tw_remote_memory* remote = nullptr;
-  tw_remote_signal* remote_signal = nullptr;
-  bool map = false;
-};
 
 void flush(Pair& p) {
   tw_request r = TW_REQUEST_NONE;
@@ -129,9 +86,7 @@ Sample put_latency(Pair& p, const Order& order) {
   put_signals(x, once, nullptr);
   s.verified = x.target.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   std::vector<double>* out = p.rank == 0 ? &s.latency_us : nullptr;
-  p.sync();
-  must(tw_signal_reset(x.signal, 0), "tw_signal_reset");
-  p.sync();
+  x.reset_signal();
   if (order.size == 8 && !order.layout && !on_device(order.memory[0]) && !on_device(order.memory[1]))
     put_words(x, order, out);
   else

@@ -22,6 +22,14 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         put_lat put_bw get_lat get_bw      one-sided (the latency of a put: until the target's polling program sees it)
         blocks_bw                          one put of many blocks by index: 256 MiB of 64 KiB, of 4 KiB; 65,536 of 64 bytes
         atomic_lat atomic_rate             fetch-and-add; add without fetching
+        signal_lat                         plan: a signal and its answer, one way
+        chain                              plan: --window pieces, one start, one signal behind them; beside it the same bytes
+                                           contiguous, and a call for each piece. --size: bytes of all pieces
+        strided_put                        plan: the ij face of a cube of doubles, to the same and to contiguous memory; beside
+                                           it the faces ik (rows) and jk (contiguous). --size: bytes of a face
+        overlap                            a receive while its process computes: how much of the transfer the computation
+                                           hides, in percent (100: all of it); try it with --progress thread as well
+        daxpy                              y += a * x, with x in the other process's memory and read in place; beside it a get
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
         tune                               measures this machine's costs and keeps them: routes are chosen by them
 
@@ -35,6 +43,10 @@ Options
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
                                 cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host)
   --peer-memory ...             of the other process's buffers (as --memory)
+  --trigger host|queue|graph    start prepared plans: by the host, in the order of a queue (a stream of the buffers' device, or a
+                                thread where they are host memory), or captured once and replayed; for put_lat and all
+                                tests of plans (put_lat: its call; tests of plans: host)
+  --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
   --json                        one JSON object a line; --csv: test,size,value,unit
@@ -101,6 +113,15 @@ bool refuse(const std::string& why) {
   return false;
 }
 
+bool parse_trigger(const std::string& text, Trigger* out) {
+  for (const Trigger trigger : {Trigger::host, Trigger::queue, Trigger::graph}) {
+    if (text != trigger_name(trigger)) continue;
+    *out = trigger;
+    return true;
+  }
+  return false;
+}
+
 bool apply(Options* o, const std::string& name, const std::string& value) {
   if (name == "--size") return parse_sizes(value, &o->sizes) || refuse("--size " + value + ": not a size, list or range");
   if (name == "--layout") return parse_layout(value, &o->layout) || refuse("--layout wants strided:COUNT,BLOCK,STRIDE");
@@ -108,6 +129,16 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     if (value != "auto" && value != "self" && value != "shm" && value != "tcp")
       return refuse("--transport: auto, self, shm or tcp");
     o->transport = value;
+    return true;
+  }
+  if (name == "--trigger") {
+    return parse_trigger(value, &o->trigger) ||
+           refuse("--trigger " + value +
+                  ": host, queue or graph (kernels start operations by their own calls: device/window.hpp)");
+  }
+  if (name == "--progress") {
+    if (value != "caller" && value != "thread") return refuse("--progress: caller or thread");
+    o->progress_thread = value == "thread";
     return true;
   }
   if (name == "--memory" || name == "--peer-memory") {  // the library knows what is a place
@@ -124,10 +155,16 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 
 }  // namespace
 
+const char* trigger_name(Trigger trigger) {
+  constexpr const char* kNames[] = {"", "host", "queue", "graph"};
+  return kNames[static_cast<size_t>(trigger)];
+}
+
 const std::vector<const char*>& test_names() {
-  static const std::vector<const char*> names = {"tag_lat",  "tag_bw",    "tag_bibw",   "tag_rate",    "am_lat", "am_bw",
-                                                 "am_rate",  "put_lat",   "put_bw",     "get_lat",     "get_bw", "bytes_lat",
-                                                 "bytes_bw", "blocks_bw", "atomic_lat", "atomic_rate", "floor",  "tune"};
+  static const std::vector<const char*> names = {
+      "tag_lat", "tag_bw",  "tag_bibw",   "tag_rate",  "am_lat",      "am_bw",     "am_rate",    "put_lat",
+      "put_bw",  "get_lat", "get_bw",     "bytes_lat", "bytes_bw",    "blocks_bw", "atomic_lat", "atomic_rate",
+      "overlap", "daxpy",   "signal_lat", "chain",     "strided_put", "floor",     "tune"};
   return names;
 }
 
@@ -171,8 +208,8 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size",        "--layout",  "--transport", "--memory",
-                                    "--peer-memory", "--seconds", "--window",    "--threads"};
+      static const char* known[] = {"--size",    "--layout", "--transport", "--memory",   "--peer-memory",
+                                    "--seconds", "--window", "--threads",   "--progress", "--trigger"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
@@ -188,10 +225,15 @@ bool parse(int argc, char** argv, Options* out) {
   const auto& names = test_names();
   if (std::none_of(names.begin(), names.end(), [&](const char* n) { return out->test == n; }))
     return refuse("no test " + out->test);
-  bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw";
+  bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test == "signal_lat" || out->test == "chain" ||
+                   out->test == "daxpy" || out->test == "strided_put" || out->test.rfind("atomic", 0) == 0 ||
+                   out->test == "blocks_bw";
   if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
   if (out->memory[1].empty()) out->memory[1] = out->memory[0];
+  if (out->test == "daxpy" && (on_device(out->memory[0]) || on_device(out->memory[1])))
+    return refuse("daxpy computes on the CPU: use --memory host or pinned on both sides");
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
+                      out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
                       out->test == "floor"))
     return refuse("--layout does not apply to " + out->test);
   return true;

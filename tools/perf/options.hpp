@@ -15,6 +15,10 @@ struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
 
 inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end
 
+/// Who starts an operation. call: its own function, at once; the others start a prepared plan.
+enum class Trigger : uint8_t { call, host, queue, graph };
+const char* trigger_name(Trigger trigger);  // call: ""
+
 enum class Format { table, json, csv };
 
 struct Options {
@@ -29,7 +33,9 @@ struct Options {
   Layout layout;
   bool tls = false;
   std::string memory[2];  // of this process's buffers and of the other's: "plain", "huge" or a place
-  bool sleep = false;     // wait by tw_worker_wait instead of polling
+  Trigger trigger = Trigger::call;
+  bool progress_thread = false;
+  bool sleep = false;  // wait by tw_worker_wait instead of polling
   Format format = Format::table;
   bool list = false;
   int inherited = -1;  // the started process: descriptor to the starter

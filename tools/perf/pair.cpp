@@ -23,6 +23,12 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+uint64_t thread_ns() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
 void pin_to_core(unsigned core) {
   cpu_set_t allowed, one;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -52,7 +58,9 @@ void transfer_all(int fd, void* data, size_t length, bool writing) {
 }  // namespace
 
 Pair::Pair(const Options& options, tw_context* ctx, int r) : context(ctx), rank(r), sleep(options.sleep), tls_(options.tls) {
-  must(tw_worker_create(context, nullptr, &worker), "tw_worker_create");
+  tw_worker_options o = TW_WORKER_OPTIONS_INIT;
+  if (options.progress_thread) o.progress = TW_PROGRESS_THREAD;
+  must(tw_worker_create(context, &o, &worker), "tw_worker_create");
 }
 
 Pair::~Pair() {

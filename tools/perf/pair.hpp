@@ -18,8 +18,8 @@ struct Order {
   uint64_t seed;    // of the payload
   uint64_t verify;  // 1: check payload, do not care about time
   Layout layout;
-  uint8_t sleep, unused[7];
-  char memory[2][kMemoryName];  // of rank 0's buffers and of rank 1's: as in --memory
+  uint8_t sleep, trigger, unused[6];  // trigger: Trigger
+  char memory[2][kMemoryName];        // of rank 0's buffers and of rank 1's: as in --memory
 };
 
 [[noreturn]] void die(const char* what, tw_status status);
@@ -27,6 +27,7 @@ inline void must(tw_status status, const char* what) {
   if (status < 0) die(what, status);
 }
 uint64_t now_ns();
+uint64_t thread_ns();  // of this thread's processor time
 void pin_to_core(unsigned core);
 
 /// A worker with one endpoint to its counterpart.

@@ -21,6 +21,9 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+/// As the other names of a row are: the unit at the end.
+std::string key(const Figure& f) { return f.unit.empty() ? f.name : f.name + (f.unit == "%" ? "_percent" : "_" + f.unit); }
+
 void print_json(const Result& r) {
   std::printf("{\"test\": %s, \"transport\": %s, \"size\": %zu, \"iterations\": %llu", quoted(r.test).c_str(),
               quoted(r.transport).c_str(), r.size, static_cast<unsigned long long>(r.iterations));
@@ -29,9 +32,17 @@ void print_json(const Result& r) {
                 percentile(r.latency_us, 0), percentile(r.latency_us, 50), percentile(r.latency_us, 90),
                 percentile(r.latency_us, 99), percentile(r.latency_us, 100));
   }
-  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s, \"memory\": [%s, %s]}\n",
+  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s, \"memory\": [%s, %s]",
               r.bandwidth, r.rate, r.verified ? "true" : "false", quoted(r.route).c_str(), quoted(r.memory[0]).c_str(),
               quoted(r.memory[1]).c_str());
+  if (!r.trigger.empty()) std::printf(", \"trigger\": %s", quoted(r.trigger).c_str());
+  if (!r.figures.empty()) {
+    std::printf(", \"figures\": {");
+    for (const Figure& f : r.figures)
+      std::printf("%s%s: %.6g", &f == &r.figures[0] ? "" : ", ", quoted(key(f)).c_str(), f.value);
+    std::printf("}");
+  }
+  std::printf("}\n");
 }
 
 void print_csv(const Result& r) {
@@ -41,6 +52,8 @@ void print_csv(const Result& r) {
     std::printf("%s,%zu,%.6g,Mmsg/s\n", r.test.c_str(), r.size, r.rate);
   else
     std::printf("%s,%zu,%.6g,GB/s\n", r.test.c_str(), r.size, r.bandwidth);
+  for (const Figure& f : r.figures)
+    std::printf("%s_%s,%zu,%.6g,%s\n", r.test.c_str(), f.name.c_str(), r.size, f.value, f.unit.c_str());
 }
 
 }  // namespace
@@ -82,7 +95,10 @@ void print(Format format, const Result& r) {
     else
       std::printf(" %10.3f %10.3f %10.3f", percentile(r.latency_us, 50), percentile(r.latency_us, 90),
                   percentile(r.latency_us, 99));
-    std::printf(" %10.3f %10.4f  %s%s\n", r.bandwidth, r.rate, r.route.c_str(), r.verified ? "" : "  NOT VERIFIED");
+    std::printf(" %10.3f %10.4f  %s", r.bandwidth, r.rate, r.route.c_str());
+    for (const Figure& f : r.figures)
+      std::printf("  %s %.4g%s%s", f.name.c_str(), f.value, f.unit.empty() ? "" : " ", f.unit.c_str());
+    std::printf("%s\n", r.verified ? "" : "  NOT VERIFIED");
   }
   std::fflush(stdout);
 }

@@ -8,9 +8,18 @@
 
 namespace perf {
 
+/// What a test says beside its time.
+struct Figure {
+  std::string name;  // without spaces
+  double value;
+  std::string unit;  // "": a number
+};
+
 struct Result {
   std::string test, transport, route;
-  std::string memory[2];  // of this process's buffers and of the other's
+  std::string trigger;          // "": the operation's own call
+  std::vector<Figure> figures;  // in the order of printing
+  std::string memory[2];        // of this process's buffers and of the other's
   size_t size = 0;
   uint64_t iterations = 0;
   std::vector<double> latency_us;  // samples; empty for bandwidth tests

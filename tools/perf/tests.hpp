@@ -14,6 +14,7 @@ struct Sample {
   uint64_t messages = 0;
   bool verified = true;
   std::string route;
+  std::vector<Figure> figures;
 };
 
 struct Test {
@@ -21,6 +22,7 @@ struct Test {
   bool latency;
   std::vector<size_t> sizes;  // defaults
   Sample (*run)(Pair&, const Order&);
+  Sample (*planned)(Pair&, const Order&) = nullptr;  // with --trigger host, queue or graph; null: refused
 };
 const Test* find_test(const std::string& name);
 
@@ -38,6 +40,13 @@ Sample get_window(Pair&, const Order&);
 Sample blocks_window(Pair&, const Order&);
 Sample atomic_latency(Pair&, const Order&);
 Sample atomic_window(Pair&, const Order&);
+Sample overlap(Pair&, const Order&);
+Sample daxpy(Pair&, const Order&);
+// Of plans (plans.cpp, faces.cpp): the order's trigger is one of theirs.
+Sample signal_latency(Pair&, const Order&);
+Sample put_latency_planned(Pair&, const Order&);
+Sample chain(Pair&, const Order&);
+Sample faces(Pair&, const Order&);
 
 /// How many round trips are timed together, so that reading the clock does not matter.
 inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 ? 10 : size <= 65536 ? 4 : 1; }

@@ -136,5 +136,15 @@ TEST_F(RequestBefore, WhatHasEndedIsNotWaitedForAndWhatMakesNoSenseIsRefused) {
   EXPECT_EQ(tw_request_before(receive, stream_->native()), TW_ERR_HANDLE);
 }
 
+TEST_F(RequestBefore, ACapturedStreamIsRefusedAndItsCaptureUnspoilt) {
+  const tw_request receive = post();
+  ASSERT_EQ(stream_->begin_capture(), TW_OK) << last_error();
+  EXPECT_EQ(tw_request_before(receive, stream_->native()), TW_ERR_UNSUPPORTED);
+  std::unique_ptr<Graph> graph;
+  EXPECT_EQ(stream_->end_capture(&graph), TW_OK) << last_error();
+  EXPECT_EQ(tw_cancel(receive), TW_OK);
+  EXPECT_EQ(tw_wait(receive), TW_ERR_CANCELED);
+}
+
 }  // namespace
 }  // namespace thalweg::impl

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does a transfer go on while its receiver computes? Rank 0 receives and computes for as long as a transfer takes; what the two
+// take together, less the longer of them, is what could not be hidden.
+#include <algorithm>
+#include <utility>
+
+#include "buffers.hpp"
+#include "starter.hpp"
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+/// Arithmetic that touches no memory: each step waits for the one before.
+void compute(uint64_t steps) {
+  uint64_t x = steps;
+  for (uint64_t i = 0; i < steps; ++i) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    asm volatile("" : "+r"(x));  // neither left out nor done at once
+  }
+}
+
+double seconds_of(uint64_t steps) {
+  const uint64_t start = now_ns();
+  compute(steps);
+  return static_cast<double>(now_ns() - start) / 1e9;
+}
+
+/// The steps that take this long, by the fastest of some trials.
+uint64_t steps_for(double seconds) {
+  constexpr uint64_t kTrial = 100000;
+  double trial = seconds_of(kTrial);
+  for (int i = 0; i < 9; ++i) trial = std::min(trial, seconds_of(kTrial));
+  return std::max<uint64_t>(1, static_cast<uint64_t>(seconds / trial * kTrial));
+}
+
+/// One receive of rank 0: begin() on both ranks, where rank 1 sends, and end() on both.
+class Way {
+ public:
+  virtual ~Way() = default;
+  virtual void begin() = 0;
+  virtual void end() = 0;
+};
+
+class ByMessage final : public Way {
+ public:
+  ByMessage(Pair& pair, const Order& order, Buffers& buffers) : pair_(pair), buffers_(buffers), length_(order.size) {
+    options_.layout = buffers.layout();
+    if (buffers.layout() != nullptr) length_ = tw_layout_bytes(buffers.layout());
+  }
+  void begin() override {
+    if (pair_.rank == 0) {
+      must(tw_recv(pair_.worker, buffers_.at(0), length_, kDataTag, ~0ull, &options_, &request_), "tw_recv");
+    } else {
+      must(tw_send(pair_.endpoint, buffers_.at(0), length_, kDataTag, &options_, &request_), "tw_send");
+    }
+  }
+  void end() override { pair_.wait(std::exchange(request_, TW_REQUEST_NONE)); }
+
+ private:
+  Pair& pair_;
+  Buffers& buffers_;
+  size_t length_;
+  tw_op_options options_ = TW_OP_OPTIONS_INIT;
+  tw_request request_ = TW_REQUEST_NONE;
+};
+
+/// A receive that is prepared and names its buffer to the sender when it is triggered.
+class ByChannel final : public Way {
+ public:
+  ByChannel(Pair& pair, const Order& order, Buffers& buffers) {
+    const std::string place = plan_place(order, pair.rank);
+    tw_plan_options o = TW_PLAN_OPTIONS_INIT;
+    o.place = place.c_str();
+    must(tw_plan_create(pair.context, &o, &plan_), "tw_plan_create");
+    tw_step_options step = TW_STEP_OPTIONS_INIT;
+    step.layout = buffers.layout();
+    const size_t n = buffers.layout() ? tw_layout_bytes(buffers.layout()) : order.size;
+    const tw_status added = pair.rank == 0 ? tw_plan_recv(plan_, pair.endpoint, buffers.at(0), n, kDataTag, &step, nullptr)
+                                           : tw_plan_send(plan_, pair.endpoint, buffers.at(0), n, kDataTag, &step, nullptr);
+    must(added, "tw_plan_recv and tw_plan_send");
+    must(tw_plan_prepare(plan_, kLimit), "tw_plan_prepare");
+  }
+  ~ByChannel() override { tw_plan_destroy(plan_); }
+  void begin() override { must(tw_plan_trigger(plan_, nullptr), "tw_plan_trigger"); }
+  void end() override { must(tw_plan_finish(plan_, kLimit), "tw_plan_finish"); }
+
+ private:
+  static constexpr uint64_t kLimit = 60'000'000'000;
+  tw_plan* plan_ = nullptr;
+};
+
+/// What receives take with so much computation between begin and end, in seconds. The sender begins when one is posted.
+std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, uint64_t steps) {
+  std::vector<double> times;
+  char go = 0;
+  for (uint64_t i = 0; i < order.iterations * batch_of(order.size); ++i) {
+    if (p.rank == 1) {
+      p.receive(&go, 1, kAckTag);
+      way.begin();
+      way.end();
+      continue;
+    }
+    const uint64_t start = now_ns();
+    way.begin();
+    p.send(&go, 1, kAckTag);
+    if (steps != 0) compute(steps);
+    way.end();
+    times.push_back(static_cast<double>(now_ns() - start) / 1e9);
+  }
+  return times;
+}
+
+struct Hidden {
+  std::vector<double> transfer_us;
+  double percent = 0;
+};
+
+Hidden measure_way(Pair& p, const Order& order, Way& way) {
+  p.sync();
+  Hidden h;
+  h.transfer_us = receive_and_compute(p, order, way, 0);
+  const double transfer = percentile(h.transfer_us, 50);
+  for (double& t : h.transfer_us) t *= 1e6;
+  const uint64_t steps = p.rank == 0 ? steps_for(transfer) : 0;
+  std::vector<double> alone;
+  for (uint64_t i = 0; p.rank == 0 && i < order.iterations; ++i) alone.push_back(seconds_of(steps));
+  const double computation = percentile(alone, 50), both = percentile(receive_and_compute(p, order, way, steps), 50);
+  if (p.rank == 0) h.percent = 100 * std::clamp((transfer + computation - both) / std::min(transfer, computation), 0.0, 1.0);
+  return h;
+}
+
+}  // namespace
+
+/// The row is that of a tagged message; a channel's receive is beside it.
+Sample overlap(Pair& p, const Order& order) {
+  Sample s;
+  Buffers buffers(p.context, order, 1, p.rank);
+  s.route = p.route("send", order, buffers.at(0));
+  if (p.rank == 1) buffers.fill(order.seed);
+  ByMessage message(p, order, buffers);
+  Hidden by_message = measure_way(p, order, message);
+  if (p.rank == 0) s.verified = buffers.check(0, order.seed);
+  if (p.rank == 0) buffers.poison();
+  ByChannel channel(p, order, buffers);
+  const Hidden by_channel = measure_way(p, order, channel);
+  if (p.rank == 0) s.verified &= buffers.check(0, order.seed);
+  p.sync();
+  s.latency_us = std::move(by_message.transfer_us);
+  s.figures = {{"hidden", by_message.percent, "%"},
+               {"channel", percentile(by_channel.transfer_us, 50), "us"},
+               {"channel_hidden", by_channel.percent, "%"}};
+  return s;
+}
+
+}  // namespace perf

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "starter.hpp"
+
+#include <sstream>
+
+#include "tests.hpp"
+
+namespace perf {
+namespace {
+
+constexpr uint64_t kLimit = 60'000'000'000;  // of preparing and of a run
+}  // namespace
+
+std::string plan_place(const Order& order, int side) {
+  const std::string memory = order.memory[side];
+  if (!on_device(memory)) return "host";
+  const size_t colon = memory.find(':');
+  const bool emulated = memory.rfind("emulated", 0) == 0;
+  return (emulated ? "emulated" : "cuda") + (colon == std::string::npos ? ":0" : memory.substr(colon));
+}
+
+Starter::Starter(Pair& pair, const Order& order)
+    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order.size)) {
+  const std::string place = plan_place(order, pair.rank);
+  tw_plan_options o = TW_PLAN_OPTIONS_INIT;
+  o.place = place.c_str();
+  o.timeout_ns = kLimit;
+  must(tw_plan_create(pair.context, &o, &plan_), "tw_plan_create");
+  if (trigger_ != Trigger::host) must(tw_queue_create(pair.context, place.c_str(), &queue_), "tw_queue_create");
+}
+
+Starter::~Starter() {
+  if (graph_ != nullptr) tw_graph_destroy(graph_);
+  tw_plan_destroy(plan_);
+  if (queue_ != nullptr) tw_queue_destroy(queue_);
+}
+
+void Starter::prepare() {
+  must(tw_plan_prepare(plan_, kLimit), "tw_plan_prepare");
+  if (trigger_ != Trigger::graph) return;
+  must(tw_capture_begin(queue_), "tw_capture_begin");
+  for (unsigned i = 0; i < runs_; ++i) must(tw_plan_trigger(plan_, queue_), "tw_plan_trigger, captured");
+  must(tw_capture_end(queue_, &graph_), "tw_capture_end");
+}
+
+void Starter::start() {
+  if (trigger_ == Trigger::host) {
+    for (unsigned i = 0; i < runs_; ++i) {
+      must(tw_plan_trigger(plan_, nullptr), "tw_plan_trigger");
+      must(tw_plan_finish(plan_, kLimit), "tw_plan_finish");
+    }
+    return;
+  }
+  if (trigger_ == Trigger::graph) must(tw_graph_launch(graph_, queue_), "tw_graph_launch");
+  for (unsigned i = 0; trigger_ == Trigger::queue && i < runs_; ++i) must(tw_plan_trigger(plan_, queue_), "tw_plan_trigger");
+  must(tw_queue_synchronize(queue_), "tw_queue_synchronize");
+}
+
+std::string Starter::ways() const {
+  char text[16384];
+  size_t length = sizeof text;
+  must(tw_plan_explain(plan_, text, &length), "tw_plan_explain");
+  bool mapped = false, host = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" wait ") != std::string::npos) continue;  // goes nowhere
+    mapped |= line.ends_with(": mapped");
+    host |= line.find(": by the host:") != std::string::npos;
+  }
+  return mapped && host ? "mapped and by the host" : host ? "by the host" : "mapped";
+}
+
+}  // namespace perf
