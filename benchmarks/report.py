@@ -63,6 +63,8 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
         parts.append(targets_table(compare.compare(samples, targets)))
     if result.get("routes"):
         parts.append(routes_table(result))
+    if result.get("rows"):
+        parts.append(apps_tables(result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
@@ -163,6 +165,71 @@ def instructions_table(counts: dict[str, Any]) -> str:
     for transport, count in counts.items():
         cells = [f"{count[k]:.1f}" if count.get(k) is not None else "" for k in ("send", "receive")]
         lines.append(f"| {transport} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def apps_tables(result: dict[str, Any]) -> str:
+    """Of the applications: Himeno by size and blocks, halo exchanges by region."""
+    himeno = [row for row in result["rows"] if row["app"] == "himeno"]
+    halo = [row for row in result["rows"] if row["app"] == "halo"]
+    parts = []
+    if himeno:
+        parts.append(himeno_table(himeno))
+    if halo:
+        parts.append(halo_table(halo))
+    lines = [f"- **failed**: {what}: {' '.join(why.split())[:200]}" for what, why in result.get("failures", {}).items()]
+    return "\n".join([*parts, *lines]) + "\n"
+
+
+def medians(rows: list[dict[str, Any]], keys: tuple[str, ...], what: str) -> dict[tuple[Any, ...], float]:
+    """Of what, over the rows that agree in keys."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row[what])
+    return {group: compare.statistics.median(values) for group, values in groups.items()}
+
+
+def himeno_table(rows: list[dict[str, Any]]) -> str:
+    """Time of an iteration and GFLOPS; speed-up over one process by the same trigger."""
+    times = medians(rows, ("size", "processes", "decomposition", "trigger"), "us_per_iteration")
+    speeds = medians(rows, ("size", "processes", "decomposition", "trigger"), "mflops")
+    alone = {(size, trigger): us for (size, count, _, trigger), us in times.items() if count == 1}
+    triggers = list(dict.fromkeys(key[3] for key in times))
+    lines = [
+        f"### Himeno, memory {rows[0]['memory']}: µs an iteration, (GFLOPS), speed-up over one process\n",
+        "| size | blocks | " + " | ".join(triggers) + " | every bit of the solution |",
+        "|---" * (len(triggers) + 3) + "|",
+    ]
+    for size, count, blocks in dict.fromkeys(key[:3] for key in times):
+        cells = []
+        for trigger in triggers:
+            key = (size, count, blocks, trigger)
+            base = alone.get((size, trigger))
+            gain = f" {base / times[key]:.2f}×" if base and key in times and count > 1 else ""
+            cells.append(f"{number(times[key])} ({number(speeds[key] / 1000)}){gain}" if key in times else "")
+        lines.append(f"| {size} | {blocks} | " + " | ".join(cells) + f" | {same_bits(rows, size)} |")
+    return "\n".join(lines) + "\n"
+
+
+def same_bits(rows: list[dict[str, Any]], size: str) -> str:
+    """Of all runs of a size with as many iterations."""
+    fields = {(row["iterations"], row["field"]) for row in rows if row["size"] == size}
+    return "the same in all" if len(fields) == len({iterations for iterations, _ in fields}) else "**differs**"
+
+
+def halo_table(rows: list[dict[str, Any]]) -> str:
+    """Time of an exchange and what a process sends in it."""
+    times = medians(rows, ("region", "type", "n", "bytes", "way"), "us")
+    ways = list(dict.fromkeys(key[4] for key in times))
+    lines = [
+        f"### Halo exchanges, {rows[0]['processes']} processes, memory {rows[0]['memory']}: µs (GB/s each way)\n",
+        "| region | type | N | bytes | " + " | ".join(ways) + " |",
+        "|---" * (len(ways) + 4) + "|",
+    ]
+    for region, kind, n, size in sorted(dict.fromkeys(key[:4] for key in times)):
+        cells = [times.get((region, kind, n, size, way)) for way in ways]
+        texts = [f"{number(us)} ({number(size / us / 1000)})" if us else "" for us in cells]
+        lines.append(f"| {region} | {kind} | {n} | {size:,} | " + " | ".join(texts) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -46,6 +46,8 @@ void each_point(const apps::Shape& shape, F body) {
       for (uint64_t k = 0; k < shape.points[2]; ++k) body({i, j, k});
 }
 
+constexpr uint64_t kWords = 2 * apps::kDirections;
+
 int axis_of(const std::string& region) { return region == "jk" ? 0 : region == "ik" ? 1 : region == "ij" ? 2 : -1; }
 
 }  // namespace
@@ -63,7 +65,9 @@ Cube::Cube(apps::Ranks& ranks, uint64_t n, size_t element, const std::string& re
       previous_((ranks.rank() + ranks.size() - 1) % ranks.size()),
       shape_(axis_ < 0 ? apps::Shape{{n + 2, n + 2, n + 2}, element} : apps::Shape{{n, n, n}, element}),
       moves_(axis_ < 0 ? neighbours(n, next_, previous_) : plane(n, static_cast<size_t>(axis_), next_, previous_)),
-      memory_(ranks.context.allocate(shape_.bytes(), place.c_str())) {
+      memory_(ranks.context.allocate(word(kWords), place.c_str())) {
+  const std::vector<uint64_t> zeros(kWords);
+  ranks.context.copy(static_cast<char*>(data()) + word(0), zeros.data(), zeros.size() * sizeof(uint64_t));
   uint64_t mine = 0;
   if (ranks.rank() == 0 && ::getrandom(&mine, sizeof mine, 0) != sizeof mine) throw std::runtime_error("getrandom failed");
   round_ = ranks.sum_bits(mine);  // rank 0's, for all
@@ -116,7 +120,7 @@ void Cube::fill() {
     if (!in_halo(point)) std::memcpy(&cells[at * shape_.element], &cell, shape_.element);
   });
   ranks_.context.copy(data(), cells.data(), cells.size());
-  ranks_.barrier();  // nobody writes into a halo that is yet to be poisoned
+  ranks_.align();  // nobody writes into a halo that is yet to be poisoned
 }
 
 void Cube::check(const std::string& by) {

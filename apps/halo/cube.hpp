@@ -20,6 +20,8 @@ class Cube {
   Cube(apps::Ranks& ranks, uint64_t n, size_t element, const std::string& region, const std::string& place);
   void* data() const { return memory_.data(); }
   const thalweg::Memory& memory() const { return memory_; }
+  /// The offset in memory() of word n < 54 behind the cells, for signals; 0 at the beginning.
+  uint64_t word(uint64_t n) const { return (shape_.bytes() + 255) / 256 * 256 + n * sizeof(uint64_t); }
   const apps::Shape& shape() const { return shape_; }
   const apps::Moves& moves() const { return moves_; }
   /// Of one rank's sends, which is as much as it receives.

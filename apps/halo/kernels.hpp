@@ -4,7 +4,7 @@
 
 namespace halo {
 
-/// The fatbin of pack.cu; empty when CMake found no nvcc.
+/// The fatbin of halo.cu; empty when CMake found no nvcc.
 std::span<const unsigned char> kernels();
 
 }  // namespace halo

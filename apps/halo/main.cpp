@@ -28,18 +28,20 @@ once; MB/s is what one process sends in that time.
                          26: the cube has a halo one wide, 13 of its neighbours are on the next process, 13 on the previous   (all)
   --way host,pack        comma list or all                                 (all)
            host          the host sends and receives tagged messages, strided by layouts
+           kernel        a kernel (on the processor: the same code there) stores into the peer's cube, signals and waits
            pack          the program packs by loops (on a GPU: a kernel a box), sends contiguous messages, unpacks
            mpi           MPI_Isend and MPI_Irecv of MPI_Type_vector: `mpirun -n 2 thalweg-halo-mpi`, where it was built
   --memory PLACE         host, pinned, cuda (GPU of the rank's number), cuda:1, emulated, ...   (host)
   --processes N          how many to start here; not with `thalweg run`    (2)
   --seconds S            time spent per number in the table                (0.2)
+  --rounds R             in which the ways take turns                      (5)
   --json                 one JSON object a line
 
 Every way moves fresh random cells before and after it is timed; every cell of the cube is verified, also those that must not change.
 )";
 
 std::vector<std::string> way_names() {
-  std::vector<std::string> names = {"host", "pack"};
+  std::vector<std::string> names = {"host", "kernel", "pack"};
   if (has_mpi()) names.push_back("mpi");
   return names;
 }
@@ -50,11 +52,13 @@ struct Options {
   std::string memory;
   unsigned processes;
   double seconds;
+  unsigned rounds;
   bool json;
 };
 
 Options options_of(int argc, char** argv) {
-  const apps::Arguments given(argc, argv, kHelp, {"n", "element", "region", "way", "memory", "processes", "seconds"}, {"json"});
+  const apps::Arguments given(argc, argv, kHelp, {"n", "element", "region", "way", "memory", "processes", "seconds", "rounds"},
+                              {"json"});
   Options o{{},
             given.words("element", "4,8", {"4", "8"}),
             given.words("region", "all", region_names()),
@@ -62,6 +66,7 @@ Options options_of(int argc, char** argv) {
             given.text("memory", "host"),
             static_cast<unsigned>(given.number("processes", 2, 1)),
             given.number("seconds", 0.2, 0.0001),
+            static_cast<unsigned>(given.number("rounds", 5, 1)),
             given.has("json")};
   for (const std::string& word : apps::split(given.text("n", "32,64,128"), ',')) {
     const uint64_t n = std::strtoull(word.c_str(), nullptr, 10);
@@ -80,13 +85,16 @@ struct Case {
 std::unique_ptr<Way> make(const std::string& way, apps::Ranks& ranks, Cube& cube, const std::string& place) {
   if (way == "host") return by_host(ranks, cube);
   if (way == "mpi") return by_mpi(ranks, cube);
+  if (way == "kernel") return by_kernel(ranks, cube, place);
   return by_packing(ranks, cube, place);
 }
 
 void verify(Cube& cube, Way& way, const std::string& name) {
-  cube.fill();
-  way.run(1);
-  cube.check(name);
+  for (const uint64_t count : {1, 10}) {  // alone, and one behind the other
+    cube.fill();
+    way.run(count);
+    cube.check(name);
+  }
 }
 
 /// Seconds of one exchange. The first is not counted: the ranks come to it at different times.
@@ -105,7 +113,6 @@ struct Result {
 
 /// Medians of rounds in which the ways take turns.
 Result measure(apps::Ranks& ranks, const Options& o, const Case& c, const apps::Bar& bar, double done, double part) {
-  constexpr int kRounds = 5;
   const std::string place = ranks.place(o.memory);
   Cube cube(ranks, c.n, c.element, c.region, place);
   std::vector<std::unique_ptr<Way>> ways;
@@ -114,20 +121,20 @@ Result measure(apps::Ranks& ranks, const Options& o, const Case& c, const apps::
   for (const std::string& name : o.ways) {
     ways.push_back(make(name, ranks, cube, place));
     verify(cube, *ways.back(), name);
-    const double each = timed(ranks, *ways.back(), 3);
-    counts.push_back(std::max<uint64_t>(static_cast<uint64_t>(o.seconds / kRounds / each), 2));
+    const double each = timed(ranks, *ways.back(), 2);
+    counts.push_back(std::max<uint64_t>(static_cast<uint64_t>(o.seconds / o.rounds / each / 10), 1) * 10);
   }
-  for (int round = 0; round < kRounds; ++round) {
-    bar.at(done + part * round / kRounds);
+  for (unsigned round = 0; round < o.rounds; ++round) {
+    bar.at(done + part * round / o.rounds);
     for (size_t w = 0; w < ways.size(); ++w) samples[w].push_back(timed(ranks, *ways[w], counts[w]));
   }
   Result result{cube.bytes(), {}};
   for (size_t w = 0; w < ways.size(); ++w) {
     verify(cube, *ways[w], o.ways[w]);
     std::sort(samples[w].begin(), samples[w].end());
-    result.seconds.push_back(samples[w][kRounds / 2]);
+    result.seconds.push_back(samples[w][o.rounds / 2]);
   }
-  ranks.barrier();  // nobody's cube ends while another still exchanges
+  ranks.align();  // nobody's cube ends while another still exchanges
   return result;
 }
 

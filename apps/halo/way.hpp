@@ -17,6 +17,9 @@ class Way {
 
 /// The host's trigger: tagged messages, strided by layouts.
 std::unique_ptr<Way> by_host(apps::Ranks& ranks, Cube& cube);
+/// The kernel's trigger: the code that has the cells stores them into the peer's cube and signals; the host launches it once a run. On
+/// the processor the same text runs in the calling thread.
+std::unique_ptr<Way> by_kernel(apps::Ranks& ranks, Cube& cube, const std::string& place);
 /// What a program does whose library knows no layouts: packs each box by a loop (on a GPU: a kernel), sends it contiguous, unpacks.
 std::unique_ptr<Way> by_packing(apps::Ranks& ranks, Cube& cube, const std::string& place);
 

@@ -5,9 +5,14 @@
 
 namespace himeno {
 
-Field::Field(apps::Ranks& ranks, const Size& size, const Block& block, const std::string& place, float cross)
-    : ranks_(ranks), size_(size), block_(block), shape_(block.shape()), place_(place) {
-  for (size_t axis = 0; axis < 3; ++axis) arrays_.inside[axis] = static_cast<Index>(block.inside[axis]);
+Field::Field(apps::Ranks& ranks, const Size& size, const Triple& parts, const std::string& place, float cross)
+    : ranks_(ranks),
+      size_(size),
+      block_(size, parts, ranks.rank()),
+      shape_(block_.shape()),
+      place_(place),
+      largest_((Block(size, parts, 0).shape().bytes() + 255) / 256 * 256) {  // the first block is as large as any
+  for (size_t axis = 0; axis < 3; ++axis) arrays_.inside[axis] = static_cast<Index>(block_.inside[axis]);
   arrays_.stride_j = static_cast<Index>(shape_.points[2]);
   arrays_.stride_i = arrays_.stride_j * static_cast<Index>(shape_.points[1]);
   for (int n = 0; n < 3; ++n) {
@@ -18,7 +23,9 @@ Field::Field(apps::Ranks& ranks, const Size& size, const Block& block, const std
   arrays_.a[3] = add(1.0f / 6.0f);
   arrays_.wrk1 = add(0);
   arrays_.bnd = add(1);
-  for (thalweg::Memory& p : p_) p = ranks.context.allocate(shape_.bytes(), place.c_str());
+  memory_ = ranks.context.allocate(word(apps::kDirections), place.c_str());
+  const std::vector<uint64_t> zeros(apps::kDirections);
+  ranks.context.copy(static_cast<char*>(memory_.data()) + word(0), zeros.data(), zeros.size() * sizeof(uint64_t));
   reset();
 }
 
@@ -37,7 +44,7 @@ void Field::reset() {
     const auto global = static_cast<float>(block_.first[0] + i - 1);
     std::fill_n(start.begin() + static_cast<std::ptrdiff_t>(i * nj * nk), nj * nk, global * global / (last * last));
   }
-  for (const thalweg::Memory& p : p_) ranks_.context.copy(p.data(), start.data(), shape_.bytes());
+  for (int which = 0; which < 2; ++which) ranks_.context.copy(p(which), start.data(), shape_.bytes());
 }
 
 Index Field::number(uint64_t i, uint64_t j, uint64_t k) const {

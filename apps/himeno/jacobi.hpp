@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "himeno/field.hpp"
+#include "himeno/reach.hpp"
 
 namespace himeno {
 
@@ -19,7 +19,8 @@ class Jacobi {
   virtual double gosa() = 0;
 };
 
-std::unique_ptr<Jacobi> on_processor(Field& field);
-std::unique_ptr<Jacobi> on_gpu(apps::Ranks& ranks, Field& field, const std::string& place);
+/// reach: iterations exchange faces and edges themselves (neighbour.hpp); null: somebody else does.
+std::unique_ptr<Jacobi> on_processor(Field& field, const Reach* reach);
+std::unique_ptr<Jacobi> on_gpu(apps::Ranks& ranks, Field& field, const std::string& place, const Reach* reach);
 
 }  // namespace himeno

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "gpu/gpu.hpp"
 #include "himeno/jacobi.hpp"
 #include "himeno/kernels.hpp"
@@ -10,12 +12,17 @@ unsigned divide_up(Index n, Index by) { return static_cast<unsigned>((n + by - 1
 
 class OnGpu final : public Jacobi {
  public:
-  OnGpu(apps::Ranks& ranks, Field& field, const std::string& place)
-      : field_(field), context_(ranks.context), gpu_(place, kernels()), jacobi_(gpu_.kernel("jacobi")) {
+  OnGpu(apps::Ranks& ranks, Field& field, const std::string& place, const Reach* reach)
+      : field_(field),
+        context_(ranks.context),
+        gpu_(place, kernels()),
+        jacobi_(gpu_.kernel(reach == nullptr ? "jacobi" : "jacobi_put")),
+        reach_(reach) {
     const Arrays& g = field.arrays();
     grid_ = {divide_up(g.inside[2], kBlock.x), divide_up(g.inside[1], kBlock.y), divide_up(g.inside[0], kThickness)};
     parts_.resize(size_t{grid_.x} * grid_.y * grid_.z);
     sums_ = context_.allocate(parts_.size() * sizeof(double), place.c_str());
+    if (reach != nullptr) prepare_neighbours(place);
   }
   void enqueue(int from) override {
     Arrays arrays = field_.arrays();
@@ -23,7 +30,13 @@ class OnGpu final : public Jacobi {
     float* out = field_.p(1 - from);
     void* sums = sums_.data();
     Index thickness = kThickness;
-    void* arguments[] = {&arrays, &p, &out, &sums, &thickness};
+    int into = 1 - from;
+    thalweg::device::Window window{};
+    if (reach_ != nullptr) window = reach_->window();
+    void *neighbours = neighbours_.data(), *progress = progress_.data();
+    // "jacobi" takes the first five
+    void* arguments[] = {&arrays,           &p,       &out,      &sums, &thickness, &window, &neighbours,
+                         &neighbour_count_, &blocks_, &progress, &into};
     gpu_.launch(jacobi_, grid_, kBlock, arguments);
   }
   void synchronize() override { gpu_.synchronize(); }
@@ -35,6 +48,31 @@ class OnGpu final : public Jacobi {
   }
 
  private:
+  void prepare_neighbours(const std::string& place) {
+    std::vector<Neighbour> neighbours = reach_->neighbours();
+    const Progress start{};
+    for (unsigned z = 0; z < grid_.z; ++z)
+      for (unsigned y = 0; y < grid_.y; ++y)
+        for (unsigned x = 0; x < grid_.x; ++x) count_block(neighbours, tile_of(x, y, z));
+    neighbour_count_ = static_cast<u32>(neighbours.size());
+    neighbours_ = context_.allocate(std::max<size_t>(neighbours.size(), 1) * sizeof(Neighbour), place.c_str());
+    progress_ = context_.allocate(sizeof start, place.c_str());
+    context_.copy(neighbours_.data(), neighbours.data(), neighbours.size() * sizeof(Neighbour));
+    context_.copy(progress_.data(), &start, sizeof start);
+  }
+  static Tile tile_of(unsigned x, unsigned y, unsigned z) {
+    const Index i = Index{z} * kThickness + 1, j = Index{y} * kBlock.y + 1, k = Index{x} * kBlock.x + 1;
+    return {{i, j, k}, {i + kThickness, j + kBlock.y, k + kBlock.x}};
+  }
+  void count_block(std::vector<Neighbour>& neighbours, const Tile& tile) {
+    bool any = false;
+    for (Neighbour& n : neighbours) {
+      const bool touches = n.touches(tile);
+      n.blocks += touches ? 1 : 0;
+      any = any || touches;
+    }
+    blocks_ += any ? 1 : 0;
+  }
   static constexpr apps::Grid kBlock{64, 4, 1};
   static constexpr Index kThickness = 4;
   Field& field_;
@@ -44,12 +82,15 @@ class OnGpu final : public Jacobi {
   apps::Grid grid_;
   std::vector<double> parts_;
   thalweg::Memory sums_;
+  const Reach* reach_;
+  thalweg::Memory neighbours_, progress_;
+  u32 neighbour_count_ = 0, blocks_ = 0;  // blocks of threads that have a neighbour to serve
 };
 
 }  // namespace
 
-std::unique_ptr<Jacobi> on_gpu(apps::Ranks& ranks, Field& field, const std::string& place) {
-  return std::make_unique<OnGpu>(ranks, field, place);
+std::unique_ptr<Jacobi> on_gpu(apps::Ranks& ranks, Field& field, const std::string& place, const Reach* reach) {
+  return std::make_unique<OnGpu>(ranks, field, place, reach);
 }
 
 }  // namespace himeno

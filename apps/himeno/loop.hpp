@@ -15,4 +15,7 @@ class Loop {
 /// The host waits for each iteration, then exchanges by tagged messages.
 std::unique_ptr<Loop> host_loop(apps::Ranks& ranks, Field& field, Jacobi& jacobi, const apps::Moves& moves);
 
+/// Iterations exchange themselves: the kernel's trigger. reach: the one of `jacobi`.
+std::unique_ptr<Loop> kernel_loop(Jacobi& jacobi, const Reach& reach);
+
 }  // namespace himeno

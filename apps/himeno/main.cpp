@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "gpu/gpu.hpp"
 #include "himeno/loop.hpp"
@@ -27,8 +28,9 @@ constexpr const char* kHelp =
   --decompose IxJxK      blocks along i, j, k                                         (the least surface; k is dear)
   --trigger host         who starts the exchange of the block's faces and edges; comma list or all    (host)
               host       the host waits for every iteration, then sends and receives tagged messages
+              kernel     the code that computes stores faces and edges into the neighbours' memory, signals and waits
   --memory PLACE         host, pinned, cuda (GPU of the rank's number), cuda:1, ...: compute where the data is   (host)
-  --iterations N         of every run; else as many as fit into
+  --iterations N         of every run, or a comma list with one for each size; else as many as fit into
   --seconds S            (3)
   --cross B              the coefficients of the mixed terms, which count edges in    (0, as published)
   --json                 one JSON object a line
@@ -36,17 +38,27 @@ constexpr const char* kHelp =
 gosa is the last iteration's sum of squared residuals, field a fingerprint of the solution: every bit of p is the same when it is.
 )";
 
-const std::vector<std::string> kTriggers = {"host"};
+const std::vector<std::string> kTriggers = {"host", "kernel"};
 
 struct Options {
   std::vector<std::string> sizes, triggers;
   std::string decompose, memory;
   unsigned processes;
-  uint64_t iterations;
+  std::vector<uint64_t> iterations;  // one for each size, or for all; 0: as many as fit
   double seconds;
   float cross;
   bool json;
 };
+
+std::vector<uint64_t> numbers_of(const std::string& list) {
+  std::vector<uint64_t> numbers;
+  for (const std::string& word : apps::split(list, ',')) {
+    char* end = nullptr;
+    numbers.push_back(std::strtoull(word.c_str(), &end, 10));
+    if (word.empty() || *end != 0) throw apps::Usage("--iterations " + word + ": wants a number");
+  }
+  return numbers;
+}
 
 Options options_of(int argc, char** argv) {
   const apps::Arguments given(
@@ -56,7 +68,7 @@ Options options_of(int argc, char** argv) {
           given.text("decompose", ""),
           given.text("memory", "host"),
           static_cast<unsigned>(given.number("processes", 1, 1)),
-          static_cast<uint64_t>(given.number("iterations", 0, 1)),
+          numbers_of(given.text("iterations", "0")),
           given.number("seconds", 3, 0.001),
           static_cast<float>(given.number("cross", 0, -1)),
           given.has("json")};
@@ -92,13 +104,11 @@ void print(const Result& r, bool json) {
   std::fflush(stdout);
 }
 
-/// Seconds of `count` iterations on the slowest rank.
-double timed(apps::Ranks& ranks, Loop& loop, uint64_t count, const std::string& what) {
+/// Seconds of `count` iterations on the slowest rank, in pieces for the progress bar; each piece is waited for.
+double timed(apps::Ranks& ranks, Loop& loop, uint64_t count, uint64_t piece, const std::string& what) {
   using clock = std::chrono::steady_clock;
-  constexpr uint64_t kSteps = 20;  // of the progress bar; each is waited for, so few
   const apps::Bar bar(ranks.rank() == 0, what);
-  const uint64_t piece = std::max<uint64_t>(count / kSteps, 100);
-  ranks.barrier();
+  ranks.align();
   const auto start = clock::now();
   for (uint64_t done = 0; done < count; done += piece) {
     bar.at(static_cast<double>(done) / static_cast<double>(count));
@@ -107,41 +117,68 @@ double timed(apps::Ranks& ranks, Loop& loop, uint64_t count, const std::string& 
   return ranks.most(std::chrono::duration<double>(clock::now() - start).count());
 }
 
-Result measure(apps::Ranks& ranks, const Options& o, const std::string& size_name, const std::string& trigger) {
-  const Size size = size_of(size_name);
-  const Triple parts =
-      o.decompose.empty() ? best_decomposition(size.inner(), ranks.size()) : parse_decomposition(o.decompose, ranks.size());
-  const Block block(size, parts, ranks.rank());
-  const std::string place = ranks.place(o.memory);
-  Field field(ranks, size, block, place, o.cross);
-  const std::unique_ptr<Jacobi> jacobi = apps::on_gpu(place) ? on_gpu(ranks, field, place) : on_processor(field);
-  const std::unique_ptr<Loop> loop = host_loop(ranks, field, *jacobi, moves_of(block, parts));
+/// Whoever computes, exchanges, and starts that, for one run.
+struct Solver {
+  Solver(apps::Ranks& ranks, Field& field, const Triple& parts, const std::string& place, const std::string& trigger) {
+    const std::string where = apps::on_gpu(place) ? place : "host";
+    const apps::Moves moves = moves_of(field.block(), parts);
+    if (trigger == "kernel") reach.emplace(ranks, field, parts, where);
+    const Reach* const with = reach ? &*reach : nullptr;
+    jacobi = apps::on_gpu(place) ? on_gpu(ranks, field, place, with) : on_processor(field, with);
+    if (trigger == "host") loop = host_loop(ranks, field, *jacobi, moves);
+    if (trigger == "kernel") loop = kernel_loop(*jacobi, *reach);
+  }
+  std::optional<Reach> reach;
+  std::unique_ptr<Jacobi> jacobi;
+  std::unique_ptr<Loop> loop;
+};
 
-  constexpr uint64_t kRehearsal = 4;  // even, as all runs but the last: the same buffer is current afterwards
-  timed(ranks, *loop, kRehearsal, "");
-  const double each = timed(ranks, *loop, kRehearsal, "") / kRehearsal;
-  const uint64_t count = o.iterations != 0 ? o.iterations : std::max<uint64_t>(static_cast<uint64_t>(o.seconds / each), 2);
-  ranks.barrier();  // nobody's halo is written any more
+/// A number of iterations that takes about so long; even, so that the same buffer is current afterwards.
+uint64_t even_count(double seconds, double each) {
+  return std::max<uint64_t>(static_cast<uint64_t>(seconds / each / 2), 1) * 2;
+}
+
+Result measure(apps::Ranks& ranks, const Options& o, Field& field, const Triple& parts, const std::string& trigger,
+               uint64_t iterations) {
+  constexpr uint64_t kRehearsal = 4;
+  constexpr double kPiece = 0.05;
+  Solver solver(ranks, field, parts, ranks.place(o.memory), trigger);
+  timed(ranks, *solver.loop, kRehearsal, kRehearsal, "");
+  const double each = timed(ranks, *solver.loop, kRehearsal, kRehearsal, "") / kRehearsal;
+  const uint64_t count = iterations != 0 ? iterations : even_count(o.seconds, each);
+  ranks.align();  // nobody's halo is written any more
   field.reset();
+  ranks.align();  // nor before it is as at the beginning
+  const Size& size = field.size();
   Result r{size.name, trigger, text_of(parts), o.memory, ranks.size(), count, 0, 0, 0, 0};
-  r.seconds = timed(ranks, *loop, count, "size " + size.name + ", " + trigger);
+  r.seconds = timed(ranks, *solver.loop, count, even_count(kPiece, each), "size " + size.name + ", " + trigger);
   const Triple inner = size.inner();
   const double points = static_cast<double>(inner[0]) * static_cast<double>(inner[1]) * static_cast<double>(inner[2]);
   r.mflops = kOperations * points * static_cast<double>(count) / r.seconds / 1e6;
-  r.gosa = ranks.sum(jacobi->gosa());
+  r.gosa = ranks.sum(solver.jacobi->gosa());
   r.field = ranks.sum_bits(field.fingerprint(static_cast<int>(count % 2)));
   return r;
+}
+
+void all_triggers(apps::Ranks& ranks, const Options& o, const Size& size, uint64_t iterations) {
+  const Triple parts =
+      o.decompose.empty() ? best_decomposition(size.inner(), ranks.size()) : parse_decomposition(o.decompose, ranks.size());
+  Field field(ranks, size, parts, ranks.place(o.memory), o.cross);
+  for (const std::string& trigger : o.triggers) {
+    field.reset();
+    const Result result = measure(ranks, o, field, parts, trigger, iterations);
+    if (ranks.rank() == 0) print(result, o.json);
+  }
+  ranks.align();  // before the field ends
 }
 
 int run(int argc, char** argv) {
   const Options o = options_of(argc, argv);
   return apps::run(o.processes, argv, [&](apps::Ranks& ranks) {
     if (ranks.rank() == 0 && !o.json) print_header();
-    for (const std::string& size : o.sizes)
-      for (const std::string& trigger : o.triggers) {
-        const Result result = measure(ranks, o, size, trigger);
-        if (ranks.rank() == 0) print(result, o.json);
-      }
+    for (size_t n = 0; n < o.sizes.size(); ++n) {
+      all_triggers(ranks, o, size_of(o.sizes[n]), o.iterations[std::min(n, o.iterations.size() - 1)]);
+    }
   });
 }
 

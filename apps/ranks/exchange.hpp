@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct Moves {
 
 thalweg::Layout layout_of(const Shape& shape, const Box& box);
 
-/// The 26 neighbours of a cell: direction 0..26 without 13, each component -1, 0 or 1.
+/// The 26 neighbours of a cell: directions 0..26 without 13, each component -1, 0 or 1. The opposite of n is 26 - n.
+constexpr uint64_t kDirections = 27;
 using Direction = std::array<int, 3>;
 std::vector<Direction> directions();
 uint64_t number_of(const Direction& direction);

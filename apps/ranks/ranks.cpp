@@ -2,7 +2,6 @@
 #include "ranks/ranks.hpp"
 
 #include <cstdlib>
-#include <cstring>
 
 namespace apps {
 namespace {
@@ -26,8 +25,11 @@ Ranks::Ranks() : rank_(from_environment("THALWEG_RANK")), size_(from_environment
   const auto length = static_cast<unsigned char>(mine.size());
   mine.resize(TW_ADDRESS_MAX);
   mine.push_back(static_cast<char>(length));
-  for (const std::string& padded : gather(mine)) {
-    addresses_.push_back(padded.substr(0, static_cast<unsigned char>(padded.back())));
+  std::string together(mine.size() * static_cast<size_t>(size_), '\0');
+  must(tw_store_exchange(store_->get(), mine.data(), mine.size(), together.data()));
+  for (size_t at = 0; at < together.size(); at += mine.size()) {
+    const auto its = static_cast<unsigned char>(together[at + mine.size() - 1]);
+    addresses_.push_back(together.substr(at, its));
   }
 }
 
@@ -40,30 +42,36 @@ tw_endpoint* Ranks::peer(int rank) {
   return endpoint;
 }
 
+std::vector<tw_endpoint*> Ranks::others() {
+  std::vector<tw_endpoint*> all(static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) all[static_cast<size_t>(rank)] = peer(rank);
+  return all;
+}
+
 std::string Ranks::place(const std::string& memory) const {
   const bool complete = memory == "host" || memory == "pinned" || memory.find(':') != std::string::npos;
   return complete ? memory : memory + ":" + std::to_string(rank_);
 }
 
-std::vector<std::string> Ranks::gather(const std::string& mine) {
-  std::string together(mine.size() * static_cast<size_t>(size_), '\0');
-  must(tw_store_exchange(store_->get(), mine.data(), mine.size(), together.data()));
-  std::vector<std::string> each;
-  for (size_t at = 0; at < together.size(); at += mine.size()) each.push_back(together.substr(at, mine.size()));
-  return each;
-}
-
 template <class T>
 std::vector<T> Ranks::all(T mine) {
-  std::vector<T> values;
-  for (const std::string& bytes : gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine))) {
-    values.emplace_back();
-    std::memcpy(&values.back(), bytes.data(), sizeof mine);
+  constexpr uint64_t kTag = uint64_t{1} << 40;  // no application's
+  std::vector<T> values(static_cast<size_t>(size_), mine);
+  std::vector<thalweg::Request> requests(2 * values.size());
+  for (int other = 0; other < size_; ++other) {
+    const auto n = static_cast<size_t>(other);
+    if (other == rank_) continue;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.source = peer(other);
+    must(tw_recv(worker.get(), &values[n], sizeof mine, kTag, UINT64_MAX, &options, requests[2 * n].out()));
+    must(tw_send(peer(other), &mine, sizeof mine, kTag, nullptr, requests[2 * n + 1].out()));
   }
+  for (thalweg::Request& request : requests) must(request.wait(kPatience));
   return values;
 }
 
-void Ranks::barrier() { store_->barrier(); }
+void Ranks::align() { all(char{0}); }
 
 double Ranks::sum(double mine) {
   double sum = 0;
@@ -83,12 +91,12 @@ uint64_t Ranks::sum_bits(uint64_t mine) {
 }
 
 void Ranks::leave() {
-  barrier();  // nobody closes while another still needs the connection
+  align();  // nobody closes while another still needs the connection
   std::vector<thalweg::Request> closing(peers_.size());
   size_t n = 0;
   for (const auto& [rank, endpoint] : peers_) must(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, closing[n++].out()));
   for (thalweg::Request& request : closing) must(request.wait(kPatience));
-  barrier();
+  store_->barrier();  // nobody's worker ends while another still closes
 }
 
 }  // namespace apps

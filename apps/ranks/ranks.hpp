@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of an application as one of them sees the others: rank, size, a worker, a connection to each, and small collective calls
-// through the store, for set-up and results (milliseconds each).
+// The processes of an application as one of them sees the others: rank, size, a worker, a connection to each, and small collective calls.
 #pragma once
 #include <chrono>
 #include <map>
@@ -26,12 +25,15 @@ class Ranks {
   int size() const { return size_; }
   /// The connection to another rank, or to this one itself; made when first asked for. The other may come later.
   tw_endpoint* peer(int rank);
+  /// The connections to all, null for this rank.
+  std::vector<tw_endpoint*> others();
+  const thalweg::Store& store() const { return *store_; }
   /// --memory as a place of this rank: "cuda" is the GPU of the rank's number, and so are the other places of devices that
   /// name none; "host", "pinned" and "cuda:1" are what they are.
   std::string place(const std::string& memory) const;
-  /// What follows is called by all ranks in the same order.
-  void barrier();
-  std::vector<std::string> gather(const std::string& mine);  // of one length everywhere
+  /// What follows is called by all ranks in the same order, and needs some microseconds.
+  /// All leave it when the last one has come.
+  void align();
   double sum(double mine);
   double most(double mine);
   uint64_t sum_bits(uint64_t mine);  // modulo 2^64

@@ -4,6 +4,7 @@
 #   speed        Thalweg, UCX and the floors in turn (95 s): gpu.json, speed.log
 #   contract     the tests of the device contract, tests/gpu (60 s): contract.log
 #   conformance  the conformance table with the devices' memory (60 + 30 + 30 s): conformance.log
+#   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
 set -uo pipefail
@@ -14,7 +15,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | floor) parts+=("$word") ;;
+    speed | contract | conformance | apps | floor) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -47,6 +48,13 @@ conformance() {
   done
   rm -f "$out/way.log"
   return $failed
+}
+
+apps() {
+  local processes=1,2
+  [ "$(nvidia-smi --list-gpus | wc -l)" -lt 4 ] || processes=1,2,4
+  timeout 100 python3 apps.py --memory cuda --processes $processes --rounds 2 --limit 75 --job-seconds 20 --output "$out/apps.json" 2>&1 |
+    tee "$out/apps.log"
 }
 
 floor() {

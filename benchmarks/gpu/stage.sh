@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # stage.sh BUILD STAGE [UCX]: gathers in STAGE what run.sh needs on a machine with GPUs, without compiler or repository. BUILD: a
-# build folder with thalweg-perf, thalweg-gpu-floor, gpu_devices and conformance; UCX: a folder with bin/ucx_perftest, lib/.
+# build folder with thalweg-perf, thalweg-gpu-floor, gpu_devices, conformance and the applications; UCX: a folder with bin/ucx_perftest, lib/.
 set -euo pipefail
 build=$1 stage=$2 ucx=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
 programs=("$build/tools/perf/thalweg-perf" "$build/benchmarks/gpu/stage/thalweg-gpu-floor" "$build/tests/gpu/stage/gpu_devices"
-  "$build/tests/conformance/conformance")
+  "$build/tests/conformance/conformance" "$build/apps/himeno/thalweg-himeno" "$build/apps/halo/thalweg-halo")
 cp "${programs[@]}" "$build/benchmarks/gpu/stage/resident.fatbin" "$stage/"
 cp -L "$build/libthalweg.so.0" "$stage/"
 # Of the system's libraries, those that another system may lack.
 ldd "${programs[@]}" | awk '/(ssl|crypto|gtest)[^ ]* => \// {print $3}' | sort -u | xargs -r -I{} cp -L {} "$stage/"
 find "$stage" -maxdepth 1 -type f -name 'lib*' -o -maxdepth 1 -type f -perm -u+x | xargs strip --strip-unneeded
-cp "$here/run.sh" "$here/speed.py" "$here/../"{compare,machine,report}.py "$here/../targets-gpu.json" "$stage/"
+cp "$here/run.sh" "$here/speed.py" "$here/../"{apps,compare,machine,report}.py "$here/../targets-gpu.json" "$stage/"
 cp "$here/../../tests/gpu/run.sh" "$stage/contract.sh"
 [ -z "$ucx" ] || cp -r "$ucx" "$stage/ucx"
 python3 -c "import json, pathlib, sys; sys.path.insert(0, sys.argv[1]); import machine

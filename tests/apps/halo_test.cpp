@@ -7,7 +7,7 @@
 namespace thalweg::test {
 namespace {
 
-constexpr size_t kWays = 2;
+constexpr size_t kWays = 3;
 
 void expect_lines(const Outcome& run, size_t count) {
   ASSERT_EQ(run.code, 0) << run.output;
@@ -15,20 +15,23 @@ void expect_lines(const Outcome& run, size_t count) {
 }
 
 TEST(Halo, AllRegionsElementsAndWaysBetweenTwoProcesses) {
-  // 2: every cell goes to several neighbours; 13: rows at odd alignments.
-  const Outcome run = run_program(PROGRAM, "--n 2,13 --seconds 0.001 --json");
-  expect_lines(run, 2 * 2 * 4 * kWays);
+  // 13: rows at odd alignments; 2: every cell goes to several neighbours.
+  const Outcome run = run_program(PROGRAM, "--n 13 --seconds 0.001 --rounds 1 --json");
+  expect_lines(run, 2 * 4 * kWays);
   const std::string face = run.objects().back();
   EXPECT_EQ(value_of(face, "region"), "26");
   EXPECT_EQ(value_of(face, "bytes"), std::to_string((6 * 13 * 13 + 12 * 13 + 8) * 8));
 }
 
-TEST(Halo, ARingOfThree) { expect_lines(run_program(PROGRAM, "--n 5 --processes 3 --seconds 0.001 --json"), 2 * 4 * kWays); }
+TEST(Halo, ARingOfThree) {
+  expect_lines(run_program(PROGRAM, "--n 2 --element 4 --region ij,26 --processes 3 --seconds 0.001 --rounds 1 --json"),
+               2 * kWays);
+}
 
 TEST(Halo, DeviceMemory) {
-  const std::string arguments = "--n 7 --seconds 0.001 --json --way host --memory ";
-  expect_lines(run_program(PROGRAM, arguments + "emulated", "THALWEG_EMULATED=devices=2"), 2 * 4);
-  expect_lines(run_program(PROGRAM, arguments + "emulated-vmm", "THALWEG_EMULATED=devices=2"), 2 * 4);
+  const std::string arguments = "--n 7 --element 8 --seconds 0.001 --rounds 1 --json --way host --memory ";
+  expect_lines(run_program(PROGRAM, arguments + "emulated", "THALWEG_EMULATED=devices=2"), 4);
+  expect_lines(run_program(PROGRAM, "--region ik " + arguments + "emulated-vmm", "THALWEG_EMULATED=devices=2"), 1);
 }
 
 TEST(Halo, MistakesAreNamed) {

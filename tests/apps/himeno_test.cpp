@@ -81,7 +81,7 @@ void expect_solution(const Outcome& run, const Solution& wanted, size_t count = 
   }
 }
 
-constexpr size_t kTriggers = 1;
+constexpr size_t kTriggers = 2;
 constexpr const char* kCross = " --size XS --json --cross 0.02 ";  // edges count
 
 TEST(Himeno, OneProcessComputesWhatThePublishedAlgorithmDoes) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing and unpacking a box of an array [i][j][k]; a thread an element.
+// Packing and unpacking a box of an array [i][j][k], a thread an element; and exchanges that the kernel makes itself.
+#include "halo/direct.hpp"
 
 namespace {
 
@@ -33,4 +34,13 @@ extern "C" __global__ void move4(unsigned* cells, unsigned* packed, Box box, uns
 extern "C" __global__ void move8(unsigned long long* cells, unsigned long long* packed, Box box, unsigned long long points_j,
                                  unsigned long long points_k, bool in) {
   move(cells, packed, box, points_j, points_k, in);
+}
+
+/// Exchanges first to last, of the box that blockIdx.y names, shared by the blocks of a row.
+extern "C" __global__ void __launch_bounds__(512)
+    exchange_all(thalweg::device::Window window, const halo::Route* routes, unsigned* arrived,
+                                        unsigned long long first, unsigned long long last) {
+  const thalweg::device::Blocks level(arrived + blockIdx.y, blockIdx.x, gridDim.x);
+  for (unsigned long long n = first; n <= last; ++n)
+    if (!halo::exchange(level, window, routes + blockIdx.y, 1, n)) return;
 }
