@@ -127,6 +127,13 @@ unsigned Agent::look_at_peers() {
 
 // ------------------------------------------------------------------------------------------------ messages
 
+void Agent::forget(const Queue* queue) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, channel] : channels_) {
+    if (channel->queue == queue) channel->queue = nullptr;
+  }
+}
+
 void Agent::send(AgentPeer& peer, const ControlMessage& message) {
   auto* bytes = new std::vector<std::byte>(write_control(message));
   tw_op_options options = TW_OP_OPTIONS_INIT;

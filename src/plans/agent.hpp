@@ -50,6 +50,8 @@ class Agent final : public Extension {
 
   /// The end of a channel here; made when it is not there yet.
   Status channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out);
+  /// A queue ends: its channels are free for another one.
+  void forget(const Queue* queue);
   void send(AgentPeer& peer, const ControlMessage& message);
   /// What the peer opened before this side did.
   bool take_early(const ChannelName& name, bool from_sender, ControlMessage* out);

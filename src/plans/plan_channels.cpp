@@ -49,6 +49,13 @@ Status tw_plan::find_channel(PlanStep& step, Resolved& out, const Deadline& dead
 }
 
 Status tw_plan::open_channels(const Deadline& deadline) {
+  // Every peer is greeted before any is waited for: in a ring each one waits for the next.
+  for (const PlanStep& step : steps) {
+    if (!uses_channel(step)) continue;
+    Agent::Route route;
+    if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
+    if (Status s = agent.route(*step.endpoint, &route); is_error(s)) return s;
+  }
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!uses_channel(steps[i])) continue;
     if (Status s = find_channel(steps[i], resolved[i], deadline); is_error(s)) return s;

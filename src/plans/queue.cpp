@@ -79,6 +79,10 @@ tw_queue::~tw_queue() {
     if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
     delete plan;
   }
+  for (tw_plan* plan : noted_) {
+    if (plan->last_queue == this) plan->last_queue = nullptr;
+  }
+  agent.forget(queue.get());
   queue.reset();
   agent.users_.fetch_sub(1);
 }
