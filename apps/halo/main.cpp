@@ -28,6 +28,8 @@ once; MB/s is what one process sends in that time.
                          26: the cube has a halo one wide, 13 of its neighbours are on the next process, 13 on the previous   (all)
   --way host,pack        comma list or all                                 (all)
            host          the host sends and receives tagged messages, strided by layouts
+           queue         a stream of the memory's device, or a queue of the host, starts a prepared plan
+           graph         the same, captured in a graph of ten exchanges
            kernel        a kernel (on the processor: the same code there) stores into the peer's cube, signals and waits
            pack          the program packs by loops (on a GPU: a kernel a box), sends contiguous messages, unpacks
            mpi           MPI_Isend and MPI_Irecv of MPI_Type_vector: `mpirun -n 2 thalweg-halo-mpi`, where it was built
@@ -41,7 +43,7 @@ Every way moves fresh random cells before and after it is timed; every cell of t
 )";
 
 std::vector<std::string> way_names() {
-  std::vector<std::string> names = {"host", "kernel", "pack"};
+  std::vector<std::string> names = {"host", "queue", "graph", "kernel", "pack"};
   if (has_mpi()) names.push_back("mpi");
   return names;
 }
@@ -86,6 +88,7 @@ std::unique_ptr<Way> make(const std::string& way, apps::Ranks& ranks, Cube& cube
   if (way == "host") return by_host(ranks, cube);
   if (way == "mpi") return by_mpi(ranks, cube);
   if (way == "kernel") return by_kernel(ranks, cube, place);
+  if (way != "pack") return by_queue(ranks, cube, place == "pinned" ? "host" : place, way == "graph");
   return by_packing(ranks, cube, place);
 }
 

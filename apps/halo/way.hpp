@@ -17,6 +17,8 @@ class Way {
 
 /// The host's trigger: tagged messages, strided by layouts.
 std::unique_ptr<Way> by_host(apps::Ranks& ranks, Cube& cube);
+/// A queue's trigger: a plan prepared once, enqueued for every exchange; captured: a graph of ten. place: whose queue.
+std::unique_ptr<Way> by_queue(apps::Ranks& ranks, Cube& cube, const std::string& place, bool captured);
 /// The kernel's trigger: the code that has the cells stores them into the peer's cube and signals; the host launches it once a run. On
 /// the processor the same text runs in the calling thread.
 std::unique_ptr<Way> by_kernel(apps::Ranks& ranks, Cube& cube, const std::string& place);

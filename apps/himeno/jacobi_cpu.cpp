@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
 #include "himeno/jacobi.hpp"
 
 namespace himeno {
@@ -8,12 +10,26 @@ namespace device = thalweg::device;
 
 class OnProcessor final : public Jacobi {
  public:
-  OnProcessor(Field& field, const Reach* reach) : field_(field), reach_(reach) {}
-  void enqueue(int from) override { iterate(from); }
+  OnProcessor(apps::Ranks& ranks, Field& field, const Reach* reach) : context_(ranks.context), field_(field), reach_(reach) {}
+  void enqueue(int from) override {
+    if (queue_) {
+      apps::must(tw_queue_call(queue_->get(), from == 0 ? iterate_from<0> : iterate_from<1>, this));
+    } else {
+      iterate(from);
+    }
+  }
+  const apps::Queue& queue() override {
+    if (!queue_) queue_.emplace(context_, "host");
+    return *queue_;
+  }
   void synchronize() override {}
   double gosa() override { return gosa_; }
 
  private:
+  template <int from>
+  static void iterate_from(void* me) {
+    static_cast<OnProcessor*>(me)->iterate(from);
+  }
   void iterate(int from) {
     if (reach_ != nullptr && !wait_for_neighbours()) return;
     const Arrays& g = field_.arrays();
@@ -54,14 +70,18 @@ class OnProcessor final : public Jacobi {
     }
     return gosa;
   }
+  thalweg::Context& context_;
   Field& field_;
   const Reach* reach_;
   u64 generation_ = 0;  // of iterations with a reach
   double gosa_ = 0;
+  std::optional<apps::Queue> queue_;  // ends first: its thread uses the others
 };
 
 }  // namespace
 
-std::unique_ptr<Jacobi> on_processor(Field& field, const Reach* reach) { return std::make_unique<OnProcessor>(field, reach); }
+std::unique_ptr<Jacobi> on_processor(apps::Ranks& ranks, Field& field, const Reach* reach) {
+  return std::make_unique<OnProcessor>(ranks, field, reach);
+}
 
 }  // namespace himeno

@@ -16,6 +16,7 @@ class OnGpu final : public Jacobi {
       : field_(field),
         context_(ranks.context),
         gpu_(place, kernels()),
+        queue_(context_, place, gpu_.stream()),
         jacobi_(gpu_.kernel(reach == nullptr ? "jacobi" : "jacobi_put")),
         reach_(reach) {
     const Arrays& g = field.arrays();
@@ -39,6 +40,7 @@ class OnGpu final : public Jacobi {
                          &neighbour_count_, &blocks_, &progress, &into};
     gpu_.launch(jacobi_, grid_, kBlock, arguments);
   }
+  const apps::Queue& queue() override { return queue_; }
   void synchronize() override { gpu_.synchronize(); }
   double gosa() override {
     context_.copy(parts_.data(), sums_.data(), parts_.size() * sizeof(double));
@@ -78,6 +80,7 @@ class OnGpu final : public Jacobi {
   Field& field_;
   thalweg::Context& context_;
   apps::Gpu gpu_;
+  apps::Queue queue_;
   void* jacobi_;
   apps::Grid grid_;
   std::vector<double> parts_;

@@ -15,6 +15,10 @@ class Loop {
 /// The host waits for each iteration, then exchanges by tagged messages.
 std::unique_ptr<Loop> host_loop(apps::Ranks& ranks, Field& field, Jacobi& jacobi, const apps::Moves& moves);
 
+/// A queue starts the exchange behind the iteration; the host only enqueues. captured: it launches a graph of two of them.
+std::unique_ptr<Loop> queue_loop(apps::Ranks& ranks, Field& field, Jacobi& jacobi, const apps::Moves& moves,
+                                 const std::string& place, bool captured);
+
 /// Iterations exchange themselves: the kernel's trigger. reach: the one of `jacobi`.
 std::unique_ptr<Loop> kernel_loop(Jacobi& jacobi, const Reach& reach);
 

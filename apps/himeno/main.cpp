@@ -28,6 +28,8 @@ constexpr const char* kHelp =
   --decompose IxJxK      blocks along i, j, k                                         (the least surface; k is dear)
   --trigger host         who starts the exchange of the block's faces and edges; comma list or all    (host)
               host       the host waits for every iteration, then sends and receives tagged messages
+              queue      the GPU's stream, or a queue of the host, starts a prepared plan behind the iteration
+              graph      the same, captured in a graph of two iterations
               kernel     the code that computes stores faces and edges into the neighbours' memory, signals and waits
   --memory PLACE         host, pinned, cuda (GPU of the rank's number), cuda:1, ...: compute where the data is   (host)
   --iterations N         of every run, or a comma list with one for each size; else as many as fit into
@@ -38,7 +40,7 @@ constexpr const char* kHelp =
 gosa is the last iteration's sum of squared residuals, field a fingerprint of the solution: every bit of p is the same when it is.
 )";
 
-const std::vector<std::string> kTriggers = {"host", "kernel"};
+const std::vector<std::string> kTriggers = {"host", "queue", "graph", "kernel"};
 
 struct Options {
   std::vector<std::string> sizes, triggers;
@@ -124,8 +126,9 @@ struct Solver {
     const apps::Moves moves = moves_of(field.block(), parts);
     if (trigger == "kernel") reach.emplace(ranks, field, parts, where);
     const Reach* const with = reach ? &*reach : nullptr;
-    jacobi = apps::on_gpu(place) ? on_gpu(ranks, field, place, with) : on_processor(field, with);
+    jacobi = apps::on_gpu(place) ? on_gpu(ranks, field, place, with) : on_processor(ranks, field, with);
     if (trigger == "host") loop = host_loop(ranks, field, *jacobi, moves);
+    if (trigger == "queue" || trigger == "graph") loop = queue_loop(ranks, field, *jacobi, moves, where, trigger == "graph");
     if (trigger == "kernel") loop = kernel_loop(*jacobi, *reach);
   }
   std::optional<Reach> reach;

@@ -7,9 +7,13 @@ build=$1 stage=$2 ucx=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
-programs=("$build/tools/perf/thalweg-perf" "$build/benchmarks/gpu/stage/thalweg-gpu-floor" "$build/tests/gpu/stage/gpu_devices"
-  "$build/tests/conformance/conformance" "$build/apps/himeno/thalweg-himeno" "$build/apps/halo/thalweg-halo")
-cp "${programs[@]}" "$build/benchmarks/gpu/stage/resident.fatbin" "$stage/"
+programs=()
+for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor tests/gpu/stage/gpu_devices tests/conformance/conformance \
+  apps/himeno/thalweg-himeno apps/halo/thalweg-halo; do
+  if [ -x "$build/$program" ]; then programs+=("$build/$program"); else echo "stage.sh: no $program: a part of run.sh cannot run"; fi
+done
+cp "${programs[@]}" "$stage/"
+[ ! -f "$build/benchmarks/gpu/stage/resident.fatbin" ] || cp "$build/benchmarks/gpu/stage/resident.fatbin" "$stage/"
 cp -L "$build/libthalweg.so.0" "$stage/"
 # Of the system's libraries, those that another system may lack.
 ldd "${programs[@]}" | awk '/(ssl|crypto|gtest)[^ ]* => \// {print $3}' | sort -u | xargs -r -I{} cp -L {} "$stage/"

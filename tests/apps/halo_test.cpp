@@ -7,7 +7,7 @@
 namespace thalweg::test {
 namespace {
 
-constexpr size_t kWays = 3;
+constexpr size_t kWays = 5;
 
 void expect_lines(const Outcome& run, size_t count) {
   ASSERT_EQ(run.code, 0) << run.output;
@@ -29,9 +29,9 @@ TEST(Halo, ARingOfThree) {
 }
 
 TEST(Halo, DeviceMemory) {
-  const std::string arguments = "--n 7 --element 8 --seconds 0.001 --rounds 1 --json --way host --memory ";
-  expect_lines(run_program(PROGRAM, arguments + "emulated", "THALWEG_EMULATED=devices=2"), 4);
-  expect_lines(run_program(PROGRAM, "--region ik " + arguments + "emulated-vmm", "THALWEG_EMULATED=devices=2"), 1);
+  const std::string arguments = "--n 7 --element 8 --seconds 0.001 --rounds 1 --json --way host,queue,graph --memory ";
+  expect_lines(run_program(PROGRAM, arguments + "emulated", "THALWEG_EMULATED=devices=2"), 4 * 3);
+  expect_lines(run_program(PROGRAM, "--region ik " + arguments + "emulated-vmm", "THALWEG_EMULATED=devices=2"), 3);
 }
 
 TEST(Halo, MistakesAreNamed) {
