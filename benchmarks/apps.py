@@ -38,15 +38,14 @@ def program(options: argparse.Namespace, name: str) -> str:
 def jobs(options: argparse.Namespace) -> list[list[str]]:
     """Commands, in order of importance."""
     common = ["--memory", options.memory, "--json"]
-    triggers = ["--trigger", options.triggers] if options.triggers else ["--trigger", "all"]
     himeno = program(options, "thalweg-himeno")
     found = []
     sizes = ITERATIONS[options.memory]
     counts = ",".join(map(str, sizes.values()))
     for processes in options.processes.split(","):
         where = ["--processes", processes, "--size", ",".join(sizes), "--iterations", counts]
-        found.append([himeno, *where, *triggers, *common])
-    halo = ["--n", EDGES[options.memory], "--seconds", f"{options.seconds:g}", *common]
+        found.append([himeno, *where, "--trigger", options.triggers, *common])
+    halo = ["--n", EDGES[options.memory], "--seconds", f"{options.seconds:g}", "--way", options.ways, *common]
     if options.mpirun:
         found.append([options.mpirun, "-n", "2", program(options, "thalweg-halo-mpi"), *halo])
     else:
@@ -77,7 +76,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build" / "release")
     parser.add_argument("--memory", choices=sorted(ITERATIONS), default="host")
     parser.add_argument("--processes", default="1,2", help="of Himeno, comma list")
-    parser.add_argument("--triggers", help="of Himeno, comma list")
+    parser.add_argument("--triggers", default="all", help="of Himeno, comma list")
+    parser.add_argument("--ways", default="all", help="of halo exchanges, comma list")
     parser.add_argument("--mpirun", help="runs thalweg-halo-mpi instead of thalweg-halo")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each number of thalweg-halo")
     parser.add_argument("--rounds", type=int, default=3)
