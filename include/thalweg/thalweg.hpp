@@ -570,4 +570,5 @@ class Store {
 }  // namespace thalweg
 
 #include <thalweg/blocks.hpp>
+#include <thalweg/plans.hpp>
 #include <thalweg/windows.hpp>

@@ -17,6 +17,7 @@ struct Strided {
   uint64_t count[8] = {};   ///< dimension 0 varies fastest
   int64_t stride[8] = {};   ///< bytes
 
+  bool operator==(const Strided&) const = default;
   /// shape and strides (bytes) as in the buffer protocol; strides null: C-contiguous. Raises for more than 8 after merging.
   static Strided of(int dimensions, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t element);
 };

@@ -32,4 +32,6 @@ NB_MODULE(_core, m) {
   py::bind_blocks(m);
   py::bind_store(m);
   py::bind_window(m);
+  py::bind_queue(m);
+  py::bind_plan(m);
 }

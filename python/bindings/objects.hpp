@@ -211,6 +211,8 @@ void bind_block(nb::module_& m);
 void bind_blocks(nb::module_& m);
 void bind_store(nb::module_& m);
 void bind_window(nb::module_& m);
+void bind_queue(nb::module_& m);
+void bind_plan(nb::module_& m);
 void bind_log(nb::module_& m);
 
 }  // namespace thalweg::python

@@ -2,9 +2,21 @@
 // Put, get, atomics, flush and fence.
 
 #include "arguments.hpp"
+#include "plan.hpp"
 #include "request.hpp"
 
 namespace thalweg::python {
+
+uint32_t atomic_of(PyObject* name) {
+  static const std::array<const char*, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text == nullptr) throw nb::python_error();
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    if (std::string_view(text) == names[i]) return i;
+  }
+  raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
+}
+
 namespace {
 
 template <bool put, bool blocking>
@@ -61,16 +73,6 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
     }
     return deliver(operation, blocking, blocking ? deadline_of(a[9]) : 0);
   });
-}
-
-uint32_t atomic_of(PyObject* name) {
-  static const std::array<const char*, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
-  const char* text = PyUnicode_AsUTF8(name);
-  if (text == nullptr) throw nb::python_error();
-  for (uint32_t i = 0; i < names.size(); ++i) {
-    if (std::string_view(text) == names[i]) return i;
-  }
-  raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
 }
 
 template <bool blocking>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "plan.hpp"
 #include "request.hpp"
 
 namespace thalweg::python {
@@ -8,13 +9,6 @@ namespace {
 bool adds(const std::string& kind) {
   if (kind != "set" && kind != "add") raise(TW_ERR_INVALID, "a signal's kind is \"set\" (one writer) or \"add\" (any number)");
   return kind == "add";
-}
-
-uint32_t compare_of(const std::string& compare) {
-  if (compare == ">=") return TW_COMPARE_GE;
-  if (compare == "==") return TW_COMPARE_EQ;
-  if (compare == "!=") return TW_COMPARE_NE;
-  raise(TW_ERR_INVALID, "compare is \">=\" (cyclic), \"==\" or \"!=\"");
 }
 
 nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint64_t initial) {
@@ -76,6 +70,13 @@ nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool af
 }
 
 }  // namespace
+
+uint32_t compare_of(const std::string& compare) {
+  if (compare == ">=") return TW_COMPARE_GE;
+  if (compare == "==") return TW_COMPARE_EQ;
+  if (compare == "!=") return TW_COMPARE_NE;
+  raise(TW_ERR_INVALID, "compare is \">=\" (cyclic), \"==\" or \"!=\"");
+}
 
 void Signal::close() noexcept {
   tw_signal* ended = std::exchange(handle, nullptr);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: workers and their progress.
+#include <thalweg/views.h>
+
 #include <new>
 
 #include "core/c_checks.hpp"
@@ -82,6 +84,8 @@ tw_status tw_worker_address(tw_worker* worker, void* address, size_t* length) {
   if (length == nullptr) return fail(TW_ERR_INVALID, "the length is NULL");
   return write_address(worker->address, address, length);
 }
+
+tw_context* tw_worker_context(tw_worker* worker) { return worker == nullptr ? nullptr : &worker->context; }
 
 tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
   const Enter enter(worker);

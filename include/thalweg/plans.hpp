@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// plans.hpp: the C++ view of plans.h. Part of thalweg.hpp, whose conventions hold.
+//
+//   thalweg::Plan halo;
+//   halo.recv(peer, to, face(0), tag).send(peer, from, face(1), tag);
+//   halo.prepare();                          // both ends do
+//   for (...) { kernel<<<..., stream>>>(...); halo.trigger(stream); }
+//   thalweg::check(stream);                  // throws what failed on it
+#pragma once
+#include <thalweg/plans.h>
+#include <thalweg/views.h>
+#include <thalweg/thalweg.hpp>
+
+#include <initializer_list>
+
+namespace thalweg {
+
+/// What a step may say beside its operation: StepOptions().after({0, 1}).increment(1).
+class StepOptions {
+ public:
+  StepOptions& after(std::initializer_list<uint32_t> steps) {
+    after_ = steps;
+    return *this;
+  }
+  /// Of the local buffer; of `from` of a copy. Kept by the plan.
+  StepOptions& layout(const Layout& layout) {
+    options_.layout = layout.get();
+    return *this;
+  }
+  /// Of the remote side; of `to` of a copy.
+  StepOptions& remote_layout(const Layout& layout) {
+    options_.remote_layout = layout.get();
+    return *this;
+  }
+  /// Of a put: touched when its data is there.
+  StepOptions& signal(const RemoteSignal& signal, uint64_t value, uint32_t op = TW_SIGNAL_SET) {
+    options_.signal = signal.get();
+    options_.signal_value = value;
+    options_.signal_op = op;
+    return *this;
+  }
+  /// Of the value of a signal or a wait, with every trigger after the first.
+  StepOptions& increment(uint64_t by) {
+    options_.increment = by;
+    return *this;
+  }
+  /// As C takes it; valid while this lives.
+  tw_step_options c() const noexcept {
+    tw_step_options options = options_;
+    options.after = after_.data();
+    options.after_count = after_.size();
+    return options;
+  }
+
+ private:
+  tw_step_options options_ = TW_STEP_OPTIONS_INIT;
+  std::vector<uint32_t> after_;
+};
+
+namespace detail {
+/// With a layout the buffer is what it lies in.
+inline size_t length_of(size_t bytes, const tw_step_options& step) { return step.layout != nullptr ? 0 : bytes; }
+}  // namespace detail
+
+/// Captured work, to be launched any number of times.
+class Graph {
+ public:
+  Graph() = default;
+  explicit Graph(tw_graph* graph) : handle_(graph) {}
+  tw_graph* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_graph, tw_graph_destroy> handle_;
+};
+
+/// A stream of a device, or a thread of the host, that runs what is enqueued in order.
+class Queue {
+ public:
+  /// One of the library's: "host", "cuda:1", "emulated:0".
+  explicit Queue(const Context& context, const char* place = "host") {
+    tw_queue* made = nullptr;
+    detail::check(tw_queue_create(context.get(), place, &made));
+    handle_ = detail::Handle<tw_queue, tw_queue_destroy>(made);
+  }
+  /// The caller's stream of that device, which must outlive the queue.
+  static Queue wrap(const Context& context, void* stream, const char* place) {
+    tw_queue* made = nullptr;
+    detail::check(tw_queue_wrap(context.get(), stream, place, &made));
+    return Queue(made);
+  }
+  void* native() const noexcept { return tw_queue_native(get()); }
+  /// On a host queue: runs fn(arg) in its order.
+  tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
+  tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
+  tw_status status() const noexcept { return tw_queue_check(get()); }
+  /// What is enqueued from now on is captured instead of run.
+  void begin_capture() const { detail::check(tw_capture_begin(get())); }
+  Graph end_capture() const {
+    tw_graph* graph = nullptr;
+    detail::check(tw_capture_end(get(), &graph));
+    return Graph(graph);
+  }
+  /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
+  tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
+    const tw_step_options step = options.c();
+    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+  }
+  tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
+    const tw_step_options step = options.c();
+    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+  }
+  tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
+                const StepOptions& options = {}) const noexcept {
+    const tw_step_options step = options.c();
+    return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+  }
+  tw_status get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset,
+                const StepOptions& options = {}) const noexcept {
+    const tw_step_options step = options.c();
+    return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+  }
+  tw_status signal(const RemoteSignal& signal, uint64_t value) const noexcept {
+    return tw_signal_on(get(), signal.get(), value, nullptr);
+  }
+  tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
+    return tw_wait_on(get(), signal.get(), compare, value, nullptr);
+  }
+  tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
+  tw_queue* get() const noexcept { return handle_.get(); }
+
+ private:
+  explicit Queue(tw_queue* queue) : handle_(queue) {}
+  detail::Handle<tw_queue, tw_queue_destroy> handle_;
+};
+
+/// Throws the first failure of what ran on the queue or stream since it was last asked. Waits for nothing.
+inline void check(const Queue& queue) { detail::check(queue.status()); }
+inline void check(const void* stream) { detail::check(tw_stream_check(stream)); }
+
+struct PlanOptions : tw_plan_options {
+  PlanOptions() : tw_plan_options TW_PLAN_OPTIONS_INIT {}
+};
+
+/// Operations prepared once, triggered again and again. Steps are numbered in the order of the calls that add them, which may be
+/// chained, and which throw; last() is the newest one's number. A plan made without a context takes that of its first endpoint.
+class Plan {
+ public:
+  explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
+  explicit Plan(const Context& context, const tw_plan_options& options = PlanOptions()) : Plan(options) { make(context.get()); }
+
+  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
+    const tw_step_options step = options.layout(layout).c();
+    return added(tw_plan_send(of(to), to, buffer, 0, tag, &step, &last_));
+  }
+  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t tag, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+  }
+  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
+    const tw_step_options step = options.layout(layout).c();
+    return added(tw_plan_recv(of(from), from, buffer, 0, tag, &step, &last_));
+  }
+  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+  }
+  Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_put(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+  }
+  Plan& get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(
+        tw_plan_get(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+  }
+  /// These need a plan that was made with a context, or has a step with an endpoint.
+  Plan& signal(const RemoteSignal& signal, uint64_t value, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_signal(get(), signal.get(), value, &step, &last_));
+  }
+  Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_wait(get(), signal.get(), compare, value, &step, &last_));
+  }
+  Plan& copy(Bytes to, ConstBytes from, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), &step, &last_));
+  }
+  Plan& atomic(tw_endpoint* at, uint32_t op, tw_remote_memory* remote, uint64_t offset, size_t size, uint64_t operand,
+               uint64_t compare = 0, void* result = nullptr, const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, &step, &last_));
+  }
+  uint32_t last() const noexcept { return last_; }
+
+  /// Collective over the channels' two ends; throws what is wrong, or TimedOut with the missing channel.
+  void prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
+    detail::check(tw_plan_prepare(get(), detail::nanoseconds(timeout)));
+  }
+  /// By the host: test() and finish() drive the run and end it.
+  tw_status trigger() const noexcept { return tw_plan_trigger(get(), nullptr); }
+  tw_status trigger(const Queue& queue) const noexcept { return tw_plan_trigger(get(), queue.get()); }
+  /// A CUstream or cudaStream_t of the plan's device that nobody wrapped.
+  tw_status trigger(void* stream) const noexcept { return tw_plan_trigger_stream(get(), stream); }
+  tw_status test() const noexcept { return tw_plan_test(get()); }
+  tw_status finish(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+    return tw_plan_finish(get(), detail::nanoseconds(timeout));
+  }
+  tw_status update(uint32_t step, const void* address) const noexcept { return tw_plan_update(get(), step, address, nullptr); }
+  tw_status update(uint32_t step, uint64_t value) const noexcept { return tw_plan_update(get(), step, nullptr, &value); }
+  std::string explain() const {
+    return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
+  }
+  tw_plan* get() const noexcept { return handle_.get(); }
+
+ private:
+  void keep_place() {
+    if (options_.place != nullptr) place_ = std::make_unique<std::string>(options_.place);
+    if (place_) options_.place = place_->c_str();
+  }
+  void make(tw_context* context) {
+    tw_plan* made = nullptr;
+    detail::check(tw_plan_create(context, &options_, &made));
+    handle_ = detail::Handle<tw_plan, tw_plan_destroy>(made);
+  }
+  tw_plan* of(tw_endpoint* endpoint) {
+    if (!handle_) make(tw_worker_context(tw_endpoint_worker(endpoint)));
+    return get();
+  }
+  Plan& added(tw_status status) {
+    detail::check(status);
+    return *this;
+  }
+  tw_plan_options options_;
+  std::unique_ptr<std::string> place_;  // stays where it is when the plan moves
+  uint32_t last_ = 0;
+  detail::Handle<tw_plan, tw_plan_destroy> handle_;
+};
+
+}  // namespace thalweg

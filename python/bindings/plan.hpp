@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queues, graphs and plans: what they keep alive, and the arguments that their operations share.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "buffer.hpp"
+#include "wait.hpp"
+
+namespace thalweg::python {
+
+struct Queue {
+  nb::object context_object, stream;
+  Context* context = nullptr;
+  tw_queue* handle = nullptr;
+  bool capturing = false;
+  std::multimap<std::pair<void*, size_t>, std::unique_ptr<BufferView>> buffers;  ///< of single operations, which stay prepared
+  std::vector<nb::object> kept;                                                  ///< what else they use
+  std::vector<nb::object> captured;                                              ///< plans enqueued while capturing
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue() { close(); }
+  void close() noexcept;
+  tw_queue* get() const;
+  /// The view that stands for this memory and shape from now on: the first one of them.
+  const BufferView& keep(std::unique_ptr<BufferView> view);
+  void keep(nb::object object) {
+    for (const nb::object& one : kept) {
+      if (one.is(object)) return;
+    }
+    kept.push_back(std::move(object));
+  }
+};
+
+struct Graph {
+  nb::object queue;
+  tw_graph* handle = nullptr;
+  std::vector<nb::object> kept;
+  Graph() = default;
+  Graph(Graph&& other) noexcept
+      : queue(std::move(other.queue)), handle(std::exchange(other.handle, nullptr)), kept(std::move(other.kept)) {}
+  ~Graph() { close(); }
+  void close() noexcept;
+};
+
+/// Without the GIL, with every worker marked as waited in.
+class Unlocked {
+ public:
+  explicit Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)) {
+    for (Worker* worker : workers_) worker->enter();
+    for (Worker* worker : workers_) worker->waiting = true;
+    saved_ = PyEval_SaveThread();
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    PyEval_RestoreThread(saved_);
+    for (Worker* worker : workers_) worker->waiting = false;
+  }
+
+ private:
+  std::vector<Worker*> workers_;
+  PyThreadState* saved_;
+};
+
+/// Options of a step with what they point to.
+struct StepArguments {
+  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  size_t length = 0;
+  std::vector<uint32_t> after;
+  /// The buffer's address and layout, or a part of it by `layout`. The view must live as long as the step.
+  std::unique_ptr<BufferView> take_buffer(nb::handle buffer, nb::handle layout, BufferView::Use use);
+  void take_remote_layout(nb::handle layout);
+  void take_after(nb::handle steps);
+  void take_signal(nb::handle signal, uint64_t value);
+};
+
+/// The stream that an object names, as a device's library knows it.
+void* stream_handle(nb::handle stream);
+uint32_t compare_of(const std::string& compare);  // signal.cpp
+uint32_t atomic_of(PyObject* name);               // one_sided.cpp
+
+}  // namespace thalweg::python

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queues and graphs, and single operations on a queue.
+#include "plan.hpp"
+
+namespace thalweg::python {
+namespace {
+
+/// A callable on its way through a host queue.
+void call_object(void* arg) {
+  nb::gil_scoped_acquire acquire;
+  const nb::object function = nb::steal(static_cast<PyObject*>(arg));
+  nb::object result = nb::steal(PyObject_CallNoArgs(function.ptr()));
+  if (!result.is_valid()) PyErr_WriteUnraisable(function.ptr());
+}
+
+void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& place, nb::handle stream) {
+  new (self) Queue();
+  Context* owner = nb::inst_ptr<Context>(context);
+  tw_status status;
+  if (stream.is_none()) {
+    status = tw_queue_create(owner->get(), place.c_str(), &self->handle);
+  } else {
+    status = tw_queue_wrap(owner->get(), stream_handle(stream), place.c_str(), &self->handle);
+  }
+  check(status);
+  if (!stream.is_none()) self->stream = nb::borrow(stream);
+  self->context = owner;
+  self->context_object = nb::borrow(context);
+  ++owner->children;
+}
+
+void queue_call(Queue& self, nb::callable function) {
+  tw_queue* handle = self.get();
+  PyObject* held = function.inc_ref().ptr();
+  const tw_status status = tw_queue_call(handle, call_object, held);
+  if (status != TW_OK) nb::handle(held).dec_ref();
+  check(status);
+}
+
+void queue_synchronize(Queue& self) {
+  tw_queue* handle = self.get();
+  tw_status status;
+  {
+    nb::gil_scoped_release release;
+    status = tw_queue_synchronize(handle);
+  }
+  check(status);
+}
+
+void begin_capture(Queue& self) {
+  check(tw_capture_begin(self.get()));
+  self.capturing = true;
+}
+
+nb::object end_capture(nb::handle_t<Queue> owner) {
+  Queue& self = *nb::inst_ptr<Queue>(owner);
+  Graph graph;
+  self.capturing = false;
+  graph.kept = std::exchange(self.captured, {});
+  check(tw_capture_end(self.get(), &graph.handle));
+  graph.queue = nb::borrow(owner);
+  return nb::cast(std::move(graph), nb::rv_policy::move);
+}
+
+void graph_launch(Graph& self, nb::handle_t<Queue> on) {
+  tw_queue* queue = nb::inst_ptr<Queue>(on)->get();
+  if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the graph is closed");
+  tw_status status;
+  {
+    nb::gil_scoped_release release;
+    status = tw_graph_launch(self.handle, queue);
+  }
+  check(status);
+}
+
+/// One operation on a queue: what it prepares at its first call may wait for the peer, so without the GIL.
+template <class Post>
+void run_on(Endpoint& endpoint, Post post) {
+  tw_status status;
+  {
+    const Unlocked unlocked({endpoint.worker});
+    status = post();
+  }
+  check(status);
+}
+
+/// The buffer of an operation, as the queue knows it: the same memory and shape has one layout, by which the library finds what it
+/// has prepared.
+void* keep_buffer(Queue& queue, StepArguments& step, nb::handle buffer, nb::handle layout, BufferView::Use use) {
+  auto view = step.take_buffer(buffer, layout, use);
+  const bool own = view->layout() != nullptr;
+  const BufferView& kept = queue.keep(std::move(view));
+  if (own) step.options.layout = kept.layout();
+  return kept.data();
+}
+
+template <bool sends>
+void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle buffer, uint64_t tag, nb::handle layout) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
+  tw_queue* const handle = queue.get();
+  tw_endpoint* const to = endpoint.get();
+  StepArguments step;
+  void* const address =
+      keep_buffer(queue, step, buffer, layout, sends ? BufferView::Use::source : BufferView::Use::destination);
+  queue.keep(nb::borrow(peer));
+  run_on(endpoint, [&] {
+    return sends ? tw_send_on(handle, to, address, step.length, tag, &step.options)
+                 : tw_recv_on(handle, to, address, step.length, tag, &step.options);
+  });
+}
+
+template <bool puts>
+void transfer_on(nb::handle_t<Queue> on, nb::handle buffer, nb::handle_t<RemoteMemory> remote_object, uint64_t offset,
+                 nb::handle layout, nb::handle remote_layout) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  RemoteMemory& remote = *nb::inst_ptr<RemoteMemory>(remote_object);
+  tw_queue* const handle = queue.get();
+  tw_remote_memory* const target = remote.get();
+  tw_endpoint* const to = remote.endpoint->get();
+  StepArguments step;
+  void* const address = keep_buffer(queue, step, buffer, layout, puts ? BufferView::Use::source : BufferView::Use::destination);
+  step.take_remote_layout(remote_layout);
+  queue.keep(nb::borrow(remote_object));
+  run_on(*remote.endpoint, [&] {
+    return puts ? tw_put_on(handle, to, address, step.length, target, offset, &step.options)
+                : tw_get_on(handle, to, address, step.length, target, offset, &step.options);
+  });
+}
+
+void signal_on(nb::handle_t<Queue> on, nb::handle_t<RemoteSignal> signal, uint64_t value) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  RemoteSignal& remote = *nb::inst_ptr<RemoteSignal>(signal);
+  tw_queue* const handle = queue.get();
+  tw_remote_signal* const target = remote.get();
+  queue.keep(nb::borrow(signal));
+  run_on(*remote.endpoint, [&] { return tw_signal_on(handle, target, value, nullptr); });
+}
+
+void wait_on(nb::handle_t<Queue> on, nb::handle_t<Signal> signal, uint64_t value, const std::string& compare) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  tw_signal* const waited = nb::inst_ptr<Signal>(signal)->get();
+  tw_queue* const handle = queue.get();
+  const uint32_t comparison = compare_of(compare);
+  queue.keep(nb::borrow(signal));
+  check(tw_wait_on(handle, waited, comparison, value, nullptr));
+}
+
+}  // namespace
+
+void* stream_handle(nb::handle stream) {
+  const After after = after_of(stream);
+  if (after.kind != TW_AFTER_STREAM) raise(TW_ERR_INVALID, "an event is no stream to enqueue on");
+  return reinterpret_cast<void*>(after.handle);
+}
+
+const BufferView& Queue::keep(std::unique_ptr<BufferView> view) {
+  const std::pair key{view->data(), view->length()};
+  const auto [first, last] = buffers.equal_range(key);
+  for (auto at = first; at != last; ++at) {
+    if (at->second->strided() == view->strided()) return *at->second;
+  }
+  return *buffers.emplace(key, std::move(view))->second;
+}
+
+void Queue::close() noexcept {
+  tw_queue* ended = std::exchange(handle, nullptr);
+  if (ended == nullptr) return;
+  if (context->generation == fork_generation()) {
+    nb::gil_scoped_release release;  // its thread may be running a callable
+    tw_queue_destroy(ended);
+  }
+  --context->children;
+  buffers.clear();
+  kept.clear();
+  captured.clear();
+}
+
+tw_queue* Queue::get() const {
+  if (handle == nullptr) raise(TW_ERR_HANDLE, "the queue is closed");
+  context->get();
+  return handle;
+}
+
+void Graph::close() noexcept {
+  if (tw_graph* ended = std::exchange(handle, nullptr); ended != nullptr) tw_graph_destroy(ended);
+  kept.clear();
+}
+
+void bind_queue(nb::module_& m) {
+  using nb::arg;
+  nb::class_<Queue>(m, "Queue",
+                    "Runs what is enqueued, in order, behind the caller: a stream of a device, or a thread of the host. Any "
+                    "thread may use it.",
+                    nb::is_weak_referenceable())
+      .def("__init__", &queue_init, arg("context"), arg("place") = "host", nb::kw_only(), arg("stream") = nb::none(),
+           "place: \"host\", \"cuda:1\", \"emulated\". stream: the program's own stream of that device (PyTorch's, CuPy's, "
+           "Numba's,\nan object with __cuda_stream__, a number), which is kept; None: a new one. Raises Unsupported for a "
+           "default stream.")
+      .def_prop_ro("native", [](Queue& s) { return reinterpret_cast<uintptr_t>(tw_queue_native(s.get())); })
+      .def("__cuda_stream__", [](Queue& s) { return nb::make_tuple(0, reinterpret_cast<uintptr_t>(tw_queue_native(s.get()))); })
+      .def("call", &queue_call, arg("function"),
+           "On a host queue: its thread calls function() in the queue's order; what it raises is printed.")
+      .def("synchronize", &queue_synchronize,
+           "Waits, with the GIL released, for what is enqueued, then raises its first failure.")
+      .def(
+          "check", [](Queue& s) { check(tw_queue_check(s.get())); },
+          "Raises the first failure of what ran since the last check, with operation and peer. Waits for nothing.")
+      .def("begin_capture", &begin_capture, "What is enqueued from now on is captured instead of run.")
+      .def("end_capture", &end_capture, "The captured work as a Graph.")
+      .def("close", &Queue::close, "Ends the queue; waits for nothing that does not run yet.");
+  nb::class_<Graph>(m, "Graph", "Captured work; it keeps the plans in it.")
+      .def("launch", &graph_launch, arg("queue"), "Enqueues it.")
+      .def("close", &Graph::close);
+  context_manager<Queue>(m.attr("Queue"));
+  m.def(
+      "send_on", &message_on<true>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),
+      arg("layout") = nb::none(),
+      "Sends through the channel (peer, tag) when the queue's earlier work is done. The first call with a buffer prepares it,\n"
+      "together with the peer's first call for its end; the buffer is kept by the queue. What fails later is raised by\n"
+      "queue.check(). Non-contiguous arrays may be made anew for every call; give the same Layout again. Raises TimedOut,\n"
+      "LimitReached past 1024 different operations.");
+  m.def("recv_on", &message_on<false>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),
+        arg("layout") = nb::none(), "Receives the channel's next send, in the queue's order. As send_on.");
+  m.def("put_on", &transfer_on<true>, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
+        arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A put in the queue's order. As send_on.");
+  m.def("get_on", &transfer_on<false>, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
+        arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A get in the queue's order. As send_on.");
+  m.def("signal_on", &signal_on, arg("queue"), arg("signal"), arg("value") = 1,
+        "Sets a RemoteSignal, or adds to it, in the queue's order.");
+  m.def("wait_on", &wait_on, arg("queue"), arg("signal"), arg("value"),
+        arg("compare") = ">=", "The queue's later work waits until the Signal compares so, at most 30 s.");
+  m.def(
+      "stream_check", [](nb::handle stream) { check(tw_stream_check(stream_handle(stream))); }, arg("stream"),
+      "Queue.check() of whatever wraps this stream.");
+}
+
+}  // namespace thalweg::python

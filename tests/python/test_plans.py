@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans, queues and operations on queues: on the host's queues and on an emulated device, in one process and between two."""
+
+import os
+
+import numpy as np
+import pytest
+import thalweg as tw
+from peers import connected
+
+ROUNDS = 5
+
+
+def random_array(shape):
+    """Fresh random doubles."""
+    return np.frombuffer(os.urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape).copy()
+
+
+def echo_plan(endpoint, pipe, shape):
+    """The other process: receives a face and sends it back, negated, by a plan on a queue of the host."""
+    context = endpoint.worker.context
+    buffer = np.zeros(shape, dtype=np.uint64)
+    with tw.Queue(context) as queue, tw.Plan(context) as there, tw.Plan(context) as back:
+        there.recv(endpoint, buffer, 1)
+        back.send(endpoint, buffer, 2)
+        there.prepare(20)
+        back.prepare(20)
+        for _ in range(ROUNDS):
+            there.trigger(queue)
+            queue.call(lambda: np.invert(buffer, out=buffer))
+            back.trigger(queue)
+        queue.synchronize()
+        pipe.recv()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_channels_between_queues_of_two_processes(transport):
+    shape = (13, 11)
+    with connected(echo_plan, shape, transport=transport) as (endpoint, pipe):
+        context = endpoint.worker.context
+        grid = np.full((13, 40), 7, dtype=np.uint64)
+        answers = [np.full((13, 40), 9, dtype=np.uint64) for _ in range(ROUNDS)]
+        sent = []
+        with tw.Queue(context) as queue, tw.Plan(context) as plan:
+            number = plan.send(endpoint, grid[:, 3:14], 1)
+            received = plan.recv(endpoint, answers[0][:, 5:16], 2, after=[number])
+            assert (number, received) == (0, 1)
+            plan.prepare(20)
+            assert "send" in plan.explain()
+            for turn in range(ROUNDS):
+                sent.append(random_array(shape))
+                grid[:, 3:14] = sent[-1]
+                if turn > 0:
+                    plan.update(received, answers[turn][:, 5:16])
+                plan.trigger(queue)
+                queue.synchronize()
+        for payload, answer in zip(sent, answers, strict=True):
+            assert (answer[:, 5:16] == ~payload).all()
+            answer[:, 5:16] = 9
+            assert (answer == 9).all()
+        pipe.send("end")
+
+
+def test_a_plan_by_the_host(context):
+    to, source = bytearray(1003), bytearray(os.urandom(1003))
+    with tw.Plan(context) as plan:
+        plan.copy(to, source)
+        plan.prepare(10)
+        plan.trigger()
+        plan.finish(10)
+        assert plan.test()
+        assert to == source
+        other = bytearray(1003)
+        source[:] = os.urandom(1003)
+        with pytest.raises(tw.InvalidError):
+            plan.update(3, other)
+        with pytest.raises(tw.OutOfBounds):
+            plan.update(0, bytearray(5))
+    with pytest.raises(tw.HandleError):
+        plan.trigger()
+    with pytest.raises(BufferError), tw.Plan(context) as held:
+        held.copy(to, source)
+        to.extend(b"a plan's buffer stays where it is")
+
+
+@pytest.mark.parametrize("place", ["host", "emulated:0"])
+def test_puts_signals_and_waits_on_a_queue(context, place):
+    with tw.Worker(context) as worker:
+        me = worker.connect(worker.address)
+        memory = tw.Memory.allocate(context, 4096, place=place)
+        remote = tw.RemoteMemory(me, memory.export())
+        source = tw.Memory.allocate(context, 1001, place="pinned")
+        arrived = tw.Memory.allocate(context, 1001, place="pinned")
+        with tw.Queue(context, place) as queue:
+            for _ in range(3):
+                payload = os.urandom(1001)
+                np.frombuffer(source, dtype=np.uint8)[:] = np.frombuffer(payload, dtype=np.uint8)
+                tw.put_on(queue, source, remote, 17)
+                tw.get_on(queue, arrived, remote, 17)
+                queue.synchronize()
+                assert bytes(arrived) == payload
+
+
+def echo_on_queue(endpoint, pipe, length):
+    """The other process: sends back what it gets, from new buffers of its own every second time."""
+    worker = endpoint.worker
+    with tw.Queue(worker.context) as queue:
+        buffers = [bytearray(length), bytearray(length)]
+        for turn in range(ROUNDS):
+            buffer = buffers[turn % 2]
+            tw.recv_on(queue, endpoint, buffer, 3)
+            tw.send_on(queue, endpoint, buffer, 4)
+            queue.synchronize()
+        pipe.recv()
+
+
+def test_single_operations_on_queues_of_two_processes():
+    length = 5003
+    with connected(echo_on_queue, length, transport="shm") as (endpoint, pipe):
+        grid = np.zeros((length, 3), dtype=np.uint8)
+        answer = bytearray(length)
+        with tw.Queue(endpoint.worker.context) as queue:
+            for _ in range(ROUNDS):
+                payload = os.urandom(length)
+                grid[:, 1] = np.frombuffer(payload, dtype=np.uint8)
+                tw.send_on(queue, endpoint, grid[:, 1], 3)  # a new array object every time, of the same memory
+                tw.recv_on(queue, endpoint, answer, 4)
+                queue.synchronize()
+                assert answer == payload
+        pipe.send("end")
+
+
+def test_captured_work_is_launched_again_and_again(context):
+    to, source = bytearray(777), bytearray(777)
+    with tw.Plan(context) as plan, tw.Queue(context) as queue:
+        plan.copy(to, source)
+        plan.prepare(10)
+        queue.begin_capture()
+        plan.trigger(queue)
+        graph = queue.end_capture()
+        assert to == source
+        for _ in range(4):
+            source[:] = os.urandom(777)
+            graph.launch(queue)
+            queue.synchronize()
+            assert to == source
+        graph.close()
+        with pytest.raises(tw.HandleError):
+            graph.launch(queue)
+
+
+def test_a_partner_that_is_missing_is_named(context, worker, me):
+    with tw.Plan(context) as plan:
+        plan.recv(me, bytearray(10), 99)
+        with pytest.raises(tw.TimedOut, match="99"):
+            plan.prepare(0.2)
+
+
+def test_streams_that_are_none(context):
+    with pytest.raises(TypeError):
+        tw.Queue(context, "emulated:0", stream="a word")
+    with pytest.raises(tw.ThalwegError):
+        tw.Queue(context, "emulated:0", stream=0)
+    with pytest.raises(tw.InvalidError):
+        tw.Queue(context, "pinned")
+    with tw.Queue(context, "emulated:0") as own, tw.Queue(context, "emulated:0", stream=own) as same:
+        assert same.native == own.native
+        same.check()
+        tw.stream_check(own)
