@@ -149,6 +149,38 @@ def test_captured_work_is_launched_again_and_again(context):
             graph.launch(queue)
 
 
+def test_streams_of_a_device_trigger_what_is_prepared_there(context):
+    class Stream:
+        """As CuPy, Numba and others name theirs."""
+
+        def __init__(self, number):
+            self.number = number
+
+        def __cuda_stream__(self):
+            return (0, self.number)
+
+    near = tw.Memory.allocate(context, 3001, place="emulated:0")
+    far = tw.Memory.allocate(context, 3001, place="emulated:1")
+    result = bytearray(3001)
+    with tw.Plan(context, place="emulated:0") as plan, tw.Queue(context, "emulated:0") as queue:
+        plan.copy(far, near)
+        plan.prepare(20)
+        for on in (queue, queue.native, Stream(queue.native)):
+            payload = os.urandom(3001)
+            tw.copy(context, near, payload)
+            plan.trigger(on)
+            queue.synchronize()
+            tw.stream_check(Stream(queue.native))
+            tw.copy(context, result, far)
+            assert result == payload
+        with tw.Queue(context, "emulated:1") as other, pytest.raises(tw.ThalwegError):
+            plan.trigger(other)
+        with pytest.raises(tw.ThalwegError):
+            plan.trigger(0)
+        with pytest.raises(TypeError):
+            plan.trigger("a word")
+
+
 def test_a_partner_that_is_missing_is_named(context, worker, me):
     with tw.Plan(context) as plan:
         plan.recv(me, bytearray(10), 99)
