@@ -253,7 +253,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.note.clear();
   endpoint.received.clear();
   endpoint.hello.clear();
-  endpoint.greeted = false;
+  endpoint.token_here = endpoint.token_there = 0;
   endpoint.data.clear();
   endpoint.user = nullptr;
   endpoint.on_lost = nullptr;

@@ -23,15 +23,15 @@ struct tw_endpoint {
   tw_worker* worker = nullptr;
   std::optional<thalweg::impl::Peer> peer;
 
-  uint32_t references = 0;             // handles that tw_connect and tw_accept gave out
-  uint64_t key = 0;                    // of the attempt that is to connect it, 0 none
-  thalweg::impl::WorkerId remote = 0;  // by worker address: the peer; 0: listener connection
-  uint64_t token = 0;                  // by worker address: of its connection, 0 while there is none
-  const char* transport = "";          // name of the link's transport
-  std::string note;                    // why not a better transport
-  std::vector<std::byte> received;     // private data that came
-  std::vector<std::byte> hello;        // what the peer's plans said of themselves (hello.hpp); empty: nothing yet
-  bool greeted = false;                // ... and ours said
+  uint32_t references = 0;                   // handles that tw_connect and tw_accept gave out
+  uint64_t key = 0;                          // of the attempt that is to connect it, 0 none
+  thalweg::impl::WorkerId remote = 0;        // by worker address: the peer; 0: listener connection
+  uint64_t token = 0;                        // by worker address: of its connection, 0 while there is none
+  const char* transport = "";                // name of the link's transport
+  std::string note;                          // why not a better transport
+  std::vector<std::byte> received;           // private data that came
+  uint64_t token_here = 0, token_there = 0;  // of hello.hpp: said here, and by the peer; 0: not yet
+  std::vector<std::byte> hello;              // the peer's agent
   void* user = nullptr;
   void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
   void* on_lost_arg = nullptr;

@@ -1,46 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hello.hpp"
 
+#include <atomic>
+#include <cstring>
+
+#include "base/log.hpp"
 #include "core/worker.hpp"
+#include "memory/registry_state.hpp"
 #include "protocols/active.hpp"
 
 namespace thalweg::impl {
 namespace {
 
+constexpr size_t kTokenBytes = sizeof(uint64_t);
+std::atomic<AgentAddress> agent_address{nullptr};
+
+Status say(tw_endpoint& endpoint) {
+  if (endpoint.token_here != 0) return TW_OK;
+  tw_worker& worker = *endpoint.worker;
+  const AgentAddress how = agent_address.load(std::memory_order_acquire);
+  const std::vector<std::byte> agent = how != nullptr ? how(worker.context) : std::vector<std::byte>();
+  if (agent.empty()) return TW_ERR_UNSUPPORTED;
+  uint64_t token = 0;
+  if (Status s = random_identifier(&token); is_error(s)) return s;
+  std::byte bytes[TW_AM_HEADER_MAX];
+  std::memcpy(bytes, &token, kTokenBytes);
+  std::memcpy(bytes + kTokenBytes, agent.data(), agent.size());
+  OpDesc op;
+  op.verb = Verb::am;
+  op.tag = ActiveTable::kInternal;
+  op.peer = &*endpoint.peer;
+  op.header = bytes;
+  op.header_length = static_cast<uint32_t>(kTokenBytes + agent.size());
+  if (const Status status = worker.engine->start(op, {}); is_error(status)) return status;
+  endpoint.token_here = token;
+  return TW_OK;
+}
+
 /// In progress, under the lock. Bytes of a stranger: whoever asks for them checks them.
 tw_status keep(void*, const tw_am_message* message) {
   tw_endpoint* endpoint = message->endpoint;
-  if (endpoint == nullptr || message->header_length > kHelloMax) return TW_OK;
+  if (endpoint == nullptr || message->header_length <= kTokenBytes) return TW_OK;
   const auto* bytes = static_cast<const std::byte*>(message->header);
-  endpoint->hello.assign(bytes, bytes + message->header_length);
+  std::memcpy(&endpoint->token_there, bytes, kTokenBytes);
+  endpoint->hello.assign(bytes + kTokenBytes, bytes + message->header_length);
+  if (is_error(say(*endpoint))) log(LogLevel::warning, "a peer's plan gets no answer: %s", last_error());
   return TW_OK;
 }
 
 }  // namespace
 
+void set_agent_address(AgentAddress how) { agent_address.store(how, std::memory_order_release); }
+
 void keep_hellos(tw_worker& worker) { worker.engine->active().set_internal(keep, nullptr); }
 
-Status say_hello(tw_endpoint& endpoint, const void* bytes, size_t length) {
-  tw_worker& worker = *endpoint.worker;
+Status say_hello(tw_endpoint& endpoint, uint64_t* token) {
   {
-    const Engine::Guard guard(*worker.engine);
-    if (endpoint.greeted) return TW_OK;
-    OpDesc op;
-    op.verb = Verb::am;
-    op.tag = ActiveTable::kInternal;
-    op.peer = &*endpoint.peer;
-    op.header = static_cast<const std::byte*>(bytes);
-    op.header_length = static_cast<uint32_t>(length);
-    if (const Status status = worker.engine->start(op, {}); is_error(status)) return status;
-    endpoint.greeted = true;
+    const Engine::Guard guard(*endpoint.worker->engine);
+    if (const Status status = say(endpoint); is_error(status)) return status;
+    *token = endpoint.token_here;
   }
-  worker.posted();
+  endpoint.worker->posted();
   return TW_OK;
 }
 
-std::vector<std::byte> hello_of(tw_endpoint& endpoint) {
+bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* agent) {
   const Engine::Guard guard(*endpoint.worker->engine);
-  return endpoint.hello;
+  *token = endpoint.token_there;
+  *agent = endpoint.hello;
+  return endpoint.token_there != 0;
 }
 
 }  // namespace thalweg::impl

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of two processes tell each other over a user's endpoint, once: a few bytes (where their agents are). Either
-// side may say it at any time; it is kept at the endpoint until somebody asks.
+// What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and where
+// their agents listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
 #pragma once
 #include "core/endpoint.hpp"
 
 namespace thalweg::impl {
 
-inline constexpr size_t kHelloMax = 192;
+/// The address of a context's agent, which is made if need be; empty: it cannot be. Set by the plans.
+using AgentAddress = std::vector<std::byte> (*)(tw_context& context);
+void set_agent_address(AgentAddress how);
 
-/// Makes a worker keep what peers say. Called when it opens.
+/// Makes a worker keep what peers say, and answer. Called when it opens.
 void keep_hellos(tw_worker& worker);
-/// Says it, unless it was said before. TW_OK: it is on its way. Takes the lock.
-Status say_hello(tw_endpoint& endpoint, const void* bytes, size_t length);
-/// What the peer said; empty: nothing yet. Takes the lock.
-std::vector<std::byte> hello_of(tw_endpoint& endpoint);
+/// Says it, unless it was said before; *token: of this end. TW_OK: it is on its way. Takes the lock.
+Status say_hello(tw_endpoint& endpoint, uint64_t* token);
+/// What the peer said: its token and its agent's address. False: nothing yet. Takes the lock.
+bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* agent);
 
 }  // namespace thalweg::impl

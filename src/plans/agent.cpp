@@ -19,6 +19,13 @@ constexpr uint64_t kHurryNs = 2'000'000;     // after a trigger: look all the ti
 constexpr uint64_t kNapNs = 200'000;         // steps may be asked for by a replayed graph, which wakes nobody
 constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
 
+std::vector<std::byte> address_of(tw_context& context) {
+  Agent* agent = nullptr;
+  return is_error(Agent::of(context, &agent)) ? std::vector<std::byte>() : agent->address();
+}
+
+[[maybe_unused]] const bool kAnswers = (set_agent_address(address_of), true);
+
 }  // namespace
 
 Status Agent::of(tw_context& context, Agent** out) {
@@ -36,6 +43,7 @@ Status Agent::open() {
   tw_worker_options options = TW_WORKER_OPTIONS_INIT;
   options.threads = TW_THREADS_MULTI;
   if (Status s = tw_worker_create(&context, &options, &worker_); is_error(s)) return s;
+  worker_->engine->forbid_imports();
   if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
   size_t length = TW_ADDRESS_MAX;
   address_.resize(length);
@@ -68,33 +76,28 @@ Status Agent::executor(Device* device, Executor** out) {
 // ------------------------------------------------------------------------------------------------ peers
 
 Status Agent::route(tw_endpoint& endpoint, Route* out) {
-  const std::lock_guard lock(mutex_);
-  uint64_t& token = tokens_[&endpoint];
-  if (!endpoint.greeted) {
-    if (Status s = random_identifier(&token); is_error(s)) return s;
-    const std::vector<std::byte> hello = write_hello({token, address_});
-    if (Status s = say_hello(endpoint, hello.data(), hello.size()); is_error(s)) return s;
-  }
-  const std::vector<std::byte> said = hello_of(endpoint);
-  if (said.empty()) return TW_IN_PROGRESS;
-  Hello hello;
-  if (Status s = parse_hello(said.data(), said.size(), &hello); is_error(s)) return s;
+  Route made;
+  std::vector<std::byte> agent;
+  if (Status s = say_hello(endpoint, &made.mine); is_error(s)) return s;
+  if (!hello_of(endpoint, &made.theirs, &agent)) return TW_IN_PROGRESS;
   WorkerAddress address;
-  if (Status s = parse_address(hello.agent.data(), hello.agent.size(), &address); is_error(s)) return s;
+  if (Status s = parse_address(agent.data(), agent.size(), &address); is_error(s)) return s;
+  const std::lock_guard lock(mutex_);
   std::unique_ptr<AgentPeer>& peer = peers_[address.worker];
   if (peer == nullptr) {
-    auto made = std::make_unique<AgentPeer>();
-    if (Status s = tw_connect(worker_, hello.agent.data(), hello.agent.size(), nullptr, &made->endpoint); is_error(s)) {
+    auto fresh = std::make_unique<AgentPeer>();
+    if (Status s = tw_connect(worker_, agent.data(), agent.size(), nullptr, &fresh->endpoint); is_error(s)) {
       peers_.erase(address.worker);
       return s;
     }
-    peer = std::move(made);
+    peer = std::move(fresh);
     tw_worker_wake(worker_);
   }
   if (is_error(peer->lost)) return fail(peer->lost, "the peer of this endpoint is lost");
   const Status state = tw_endpoint_state(peer->endpoint);
   if (state != TW_OK) return state;
-  *out = {peer.get(), token, hello.token};
+  made.peer = peer.get();
+  *out = made;
   return TW_OK;
 }
 

@@ -39,6 +39,7 @@ class Agent final : public Extension {
 
   std::mutex& mutex() { return mutex_; }
   tw_worker& worker() { return *worker_; }
+  const std::vector<std::byte>& address() const { return address_; }
   Status executor(Device* device, Executor** out);
 
   /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and ask again.
@@ -50,7 +51,7 @@ class Agent final : public Extension {
 
   /// The end of a channel here; made when it is not there yet.
   Status channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out);
-  /// A queue ends: its channels are free for another one.
+  /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
   void send(AgentPeer& peer, const ControlMessage& message);
   /// What the peer opened before this side did.
@@ -84,7 +85,6 @@ class Agent final : public Extension {
   tw_worker* worker_ = nullptr;
   std::vector<std::byte> address_;
   std::map<WorkerId, std::unique_ptr<AgentPeer>> peers_;
-  std::map<tw_endpoint*, uint64_t> tokens_;  // of users' endpoints, by handle; renewed when a handle is reused
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   std::map<std::pair<ChannelName, bool>, std::pair<AgentPeer*, ControlMessage>> early_;

@@ -53,6 +53,7 @@ Status Channel::start(Status reachable, const std::string& why_not) {
   incarnation_ = std::max(incarnation_ + 1, known ? early.incarnation : 0);
   opened_there_ = verdict_here_ = verdict_there_ = false;
   both_reach_ = true;
+  prepared_here_ = prepared_there_ = 0;
   reachable_ = reachable;
   unreachable_ = why_not;
   state_ = State::opening;
@@ -148,6 +149,15 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   return TW_OK;
 }
 
+void Channel::tell_round() {
+  ControlMessage message;
+  message.type = Control::prepared;
+  message.name = name;
+  message.incarnation = incarnation_;
+  message.capacity = prepared_here_;
+  agent_.send(peer, message);
+}
+
 void Channel::withdraw(uint16_t index) {
   LocalLanding& landing = landings_[index];
   const bool seen = landing.state == LocalLanding::State::told || landing.state == LocalLanding::State::known;
@@ -219,6 +229,9 @@ void Channel::take(ControlMessage&& message) {
     case Control::dropped:
       if (!sender && message.index < landings_.size() && landings_[message.index].state == LocalLanding::State::dropping)
         landings_[message.index].state = LocalLanding::State::dropped;
+      break;
+    case Control::prepared:
+      prepared_there_ = message.capacity;
       break;
     default:
       fail_end(message.status, message.text, false);

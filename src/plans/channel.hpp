@@ -57,6 +57,12 @@ class Channel {
   bool withdrawn(uint16_t index);  // and forgotten
   const LocalLanding& landing(uint16_t index) const { return landings_[index]; }
 
+  /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
+  /// while its kernel already waits for it. Of the sender: how many the receiver has told.
+  uint64_t next_round() { return ++prepared_here_; }
+  uint64_t rounds_there() const { return prepared_there_; }
+  void tell_round();
+
   State state() const { return state_; }
   Status status() const { return status_; }        // failed
   const std::string& why() const { return why_; }  // failed: why; proxied: why not mapped
@@ -104,6 +110,7 @@ class Channel {
   std::string why_;
   uint32_t incarnation_ = 0;
   uint64_t number_ = 0;
+  uint64_t prepared_here_ = 0, prepared_there_ = 0;
   uint64_t words_ = 0;  // in executor.shared(): the end, then its slots
   uint64_t landing_table_ = 0;
   bool opened_there_ = false, verdict_here_ = false, verdict_there_ = false, both_reach_ = true;

@@ -63,20 +63,4 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   return in.done() ? Status{TW_OK} : malformed("a malformed message");
 }
 
-std::vector<std::byte> write_hello(const Hello& hello) {
-  ByteWriter out;
-  out.u8(kVersion);
-  out.u64(hello.token);
-  out.block(hello.agent.data(), hello.agent.size());
-  return std::move(out.bytes);
-}
-
-Status parse_hello(const std::byte* bytes, size_t length, Hello* out) {
-  ByteReader in(bytes, length);
-  if (in.u8() != kVersion) return malformed("a greeting of another version");
-  out->token = in.u64();
-  out->agent = in.block(TW_ADDRESS_MAX);
-  return in.done() && out->token != 0 ? Status{TW_OK} : malformed("a malformed greeting");
-}
-
 }  // namespace thalweg::impl

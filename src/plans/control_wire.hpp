@@ -24,7 +24,8 @@ enum class Control : uint8_t {
   landing_known = 4,  // sender: answer
   drop = 5,           // receiver: takes a landing back
   dropped = 6,        // sender: nothing of it is held any more
-  failed = 7,         // the end has failed and will be opened again
+  prepared = 7,       // receiver: so many plans were prepared here, and the sender has reached their buffers
+  failed = 8,         // the end has failed and will be opened again
   count_
 };
 
@@ -40,7 +41,7 @@ struct ControlMessage {
   std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
   uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
   uint16_t index = 0;          // landing, landing_known, drop, dropped
-  uint64_t capacity = 0;       // landing
+  uint64_t capacity = 0;       // open: landings to come; landing: bytes; prepared: how many
   std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
   int32_t status = 0;             // verdict, landing_known, failed
   std::string text;               // verdict, landing_known, failed: why
@@ -50,13 +51,5 @@ inline constexpr size_t kControlMax = 80u << 10;
 std::vector<std::byte> write_control(const ControlMessage& message);
 /// TW_ERR_PROTOCOL for anything that write_control would not have written.
 Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out);  // fuzzed
-
-/// What hello carries: this end's token and where its agent listens.
-struct Hello {
-  uint64_t token = 0;
-  std::vector<std::byte> agent;  // a worker address
-};
-std::vector<std::byte> write_hello(const Hello& hello);
-Status parse_hello(const std::byte* bytes, size_t length, Hello* out);  // fuzzed
 
 }  // namespace thalweg::impl

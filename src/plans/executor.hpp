@@ -54,10 +54,9 @@ class Executor {
   /// May this executor's steps load and store at [address, address + length)? TW_ERR_UNSUPPORTED or TW_ERR_UNREACHABLE with
   /// the reason. Asks once for an allocation (what is imported is admitted already).
   Status admit(uint64_t address, uint64_t length);
-  /// A queue of the library's own, for runs by the host. Device only.
-  Status queue(Queue** out);
 
  private:
+  Status queue(Queue** out);  // device only
   tw_context& context_;
   Device* const device_;
   std::string name_;

@@ -50,6 +50,7 @@ struct Resolved {
   Channel* channel = nullptr;
   AgentPeer* peer = nullptr;
   int landing = -1;
+  uint64_t round = 0;  // of the channel's plans; 0: not counted
   Reached remote, signal;
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
@@ -79,6 +80,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, const thalweg::impl::Deadline& deadline);
   Status await_channels(const thalweg::impl::Deadline& deadline);
+  Status await_rounds(const thalweg::impl::Deadline& deadline);
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
                    thalweg::device::Side* side);
   Status make_proxied(size_t index);  // plan_proxied.cpp
@@ -114,6 +116,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   thalweg::impl::BornHere born;
   thalweg::impl::Agent& agent;
   std::string place;
+  bool kept = false;  // by a queue, for one operation (queue.cpp)
   uint64_t timeout_ns = 0;
   uint32_t blocks = 0;
   std::vector<thalweg::impl::PlanStep> steps;
@@ -132,8 +135,9 @@ struct tw_plan final : thalweg::impl::Channel::User {
   uint64_t* abort_word = nullptr;
   uint64_t pinned = 0;
   size_t pinned_length = 0;
-  bool told = false;      // the failure was reported
-  std::string agent_why;  // of a proxied step that failed
+  bool told = false;                                // the failure was reported
+  std::string agent_why;                            // of a proxied step that failed
+  std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;  // a run by the host

@@ -74,10 +74,42 @@ Status tw_plan::open_channels(const Deadline& deadline) {
         why = resolved[j].why;
       }
       if (Status s = one.channel->start(reachable, why); is_error(s)) return s;
+      for (size_t j = 0; j < i; ++j) {
+        if (resolved[j].channel == one.channel) one.round = resolved[j].round;
+      }
+      if (one.round == 0 && !kept) one.round = one.channel->next_round();
     }
   }
   agent.hurry();
-  return await_channels(deadline);
+  if (Status s = await_channels(deadline); is_error(s)) return s;
+  {
+    const std::lock_guard lock(agent.mutex());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (resolved[i].round != 0 && steps[i].verb == StepVerb::recv) resolved[i].channel->tell_round();
+    }
+  }
+  return await_rounds(deadline);
+}
+
+/// The receivers' plans that go with this one are prepared, too.
+Status tw_plan::await_rounds(const Deadline& deadline) {
+  std::unique_lock lock(agent.mutex());
+  for (size_t i = 0; i < steps.size();) {
+    const Resolved& one = resolved[i];
+    const Channel* channel = steps[i].verb == StepVerb::send ? one.channel : nullptr;
+    if (channel == nullptr || channel->state() == Channel::State::proxied || channel->rounds_there() >= one.round) {
+      ++i;
+      continue;
+    }
+    if (channel->state() == Channel::State::failed)
+      return fail(channel->status(), "the channel failed: %s", channel->why().c_str());
+    if (deadline.passed()) return missing(steps[i], "the peer has not prepared the plan that goes with this one");
+    agent.changed.wait_for(lock, std::chrono::microseconds(200));
+    lock.unlock();
+    progress_workers();
+    lock.lock();
+  }
+  return TW_OK;
 }
 
 Status tw_plan::await_channels(const Deadline& deadline) {

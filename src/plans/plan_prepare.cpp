@@ -230,6 +230,8 @@ Status tw_plan::release() {
   owner.clear();
   prepared = told = proxies = under_way = false;
   host_run.reset();
+  if (own_queue != nullptr) agent.forget(own_queue.get());
+  own_queue.reset();
   last_queue = nullptr;
   agent_why.clear();
   triggers = 0;

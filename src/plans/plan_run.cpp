@@ -123,10 +123,11 @@ Status tw_plan::trigger_by_host() {
     if (Status s = host_run->start(); is_error(s)) return s;
     status = host_run->advance();
   } else {
-    Queue* queue = nullptr;
-    if (Status s = executor->queue(&queue); is_error(s)) return s;
-    if (Status s = claim_channels(queue); is_error(s)) return s;
-    if (Status s = queue->run(run_of()); is_error(s)) return s;
+    if (own_queue == nullptr) {
+      if (Status s = executor->device()->make_queue(&own_queue); is_error(s)) return s;
+    }
+    if (Status s = claim_channels(own_queue.get()); is_error(s)) return s;
+    if (Status s = own_queue->run(run_of()); is_error(s)) return s;
   }
   if (proxies) agent.hurry();
   under_way = status == TW_IN_PROGRESS;
@@ -147,14 +148,7 @@ Status tw_plan::at_rest() {
 
 Status tw_plan::test() {
   if (!under_way) return failure_now();
-  Status status;
-  if (executor->device() != nullptr) {
-    Queue* queue = nullptr;
-    if (Status s = executor->queue(&queue); is_error(s)) return s;
-    status = queue->query();
-  } else {
-    status = host_run->advance();
-  }
+  const Status status = executor->device() != nullptr ? own_queue->query() : host_run->advance();
   if (status == TW_IN_PROGRESS) return status;
   under_way = false;
   if (const Status failed = failure_now(); is_error(failed)) return failed;

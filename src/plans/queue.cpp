@@ -141,6 +141,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan**
   }
   auto plan = std::make_unique<tw_plan>(agent);
   plan->place = executor.name();
+  plan->kept = true;
   if (Status s = plan->add(std::move(step), options, nullptr); is_error(s)) return s;
   if (Status s = plan->prepare(0); is_error(s)) return s;
   *out = plan.get();

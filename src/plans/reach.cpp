@@ -5,17 +5,13 @@
 
 #include "core/worker.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/reach_device.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-bool in_device(const RemoteRegion& region) {
-  const auto kind = static_cast<MemoryKind>(region.key.kind);
-  return kind != MemoryKind::host && kind != MemoryKind::pinned;
-}
-
 Status by_host(RemoteRegion& region, uint64_t* address) {
-  if (in_device(region)) {
+  if (of_device(region)) {
     return fail(TW_ERR_UNREACHABLE, "it is device memory, and the host runs this plan: run it on a queue of that device");
   }
   if (in_process(region)) {
@@ -29,7 +25,7 @@ Status by_host(RemoteRegion& region, uint64_t* address) {
 
 Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
   const KeyBody& key = region.key;
-  if (!in_device(region)) {
+  if (!of_device(region)) {
     return fail(TW_ERR_UNREACHABLE, "it is host memory, and %s runs this plan: give device memory", executor.name().c_str());
   }
   Peer& peer = *region.peer;
@@ -43,13 +39,9 @@ Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Ma
         "it is not shared between the processes: pool or managed memory, or another machine. Allocate it with cudaMalloc "
         "or as exportable pieces");
   }
-  const Status status = peer.link->port->import_device(*peer.link, key.segment, *executor.device(), mapping);
-  if (status != TW_OK) return status;
-  if (key.segment_offset > (*mapping)->length || key.length > (*mapping)->length - key.segment_offset) {
-    return fail(TW_ERR_OUT_OF_BOUNDS, "the key names a range outside of the peer's memory");
-  }
-  *address = (*mapping)->device_address + key.segment_offset;
-  return TW_OK;
+  const Status status = import_range(peer, key.segment, key.segment_offset, key.length, *executor.device(), mapping);
+  if (status == TW_OK) *address = (*mapping)->device_address + key.segment_offset;
+  return status;
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ struct EngineOptions {
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
-  void* owner = nullptr;                                        // core's worker; passed to `lost`
+  bool imports = true;    // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
+  void* owner = nullptr;  // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
@@ -198,6 +199,7 @@ class Engine final : public Sink {
   [[gnu::cold]] void doom(Peer& peer, Status status, const std::string& why);
   Registry& registry() { return *options_.registry; }
   const EngineOptions& options() const { return options_; }
+  void forbid_imports() { options_.imports = false; }
   Matcher& matcher() { return *matcher_; }
   /// To look for posted receives, or to post one: the waited receive is among them from here on.
   Matcher& receives() {

@@ -32,6 +32,8 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
   if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
     return fail(TW_ERR_UNSUPPORTED, "the peer's memory is not shared: it is pool or managed memory, or on another machine");
   }
+  if (!peer.engine->options().imports)
+    return fail(TW_ERR_UNREACHABLE, "a plan's queue may wait for this: nothing is imported then");
   const Status status = import_range(peer, key.segment, key.segment_offset, key.length, device, &out->mapping);
   if (status == TW_OK) out->address = out->mapping->device_address + key.segment_offset;
   return status;

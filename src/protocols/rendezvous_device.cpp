@@ -116,7 +116,7 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   if (same_process(peer)) {
     body.cts.address = zero;
   } else {
-    if ((peer.link->features & kLinkMaps) == 0 ||
+    if ((peer.link->features & kLinkMaps) == 0 || !engine.options().imports ||
         engine.registry().name_device_memory(info_of(op), start, static_cast<uint64_t>(last - first), &body.cts.segment,
                                              &body.cts.segment_offset) != TW_OK) {
       return false;
@@ -154,6 +154,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
   if (state.source.late != 0 || !from_device(state) || state.rts.segment == 0) return TW_ERR_UNSUPPORTED;
+  if (!engine.options().imports) return TW_ERR_UNSUPPORTED;
   Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   Mapping* mapping = nullptr;

@@ -174,11 +174,24 @@ std::vector<uint64_t> device_sizes_of(const Operation& o, bool layouts) {
   return {0, 1, 8193, 65537, 1048577, 4194305};
 }
 
+std::vector<uint64_t> few_sizes_of(bool layouts) {
+  if (layouts) return {9360};
+  return {0, 1, 8193, 300001};
+}
+
 /// Host memory of both sorts, and device memory of every kind at either end.
 std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts, bool reaches) {
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   if (std::getenv("THALWEG_CONFORMANCE_DEVICE") == nullptr) pairs = {{kPlain, kPlain}, {kLibrary, kLibrary}};
   if (o.devices == Devices::none) return pairs;
+  if (o.few) {  // each executor with each, and every kind of memory once
+    for (auto [mine, theirs] : {std::pair{kFirstDevice, uint8_t{kFirstDevice + 1}}, {kPlain, kFirstDevice}})
+      pairs.emplace_back(mine, theirs);
+    if (layouts) return pairs;
+    pairs.emplace_back(kFirstDevice, kLibrary);
+    for (uint8_t place = kPinned; place < kPlaces; ++place) pairs.emplace_back(place, kFirstDevice);
+    return pairs;
+  }
   if (o.devices == Devices::reached) {
     constexpr uint8_t vmm = kFirstDevice + 2;
     if (!reaches) return pairs;
@@ -212,9 +225,9 @@ std::vector<Row> rows_of(const Way& way, const Operation& o, uint64_t seed) {
     bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
     for (auto [mine, theirs] : places_of(o, layouts, reaches)) {
       const bool device = mine > kLibrary || theirs > kLibrary;
-      for (uint64_t size : device ? device_sizes_of(o, layouts) : sizes_of(o, layouts)) {
+      for (uint64_t size : o.few ? few_sizes_of(layouts) : device ? device_sizes_of(o, layouts) : sizes_of(o, layouts)) {
         for (int async = 0; async < 2; ++async) {
-          if (async && (size > 300000 || (device && layouts))) continue;
+          if (async && (size > 300000 || (device && layouts) || (o.few && layouts))) continue;
           Row row{};
           std::snprintf(row.operation, sizeof row.operation, "%s", o.name);
           row.size = size;

@@ -512,24 +512,28 @@ void atomics(Side& side, const Row& r) {
 }  // namespace
 
 const std::vector<Operation>& operations() {
-  constexpr size_t big = ~size_t{0};
-  static const std::vector<Operation> all = {{"send", true, true, big, send_receive},
-                                             {"synchronous_send", true, true, big, synchronous},
-                                             {"unexpected", true, true, big, unexpected},
-                                             {"truncated", true, false, big, truncated},
-                                             {"probe", true, true, big, probe},
-                                             {"active_message", true, true, big, active_message},
-                                             {"active_kept", true, true, big, active_kept},
-                                             {"active_rendezvous", true, true, big, active_rendezvous},
-                                             {"byte_stream", false, false, big, byte_stream, Devices::none},
-                                             {"put_flush", true, true, big, put_flush},
-                                             {"put_remote", true, true, big, put_remote},
-                                             {"put_signal", true, true, big, put_signal},
-                                             {"put_after_all", true, true, big, put_after_all},
-                                             {"get", true, true, big, get},
-                                             {"put_blocks", false, false, big, put_blocks, Devices::reached},
-                                             {"get_blocks", false, false, big, get_blocks, Devices::reached},
-                                             {"atomics", false, false, 8, atomics}};
+  static constexpr size_t big = ~size_t{0};
+  static const std::vector<Operation> all = [] {
+    std::vector<Operation> made = {{"send", true, true, big, send_receive},
+                                   {"synchronous_send", true, true, big, synchronous},
+                                   {"unexpected", true, true, big, unexpected},
+                                   {"truncated", true, false, big, truncated},
+                                   {"probe", true, true, big, probe},
+                                   {"active_message", true, true, big, active_message},
+                                   {"active_kept", true, true, big, active_kept},
+                                   {"active_rendezvous", true, true, big, active_rendezvous},
+                                   {"byte_stream", false, false, big, byte_stream, Devices::none},
+                                   {"put_flush", true, true, big, put_flush},
+                                   {"put_remote", true, true, big, put_remote},
+                                   {"put_signal", true, true, big, put_signal},
+                                   {"put_after_all", true, true, big, put_after_all},
+                                   {"get", true, true, big, get},
+                                   {"put_blocks", false, false, big, put_blocks, Devices::reached},
+                                   {"get_blocks", false, false, big, get_blocks, Devices::reached},
+                                   {"atomics", false, false, 8, atomics}};
+    add_triggered(made);
+    return made;
+  }();
   return all;
 }
 

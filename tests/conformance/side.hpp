@@ -109,7 +109,9 @@ struct Operation {
   size_t size_limit;
   void (*run)(Side&, const Row&);
   Devices devices = Devices::all;
+  bool few = false;  // fewer rows: what sizes and kinds of memory change is tested by the others
 };
+void add_triggered(std::vector<Operation>& all);  // triggered.cpp
 const std::vector<Operation>& operations();
 
 }  // namespace conformance

@@ -111,13 +111,6 @@ TEST_P(Plans, PutWithSignalThenWait) {
   tw_step_options later = TW_STEP_OPTIONS_INIT;
   later.increment = 1;
   ASSERT_EQ(tw_plan_wait(waits, target.signal, TW_COMPARE_GE, 1, &later, nullptr), TW_OK) << tw_last_error();
-  // What the host carries needs the peer's agent, which it has when it prepares something of its own with this peer.
-  tw_plan* known = plan(b);
-  ASSERT_EQ(tw_plan_send(known, b.endpoint, target.address, 0, 99, nullptr, nullptr), TW_OK) << tw_last_error();
-  tw_plan* other = plan(a);
-  ASSERT_EQ(tw_plan_recv(other, a.endpoint, from, 0, 99, nullptr, nullptr), TW_OK) << tw_last_error();
-  both([&] { ASSERT_EQ(tw_plan_prepare(other, kLong), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(known, kLong), TW_OK) << tw_last_error(); });
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
     while (!stop) tw_progress(b.worker);
