@@ -70,21 +70,35 @@ def test_memory_that_is_not_there_is_told(side, place, words):
     assert words in done.stderr
 
 
-PLANS = ["signal_lat", "put_lat", "chain", "strided_put"]
+HOSTS = [(test, trigger, ["host"] * 2) for test in ("signal_lat", "put_lat", "chain") for trigger in ("host", "queue", "graph")]
+DEVICES = [
+    ("signal_lat", "graph", ["emulated:0", "emulated:0"]),
+    ("put_lat", "queue", ["emulated:0", "host"]),
+    ("chain", "host", ["host", "emulated:0"]),
+]
 
 
-@pytest.mark.parametrize("test", PLANS)
-@pytest.mark.parametrize("trigger", ["host", "queue", "graph"])
-@pytest.mark.parametrize("memory", [["host", "host"], ["emulated:0", "emulated:0"], ["emulated:0", "host"]])
+@pytest.mark.parametrize(("test", "trigger", "memory"), [*HOSTS, ("strided_put", "graph", ["host", "host"]), *DEVICES])
 def test_plans_are_started_by_each_trigger(test, trigger, memory):
+    size = "3200" if memory == ["host", "host"] else "80000"  # large ones go one by one: emulated devices are slow
     done = perf(
-        *(test, "--trigger", trigger, "--size", "5001" if test == "chain" else "3200", "--seconds", "0.01", "--window", "5"),
+        *(test, "--trigger", trigger, "--size", size, "--seconds", "0.01", "--window", "5"),
         *("--transport", "shm", "--memory", memory[0], "--peer-memory", memory[1]),
     )
     assert done.returncode == 0, done.stderr
     (row,) = (json.loads(line) for line in done.stdout.splitlines())
     assert row["verified"] and row["trigger"] == trigger and row["memory"] == memory and "plan" in row["route"], row
     assert row["latency_us"]["p50"] > 0
+
+
+@pytest.mark.parametrize(("test", "sizes"), [("signal_lat", "8"), ("put_lat", "8,5001")])
+def test_device_code_on_the_cpu(test, sizes):
+    done = perf(
+        test, "--trigger", "kernel", "--size", sizes, "--seconds", "0.01", "--transport", "shm", "--peer-memory", "pinned"
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["size"] for row in rows] == [int(size) for size in sizes.split(",")], done.stderr
+    assert all(row["verified"] and row["trigger"] == "kernel" for row in rows)
 
 
 def test_a_plan_says_how_its_steps_go():
@@ -117,8 +131,10 @@ def test_daxpy_reads_the_other_process_in_place():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tag_lat", "--trigger", "graph"], "of put_lat signal_lat chain strided_put"),
-        (["put_lat", "--trigger", "kernel"], "host, queue or graph"),
+        (["tag_lat", "--trigger", "graph"], "is for put_lat signal_lat chain strided_put, not for tag_lat"),
+        (["chain", "--trigger", "kernel"], "is for put_lat signal_lat, not for chain"),
+        (["put_lat", "--trigger", "kernel", "--memory", "emulated:0"], "on the CPU"),
+        (["put_lat", "--trigger", "magic"], "host, queue, graph or kernel"),
         (["chain", "--transport", "self", "--trigger", "host"], "--transport self measures tag_lat"),
         (["strided_put", "--layout", "strided:4,8,16"], "does not apply"),
         (["daxpy", "--memory", "emulated:0"], "on the CPU"),

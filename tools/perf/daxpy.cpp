@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y += a * x by this process's CPU, where x is the other process's memory, read in place through a window. Its rate beside that of a get
 // of the same bytes says what computing across the link costs.
-#include <thalweg/windows.h>
-
-#include <cstring>
-
-#include "buffers.hpp"
+#include "shared_window.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -17,34 +13,9 @@ constexpr double kFactor = 0.5;
 double x_at(uint64_t seed, size_t i) { return static_cast<double>((i * 2654435761u + seed) % 4096); }
 double y_at(uint64_t seed, size_t i) { return static_cast<double>((i * 40503u + seed) % 1024); }
 
-tw_status exchange(void* arg, const void* mine, size_t length, void* values) {
-  Pair& p = *static_cast<Pair*>(arg);
-  auto* all = static_cast<unsigned char*>(values);
-  std::memcpy(all + static_cast<size_t>(p.rank) * length, mine, length);
-  const tw_request r = p.post_receive(all + static_cast<size_t>(!p.rank) * length, length, kControlTag);
-  p.send(mine, length, kControlTag);
-  p.wait(r);
-  return TW_OK;
-}
-
-/// A window over both sides' memory.
-struct Shared {
-  Shared(Pair& p, const Buffers& buffers) {
-    tw_endpoint* endpoints[2] = {nullptr, nullptr};
-    endpoints[!p.rank] = p.endpoint;
-    must(tw_window_create(p.worker, endpoints, static_cast<uint32_t>(p.rank), 2, buffers.memory(), nullptr, exchange, &p,
-                          &window),
-         "tw_window_create");
-  }
-  ~Shared() { tw_window_destroy(window); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  tw_window* window = nullptr;
-};
-
-double get_seconds(Pair& p, const Order& order, const Shared& shared, void* to) {
+double get_seconds(Pair& p, const Order& order, const SharedWindow& shared, void* to) {
   tw_remote_memory* remote = nullptr;
-  must(tw_window_remote(shared.window, 1, &remote), "tw_window_remote");
+  must(tw_window_remote(shared.get(), 1, &remote), "tw_window_remote");
   return time_windows(order, [&] {
     tw_request r = TW_REQUEST_NONE;
     must(tw_get(p.endpoint, to, order.size, remote, 0, nullptr, &r), "tw_get");
@@ -62,10 +33,10 @@ Sample daxpy(Pair& p, const Order& order) {
   for (size_t i = 0; i < n; ++i) values[i] = p.rank == 1 ? x_at(order.seed, i) : y_at(order.seed, i);
   buffers.write(0, values.data(), n * sizeof(double));
   {
-    const Shared shared(p, buffers);
+    const SharedWindow shared(p, buffers);
     if (p.rank == 0) {
       void* there = nullptr;
-      must(tw_window_address(shared.window, 1, &there), "tw_window_address");
+      must(tw_window_address(shared.get(), 1, &there), "tw_window_address");
       const auto* x = static_cast<const double*>(there);
       auto* y = reinterpret_cast<double*>(buffers.at(0));
       uint64_t rounds = 0;

@@ -32,7 +32,7 @@ const std::vector<Test>& tests() {
                                         {"am_rate", false, {8}, am_window},
                                         {"bytes_lat", true, kLatencySizes, bytes_latency},
                                         {"bytes_bw", false, kBandwidthSizes, bytes_window},
-                                        {"put_lat", true, kLatencySizes, put_latency, put_latency_planned},
+                                        {"put_lat", true, kLatencySizes, put_latency, put_latency_planned, put_latency_kernel},
                                         {"put_bw", false, kBandwidthSizes, put_window},
                                         {"get_lat", true, kLatencySizes, get_latency},
                                         {"get_bw", false, kBandwidthSizes, get_window},
@@ -41,16 +41,22 @@ const std::vector<Test>& tests() {
                                         {"atomic_rate", false, {4, 8}, atomic_window},
                                         {"overlap", true, {65536, 1u << 20, 16u << 20}, overlap},
                                         {"daxpy", false, {65536, 1u << 20, 16u << 20}, daxpy},
-                                        {"signal_lat", true, {8}, nullptr, signal_latency},
+                                        {"signal_lat", true, {8}, nullptr, signal_latency, signal_latency_kernel},
                                         {"chain", true, {512, 4096, 262144, 4u << 20}, nullptr, chain},
                                         {"strided_put", true, {8 * 64 * 64, 8 * 128 * 128, 8 * 256 * 256}, nullptr, faces}};
   return all;
 }
 
+/// Null: the test has no such trigger.
+Sample (*run_of(const Test& test, Trigger trigger))(Pair&, const Order&) {
+  if (trigger == Trigger::call) return test.run;
+  return trigger == Trigger::kernel ? test.kernel : test.planned;
+}
+
 /// Runs one order on both ranks; rank 0 gets its sample with both ranks' verdicts.
 Sample execute(Pair& pair, const Test& test, Order order) {
   if (pair.rank == 0) pair.send(&order, sizeof order, kControlTag);
-  const auto run = static_cast<Trigger>(order.trigger) == Trigger::call ? test.run : test.planned;
+  const auto run = run_of(test, static_cast<Trigger>(order.trigger));
   if (run == nullptr) die(test.name, TW_ERR_UNSUPPORTED);
   Sample sample = run(pair, order);
   char verdict = sample.verified;
@@ -284,12 +290,12 @@ const Test* find_test(const std::string& name) {
 /// Says so when the test has no such trigger.
 bool can_trigger(const Options& o) {
   const Test* test = find_test(o.test);
-  if (o.trigger == Trigger::call || (test != nullptr && test->planned != nullptr)) return true;
+  if (o.trigger == Trigger::call || (test != nullptr && run_of(*test, o.trigger) != nullptr)) return true;
   std::string those;
   for (const Test& one : tests()) {
-    if (one.planned != nullptr) those += std::string(" ") + one.name;
+    if (run_of(one, o.trigger) != nullptr) those += std::string(" ") + one.name;
   }
-  std::fprintf(stderr, "thalweg perf: --trigger starts prepared plans: of%s. %s is started by its call\n", those.c_str(),
+  std::fprintf(stderr, "thalweg perf: --trigger %s is for%s, not for %s\n", trigger_name(o.trigger), those.c_str(),
                o.test.c_str());
   return false;
 }

@@ -43,9 +43,10 @@ Options
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
                                 cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host)
   --peer-memory ...             of the other process's buffers (as --memory)
-  --trigger host|queue|graph    start prepared plans: by the host, in the order of a queue (a stream of the buffers' device, or a
-                                thread where they are host memory), or captured once and replayed; for put_lat and all
-                                tests of plans (put_lat: its call; tests of plans: host)
+  --trigger host|queue|graph|kernel     host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
+                                of the buffers' device, or a thread where they are host memory), or captured once and
+                                replayed; for put_lat and all tests of plans (default there: host). kernel: device code,
+                                here its twin on the CPU, for put_lat and signal_lat; on GPUs see benchmarks/gpu
   --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
@@ -114,7 +115,7 @@ bool refuse(const std::string& why) {
 }
 
 bool parse_trigger(const std::string& text, Trigger* out) {
-  for (const Trigger trigger : {Trigger::host, Trigger::queue, Trigger::graph}) {
+  for (const Trigger trigger : {Trigger::host, Trigger::queue, Trigger::graph, Trigger::kernel}) {
     if (text != trigger_name(trigger)) continue;
     *out = trigger;
     return true;
@@ -132,9 +133,7 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     return true;
   }
   if (name == "--trigger") {
-    return parse_trigger(value, &o->trigger) ||
-           refuse("--trigger " + value +
-                  ": host, queue or graph (kernels start operations by their own calls: device/window.hpp)");
+    return parse_trigger(value, &o->trigger) || refuse("--trigger " + value + ": host, queue, graph or kernel");
   }
   if (name == "--progress") {
     if (value != "caller" && value != "thread") return refuse("--progress: caller or thread");
@@ -156,7 +155,7 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 }  // namespace
 
 const char* trigger_name(Trigger trigger) {
-  constexpr const char* kNames[] = {"", "host", "queue", "graph"};
+  constexpr const char* kNames[] = {"", "host", "queue", "graph", "kernel"};
   return kNames[static_cast<size_t>(trigger)];
 }
 
@@ -232,6 +231,9 @@ bool parse(int argc, char** argv, Options* out) {
   if (out->memory[1].empty()) out->memory[1] = out->memory[0];
   if (out->test == "daxpy" && (on_device(out->memory[0]) || on_device(out->memory[1])))
     return refuse("daxpy computes on the CPU: use --memory host or pinned on both sides");
+  if (out->trigger == Trigger::kernel && (on_device(out->memory[0]) || on_device(out->memory[1]) || out->layout))
+    return refuse(
+        "--trigger kernel runs the twin of device code on the CPU: use contiguous --memory host or pinned on both sides");
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
                       out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
                       out->test == "floor"))

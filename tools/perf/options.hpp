@@ -15,8 +15,8 @@ struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
 
 inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end
 
-/// Who starts an operation. call: its own function, at once; the others start a prepared plan.
-enum class Trigger : uint8_t { call, host, queue, graph };
+/// Who starts an operation. call: its own function, at once; host, queue, graph: a prepared plan; kernel: device code.
+enum class Trigger : uint8_t { call, host, queue, graph, kernel };
 const char* trigger_name(Trigger trigger);  // call: ""
 
 enum class Format { table, json, csv };

@@ -23,6 +23,7 @@ struct Test {
   std::vector<size_t> sizes;  // defaults
   Sample (*run)(Pair&, const Order&);
   Sample (*planned)(Pair&, const Order&) = nullptr;  // with --trigger host, queue or graph; null: refused
+  Sample (*kernel)(Pair&, const Order&) = nullptr;   // with --trigger kernel; null: refused
 };
 const Test* find_test(const std::string& name);
 
@@ -46,6 +47,8 @@ Sample daxpy(Pair&, const Order&);
 Sample signal_latency(Pair&, const Order&);
 Sample put_latency_planned(Pair&, const Order&);
 Sample chain(Pair&, const Order&);
+Sample signal_latency_kernel(Pair&, const Order&);
+Sample put_latency_kernel(Pair&, const Order&);
 Sample faces(Pair&, const Order&);
 
 /// How many round trips are timed together, so that reading the clock does not matter.
