@@ -6,6 +6,7 @@
 #   conformance  the conformance table with the devices' memory (60 + 30 + 30 s): conformance.log
 #   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
+#   programs     programs of queues beside kernels for one purpose (60 s): gpu-programs.json, programs.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -15,7 +16,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | apps | floor) parts+=("$word") ;;
+    speed | contract | conformance | apps | floor | programs) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -63,6 +64,8 @@ floor() {
   tail -3 "$out/floor.log"
   return $code
 }
+
+programs() { timeout 60 ./thalweg-gpu-programs --json="$out/gpu-programs.json" 2>&1 | tee "$out/programs.log"; }
 
 failed=0
 for part in "${parts[@]}"; do

@@ -8,12 +8,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
 programs=()
-for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor tests/gpu/stage/gpu_devices tests/conformance/conformance \
+for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs \
+  tests/gpu/stage/gpu_devices tests/conformance/conformance \
   apps/himeno/thalweg-himeno apps/halo/thalweg-halo; do
   if [ -x "$build/$program" ]; then programs+=("$build/$program"); else echo "stage.sh: no $program: a part of run.sh cannot run"; fi
 done
 cp "${programs[@]}" "$stage/"
-[ ! -f "$build/benchmarks/gpu/stage/resident.fatbin" ] || cp "$build/benchmarks/gpu/stage/resident.fatbin" "$stage/"
+for image in resident floors; do
+  [ ! -f "$build/benchmarks/gpu/stage/$image.fatbin" ] || cp "$build/benchmarks/gpu/stage/$image.fatbin" "$stage/"
+done
 cp -L "$build/libthalweg.so.0" "$stage/"
 # Of the system's libraries, those that another system may lack.
 ldd "${programs[@]}" | awk '/(ssl|crypto|gtest)[^ ]* => \// {print $3}' | sort -u | xargs -r -I{} cp -L {} "$stage/"

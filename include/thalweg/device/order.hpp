@@ -14,7 +14,9 @@
 
 #if defined(__CUDACC__)
 #define THALWEG_DEVICE __host__ __device__ __forceinline__
+#if !defined(THALWEG_DEVICE_CALL)
 #define THALWEG_DEVICE_CALL __host__ __device__ __noinline__  // what is large and not urgent
+#endif
 #define THALWEG_UNROLL _Pragma("unroll")
 #else
 #define THALWEG_DEVICE inline

@@ -27,7 +27,10 @@ THALWEG_DEVICE bool poisoned(M m, const Guard& guard) {
 template <class M>
 THALWEG_DEVICE_CALL void record(M m, u64* poison, Failure* failure, i64 code, u64 what, u64 expected, u64 found) {
   if (poison != nullptr && m.compare_swap(poison, u64{0}, static_cast<u64>(code)) != 0) return;
-  if (failure == nullptr || m.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0) return;
+  if (failure == nullptr) return;
+  // The poison has decided who is first: not every GPU has system-wide atomics on the host's memory.
+  if (poison == nullptr ? m.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0 : m.load(&failure->claimed) != 0) return;
+  m.store(&failure->claimed, u64{1});
   m.store(&failure->what, what);
   m.store(&failure->expected, expected);
   m.store(&failure->found, found);

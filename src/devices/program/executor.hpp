@@ -14,16 +14,18 @@
 //   the run and get their roles by number; later ones see that they are too many and do nothing. Which launch a block belongs to
 //   is not asked, as nothing that is baked into a graph could tell its replays apart: with two launches at once the run may be
 //   done by blocks of both. The last block that leaves sets `busy` to 0, or, when n of a refused launch's blocks have come
-//   already, to n - blocks, so that its remaining ones are refused, too. A poisoned program stays kClosed.
+//   already, to n - blocks, so that its remaining ones are refused, too. A poisoned program stays kClosed. Of one block, the run's
+//   number is in the same word, which saves a load (take_hold).
 //
 //   Nothing baked. Run number and channel counts are read once the ticket is drawn and advanced by the run itself.
 //
 // Groups. On a GPU the 32 lanes of the first warp look at 32 steps at a time, and everyone does what they find. On the host
-// the group is one thread, which looks at one step at a time. A Group has: lanes (how many steps); lane() (at `lanes` or beyond:
-// does not look); leader(); rank(), size() and sync() as levels have; vote(ready, open, found, stop): a barrier, after which ready_mask(),
-// open_mask(), found(lane) and stopped() are the same for all; any(yes), a barrier; share(value): the leader's, for all; step(i),
-// after(i); done(i), for lanes; mark(base, yes): the lane's step is done; move(m, step, to, role, blocks, item): copies this
-// block's share of a step.
+// the group is one thread, which looks at one step at a time. A Group has: lanes (how many steps); one_look (no program has
+// more steps than that); lane() (at `lanes` or beyond:
+// does not look); leader(); sync(), a barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, found,
+// stop): a barrier, after which ready_mask(), open_mask(), found(lane) and stopped() are the same for all; step(i), after(i);
+// done(i), for lanes; mark(base, yes): the lane's step is done; share(base, role, blocks, item): of the ready steps, those in
+// which this thread has bytes to move; move(m, step, landing, ...) moves its share of one, to where it says or to a landing.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
@@ -43,6 +45,20 @@ THALWEG_DEVICE u64 draw_ticket(M m, u64* word) {
   return before;
 #else
   const u64 before = m.fetch_add(word, u64{1});
+  m.fence();
+  return before;
+#endif
+}
+
+/// Of a program of one block, whose ticket is one bit: the word holds twice the run's number, plus one while it lasts.
+template <class M>
+THALWEG_DEVICE u64 take_hold(M m, u64* word) {
+#if defined(__CUDA_ARCH__)
+  u64 before;
+  asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
+  return before;
+#else
+  const u64 before = m.fetch_or(word, u64{1});
   m.fence();
   return before;
 #endif
@@ -73,41 +89,45 @@ class Executor {
 
   /// False: there is nothing to do for this block, and it may leave.
   THALWEG_DEVICE bool begin() {
-    const u64 ticket = group_.share(group_.leader() ? draw_ticket(m_, &state_->busy) : 0);
-    if (ticket >= blocks_) {
-      if (group_.leader() && ticket < kClosed) report_busy(ticket);
+    const u64 ticket = group_.tell(!group_.leader() ? 0
+                                   : blocks_ == 1   ? take_hold(m_, &state_->busy)
+                                                    : draw_ticket(m_, &state_->busy));
+    const bool refused = blocks_ == 1 ? (ticket & 1) != 0 : ticket >= blocks_;
+    if (refused) {
+      if (group_.leader() && (ticket & kClosed) == 0) report_busy();
       return false;
     }
-    role_ = static_cast<u32>(ticket);
-    run_ = m_.load(&state_->runs);
+    role_ = blocks_ == 1 ? 0 : static_cast<u32>(ticket);
+    run_ = blocks_ == 1 ? ticket / 2 : m_.load(&state_->runs);
     if (group_.lane() < count_) watch_ = watch(group_.step(group_.lane()));
-    if (early()) advance_channels();
+    if (early()) channels_ = group_.any(advance_channels());
     return true;
   }
 
   /// Once over all steps that are not done. True: the run is over for this block.
   THALWEG_DEVICE bool pass() {
-    bool moved = false;
-    for (u32 base = first_; base < count_; base += Group::lanes) {
+    bool moved = false, over = false;
+    for (u32 base = first_; base < count_ && !over; base += Group::lanes) {
       const u32 i = base + group_.lane();
       u64 found = 0;
       const bool open = group_.lane() < Group::lanes && i < count_ && !group_.done(i);
       const bool ready = open && !stop_ && is_ready(i, &found);
       group_.vote(ready, open, found, stop_);
-      if (group_.stopped()) return leave();
-      if (group_.ready_mask() != 0) {
+      over = group_.stopped();
+      if (!over && group_.ready_mask() != 0) {
         perform(base, found);
         moved = true;
       }
       if (base == first_ && group_.ready_mask() == group_.open_mask()) first_ += Group::lanes;
+      if (Group::one_look) break;
     }
-    if (first_ >= count_) return leave();
+    if (over || first_ >= count_) return leave();
     if (group_.leader()) moved ? void(looks_ = 0) : look_around();
     return false;
   }
 
  private:
-  THALWEG_DEVICE bool early() const { return blocks_ == 1 && count_ <= Group::lanes; }
+  THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_look || count_ <= Group::lanes); }
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
   static THALWEG_DEVICE bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
@@ -142,14 +162,18 @@ class Executor {
 
   THALWEG_DEVICE bool after_done(const Step& step) const {
     for (u32 k = 0; k < step.after_count; ++k) {
-      const u32 earlier = group_.after(step.first_after + k);
-      if (blocks_ == 1 || only_looks(group_.step(earlier))) {
-        if (!group_.done(earlier)) return false;
-      } else if (static_cast<int>(static_cast<u32>(m_.acquire(reinterpret_cast<u64*>(words(earlier)))) - all_done()) < 0) {
-        return false;
-      }
+      if (!group_.done(group_.after(step.first_after + k))) return false;
     }
-    return true;
+    if (blocks_ == 1 || step.after_count == 0) return true;
+    bool all = true;  // other blocks' shares; one look need not wait for the one before
+    for (u32 k = 0; k < step.after_count; ++k) {
+      const u32 earlier = group_.after(step.first_after + k);
+      if (only_looks(group_.step(earlier))) continue;
+      const u32 arrived = static_cast<u32>(m_.load(reinterpret_cast<u64*>(words(earlier))));
+      all = static_cast<int>(arrived - all_done()) >= 0 && all;
+    }
+    if (all) m_.fence();
+    return all;
   }
 
   /// *found: what the word held; of a post, its number.
@@ -157,7 +181,7 @@ class Executor {
     const Step& step = group_.step(i);
     if (role_ != 0 && !moves(step) && !only_looks(step)) return true;  // the first block's
     if (!after_done(step)) return false;
-    const Watch own = i < Group::lanes ? watch_ : watch(step);
+    const Watch own = Group::one_look || i < Group::lanes ? watch_ : watch(step);
     if (own.word == nullptr) return true;
     *found = m_.acquire(own.word);
     if (!own.reached(*found)) return false;
@@ -171,13 +195,13 @@ class Executor {
     const u32 i = base + group_.lane();
     if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
-    for (u32 rest = group_.ready_mask(); rest != 0; rest &= rest - 1) {
+    if (mine && group_.step(i).kind == StepKind::send &&
+        m_.read(&landing(group_.step(i), found)->capacity) < group_.step(i).bytes)
+      status = kTruncated;
+    for (u32 rest = group_.share(base, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
       const u32 lane = lowest(rest);
       const Step& step = group_.step(base + lane);
-      if (!moves(step)) continue;
-      const Sending sending = target(step, group_.found(lane));
-      if (sending.status == 0) group_.move(m_, step, sending.to, role_, blocks_, item_);
-      if (lane == group_.lane()) status = sending.status;
+      group_.move(m_, step, step.kind == StepKind::send ? landing(step, group_.found(lane)) : nullptr, role_, blocks_, item_);
     }
     group_.sync();
     const bool done = mine && complete(i, found, status);
@@ -185,10 +209,8 @@ class Executor {
     group_.mark(base, done);
   }
 
-  THALWEG_DEVICE Sending target(const Step& step, u64 credit) const {
-    if (step.kind == StepKind::copy) return {0, step.to, step.bytes, 0};
-    const SendEnd* const end = static_cast<const SendEnd*>(step.end);
-    return begin_send(m_, read_pointer(m_, &end->landings), (credit >> 16) - 1, credit, step.bytes);
+  THALWEG_DEVICE const Landing* landing(const Step& step, u64 credit) const {
+    return read_pointer(m_, &static_cast<const SendEnd*>(step.end)->landings) + slot_info(credit);
   }
 
   /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
@@ -267,15 +289,19 @@ class Executor {
   }
 
   /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
-  THALWEG_DEVICE void advance_channels() const {
+  THALWEG_DEVICE bool advance_channels() const {
+    bool any = false;
     for (u32 i = group_.lane(); i < count_; i += Group::lanes) {
       const Step& step = group_.step(i);
       u64* count = nullptr;
       if (step.kind == StepKind::send) count = &static_cast<SendEnd*>(step.end)->count;
       if (step.kind == StepKind::post) count = &static_cast<RecvEnd*>(step.end)->posted;
       if (step.kind == StepKind::take) count = &static_cast<RecvEnd*>(step.end)->taken;
-      if (count != nullptr && step.operand2 != 0) m_.store(count, m_.load(count) + step.operand2);
+      if (count == nullptr || step.operand2 == 0) continue;
+      m_.store(count, m_.load(count) + step.operand2);
+      any = true;
     }
+    return any;
   }
 
   /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
@@ -300,42 +326,45 @@ class Executor {
       group_.vote(waits, open, found, false);
       if (group_.ready_mask() == 0) continue;
       if (group_.lane() != lowest(group_.ready_mask())) return;
-      const Watch own = base == 0 ? watch_ : watch(group_.step(i));
+      const Watch own = Group::one_look || base == 0 ? watch_ : watch(group_.step(i));
       const bool slot = own.how == kSlotWord;
       return fail(m_, guard_, code, i, slot ? own.value + 1 : own.value, slot ? found >> 16 : found);
     }
     if (group_.leader()) fail(m_, guard_, code, count_, 0, 0);  // other blocks' shares are missing
   }
 
-  THALWEG_DEVICE void report_busy(u64 ticket) const {
+  THALWEG_DEVICE void report_busy() const {
     Failure* const failure = guard_.failure;
-    if (failure == nullptr || m_.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0) return;
+    if (failure == nullptr || m_.load(&failure->claimed) != 0) return;
+    m_.store(&failure->claimed, u64{1});
     m_.store(&failure->what, u64{count_});
-    m_.store(&failure->found, ticket);
     m_.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(kBusy));
   }
 
   THALWEG_DEVICE bool leave() {
     bool failed = group_.any(stop_);
-    const i64 code = failed ? static_cast<i64>(group_.share(static_cast<u64>(code_))) : 0;
+    const i64 code = failed ? static_cast<i64>(group_.tell(static_cast<u64>(code_))) : 0;
     if (code != 0) blame(code);
     if (blocks_ > 1) {
       group_.sync();
       const bool last = group_.leader() && (m_.arrive(reinterpret_cast<u32*>(&state_->spare)) + 1) % blocks_ == 0;
-      const u64 told = group_.share(last ? 1 + poisoned(m_, guard_) : 0);
+      const u64 told = group_.tell(last ? 1 + poisoned(m_, guard_) : 0);
       if (told == 0) return true;
       failed = told == 2;
     }
-    if (!failed && !early()) advance_channels();
+    if (!failed && !early()) channels_ = advance_channels();
     group_.sync();
     if (group_.leader()) end_run(failed);
     return true;
   }
 
   THALWEG_DEVICE void end_run(bool failed) {
-    if (failed) return m_.release(&state_->busy, kClosed);
+    if (failed) return m_.release(&state_->busy, kClosed | 1);
     m_.store(&state_->runs, run_ + 1);
-    if (blocks_ == 1) return m_.release(&state_->busy, 0);  // every launch is one block: who came meanwhile is gone
+    if (blocks_ == 1) {  // nothing but the channels' counts has to be there before the next run
+      if (channels_) m_.fence();
+      return m_.store(&state_->busy, 2 * run_ + 2);
+    }
     m_.fence();
     for (u64 seen = blocks_;;) {
       const u64 stray = (seen - blocks_) % blocks_;  // of a refused launch, which has not come altogether
@@ -362,6 +391,7 @@ class Executor {
   u64 run_ = 0;
   Watch watch_{nullptr, 0, 0};  // of the step numbered as this lane is
   u32 first_ = 0;               // steps before it are done
+  bool channels_ = false;
   bool stop_ = false;
   u32 looks_ = 0;
   u64 since_ = 0, aborted_ = 0;

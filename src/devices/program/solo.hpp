@@ -17,12 +17,13 @@ struct SoloSteps {
 class Solo {
  public:
   static constexpr uint32_t lanes = 1;
+  static constexpr bool one_look = false;
   explicit Solo(SoloSteps& steps) : steps_(&steps) {}
   uint32_t lane() const { return 0; }
   bool leader() const { return true; }
   void sync() const {}
   bool any(bool yes) const { return yes; }
-  uint64_t share(uint64_t value) const { return value; }
+  uint64_t tell(uint64_t value) const { return value; }
   void vote(bool ready, bool open, uint64_t found, bool stop) {
     ready_ = ready;
     open_ = open;
@@ -38,16 +39,27 @@ class Solo {
   bool done(uint32_t i) const { return steps_->done[i] != 0; }
   void mark(uint32_t base, bool yes) { steps_->done[base] = yes; }
 
+  uint32_t share(uint32_t base, uint32_t, uint32_t, uint32_t) const {
+    const device::StepKind kind = steps_->steps[base].kind;
+    return ready_ && (kind == device::StepKind::copy || kind == device::StepKind::send);
+  }
+  template <class M>
+  void move(M m, const device::Step& step, const device::Landing* landing, uint32_t role, uint32_t blocks, uint32_t) const {
+    if (landing == nullptr) return copy(m, step, step.to, role, blocks);
+    const device::Sending sending = device::begin_send(m, landing, 0, 0, step.bytes);
+    if (sending.status == 0) copy(m, step, sending.to, role, blocks);
+  }
+
+ private:
   /// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
   template <class M>
-  void move(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks, uint32_t) const {
+  static void copy(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks) {
     const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
     if (begin >= step.bytes) return;
     const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
     device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
   }
 
- private:
   SoloSteps* steps_;
   bool ready_ = false, open_ = false, stop_ = false;
   uint64_t found_ = 0;

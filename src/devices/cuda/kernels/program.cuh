@@ -2,6 +2,10 @@
 // One run of a program in one kernel. Each block is the Group of an Executor: its first warp looks at steps, all of its warps
 // copy. Blocks of a power of two of whole warps, all of which must find room at once.
 #pragma once
+// All in line: around a call the executor's state would be kept in memory, and each wait would pay for it.
+#define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__
+#include <type_traits>
+
 #include "arguments.hpp"
 #include "devices/program/executor.hpp"
 
@@ -27,14 +31,13 @@ struct Items {
   u64 first, stride, length, bytes;
 };
 
-/// Not in line: the kernels share them.
-__device__ __noinline__ void copy_runs(Items items, u64 to, u64 from) {
+__device__ __forceinline__ void copy_runs(Items items, u64 to, u64 from) {
   for (u64 at = items.first; at < items.bytes; at += items.stride) {
     const u64 left = items.bytes - at;
     device::copy_run(device::DirectMachine(), threadIdx.x % 32, 32, to + at, from + at, left < items.length ? left : items.length);
   }
 }
-__device__ __noinline__ void copy_items(Items items, const device::Side& to, const device::Side& from) {
+__device__ __forceinline__ void copy_items(Items items, const device::Side& to, const device::Side& from) {
   for (u64 at = items.first; at < items.bytes; at += items.stride) {
     const u64 end = items.bytes - at < items.length ? items.bytes : at + items.length;
     device::copy_sides(device::DirectMachine(), threadIdx.x % 32, 32, to, from, items.bytes, {at, end});
@@ -46,12 +49,13 @@ template <class Arguments>
 class BlockGroup {
  public:
   static constexpr u32 lanes = 32;
+  static constexpr bool one_look = !std::is_same_v<Arguments, ProgramArguments>;  // the steps that come along are few
   __device__ BlockGroup(ProgramShared& shared, const Arguments& arguments) : shared_(shared), arguments_(arguments) {}
   __device__ u32 lane() const { return threadIdx.x; }
   __device__ bool leader() const { return threadIdx.x == 0; }
   __device__ void sync() const { __syncthreads(); }
   __device__ bool any(bool yes) const { return __syncthreads_or(yes) != 0; }
-  __device__ u64 share(u64 value) {
+  __device__ u64 tell(u64 value) {
     turn_of_value_ ^= 1;
     if (leader()) shared_.value[turn_of_value_] = value;
     __syncthreads();
@@ -88,18 +92,43 @@ class BlockGroup {
     __syncwarp();
   }
 
-  __device__ void move(device::DirectMachine, const device::Step& step, const device::Side& to, u32 role, u32 blocks,
+  /// Each lane asks for one step.
+  __device__ u32 share(u32 base, u32 role, u32 blocks, u32 item) const {
+    const u32 lane = threadIdx.x % 32;
+    bool some = false;
+    if ((ready_mask() >> lane & 1) != 0) {
+      const device::Step& one = step(base + lane);
+      some = (one.kind == device::StepKind::copy || one.kind == device::StepKind::send) &&
+             items_of(one, role, blocks, item).first < one.bytes;
+    }
+    return __ballot_sync(~0u, some);
+  }
+  /// Straight from the landing's entry, which is this device's memory.
+  __device__ void move(device::DirectMachine m, const device::Step& step, const device::Landing* landing, u32 role, u32 blocks,
                        u32 item) const {
-    const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
-    const Items items{u64{(role * warps + threadIdx.x / 32 - step.landing) & (all - 1)} * item, u64{all} * item, item, step.bytes};
-    if (device::contiguous(to) && device::contiguous(step.from)) {
-      copy_runs(items, to.base, step.from.base);
+    if (landing != nullptr && step.bytes > landing->capacity) return;
+    const device::Side& to = landing != nullptr ? landing->to : step.to;
+    const Items items = items_of(step, role, blocks, item);
+    if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);
+    const u64 target = to.base, source = step.from.base, common = target | source | items.bytes;
+    if (common % 16 == 0) {
+      for (u64 at = items.first; at < items.bytes; at += items.stride) {
+        const u64 left = items.bytes - at;
+        device::copy_words<device::Word16>(m, threadIdx.x % 32, 32, target + at, source + at,
+                                           (left < items.length ? left : items.length) / 16);
+      }
+    } else if (common % 8 == 0 && items.bytes == 8) {  // the payload of what waits for every nanosecond
+      if (threadIdx.x % 32 == 0) *reinterpret_cast<u64*>(target) = *reinterpret_cast<const u64*>(source);
     } else {
-      copy_items(items, to, step.from);
+      copy_runs(items, target, source);
     }
   }
 
  private:
+  static __device__ Items items_of(const device::Step& step, u32 role, u32 blocks, u32 item) {
+    const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
+    return {u64{(role * warps + threadIdx.x / 32 - step.landing) & (all - 1)} * item, u64{all} * item, item, step.bytes};
+  }
   ProgramShared& shared_;
   const Arguments& arguments_;
   u32 turn_ = 0, turn_of_value_ = 0;
