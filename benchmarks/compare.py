@@ -55,7 +55,12 @@ def from_records(records: list[dict[str, Any]]) -> Samples:
 
 def load_targets(kind: str) -> list[dict[str, Any]]:
     """The rows that a result of this kind is measured by; of floors alone there are none."""
-    name = {"cpu": "targets.json", "gpu": "targets-gpu.json", "blocks": "targets-blocks.json"}.get(kind)
+    name = {
+        "cpu": "targets.json",
+        "gpu": "targets-gpu.json",
+        "blocks": "targets-blocks.json",
+        "gpu-kernel": "targets-gpu-kernel.json",
+    }.get(kind)
     return json.loads((pathlib.Path(__file__).parent / name).read_text())["rows"] if name else []
 
 

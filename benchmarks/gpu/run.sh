@@ -7,6 +7,8 @@
 #   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose (60 s): gpu-programs.json, programs.log
+#   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
+#   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks (60 + 60 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -16,7 +18,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | apps | floor | programs) parts+=("$word") ;;
+    speed | contract | conformance | apps | floor | programs | kernel | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -66,6 +68,23 @@ floor() {
 }
 
 programs() { timeout 60 ./thalweg-gpu-programs --json="$out/gpu-programs.json" 2>&1 | tee "$out/programs.log"; }
+
+kernel() {
+  local nvshmem=$(python3 -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null)
+  LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nvshmem/lib timeout 60 python3 kernel.py --output "$out/gpu-kernel.json" 2>&1 | tee "$out/kernel.log"
+}
+
+order() {
+  local failed=0 tool
+  timeout 60 ./gpu_device_code --cases=30 --messages=10000000 >"$out/order.log" 2>&1 || failed=1
+  for tool in memcheck racecheck; do
+    command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here" >>"$out/order.log"; break; }
+    echo "== compute-sanitizer --tool $tool" >>"$out/order.log"
+    timeout 30 compute-sanitizer --error-exitcode 1 --tool $tool ./gpu_device_code --cases=2 --messages=2000 >>"$out/order.log" 2>&1 || failed=1
+  done
+  grep 'FAILED\|passed\|SUMMARY\|== \|messages' "$out/order.log"
+  return $failed
+}
 
 failed=0
 for part in "${parts[@]}"; do

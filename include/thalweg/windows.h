@@ -69,6 +69,7 @@ typedef struct tw_device_window {
   uint64_t length;
   char *const *bases; /* [size], in the device's memory: where rank i's part is for this device */
   tw_device_guard guard;
+  char *first_bases[8]; /* the same of the first ranks: a kernel has them among its parameters */
 } tw_device_window;
 
 /** What code at `place` needs to use the window: "cuda:1", "emulated:0": kernels of that device; "host": their twins on the CPU.

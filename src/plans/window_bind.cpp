@@ -164,6 +164,8 @@ Status tw_window::make_guard(WindowBinding& binding, const std::vector<uint64_t>
   binding.view.size = static_cast<uint32_t>(ranks.size());
   binding.view.length = memory->length;
   binding.view.bases = reinterpret_cast<char* const*>(executor + sizeof(uint64_t));
+  for (size_t i = 0; i < std::min(bases.size(), std::size(binding.view.first_bases)); ++i)
+    binding.view.first_bases[i] = reinterpret_cast<char*>(bases[i]);
   binding.view.guard = {reinterpret_cast<uint64_t*>(executor), pinned, pinned + kAbortWord, timeout_ns};
   board->add_word(pinned + kAbortWord);
   return TW_OK;

@@ -5,15 +5,11 @@
 
 #include <cstddef>
 #include <cstring>
-#include <random>
 #include <vector>
 
-namespace thalweg::device::twins {
+#include "tests/device/shapes.hpp"
 
-inline std::mt19937_64& random_source() {
-  static thread_local std::mt19937_64 source(std::random_device{}());
-  return source;
-}
+namespace thalweg::device::twins {
 
 class Area {
  public:

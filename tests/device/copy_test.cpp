@@ -1,84 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between sides of every shape, by any number of threads and blocks, word by word and by whole runs.
 #include "tests/device/area.hpp"
+#include "tests/device/shapes.hpp"
 #include "tests/device/twins.hpp"
 
 namespace thalweg::device::twins {
 namespace {
 
-/// A side that somebody else than the code under test knows how to walk: the address of each packed byte.
-struct Shape {
-  Side side{};
-  std::vector<size_t> offsets;  // from the area's start
-  std::vector<Piece> pieces;
-};
-
-size_t draw(size_t below) { return random_source()() % below; }
-
-Shape contiguous_shape(Area& area, size_t bytes) {
-  Shape shape;
-  const size_t at = draw(32);
-  shape.side = contiguous_at(area.data() + at);
-  for (size_t i = 0; i < bytes; ++i) shape.offsets.push_back(at + i);
-  return shape;
-}
-
-/// One to three dimensions, gaps of multiples of `unit` between blocks.
-Shape strided_shape(Area& area, size_t bytes, size_t unit) {
-  Shape shape;
-  const size_t block = unit * (1 + draw(draw(3) == 0 ? 200 : 5)), dimensions = 1 + draw(3);
-  const size_t counts[2] = {1 + draw(5), 1 + draw(4)};
-  size_t stride[3] = {block + unit * draw(3), 0, 0};
-  stride[1] = stride[0] * counts[0] + unit * draw(3);
-  stride[2] = stride[1] * counts[1] + unit * draw(3);
-  const size_t at = unit * draw(4);
-  shape.side = {reinterpret_cast<u64>(area.data() + at), block, {0, 0}, {0, 0, 0}, nullptr, 0};
-  for (size_t d = 0; d < dimensions; ++d) shape.side.stride[d] = static_cast<i64>(stride[d]);
-  for (size_t d = 0; d + 1 < dimensions; ++d) shape.side.count[d] = counts[d];
-  for (size_t i = 0; i < bytes; ++i) {
-    size_t index = i / block, offset = at + i % block;
-    for (size_t d = 0; d < dimensions; ++d) {
-      const size_t here = d + 1 < dimensions ? index % counts[d] : index;
-      offset += here * stride[d];
-      index = d + 1 < dimensions ? index / counts[d] : 0;
-    }
-    shape.offsets.push_back(offset);
-  }
-  return shape;
-}
-
-Shape list_shape(Area& area, size_t bytes) {
-  Shape shape;
-  for (size_t packed = 0, at = draw(16); packed < bytes;) {
-    const size_t length = std::min(bytes - packed, 1 + draw(draw(3) == 0 ? 900 : 40));
-    shape.pieces.push_back({packed, reinterpret_cast<u64>(area.data() + at)});
-    for (size_t i = 0; i < length; ++i) shape.offsets.push_back(at + i);
-    packed += length;
-    at += length + draw(20);
-  }
-  shape.side = {0, 0, {0, 0}, {0, 0, 0}, shape.pieces.data(), shape.pieces.size()};
-  return shape;
-}
-
-Shape any_shape(Area& area, size_t bytes) {
-  const size_t unit = size_t{1} << draw(5);
-  switch (draw(3)) {
-    case 0:
-      return contiguous_shape(area, bytes);
-    case 1:
-      return strided_shape(area, bytes, unit);
-    default:
-      return list_shape(area, bytes == 0 ? 1 : bytes);
-  }
-}
-
-/// Every block's every thread, one after the other, in a random direction: there is nothing they wait for.
+/// In parts, each by every thread, one after the other, in a random direction: there is nothing they wait for.
 template <class M>
-void copy_by(M m, u32 threads, u32 blocks, const Side& to, const Side& from, size_t bytes) {
+void copy_by(M m, u32 threads, u32 parts, const Side& to, const Side& from, size_t bytes) {
+  std::vector<u64> borders = {0, bytes};
+  for (u32 i = 1; i < parts; ++i) borders.push_back(draw(bytes + 1) / 16 * 16);
+  std::sort(borders.begin(), borders.end());
   const bool backwards = draw(2) == 0;
-  for (u32 i = 0; i < threads * blocks; ++i) {
-    const u32 k = backwards ? threads * blocks - 1 - i : i;
-    copy_part(m, k % threads, threads, to, from, bytes, Blocks(nullptr, k / threads, blocks).part(bytes));
+  for (u32 i = 0; i < threads * parts; ++i) {
+    const u32 k = backwards ? threads * parts - 1 - i : i;
+    copy_part(m, k % threads, threads, to, from, bytes, {borders[k / threads], borders[k / threads + 1]});
   }
 }
 
@@ -86,12 +24,13 @@ template <class M>
 void round_trip(M m) {
   const size_t bytes = draw(4) == 0 ? draw(6000) : draw(200);
   Area target(60000), source(60000);
-  const Shape to = any_shape(target, bytes), from = any_shape(source, bytes);
+  const Shape to = any_shape(reinterpret_cast<u64>(target.data()), bytes),
+              from = any_shape(reinterpret_cast<u64>(source.data()), bytes);
   for (size_t i = 0; i < bytes; ++i) target.expect(to.offsets[i], source.data() + from.offsets[i], 1);
   constexpr u32 kThreads[] = {1, 7, 32, 33, 96, 512};
-  const u32 threads = kThreads[draw(6)], blocks = 1 + static_cast<u32>(draw(4));
-  copy_by(m, threads, blocks, to.side, from.side, bytes);
-  ASSERT_TRUE(target.check()) << bytes << " bytes by " << blocks << " blocks of " << threads;
+  const u32 threads = kThreads[draw(6)], parts = 1 + static_cast<u32>(draw(4));
+  copy_by(m, threads, parts, to.side, from.side, bytes);
+  ASSERT_TRUE(target.check()) << bytes << " bytes in " << parts << " parts by " << threads;
   ASSERT_TRUE(source.check());
 }
 
@@ -114,21 +53,6 @@ TEST(DeviceCopy, ContiguousAtEveryAlignment) {
         ASSERT_TRUE(target.check()) << bytes << " bytes from " << from << " to " << to;
       }
     }
-  }
-}
-
-TEST(DeviceCopy, PartsCoverEveryByteOnceInWholeLines) {
-  for (int i = 0; i < 2000; ++i) {
-    const u64 bytes = draw(20000);
-    const u32 blocks = 1 + static_cast<u32>(draw(40));
-    u64 at = 0;
-    for (u32 b = 0; b < blocks; ++b) {
-      const Part part = Blocks(nullptr, b, blocks).part(bytes);
-      ASSERT_EQ(part.begin, at);
-      ASSERT_TRUE(part.end == bytes || part.end % 128 == 0);
-      at = part.end;
-    }
-    ASSERT_EQ(at, bytes);
   }
 }
 

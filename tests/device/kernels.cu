@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the device headers at every level, as a user's kernel calls them. Only compiled: by nvcc, and by NVRTC as CuPy
-// and others do (nvrtc_test.cpp), so it includes nothing else.
+// Every function of the device headers at every level, as a user's kernel calls them. Only compiled: by nvcc, and by NVRTC as
+// CuPy and others do (nvrtc_test.cpp), so it includes nothing else.
 #include <thalweg/device/channel.hpp>
 #include <thalweg/device/packed_lines.hpp>
 #include <thalweg/device/window.hpp>
@@ -18,6 +18,11 @@ __device__ bool everything(L level, const Window& window, T* data) {
   ok &= wait(level, window, 8, Compare::greater_equal, 1);
   ok &= put_packed(level, window, right, 512, data, 30, 1);
   ok &= take_packed(level, window, 512, data, 30, 1);
+  ok &= put_value(window, right, 64, 1.5) && true;
+  Word16* const there = pointer<Word16>(window, right, 512, 1);
+  put_packed_value(there, 2.5, 3);
+  double value;
+  ok &= take_packed_value(window.guard, there, &value, 3);
   copy(level, slices_at(data, 3, 4, 10, 100), contiguous_at(data + 5000), 96);
   quiet(level);
   if (level.rank() == 0 && test(window, 8, Compare::not_equal, 0)) {

@@ -28,7 +28,7 @@ struct Ranks {
   Ranks() {
     for (u32 r = 0; r < 2; ++r) {
       bases[r] = reinterpret_cast<char*>(part[r].data());
-      window[r] = {r, 2, kLength, bases, watched[r].guard()};
+      window[r] = {r, 2, kLength, bases, watched[r].guard(), {bases[0]}};  // of rank 1 in bases only
     }
   }
   void set_word(u32 rank, u64 offset, u64 value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: nvrtc_test KERNELS.cu INCLUDE_FOLDER [libnvrtc]: compiles a source with NVRTC as CuPy's RawModule does. Exit code 77: there
-// is no NVRTC here (package nvidia-cuda-nvrtc).
+// usage: nvrtc_test KERNELS.cu INCLUDE_FOLDER [libnvrtc]: compiles a source with NVRTC as CuPy's RawModule does. Exit code 77:
+// there is no NVRTC here (package nvidia-cuda-nvrtc).
 #include <dlfcn.h>
 #include <glob.h>
 

@@ -94,6 +94,26 @@ TEST(DevicePacked, ElementsAreReadInPlace) {
   for (u64 i = 0; i < kCount; ++i) EXPECT_EQ(packed_at<float>(ranks.window[1], kRooms[0], i), values[i]);
 }
 
+TEST(DevicePacked, ValuesTravelWithoutMemory) {
+  Ranks ranks;
+  struct Three {
+    float x, y, z;
+  } three{};
+  double number = 0;
+  Word16* const there = pointer<Word16>(ranks.window[0], 1, kRooms[0], 1);
+  const Word16* const here = pointer<Word16>(ranks.window[1], 1, kRooms[0], 1);
+  put_packed_value(there, 2.75, 5);
+  ASSERT_TRUE(take_packed_value(ranks.window[1].guard, here, &number, 5));
+  EXPECT_EQ(number, 2.75);
+  put_packed_value(there, Three{1, 2, 3}, 6);
+  ASSERT_TRUE(take_packed_value(ranks.window[1].guard, here, &three, 6));
+  EXPECT_TRUE(three.x == 1 && three.y == 2 && three.z == 3);
+  ASSERT_TRUE(put_value(ranks.window[0], 1, 40, 7.5));
+  std::memcpy(&number, ranks.part[1].data() + 40, 8);
+  EXPECT_EQ(number, 7.5);
+  EXPECT_EQ(pointer<Word16>(ranks.window[0], 1, kRooms[0] + 8, 1), nullptr) << "misaligned";
+}
+
 TEST(DevicePacked, BlocksShareAMessage) {
   Ranks ranks;
   Area source(4001, 1), target(4001, 2);

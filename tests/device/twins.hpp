@@ -192,11 +192,16 @@ struct Team {
     sync();
     return value;
   }
-  Part part(u64 bytes) const { return {0, bytes}; }
+  u32 crew_rank() const { return index; }
+  u32 crew_size() const { return threads; }
   template <class M>
   bool last(M) const {
     sync();
     return index == 0;
+  }
+  template <class M>
+  bool passed(M m) const {
+    return last(m);
   }
   bool shared() const { return false; }
   Team counting(u32*) const { return *this; }

@@ -30,6 +30,7 @@ struct SlotReached {
   M m;
   const u64* slots;
   u64 n;
+  THALWEG_DEVICE bool asks() const { return true; }
   THALWEG_DEVICE bool agree(bool any) const { return any; }
   THALWEG_DEVICE bool operator()(u64* found) const {
     *found = m.acquire(slots + n % kSlots);
@@ -42,6 +43,7 @@ struct SlotFree {
   M m;
   const u64* taken;
   u64 n;
+  THALWEG_DEVICE bool asks() const { return true; }
   THALWEG_DEVICE bool agree(bool any) const { return any; }
   THALWEG_DEVICE bool operator()(u64* found) const {
     *found = m.load(taken);
@@ -80,7 +82,7 @@ class Sender {
     const u64 credit = await_slot(m_, level, guard_, what, credits_, next_);
     if (!slot_reached(credit, next_)) return false;
     const Sending sending = begin_send(m_, landings_, next_++, credit, bytes);
-    if (sending.status == 0) copy_part(m_, level.rank(), level.size(), sending.to, from, bytes, level.part(bytes));
+    if (sending.status == 0) copy(level, sending.to, from, bytes, m_);
     finish_send(m_, level, end_, sending);
     if (sending.status == 0) return true;
     fail(m_, guard_, sending.status, what, sending.capacity, bytes);
@@ -108,6 +110,7 @@ class Receiver {
       : m_(m),
         end_(end),
         flags_(read_pointer(m, &end->flags)),
+        credits_(read_pointer(m, &end->credits)),
         guard_(guard),
         next_post_(m.load(&end->posted)),
         next_take_(m.load(&end->taken)) {}
@@ -119,8 +122,10 @@ class Receiver {
     level.sync();  // everyone is done with what was in the buffer
     bool ok = true;
     if (level.leads()) {
-      ok = await(m_, guard_, what, next_post_ - kSlots + 1, SlotFree<M>{m_, &end_->taken, next_post_});
-      if (ok) try_post(m_, end_, next_post_, landing);
+      if (level.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count says that there is one
+        ok = await(m_, guard_, what, next_post_ - kSlots + 1, SlotFree<M>{m_, &end_->taken, next_post_});
+      }
+      if (ok) give_credit(m_, end_, credits_, next_post_, landing);
     }
     ++next_post_;
     return level.all(ok);
@@ -140,6 +145,7 @@ class Receiver {
   M m_;
   RecvEnd* end_;
   const u64* flags_;
+  u64* credits_;
   Guard guard_;
   u64 next_post_, next_take_;
 };

@@ -57,13 +57,18 @@ THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sendi
   m.fetch_add(&end->count, u64{1});
 }
 
+template <class M>
+THALWEG_DEVICE void give_credit(M m, RecvEnd* end, u64* credits, u64 n, u32 landing) {
+  m.store(credits + n % kSlots, slot_word(n, landing));
+  m.fetch_add(&end->posted, u64{1});
+}
+
 /// Gives the sender a credit that names `landing`, unless kSlots receives are under way. One thread. What read the landing's
 /// earlier contents is done.
 template <class M>
 THALWEG_DEVICE bool try_post(M m, RecvEnd* end, u64 n, u32 landing) {
   if (static_cast<i64>(n - m.load(&end->taken)) >= static_cast<i64>(kSlots)) return false;
-  m.store(read_pointer(m, &end->credits) + n % kSlots, slot_word(n, landing));
-  m.fetch_add(&end->posted, u64{1});
+  give_credit(m, end, read_pointer(m, &end->credits), n, landing);
   return true;
 }
 
@@ -79,9 +84,7 @@ THALWEG_DEVICE bool try_take(M m, const RecvEnd* end, u64 n, i64* status) {
 /// By everyone of the level, behind try_take. The receive is over: its slot may be posted again.
 template <class L, class M>
 THALWEG_DEVICE void finish_take(M m, L level, RecvEnd* end, u64 n) {
-  if (!level.counting(end->arrived + n % kSlots).last(m)) return;
-  if (level.shared()) m.fence();  // the slot's word in `arrived` is 0 before it may be used again
-  m.fetch_add(&end->taken, u64{1});
+  if (level.counting(end->arrived + n % kSlots).passed(m)) m.fetch_add(&end->taken, u64{1});
 }
 
 }  // namespace thalweg::device

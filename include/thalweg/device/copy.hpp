@@ -17,18 +17,27 @@ constexpr u32 kInFlight = 4;  // words that a thread loads before it stores the 
 /// `count` words of type W.
 template <class W, class M>
 THALWEG_DEVICE void copy_words(M m, u32 rank, u32 size, u64 to, u64 from, u64 count) {
-  W* const target = reinterpret_cast<W*>(to);
-  const W* const source = reinterpret_cast<const W*>(from);
-  for (u64 at = rank; at < count; at += u64{size} * kInFlight) {
+  W* target = reinterpret_cast<W*>(to) + rank;
+  const W* source = reinterpret_cast<const W*>(from) + rank;
+  u64 at = rank;
+  const u64 batch = u64{size} * kInFlight;
+  THALWEG_ROLLED
+  for (; at + batch - size < count; at += batch, source += batch, target += batch) {
     W held[kInFlight];
     THALWEG_UNROLL
-    for (u32 i = 0; i < kInFlight; ++i) {
-      if (at + u64{i} * size < count) held[i] = m.read(source + at + u64{i} * size);
-    }
+    for (u32 i = 0; i < kInFlight; ++i) held[i] = m.read(source + i * size);
     THALWEG_UNROLL
-    for (u32 i = 0; i < kInFlight; ++i) {
-      if (at + u64{i} * size < count) m.write(target + at + u64{i} * size, held[i]);
-    }
+    for (u32 i = 0; i < kInFlight; ++i) m.write(target + i * size, held[i]);
+  }
+  if (at >= count) return;
+  W held[kInFlight];  // the rest: less than a batch for each thread
+  THALWEG_UNROLL
+  for (u32 i = 0; i < kInFlight; ++i) {
+    if (at + i * size < count) held[i] = m.read(source + i * size);
+  }
+  THALWEG_UNROLL
+  for (u32 i = 0; i < kInFlight; ++i) {
+    if (at + i * size < count) m.write(target + i * size, held[i]);
   }
 }
 
@@ -36,6 +45,7 @@ THALWEG_DEVICE void copy_words(M m, u32 rank, u32 size, u64 to, u64 from, u64 co
 template <class Part, class M>
 THALWEG_DEVICE void copy_assembled(M m, u32 rank, u32 size, u64 to, u64 from, u64 count) {
   constexpr u32 parts = sizeof(Word16) / sizeof(Part), in_half = parts / 2;
+  THALWEG_ROLLED
   for (u64 at = rank; at < count; at += size) {
     const Part* const source = reinterpret_cast<const Part*>(from + at * sizeof(Word16));
     u64 half[2] = {0, 0};
@@ -81,6 +91,7 @@ template <class W, class M>
 THALWEG_DEVICE void copy_rows(M m, u32 rank, u32 size, const Side& to, const Side& from, Part part) {
   const WordSide target(to, sizeof(W)), source(from, sizeof(W));
   const u32 end = static_cast<u32>(part.end / sizeof(W));
+  THALWEG_ROLLED
   for (u32 at = static_cast<u32>(part.begin / sizeof(W)) + rank; at < end; at += size * kInFlight) {
     W held[kInFlight];
     THALWEG_UNROLL
@@ -116,8 +127,9 @@ THALWEG_DEVICE void copy_walk(M m, u32 rank, u32 size, const Side& to, const Sid
   }
 }
 
+/// Sides by value: a reference would keep them in memory also where they are not needed.
 template <class M>
-THALWEG_DEVICE_CALL void copy_sides(M m, u32 rank, u32 size, const Side& to, const Side& from, u64 bytes, Part part) {
+THALWEG_DEVICE_CALL void copy_sides(M m, u32 rank, u32 size, Side to, Side from, u64 bytes, Part part) {
   const u64 word = common_word(to, from, bytes);
   if (M::whole_runs || word == 0) return copy_walk(m, rank, size, to, from, part);
   if (word == 16) return copy_rows<Word16>(m, rank, size, to, from, part);
@@ -136,10 +148,10 @@ THALWEG_DEVICE void copy_part(M m, u32 rank, u32 size, const Side& to, const Sid
   }
 }
 
-/// A whole transfer, by everyone of a level: of Blocks, each block its part.
+/// A whole transfer, by everyone of a level.
 template <class L, class M = DirectMachine>
 THALWEG_DEVICE void copy(L level, const Side& to, const Side& from, u64 bytes, M m = {}) {
-  copy_part(m, level.rank(), level.size(), to, from, bytes, level.part(bytes));
+  copy_part(m, level.crew_rank(), level.crew_size(), to, from, bytes, {0, bytes});
 }
 
 }  // namespace thalweg::device

@@ -3,18 +3,14 @@
 // all of its threads with the same arguments; none of them may have left the kernel. On the host each level is one thread.
 //
 // Members of a level: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says whether
-// every thread said yes; broadcast(), what thread 0 said, to all; part(), which packed bytes of a transfer are its own; last(),
-// a barrier that is true for exactly one thread, when everyone's part is done and that thread's next release covers all of
-// them; leads(), one thread of all; shared() by several blocks; counting(), see Blocks; whole_warps.
+// every thread said yes; broadcast(), what thread 0 said, to all; crew_rank() of crew_size() threads that divide a transfer:
+// of Blocks those of all blocks; last(), a barrier that is true for exactly one thread, when everyone's part is done and that
+// thread's next release covers all of them; passed(), the same without the release; leads(), one thread of all; shared() by
+// several blocks; counting(), see Blocks; whole_warps.
 #pragma once
 #include <thalweg/device/order.hpp>
 
 namespace thalweg::device {
-
-/// The packed bytes [begin, end).
-struct Part {
-  u64 begin, end;
-};
 
 struct Thread {
   static constexpr bool whole_warps = false;
@@ -24,9 +20,14 @@ struct Thread {
   THALWEG_DEVICE bool all(bool ok) const { return ok; }
   THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
-  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  THALWEG_DEVICE u32 crew_rank() const { return rank(); }
+  THALWEG_DEVICE u32 crew_size() const { return size(); }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
+    return true;
+  }
+  template <class M>
+  THALWEG_DEVICE bool passed(M) const {
     return true;
   }
   THALWEG_DEVICE bool shared() const { return false; }
@@ -54,9 +55,15 @@ struct Warp {
   THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
 #endif
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
-  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  THALWEG_DEVICE u32 crew_rank() const { return rank(); }
+  THALWEG_DEVICE u32 crew_size() const { return size(); }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
+    sync();
+    return rank() == 0;
+  }
+  template <class M>
+  THALWEG_DEVICE bool passed(M) const {
     sync();
     return rank() == 0;
   }
@@ -87,9 +94,15 @@ struct Block {
   THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
 #endif
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
-  THALWEG_DEVICE Part part(u64 bytes) const { return {0, bytes}; }
+  THALWEG_DEVICE u32 crew_rank() const { return rank(); }
+  THALWEG_DEVICE u32 crew_size() const { return size(); }
   template <class M>
   THALWEG_DEVICE bool last(M) const {
+    sync();
+    return rank() == 0;
+  }
+  template <class M>
+  THALWEG_DEVICE bool passed(M) const {
     sync();
     return rank() == 0;
   }
@@ -108,20 +121,23 @@ struct Blocks : Block {
   THALWEG_DEVICE Blocks(u32* arrived_word, u32 block_index, u32 block_count)
       : arrived(arrived_word), index(block_index), count(block_count) {}
   THALWEG_DEVICE bool leads() const { return index == 0 && rank() == 0; }
-  /// Whole lines of 128 bytes, so that no line is written by two.
-  THALWEG_DEVICE Part part(u64 bytes) const {
-    const u64 lines = (bytes + 127) / 128, share = (lines + count - 1) / count * 128;
-    const u64 begin = share * index < bytes ? share * index : bytes;
-    return {begin, bytes - begin < share ? bytes : begin + share};
+  /// Whole warps of the blocks in turn, so that a transfer of less than a word for each thread still takes all of them.
+  THALWEG_DEVICE u32 crew_rank() const {
+    return size() % 32 == 0 ? (rank() / 32 * count + index) * 32 + rank() % 32 : index * size() + rank();
   }
+  THALWEG_DEVICE u32 crew_size() const { return count * size(); }
   template <class M>
   THALWEG_DEVICE bool last(M m) const {
     sync();
     if (rank() != 0) return false;
     if (count == 1) return true;
-    if (m.arrive(arrived) != count - 1) return false;
-    m.write(arrived, 0u);
-    return true;
+    m.fence();
+    return m.last_of(arrived, count);
+  }
+  template <class M>
+  THALWEG_DEVICE bool passed(M m) const {
+    sync();
+    return rank() == 0 && (count == 1 || m.last_of(arrived, count));
   }
   THALWEG_DEVICE bool shared() const { return count > 1; }
   THALWEG_DEVICE Blocks counting(u32* word) const { return {word, index, count}; }

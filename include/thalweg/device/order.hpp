@@ -17,11 +17,16 @@
 #if !defined(THALWEG_DEVICE_CALL)
 #define THALWEG_DEVICE_CALL __host__ __device__ __noinline__  // what is large and not urgent
 #endif
-#define THALWEG_UNROLL _Pragma("unroll")
 #else
 #define THALWEG_DEVICE inline
 #define THALWEG_DEVICE_CALL inline
+#endif
+#if defined(__CUDA_ARCH__)
+#define THALWEG_UNROLL _Pragma("unroll")
+#define THALWEG_ROLLED _Pragma("unroll 1")
+#else
 #define THALWEG_UNROLL
+#define THALWEG_ROLLED
 #endif
 #if !defined(__CUDACC_RTC__)
 #include <sched.h>
@@ -138,6 +143,19 @@ struct DirectMachine {
     return before;
 #else
     return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL);
+#endif
+  }
+
+  /// One more of `count` blocks of this device is done: was it the last one? The counter is 0 then. Relaxed.
+  THALWEG_DEVICE bool last_of(u32* counter, u32 count) const {
+#if defined(__CUDA_ARCH__)
+    u32 before;  // wraps at the last one, so that nobody has to reset it
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
+    return before == count - 1;
+#else
+    if (__atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL) != count - 1) return false;
+    __atomic_store_n(counter, 0u, __ATOMIC_RELEASE);
+    return true;
 #endif
   }
 

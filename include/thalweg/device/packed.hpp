@@ -7,6 +7,8 @@
 //   if (!take_packed(Block(), window, room, values, count, generation)) return;  // unpacked
 //   if (!await_packed<float>(Block(), window, room, count, generation)) return;  // or in place:
 //   const float x = packed_at<float>(window, room, i);
+//   put_packed_value(there, x, generation);                                      // up to 12 bytes, by one thread:
+//   take_packed_value(window.guard, here, &x, generation);                       // there, here: addresses of rooms
 //
 // Units of 16 bytes: 12 of data, then the generation. A room for n bytes takes packed_size(n), aligned to 16. Sender and
 // receiver may use any levels. For more data see packed_lines.hpp.
@@ -26,59 +28,88 @@ THALWEG_DEVICE u64 packed_size(u64 bytes) { return (bytes + kUnitData - 1) / kUn
 
 THALWEG_DEVICE u32 unit_generation(Word16 unit) { return static_cast<u32>(unit.high >> 32); }
 
-/// `bytes` (1 to 12) from anywhere, in a unit.
-template <class M>
-THALWEG_DEVICE Word16 make_unit(M m, u64 from, u64 bytes, u32 generation) {
-  u32 part[3] = {0, 0, 0};
-  if (((from | bytes) & 3) == 0) {
-    THALWEG_UNROLL
-    for (u32 i = 0; i < 3; ++i) {
-      if (i * 4 < bytes) part[i] = m.read(reinterpret_cast<const u32*>(from) + i);
-    }
-  } else {
-    THALWEG_UNROLL
-    for (u32 i = 0; i < kUnitData; ++i) {
-      if (i < bytes) part[i / 4] |= u32{m.read(reinterpret_cast<const unsigned char*>(from) + i)} << (i % 4 * 8);
-    }
-  }
+THALWEG_DEVICE Word16 unit_of(const u32 (&part)[3], u32 generation) {
   return {part[0] | u64{part[1]} << 32, part[2] | u64{generation} << 32};
 }
+THALWEG_DEVICE void parts_of(Word16 unit, u32 (&part)[3]) {
+  part[0] = static_cast<u32>(unit.low);
+  part[1] = static_cast<u32>(unit.low >> 32);
+  part[2] = static_cast<u32>(unit.high);
+}
+/// A value as a unit's data.
+template <class T>
+union UnitValue {
+  u32 part[3];
+  T value;
+};
 
-/// The first `bytes` of a unit's data, to anywhere.
-template <class M>
-THALWEG_DEVICE void open_unit(M m, u64 to, Word16 unit, u64 bytes) {
-  const u32 part[3] = {static_cast<u32>(unit.low), static_cast<u32>(unit.low >> 32), static_cast<u32>(unit.high)};
-  if (((to | bytes) & 3) == 0) {
+/// Data that is a number of words of 4 bytes, by its type: no need to look at addresses and sizes.
+template <class T>
+constexpr bool kInWords = sizeof(T) % 4 == 0 && alignof(T) % 4 == 0;
+
+/// Unit `number` of `bytes` from `from`.
+template <bool InWords, class M>
+THALWEG_DEVICE Word16 make_unit(M m, u64 from, u64 bytes, u32 number, u32 generation) {
+  u32 part[3] = {0, 0, 0};
+  if constexpr (InWords) {
+    const u32 first = number * 3, words = static_cast<u32>(bytes / 4);
     THALWEG_UNROLL
     for (u32 i = 0; i < 3; ++i) {
-      if (i * 4 < bytes) m.write(reinterpret_cast<u32*>(to) + i, part[i]);
+      if (first + i < words) part[i] = m.read(reinterpret_cast<const u32*>(from) + first + i);
     }
   } else {
+    const u64 first = number * kUnitData;
     THALWEG_UNROLL
     for (u32 i = 0; i < kUnitData; ++i) {
-      if (i < bytes) m.write(reinterpret_cast<unsigned char*>(to) + i, static_cast<unsigned char>(part[i / 4] >> (i % 4 * 8)));
+      if (first + i < bytes) {
+        part[i / 4] |= u32{m.read(reinterpret_cast<const unsigned char*>(from) + first + i)} << (i % 4 * 8);
+      }
+    }
+  }
+  return unit_of(part, generation);
+}
+
+/// The data of unit `number` of `bytes`, to `to`.
+template <bool InWords, class M>
+THALWEG_DEVICE void open_unit(M m, u64 to, Word16 unit, u64 bytes, u32 number) {
+  u32 part[3];
+  parts_of(unit, part);
+  if constexpr (InWords) {
+    const u32 first = number * 3, words = static_cast<u32>(bytes / 4);
+    THALWEG_UNROLL
+    for (u32 i = 0; i < 3; ++i) {
+      if (first + i < words) m.write(reinterpret_cast<u32*>(to) + first + i, part[i]);
+    }
+  } else {
+    const u64 first = number * kUnitData;
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kUnitData; ++i) {
+      const auto byte = static_cast<unsigned char>(part[i / 4] >> (i % 4 * 8));
+      if (first + i < bytes) m.write(reinterpret_cast<unsigned char*>(to) + first + i, byte);
     }
   }
 }
 
-/// For await(): are up to kUnitsInFlight units of this generation? They are kept.
-template <class M>
+/// For await(): are a thread's next units of this generation? They are kept. They are `apart` units from each other.
+template <class M, u32 InFlight = kUnitsInFlight>
 struct UnitsThere {
   M m;
   const Word16* first;
-  u64 apart;  // units
-  u32 count, generation;
+  u32 left, apart;  // units from the first one to the message's end
+  u32 generation;
+  bool leads;
   Word16* held;
+  THALWEG_DEVICE bool asks() const { return leads; }
   THALWEG_DEVICE bool agree(bool any) const { return any; }
   THALWEG_DEVICE bool operator()(u64* found) const {
     bool there = true;
     THALWEG_UNROLL
-    for (u32 i = 0; i < kUnitsInFlight; ++i) {
-      if (i < count) held[i] = m.load16(first + i * apart);
+    for (u32 i = 0; i < InFlight; ++i) {
+      if (i * apart < left) held[i] = m.load16(first + i * apart);
     }
     THALWEG_UNROLL
-    for (u32 i = 0; i < kUnitsInFlight; ++i) {
-      if (i >= count || unit_generation(held[i]) == generation) continue;
+    for (u32 i = 0; i < InFlight; ++i) {
+      if (i * apart >= left || unit_generation(held[i]) == generation) continue;
       *found = unit_generation(held[i]);
       there = false;
     }
@@ -86,72 +117,97 @@ struct UnitsThere {
   }
 };
 
-/// Sends `count` elements to the room at `room` of the rank's part. False: as window.hpp says. Returns when the source may be
-/// overwritten by the calling thread; others need a barrier.
+/// Sends `count` elements to a room, an address: pointer<Word16>(window, rank, offset, packed_size(bytes) / 16). The source
+/// may be overwritten by the calling thread when it returns, by others behind a barrier. At most 16 GiB.
+template <class L, class T, class M = DirectMachine>
+THALWEG_DEVICE void put_packed(L level, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
+  const u64 bytes = count * sizeof(T);
+  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16));
+  THALWEG_ROLLED
+  for (u32 unit = level.crew_rank(); unit < units; unit += level.crew_size()) {
+    m.store16(room + unit, make_unit<kInWords<T>>(m, reinterpret_cast<u64>(from), bytes, unit, generation));
+  }
+}
+/// The same to the room at `room` of the rank's part. False: as window.hpp says.
 template <class L, class T, class M = DirectMachine>
 THALWEG_DEVICE bool put_packed(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u32 generation,
                                M m = {}) {
-  const u64 bytes = count * sizeof(T);
-  Word16* const to = reinterpret_cast<Word16*>(reach_aligned(window, rank, room, packed_size(bytes), sizeof(Word16), m));
+  Word16* const to = pointer<Word16>(window, rank, room, packed_size(count * sizeof(T)) / sizeof(Word16), m);
   if (to == nullptr) return false;
-  const Part part = level.part(packed_size(bytes));
-  for (u64 unit = part.begin / sizeof(Word16) + level.rank(); unit < part.end / sizeof(Word16); unit += level.size()) {
-    const u64 left = bytes - unit * kUnitData;
-    const u64 source = reinterpret_cast<u64>(from) + unit * kUnitData;
-    m.store16(to + unit, make_unit(m, source, left < kUnitData ? left : kUnitData, generation));
-  }
+  put_packed(level, to, from, count, generation, m);
   return true;
 }
 
 /// Waits for all units of a message of `bytes`, and gives each to consume(number of the unit, unit) on some thread. No barrier.
 template <class L, class Consume, class M>
-THALWEG_DEVICE bool each_unit(L level, const Window& window, u64 room, u64 bytes, u32 generation, u64 what, Consume consume,
-                              M m) {
-  const Word16* const from =
-      reinterpret_cast<const Word16*>(reach_aligned(window, window.rank, room, packed_size(bytes), sizeof(Word16), m));
-  if (from == nullptr) return false;
-  const Part part = level.part(packed_size(bytes));
-  const u64 end = part.end / sizeof(Word16), apart = level.size();
-  for (u64 unit = part.begin / sizeof(Word16) + level.rank(); unit < end; unit += apart * kUnitsInFlight) {
-    const u64 left = (end - unit + apart - 1) / apart;
+THALWEG_DEVICE bool each_unit(L level, const Guard& guard, const Word16* room, u64 bytes, u32 generation, u64 what,
+                              Consume consume, M m) {
+  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16)), apart = level.crew_size();
+  THALWEG_ROLLED
+  for (u32 unit = level.crew_rank(); unit < units; unit += apart * kUnitsInFlight) {
     Word16 held[kUnitsInFlight];
-    const u32 count = left < kUnitsInFlight ? static_cast<u32>(left) : kUnitsInFlight;
-    if (!await(m, window.guard, what, generation, UnitsThere<M>{m, from + unit, apart, count, generation, held})) return false;
+    const UnitsThere<M> there{m, room + unit, units - unit, apart, generation, level.rank() == 0, held};
+    if (!await(m, guard, what, generation, there)) return false;
     THALWEG_UNROLL
     for (u32 i = 0; i < kUnitsInFlight; ++i) {
-      if (i < count) consume(unit + i * apart, held[i]);
+      if (unit + i * apart < units) consume(unit + i * apart, held[i]);
     }
   }
   return true;
 }
 
-template <class M>
+template <bool InWords, class M>
 struct OpenUnits {
   M m;
   u64 to, bytes;
-  THALWEG_DEVICE void operator()(u64 number, Word16 unit) const {
-    const u64 left = bytes - number * kUnitData;
-    open_unit(m, to + number * kUnitData, unit, left < kUnitData ? left : kUnitData);
-  }
+  THALWEG_DEVICE void operator()(u32 number, Word16 unit) const { open_unit<InWords>(m, to, unit, bytes, number); }
 };
 struct LeaveUnits {
-  THALWEG_DEVICE void operator()(u64, Word16) const {}
+  THALWEG_DEVICE void operator()(u32, Word16) const {}
 };
 
-/// Waits for the message of this generation in the room at `room` of this rank's own part, and unpacks `count` elements to
-/// `to`, where all threads of the level may read them. Of Blocks, each block has its own part only.
+/// Waits for the message of this generation in a room of this rank's own part, and unpacks `count` elements to `to`, where all
+/// threads of the level may read them. Of Blocks, each block has some of it only.
+template <class L, class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_packed(L level, const Guard& guard, const Word16* room, T* to, u64 count, u32 generation, u64 what = 0,
+                                M m = {}) {
+  const u64 bytes = count * sizeof(T);
+  const OpenUnits<kInWords<T>, M> open{m, reinterpret_cast<u64>(to), bytes};
+  return level.all(each_unit(level, guard, room, bytes, generation, what, open, m));
+}
 template <class L, class T, class M = DirectMachine>
 THALWEG_DEVICE bool take_packed(L level, const Window& window, u64 room, T* to, u64 count, u32 generation, u64 what = 0,
                                 M m = {}) {
-  const u64 bytes = count * sizeof(T);
-  const OpenUnits<M> open{m, reinterpret_cast<u64>(to), bytes};
-  return level.all(each_unit(level, window, room, bytes, generation, what, open, m));
+  const Word16* const from = pointer<Word16>(window, window.rank, room, packed_size(count * sizeof(T)) / sizeof(Word16), m);
+  return from != nullptr && take_packed(level, window.guard, from, to, count, generation, what, m);
 }
 
 /// Waits for the message and leaves it where it is, for packed_at().
 template <class T, class L, class M = DirectMachine>
 THALWEG_DEVICE bool await_packed(L level, const Window& window, u64 room, u64 count, u32 generation, u64 what = 0, M m = {}) {
-  return level.all(each_unit(level, window, room, count * sizeof(T), generation, what, LeaveUnits(), m));
+  const u64 bytes = count * sizeof(T);
+  const Word16* const from = pointer<Word16>(window, window.rank, room, packed_size(bytes) / sizeof(Word16), m);
+  return from != nullptr && level.all(each_unit(level, window.guard, from, bytes, generation, what, LeaveUnits(), m));
+}
+
+/// A message of one value of at most 12 bytes, by one thread: nothing is read or written but the unit. The room is an address,
+/// as above: found out once, it costs nothing in a loop.
+template <class T, class M = DirectMachine>
+THALWEG_DEVICE void put_packed_value(Word16* room, T value, u32 generation, M m = {}) {
+  static_assert(sizeof(T) <= kUnitData, "a value of more than a unit: use put_packed");
+  UnitValue<T> unit{};
+  unit.value = value;
+  m.store16(room, unit_of(unit.part, generation));
+}
+template <class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_packed_value(const Guard& guard, const Word16* room, T* value, u32 generation, u64 what = 0,
+                                      M m = {}) {
+  Word16 held{};
+  if (!await(m, guard, what, generation, UnitsThere<M, 1>{m, room, 1, 1, generation, true, &held})) return false;
+  UnitValue<T> unit{};
+  parts_of(held, unit.part);
+  *value = unit.value;
+  return true;
 }
 
 /// Element `index` of a message that is there. T: plain data of 1, 2, 4, 6 or 12 bytes, aligned to 4 at most.
@@ -167,9 +223,7 @@ THALWEG_DEVICE T packed_at(const Window& window, u64 room, u64 index, M m = {}) 
   } unit = {{0, 0, 0}};
   if (from == 0) return unit.element[0];
   const Word16 word = m.load16(reinterpret_cast<const Word16*>(from));
-  unit.part[0] = static_cast<u32>(word.low);
-  unit.part[1] = static_cast<u32>(word.low >> 32);
-  unit.part[2] = static_cast<u32>(word.high);
+  parts_of(word, unit.part);
   return unit.element[index % in_unit];
 }
 

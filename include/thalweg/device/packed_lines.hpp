@@ -3,8 +3,8 @@
 // a line by one instruction. That such a line arrives as a whole is no promise of the language: it is what a test found for
 // the GPUs and links that docs/kernels.md names. Elsewhere use packed.hpp.
 //
-// Levels: Warp(), Block() and Blocks(). The rest is as in packed.hpp; a room takes packed_lines_size() bytes, aligned to 128;
-// elements have 8 bytes, or data is aligned to 8 and a multiple of it.
+// Levels: Warp(), Block(), and Blocks() of whole warps. The rest is as in packed.hpp; a room takes packed_lines_size() bytes,
+// aligned to 128; elements have 8 bytes, or data is aligned to 8 and a multiple of it.
 #pragma once
 #include <thalweg/device/packed.hpp>
 
@@ -29,6 +29,7 @@ struct LineThere {
   u32 first;  // of this thread's words
   u64 generation;
   Word16* held;
+  THALWEG_DEVICE bool asks() const { return true; }
 #if defined(__CUDA_ARCH__)
   THALWEG_DEVICE u32 mask() const {
     u32 lane;
@@ -55,10 +56,11 @@ THALWEG_DEVICE u64 line_half(M m, u64 from, u64 offset, u64 bytes) {
   return offset < bytes ? m.read(reinterpret_cast<const u64*>(from + offset)) : 0;
 }
 
-/// Is data (address | bytes) of whole words of 8 bytes?
-template <class M>
-THALWEG_DEVICE bool aligned_data(const Window& window, u64 data, M m) {
-  if (data % 8 == 0) return true;
+/// Is data (address | bytes) of whole words of 8 bytes, and are blocks that share it of whole warps?
+template <class L, class M>
+THALWEG_DEVICE bool aligned_data(L level, const Window& window, u64 data, M m) {
+  const bool in_step = kLineThreads == 1 || !level.shared() || level.size() % 32 == 0;
+  if (data % 8 == 0 && in_step) return true;
   fail(m, window.guard, kMisaligned, window.rank, 8, data);
   return false;
 }
@@ -70,11 +72,12 @@ THALWEG_DEVICE bool put_packed_lines(L level, const Window& window, u32 rank, u6
   static_assert(L::whole_warps, "a line is stored by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), source = reinterpret_cast<u64>(from);
   const u64 to = reach_aligned(window, rank, room, packed_lines_size(bytes), kLine, m);
-  if (to == 0 || !aligned_data(window, source | bytes, m)) return false;
-  const Part part = level.part(packed_lines_size(bytes));
-  const u32 groups = level.size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
-  if (level.rank() / kLineThreads >= groups) return true;
-  for (u64 at = part.begin + level.rank() / kLineThreads * kLine; at < part.end; at += groups * kLine) {
+  if (to == 0 || !aligned_data(level, window, source | bytes, m)) return false;
+  const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
+  if (level.crew_rank() / kLineThreads >= groups) return true;
+  const u64 end = packed_lines_size(bytes);
+  THALWEG_ROLLED
+  for (u64 at = level.crew_rank() / kLineThreads * kLine; at < end; at += groups * kLine) {
     THALWEG_UNROLL
     for (u32 i = 0; i < kWordsOfThread; ++i) {
       const u64 offset = at / kLine * kLineData + (first + i) * sizeof(Word16);
@@ -93,11 +96,11 @@ THALWEG_DEVICE bool take_packed_lines(L level, const Window& window, u64 room, T
   static_assert(L::whole_warps, "a line is read by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), target = reinterpret_cast<u64>(to);
   const u64 from = reach_aligned(window, window.rank, room, packed_lines_size(bytes), kLine, m);
-  bool ok = from != 0 && aligned_data(window, target | bytes, m);
-  const Part part = level.part(packed_lines_size(bytes));
-  const u32 groups = level.size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
-  const bool idle = level.rank() / kLineThreads >= groups;
-  for (u64 at = part.begin + level.rank() / kLineThreads * kLine; ok && !idle && at < part.end; at += groups * kLine) {
+  bool ok = from != 0 && aligned_data(level, window, target | bytes, m);
+  const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
+  const u64 end = level.crew_rank() / kLineThreads < groups ? packed_lines_size(bytes) : 0;
+  THALWEG_ROLLED
+  for (u64 at = level.crew_rank() / kLineThreads * kLine; ok && at < end; at += groups * kLine) {
     Word16 held[kWordsOfThread];
     const Word16* const line = reinterpret_cast<const Word16*>(from + at);
     ok = await(m, window.guard, what, generation, LineThere<M>{m, line, first, generation, held});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sides of a transfer: how device code makes them, and how packed offsets become addresses.
 #pragma once
-#include <thalweg/device/order.hpp>
+#include <thalweg/device/level.hpp>
 
 namespace thalweg::device {
 
@@ -26,6 +26,11 @@ THALWEG_DEVICE Side slices_at(const T* address, u64 width, u64 rows, i64 pitch, 
 }
 
 THALWEG_DEVICE bool contiguous(const Side& side) { return side.pieces == nullptr && side.block == kContiguous; }
+
+/// The packed bytes [begin, end).
+struct Part {
+  u64 begin, end;
+};
 
 /// Divisions of 64 bits are slow on GPUs, and nearly never needed.
 THALWEG_DEVICE u64 divide(u64 a, u64 b) { return ((a | b) >> 32) == 0 ? static_cast<u32>(a) / static_cast<u32>(b) : a / b; }

@@ -8,10 +8,9 @@ using u64 = unsigned long long;
 using i64 = long long;
 using u32 = unsigned;
 
-/// Why a wait gave up. In pinned host memory; written once (the first failure wins: compare-and-swap of `claimed`), `code`
-/// last.
+/// Why a wait gave up. In pinned host memory; written once, by who poisoned the guard first, `code` last.
 struct Failure {
-  u64 claimed;
+  u64 claimed;   // somebody writes it, or did
   i64 code;      // tw_status, negative; 0: all is well
   u64 what;      // Step number of a plan, or what the caller of device code chose
   u64 expected;  // value or generation that was waited for
@@ -23,7 +22,7 @@ struct Failure {
 struct Guard {
   u64* poison;       // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
   Failure* failure;  // pinned host memory
-  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every few microseconds of a wait
+  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every 100 us or so of a wait
   u64 limit_ns;
 };
 
@@ -80,11 +79,13 @@ struct RecvEnd {
 // take(n = taken++): wait for flags[n % kSlots]; info != 0: fail with it.
 
 /// ---- Window: symmetric memory over `size` ranks. In constant or parameter space of a kernel, by value.
+constexpr u32 kFirstRanks = 8;
 struct Window {
   u32 rank, size;
   u64 length;          // bytes that each rank gave
   char* const* bases;  // [size], executor's memory: where rank r's part is here; null: not reachable from this executor
   Guard guard;
+  char* first_bases[kFirstRanks];  // the same of the first ranks: no load away from a kernel. Null: look into bases
 };
 
 /// ---- Program: the steps of a plan as an executor runs them.

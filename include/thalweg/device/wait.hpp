@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounded waiting. A wait ends when what it waits for is there, when its Guard is poisoned (an earlier wait failed), when the
 // host aborts it (a peer was lost), or at its limit. The last two fill in the Failure and poison the Guard, so that one failure
-// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at.
+// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at; without a
+// poison word, failures of several threads may mix.
 #pragma once
 #include <thalweg/device/order.hpp>
 
@@ -43,8 +44,9 @@ THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expect
   record(m, guard.poison, guard.failure, code, what, expected, found);
 }
 
-constexpr u32 kLooksPerClock = 16;  // of a wait: the clock and the poison
-constexpr u32 kClocksPerAbort = 4;  // a look at pinned host memory takes longer than one at device memory
+// Of a wait: short ones see neither. A look takes some 0.3 us on a GPU, one at pinned host memory several times that.
+constexpr u32 kLooksPerClock = 64;  // the clock and the poison
+constexpr u32 kClocksPerAbort = 4;  // the host's word
 
 /// Has a word reached what it should? For await().
 template <class M>
@@ -53,6 +55,7 @@ struct WordHolds {
   const u64* word;
   Compare compare;
   u64 value;
+  THALWEG_DEVICE bool asks() const { return true; }
   THALWEG_DEVICE bool agree(bool any) const { return any; }
   THALWEG_DEVICE bool operator()(u64* found) const {
     *found = m.acquire(word);
@@ -60,13 +63,14 @@ struct WordHolds {
   }
 };
 
-/// One thread, or several that look.agree(): is it so for any of them? look(&found): has it happened? It acquires, and says the
-/// same to all. Returns false: do nothing more.
+/// One thread, or several. look(&found): has it happened? look.asks(): does this thread look at the poison before it waits?
+/// look.agree(it): is it so for any of the threads that wait for the same? Returns false: do nothing more.
 template <class M, class Look>
 THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look look) {
   u64 start = 0;
   for (u32 looks = 0;; ++looks) {
-    const bool poison = looks % kLooksPerClock == 0 && poisoned(m, guard);
+    const bool asks = looks == 0 ? look.asks() : looks % kLooksPerClock == 0;
+    const bool poison = asks && poisoned(m, guard);  // under way while the word is
     u64 found = 0;
     const bool there = look(&found);
     if (looks % kLooksPerClock == 0 && look.agree(poison)) return false;
@@ -75,7 +79,7 @@ THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look 
       const u64 now = m.nanoseconds();
       if (start == 0) start = now;
       i64 code = now - start >= guard.limit_ns ? kTimedOut : 0;
-      if (guard.abort != nullptr && looks / kLooksPerClock % kClocksPerAbort == 0) {
+      if (guard.abort != nullptr && looks / kLooksPerClock % kClocksPerAbort == kClocksPerAbort - 1) {
         const i64 aborted = static_cast<i64>(m.load(guard.abort));
         if (aborted != 0) code = aborted;
       }

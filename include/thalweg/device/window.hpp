@@ -19,17 +19,26 @@
 
 namespace thalweg::device {
 
-/// The address of [offset, offset + bytes) of a rank's part; 0: the guard says why.
-template <class M = DirectMachine>
-THALWEG_DEVICE u64 reach(const Window& window, u32 rank, u64 offset, u64 bytes, M m = {}) {
-  if (rank >= window.size || offset > window.length || bytes > window.length - offset) {
-    fail(m, window.guard, kOutOfBounds, rank, window.length, offset + bytes);
+/// What reach() does when the address is not at hand: fails, or looks into the bases.
+template <class M>
+THALWEG_DEVICE_CALL u64 reach_far(M m, u64* poison, Failure* failure, char* const* bases, u32 rank, bool inside, u64 offset) {
+  if (!inside) {
+    record(m, poison, failure, kOutOfBounds, rank, 0, offset);
     return 0;
   }
-  const u64 base = m.constant(reinterpret_cast<const u64*>(window.bases + rank));
+  const u64 base = m.constant(reinterpret_cast<const u64*>(bases + rank));
   if (base != 0) return base + offset;
-  fail(m, window.guard, kUnreachable, rank, 0, 0);
+  record(m, poison, failure, kUnreachable, rank, 0, 0);
   return 0;
+}
+
+/// The address of [offset, offset + bytes) of a rank's part; 0: the guard says why, with the rank and the offset.
+template <class M = DirectMachine>
+THALWEG_DEVICE u64 reach(const Window& window, u32 rank, u64 offset, u64 bytes, M m = {}) {
+  const u64 base = reinterpret_cast<u64>(window.first_bases[rank % kFirstRanks]);
+  const bool inside = rank < window.size && offset <= window.length && bytes <= window.length - offset;
+  if (inside && base != 0 && rank < kFirstRanks) return base + offset;
+  return reach_far(m, window.guard.poison, window.guard.failure, window.bases, rank, inside, offset);
 }
 
 /// The same, aligned to `alignment` bytes; else TW_ERR_MISALIGNED.
@@ -52,6 +61,15 @@ THALWEG_DEVICE bool put(L level, const Window& window, u32 rank, u64 offset, con
   const u64 to = reach(window, rank, offset, count * sizeof(T), m);
   if (to == 0) return false;
   copy(level, contiguous_at(to), contiguous_at(from), count * sizeof(T), m);
+  return true;
+}
+
+/// One value of 1, 2, 4, 8 or 16 bytes, by one thread; nothing is read here.
+template <class T, class M = DirectMachine>
+THALWEG_DEVICE bool put_value(const Window& window, u32 rank, u64 offset, T value, M m = {}) {
+  T* const to = pointer<T>(window, rank, offset, 1, m);
+  if (to == nullptr) return false;
+  m.write(to, value);
   return true;
 }
 
