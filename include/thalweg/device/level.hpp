@@ -110,7 +110,8 @@ struct Block {
   THALWEG_DEVICE Block counting(u32*) const { return *this; }
 };
 
-/// Block `index` of `count` that share each transfer; what comes behind it (a signal) is done once, by whoever is last.
+/// Block `index` of `count` that share each transfer: each copies some of it, so all of the source must be there for each of
+/// them; what comes behind it (a signal) is done once, by whoever is last.
 /// `arrived` is a word of this device's memory, 0 before and after. One transfer at a time: before a block begins another one
 /// with the same word, the one before must be over for all of them (an answer to its signal, a grid barrier). Channels use
 /// words of their own, and need none here.

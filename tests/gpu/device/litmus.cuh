@@ -43,11 +43,10 @@ struct Group {
         blocks(t.arrived + number, blockIdx.x % t.blocks, t.blocks) {}
   __device__ bool sends(u64 round) const { return round % 2 == test.window.rank; }
   __device__ u64* source() const { return reinterpret_cast<u64*>(test.own + base); }
+  /// By every block: each may copy any of it.
   template <class L>
   __device__ void fill(L level, u64 round) const {
-    for (u64 i = level.crew_rank(); i < test.bytes / 8; i += level.crew_size()) {
-      source()[i] = expected_word(test.seed, round, number, i);
-    }
+    for (u64 i = level.rank(); i < test.bytes / 8; i += level.size()) source()[i] = expected_word(test.seed, round, number, i);
     level.sync();
   }
   /// All of the data is looked at by every block, whoever wrote it.
