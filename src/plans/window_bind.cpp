@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bindings: every rank's part as one executor reaches it, and the words that stop its code.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include <thalweg/device/types.hpp>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounded waiting. A wait ends when what it waits for is there, when its Guard is poisoned (an earlier wait failed), when the
 // host aborts it (a peer was lost), or at its limit. The last two fill in the Failure and poison the Guard, so that one failure
-// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at; without a
-// poison word, failures of several threads may mix.
+// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at.
 #pragma once
 #include <thalweg/device/order.hpp>
 
