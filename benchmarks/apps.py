@@ -45,11 +45,11 @@ def jobs(options: argparse.Namespace) -> list[list[str]]:
     for processes in options.processes.split(","):
         where = ["--processes", processes, "--size", ",".join(sizes), "--iterations", counts]
         found.append([himeno, *where, "--trigger", options.triggers, *common])
-    halo = ["--n", EDGES[options.memory], "--seconds", f"{options.seconds:g}", "--way", options.ways, *common]
-    if options.mpirun:
-        found.append([options.mpirun, "-n", "2", program(options, "thalweg-halo-mpi"), *halo])
-    else:
-        found.append([program(options, "thalweg-halo"), "--processes", "2", *halo])
+    start = [options.mpirun, "-n", "2", program(options, "thalweg-halo-mpi")] if options.mpirun else []
+    start = start or [program(options, "thalweg-halo"), "--processes", "2"]
+    halo = ["--n", EDGES[options.memory], "--seconds", f"{options.seconds:g}", *common]
+    found.append([*start, "--region", "jk,ik,ij", "--way", options.ways, *halo])
+    found.append([*start, "--region", "26", "--way", options.ways_26 or options.ways, *halo])
     return found
 
 
@@ -78,6 +78,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--processes", default="1,2", help="of Himeno, comma list")
     parser.add_argument("--triggers", default="all", help="of Himeno, comma list")
     parser.add_argument("--ways", default="all", help="of halo exchanges, comma list")
+    parser.add_argument("--ways-26", help="the same, with all 26 neighbours; default: --ways")
     parser.add_argument("--mpirun", help="runs thalweg-halo-mpi instead of thalweg-halo")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each number of thalweg-halo")
     parser.add_argument("--rounds", type=int, default=3)

@@ -39,11 +39,10 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-template <class F>
-void each_point(const apps::Shape& shape, F body) {
-  for (uint64_t i = 0; i < shape.points[0]; ++i)
-    for (uint64_t j = 0; j < shape.points[1]; ++j)
-      for (uint64_t k = 0; k < shape.points[2]; ++k) body({i, j, k});
+/// Cells first, first + 1, ... of a rank, given its seed.
+template <class T>
+void fill_row(T* cells, uint64_t count, uint64_t seed, uint64_t first) {
+  for (uint64_t k = 0; k < count; ++k) cells[k] = static_cast<T>(mixed(seed + first + k));
 }
 
 constexpr uint64_t kWords = 2 * apps::kDirections;
@@ -83,9 +82,7 @@ uint64_t Cube::number(const apps::Triple& point) const {
   return (point[0] * shape_.points[1] + point[1]) * shape_.points[2] + point[2];
 }
 
-uint64_t Cube::value(int rank, uint64_t number) const {
-  return mixed(mixed(round_ * 4096 + static_cast<uint64_t>(rank)) + number);
-}
+uint64_t Cube::seed(int rank) const { return mixed(round_ * 4096 + static_cast<uint64_t>(rank)); }
 
 bool Cube::in_halo(const apps::Triple& point) const {
   if (axis_ >= 0) return false;
@@ -112,28 +109,46 @@ std::optional<std::pair<int, apps::Triple>> Cube::source_of(const apps::Triple& 
   return std::pair(positive(travelled) ? previous_ : next_, source);
 }
 
+std::vector<unsigned char> Cube::start() const {
+  std::vector<unsigned char> cells(shape_.bytes(), 0xa5);
+  const uint64_t border = axis_ < 0 ? 1 : 0, inner = shape_.points[2] - 2 * border, mine = seed(ranks_.rank());
+  for (uint64_t i = border; i < shape_.points[0] - border; ++i)
+    for (uint64_t j = border; j < shape_.points[1] - border; ++j) {
+      const uint64_t first = number({i, j, border});
+      unsigned char* row = &cells[first * shape_.element];
+      if (shape_.element == sizeof(uint32_t)) {
+        fill_row(reinterpret_cast<uint32_t*>(row), inner, mine, first);
+      } else {
+        fill_row(reinterpret_cast<uint64_t*>(row), inner, mine, first);
+      }
+    }
+  return cells;
+}
+
 void Cube::fill() {
   ++round_;
-  std::vector<unsigned char> cells(shape_.bytes(), 0xa5);
-  each_point(shape_, [&](const apps::Triple& point) {
-    const uint64_t at = number(point), cell = value(ranks_.rank(), at);
-    if (!in_halo(point)) std::memcpy(&cells[at * shape_.element], &cell, shape_.element);
-  });
+  const std::vector<unsigned char> cells = start();
   ranks_.context.copy(data(), cells.data(), cells.size());
   ranks_.align();  // nobody writes into a halo that is yet to be poisoned
 }
 
 void Cube::check(const std::string& by) {
-  std::vector<unsigned char> found(shape_.bytes());
+  std::vector<unsigned char> wanted = start(), found(shape_.bytes());
   ranks_.context.copy(found.data(), data(), found.size());
-  uint64_t wrong = 0;
-  each_point(shape_, [&](const apps::Triple& point) {
-    const auto source = source_of(point);
-    const uint64_t cell = source ? value(source->first, number(source->second)) : value(ranks_.rank(), number(point));
-    wrong += std::memcmp(&found[number(point) * shape_.element], &cell, shape_.element) != 0;
-  });
-  if (ranks_.sum_bits(wrong) == 0) return;
-  throw std::runtime_error(by + ": " + std::to_string(wrong) + " wrong cells on rank " + std::to_string(ranks_.rank()));
+  const auto [ni, nj, nk] = shape_.points;
+  for (uint64_t i = 0; i < ni; ++i)
+    for (uint64_t j = 0; j < nj; ++j) {
+      const bool all = i == 0 || j == 0 || i == ni - 1 || j == nj - 1;  // else only the ends of a row come from others
+      for (uint64_t k = 0; k < nk; k += all ? 1 : nk - 1) {
+        const auto source = source_of({i, j, k});
+        if (!source) continue;
+        const uint64_t cell = mixed(seed(source->first) + number(source->second));
+        std::memcpy(&wanted[number({i, j, k}) * shape_.element], &cell, shape_.element);
+      }
+    }
+  const bool wrong = wanted != found;
+  if (ranks_.sum_bits(wrong ? 1 : 0) == 0) return;
+  throw std::runtime_error(by + ": a cell is wrong" + (wrong ? "" : " on another rank"));
 }
 
 }  // namespace halo

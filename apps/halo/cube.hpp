@@ -33,7 +33,8 @@ class Cube {
 
  private:
   uint64_t number(const apps::Triple& point) const;
-  uint64_t value(int rank, uint64_t number) const;
+  uint64_t seed(int rank) const;
+  std::vector<unsigned char> start() const;
   bool in_halo(const apps::Triple& point) const;
   std::optional<std::pair<int, apps::Triple>> source_of(const apps::Triple& point) const;
   apps::Ranks& ranks_;

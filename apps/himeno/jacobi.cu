@@ -97,12 +97,14 @@ __device__ bool wait_for_near(Near& near, const device::Window& window, int into
 
 }  // namespace
 
-extern "C" __global__ void jacobi(Arrays g, const float* __restrict__ p, float* __restrict__ out, double* gosa, Index thickness) {
+// The registers of four blocks a multiprocessor: with fewer, and more blocks, an iteration of size M took 75 instead of 61 us on an H200;
+// with four points of i unrolled 85.
+extern "C" __global__ void __launch_bounds__(256, 4) jacobi(Arrays g, const float* p, float* out, double* gosa, Index thickness) {
   leave_sum(sweep(g, p, out, tile_of(thickness), [](Index, Index, Index, float) {}), gosa);
 }
 
-/// The same, and the exchange (neighbour.hpp). Blocks without a neighbour do not wait. p is not __restrict__: its halo changes while the
-/// kernel runs. `serving`: blocks that have a neighbour.
+/// The same, and the exchange (neighbour.hpp). Blocks without a neighbour do not wait. The halo of p changes
+/// while the kernel runs. `serving`: blocks that have a neighbour.
 extern "C" __global__ void __launch_bounds__(256, 4)
     jacobi_put(Arrays g, const float* p, float* out, double* gosa, Index thickness, device::Window window,
                                       const Neighbour* neighbours, unsigned count, unsigned serving, Progress* progress, int into) {
