@@ -35,7 +35,6 @@ struct RemoteRegion {
   KeyBody key{};
   std::byte* mapped = nullptr;    // load/store address of the range, null: not mapped (yet)
   Mapping* mapping = nullptr;     // counted while mapped
-  void* device_import = nullptr;  // devices: address that this process's device may use
   std::atomic<uint32_t> references{1};
   bool revoked = false;
   bool unmappable = false;  // import() said no: not asked again

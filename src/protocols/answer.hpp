@@ -43,7 +43,7 @@ struct Answering {
     return s;
   }
 
-  static constexpr Protocol kProtocol = {"answer", kVerb, nullptr, step, nullptr, nullptr, nullptr};
+  static constexpr Protocol kProtocol = {"answer", kVerb, nullptr, step, nullptr};
 };
 
 }  // namespace thalweg::impl

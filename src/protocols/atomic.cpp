@@ -99,8 +99,8 @@ Status atomic_mapped(const OpDesc& op) {
   return on_word(op, &reading);
 }
 
-const Protocol kAtomicMapped = {"atomic_mapped", Verb::atomic, probe_mapped, step_mapped, nullptr, nullptr, nullptr};
-const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, step_frames, nullptr, nullptr, nullptr};
+const Protocol kAtomicMapped = {"atomic_mapped", Verb::atomic, probe_mapped, step_mapped, nullptr};
+const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, step_frames, nullptr};
 
 namespace {
 

@@ -226,7 +226,7 @@ void blocks_arrived(Engine& engine, OpRun& run) {
   engine.wants_push(peer);
 }
 
-const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, probe, step, nullptr, nullptr, nullptr};
-const Protocol kGetBlocks = {"get_blocks", Verb::get_blocks, probe, step, nullptr, nullptr, nullptr};
+const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, probe, step, nullptr};
+const Protocol kGetBlocks = {"get_blocks", Verb::get_blocks, probe, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -33,7 +33,7 @@ Status step_route(OpRun& run) {
   run.protocol = &select_send(*run.op);
   return run.protocol->step(run);
 }
-const Protocol kRoute = {"route", Verb::send, nullptr, step_route, nullptr, nullptr, nullptr};
+const Protocol kRoute = {"route", Verb::send, nullptr, step_route, nullptr};
 
 Status announce_instead(OpRun& run) {
   run.protocol = &kRendezvousSend;
@@ -88,8 +88,8 @@ bool probe_segmented(const OpDesc& op, Cost& cost) {
 
 }  // namespace
 
-const Protocol kEagerSingle = {"eager", Verb::send, probe_single, step_single, nullptr, nullptr, nullptr};
-const Protocol kEagerSegmented = {"segmented", Verb::send, probe_segmented, step_segmented, nullptr, nullptr, nullptr};
+const Protocol kEagerSingle = {"eager", Verb::send, probe_single, step_single, nullptr};
+const Protocol kEagerSegmented = {"segmented", Verb::send, probe_segmented, step_segmented, nullptr};
 
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
   const bool plain = (op.flags & (TW_OP_SYNC | kOpDevice | kOpLate)) == 0;

@@ -124,7 +124,7 @@ Status flush_worker(Engine& engine, const OpDesc& op, const Completion& completi
 
 }  // namespace
 
-const Protocol kFlushFrames = {"flush_frames", Verb::flush, probe, step, nullptr, nullptr, abort};
+const Protocol kFlushFrames = {"flush_frames", Verb::flush, probe, step, abort};
 
 Status start_flush(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;

@@ -105,7 +105,7 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc
 
 }  // namespace
 
-const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr, nullptr, nullptr};
+const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr};
 
 void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   GetBody fields;

@@ -45,6 +45,6 @@ Status get_mapped(const OpDesc& op) {
   return copy_out(op, &reading);
 }
 
-const Protocol kGetMapped = {"get_mapped", Verb::get, probe, step, nullptr, nullptr, nullptr};
+const Protocol kGetMapped = {"get_mapped", Verb::get, probe, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -96,6 +96,6 @@ Status settle_import(RemoteRegion* region) {
   return region->revoked ? TW_ERR_STALE : TW_OK;
 }
 
-const Protocol kLater = {"later", Verb::put, nullptr, step, nullptr, nullptr, nullptr};
+const Protocol kLater = {"later", Verb::put, nullptr, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -295,8 +295,8 @@ Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
   return run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
 }
 
-const Protocol kPutDevice = {"put_device", Verb::put, probe, step, nullptr, nullptr, nullptr};
-const Protocol kGetDevice = {"get_device", Verb::get, probe, step, nullptr, nullptr, nullptr};
+const Protocol kPutDevice = {"put_device", Verb::put, probe, step, nullptr};
+const Protocol kGetDevice = {"get_device", Verb::get, probe, step, nullptr};
 
 // ------------------------------------------------------------------------------------------------ the target of frames
 

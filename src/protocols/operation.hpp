@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The travelling record. OpDesc says what moves and never changes once prepared; OpRun is one activation of it; Protocol
-// says how, once per trigger. A blocking send, a queued put and a put from a kernel are the same OpDesc and the same
-// Protocol entered through `step`, `lower` or `bind`.
+// The travelling record of what the host triggers. OpDesc says what moves; OpRun is one activation of it; Protocol says how.
+// What queues, graphs and kernels trigger is prepared as device::Step (plans/, thalweg/device/types.hpp), because those run where
+// no protocol can; a step that needs one is handed to the host and becomes such a record.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -21,13 +21,11 @@ struct OpDesc;
 struct Protocol;
 struct BlockTransfer;  // protocols/blocks.hpp
 class Engine;          // protocols/engine.hpp
-class Queue;           // devices/queue.hpp
 class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
 struct Ordering;       // protocols/device_lane.hpp
 struct Gate;           // protocols/gates.hpp
 struct Mapping;        // transports/transport.hpp
-struct DeviceDesc;     // include/thalweg/device/: what a kernel needs to run the operation
 
 enum class Verb : uint8_t {
   send,
@@ -225,7 +223,7 @@ struct Cost {
   const char* why_not = nullptr;
 };
 
-/// A null entry means that this trigger is refused for this protocol; the documentation's table is generated from it.
+/// How the host carries an operation out.
 struct Protocol {
   const char* name;
   Verb verb;
@@ -234,10 +232,6 @@ struct Protocol {
   /// Host trigger: moves forward. TW_OK: complete (the caller completes the run), TW_IN_PROGRESS: frames will complete it,
   /// TW_AGAIN: call again when there is room, or an error.
   Status (*step)(OpRun& run);
-  /// Queue trigger: enqueues the operation on `queue` so that it runs after the queue's earlier work.
-  Status (*lower)(const OpDesc& op, Queue& queue);
-  /// Kernel trigger: fills in what device code (or its host-side twin) needs.
-  Status (*bind)(const OpDesc& op, DeviceDesc* out);
   /// The peer is lost or the run cancelled: gives back what the protocol holds. The caller completes the run.
   void (*abort)(OpRun& run, Status why);
 };

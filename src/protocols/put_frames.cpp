@@ -108,7 +108,7 @@ Status step(OpRun& run) {
 
 }  // namespace
 
-const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr, nullptr, nullptr};
+const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr};
 
 void note_put(Peer& peer, const FrameHeader& header, Status status) {
   if ((header.flags & kFrameFirst) != 0) peer.one_sided.put_failed = TW_OK;

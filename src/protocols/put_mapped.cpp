@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put into memory that is mapped here: the trigger's own stores, then the signal by a release store or an atomic add.
-// Host: copies before it returns. Queue: copies and the signal in the queue's order, on an imported device region or on
-// mapped host memory. Kernel: the addresses of everything, for thalweg::device::run_copy.
-#include <algorithm>
-#include <vector>
-
-#include "devices/device.hpp"
-#include "protocols/device_copy.hpp"
-#include "protocols/device_desc.hpp"
+// Put into memory that is mapped here: the caller's own stores, then the signal by a release store or an atomic add. Copies before
+// it returns. (Queues and kernels put by plans and windows, src/plans.)
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
@@ -25,64 +18,6 @@ bool probe(const OpDesc& op, Cost& cost) {
 }
 
 Status step(OpRun& run) { return put_mapped(*run.op); }
-
-/// Where queues and kernels reach the region, 0: not at all.
-uint64_t device_address(const RemoteRegion& region) {
-  if (region.device_import != nullptr) return reinterpret_cast<uintptr_t>(region.device_import);
-  return reinterpret_cast<uintptr_t>(region.mapped);
-}
-
-Status check_addresses(const OpDesc& op) {
-  if (op.remote == nullptr || device_address(*op.remote) == 0) {
-    return fail(TW_ERR_UNSUPPORTED,
-                "a queue or kernel puts only into imported device memory or mapped memory of "
-                "tw_memory_allocate; map the region first");
-  }
-  if (op.signal != nullptr && device_address(*op.signal) == 0) {
-    return fail(TW_ERR_UNSUPPORTED, "the signal's word is not mapped here; import it over a transport that maps memory");
-  }
-  return TW_OK;
-}
-
-Status lower(const OpDesc& op, Queue& queue) {
-  if (Status s = check_target(op, TW_MEMORY_WRITE); is_error(s)) return s;
-  if (Status s = check_addresses(op); is_error(s)) return s;
-  if (op.signal != nullptr) {
-    if (Status s = check_signal(op); is_error(s)) return s;
-  }
-  const uint64_t to = device_address(*op.remote) + op.remote_offset;
-  Status status = TW_OK;
-  if (op.length > 0) {
-    const Side from = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout);
-    std::vector<Copy> copies;
-    status = plan_copies(side_of(to, op.remote_layout), from, op.length, 0, op.length, &copies);
-    if (status == TW_OK) status = queue.copy(copies.data(), copies.size());
-  }
-  if (status != TW_OK || op.signal == nullptr) return status;
-  return queue.write_value(device_address(*op.signal), op.signal_value, op.signal_op == TW_SIGNAL_ADD);
-}
-
-Status bind(const OpDesc& op, DeviceDesc* out) {
-  if (Status s = check_target(op, TW_MEMORY_WRITE); is_error(s)) return s;
-  if (Status s = check_addresses(op); is_error(s)) return s;
-  if (op.signal == nullptr) return fail(TW_ERR_UNSUPPORTED, "a kernel's put needs a signal; nothing else publishes its data");
-  if (Status s = check_signal(op); is_error(s)) return s;
-  if ((op.layout != nullptr && !op.layout->contiguous()) || (op.remote_layout != nullptr && !op.remote_layout->contiguous())) {
-    return fail(TW_ERR_UNSUPPORTED, "a kernel's put is contiguous on both sides; put rows one by one or from a queue");
-  }
-  *out = DeviceDesc{};
-  out->verb = Verb::put;
-  const int64_t to = op.remote_layout ? op.remote_layout->start : 0, from = op.layout ? op.layout->start : 0;
-  device::Step& put = out->step;
-  put.kind = device::StepKind::copy;
-  put.bytes = op.length;
-  put.to = device::contiguous_at(device_address(*op.remote) + op.remote_offset + static_cast<uint64_t>(to));
-  put.from = device::contiguous_at(op.address + from);
-  put.signal.word = reinterpret_cast<device::u64*>(device_address(*op.signal));
-  put.signal.value = op.signal_value;
-  put.signal.add = op.signal_op == TW_SIGNAL_ADD ? 1 : 0;
-  return TW_OK;
-}
 
 /// Under `reading` when the memory is this process's own.
 Status copy_in(const OpDesc& op, const Registry::Reading* reading) {
@@ -114,6 +49,6 @@ Status put_mapped(const OpDesc& op) {
   return copy_in(op, &reading);
 }
 
-const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, lower, bind, nullptr};
+const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -127,7 +127,7 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
 
 }  // namespace
 
-const Protocol kRendezvousSend = {"rendezvous", Verb::send, probe_send, step_send, nullptr, nullptr, nullptr};
+const Protocol kRendezvousSend = {"rendezvous", Verb::send, probe_send, step_send, nullptr};
 
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
   CtsBody cts;

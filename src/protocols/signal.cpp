@@ -34,8 +34,8 @@ Status step_frames(OpRun& run) {
 
 }  // namespace
 
-const Protocol kSignalMapped = {"signal_mapped", Verb::signal, probe_mapped, step_mapped, nullptr, nullptr, nullptr};
-const Protocol kSignalFrames = {"signal_frames", Verb::signal, probe_frames, step_frames, nullptr, nullptr, nullptr};
+const Protocol kSignalMapped = {"signal_mapped", Verb::signal, probe_mapped, step_mapped, nullptr};
+const Protocol kSignalFrames = {"signal_frames", Verb::signal, probe_frames, step_frames, nullptr};
 
 Status check_signal(const OpDesc& op) {
   RemoteRegion& region = *op.signal;

@@ -121,7 +121,7 @@ const char* why_no_single_copy(const OpDesc& op) {
 Status put_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::put); }
 Status get_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::get); }
 
-const Protocol kPutSingleCopy = {"put_single_copy", Verb::put, probe, step_put, nullptr, nullptr, nullptr};
-const Protocol kGetSingleCopy = {"get_single_copy", Verb::get, probe, step_get, nullptr, nullptr, nullptr};
+const Protocol kPutSingleCopy = {"put_single_copy", Verb::put, probe, step_put, nullptr};
+const Protocol kGetSingleCopy = {"get_single_copy", Verb::get, probe, step_get, nullptr};
 
 }  // namespace thalweg::impl
