@@ -33,8 +33,8 @@ struct KeyBody {
 struct RemoteRegion {
   Peer* peer = nullptr;
   KeyBody key{};
-  std::byte* mapped = nullptr;    // load/store address of the range, null: not mapped (yet)
-  Mapping* mapping = nullptr;     // counted while mapped
+  std::byte* mapped = nullptr;  // load/store address of the range, null: not mapped (yet)
+  Mapping* mapping = nullptr;   // counted while mapped
   std::atomic<uint32_t> references{1};
   bool revoked = false;
   bool unmappable = false;  // import() said no: not asked again
