@@ -141,8 +141,8 @@ Status tw_plan::at_rest() {
   device::ProgramState now{};
   if (Status s = executor->load(&now, state, sizeof now); is_error(s)) return s;
   const bool failed = __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0;
-  const bool running = now.busy != 0 && now.busy < device::kClosed;
-  if (running || (!failed && now.runs < triggers)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
+  const bool closed = (now.busy & device::kClosed) != 0;  // by a failed run, which is not counted
+  if (!closed && !failed && now.runs < triggers) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
   return TW_OK;
 }
 

@@ -114,7 +114,7 @@ struct Step {
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {
-  u64 busy;  // a run holds it; a second one fails with TW_ERR_BUSY and touches nothing
+  u64 busy;  // the executor's own: who holds the program; a second run fails with TW_ERR_BUSY and touches nothing
   u64 runs;  // finished
   u64 poison;
   u64 spare;
