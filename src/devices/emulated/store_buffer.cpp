@@ -32,6 +32,10 @@ void StoreBuffer::load(const std::byte* from, std::byte* to, size_t length) cons
 }
 
 void StoreBuffer::overtake(const std::byte* to, size_t length) {
+  const bool beside = pending_.empty() || to >= last_ || to + length <= first_;  // as rows of a rectangle lie
+  first_ = pending_.empty() ? to : std::min(first_, to);
+  last_ = pending_.empty() ? to + length : std::max(last_, to + length);
+  if (beside) return;
   std::erase_if(pending_, [&](const Pending& one) {
     const size_t bytes = one.bytes.empty() ? sizeof one.value : one.bytes.size();
     if (one.to + bytes <= to || to + length <= one.to) return false;

@@ -41,6 +41,7 @@ class StoreBuffer {
   void drain();
   const bool skip_fences_;
   std::vector<Pending> pending_;
+  const std::byte *first_ = nullptr, *last_ = nullptr;  // all that is pending lies between
   std::function<void()> watcher_;
 };
 

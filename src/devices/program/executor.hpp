@@ -291,6 +291,7 @@ class Executor {
   /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
   THALWEG_DEVICE bool advance_channels() const {
     bool any = false;
+    if (group_.lane() >= Group::lanes) return false;  // each step by one lane: other warps would count it again
     for (u32 i = group_.lane(); i < count_; i += Group::lanes) {
       const Step& step = group_.step(i);
       u64* count = nullptr;
