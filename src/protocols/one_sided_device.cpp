@@ -48,7 +48,11 @@ void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
   --peer.one_sided.device;
-  if (peer.one_sided.confirmed + 1 == run.sequence) confirm(peer, run);
+  if (run.stage == kRelaying && is_put(op)) {
+    peer.one_sided.silent = std::max(peer.one_sided.silent, run.sequence);  // its parts may still travel as frames
+  } else if (peer.one_sided.confirmed + 1 == run.sequence) {
+    confirm(peer, run);
+  }
   const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
   if (status == TW_OK && signals) {
     const Registry::Reading reading(engine.registry());
