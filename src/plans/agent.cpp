@@ -198,9 +198,9 @@ void Agent::keep_early(AgentPeer& peer, ControlMessage&& message) {
   early_[key] = {&peer, std::move(message)};
 }
 
-bool Agent::take_early(const ChannelName& name, bool from_sender, ControlMessage* out) {
+bool Agent::take_early(const AgentPeer& peer, const ChannelName& name, bool from_sender, ControlMessage* out) {
   const auto found = early_.find({name, from_sender});
-  if (found == early_.end()) return false;
+  if (found == early_.end() || found->second.first != &peer) return false;
   *out = std::move(found->second.second);
   early_.erase(found);
   return true;
@@ -266,8 +266,9 @@ unsigned Agent::turn() {
     take(peer_of(endpoint), std::move(message));
     ++events;
   }
+  events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
-  return events + look_at_peers() + look_at_steps();
+  return events + look_at_steps();
 }
 
 void Agent::run() {

@@ -55,7 +55,7 @@ class Agent final : public Extension {
   void forget(const Queue* queue);
   void send(AgentPeer& peer, const ControlMessage& message);
   /// What the peer opened before this side did.
-  bool take_early(const ChannelName& name, bool from_sender, ControlMessage* out);
+  bool take_early(const AgentPeer& peer, const ChannelName& name, bool from_sender, ControlMessage* out);
   void keep_early(AgentPeer& peer, ControlMessage&& message);
 
   /// A step for the host to run, from now on until unwatch(), which cancels what still waits for the peer. TW_ERR_BUSY: it is

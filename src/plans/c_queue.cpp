@@ -93,6 +93,7 @@ tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 
 tw_status tw_capture_begin(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
+  queue->captured.clear();
   return queue->queue->begin_capture();
 }
 
@@ -103,6 +104,7 @@ tw_status tw_capture_end(tw_queue* queue, tw_graph** graph) {
   auto made = std::make_unique<tw_graph>();
   made->executor = &queue->executor;
   if (Status s = queue->queue->end_capture(&made->graph); is_error(s)) return s;
+  made->runs = std::move(queue->captured);
   *graph = made.release();
   return TW_OK;
 }
@@ -111,7 +113,9 @@ tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   if (graph == nullptr) return fail(TW_ERR_INVALID, "the graph is NULL");
   if (graph->executor != &queue->executor) return fail(TW_ERR_INVALID, "the graph was captured at another place");
-  return graph->graph->launch(*queue->queue);
+  if (Status s = graph->graph->launch(*queue->queue); is_error(s)) return s;
+  for (const RunCount& runs : graph->runs) runs->fetch_add(1);
+  return TW_OK;
 }
 
 void tw_graph_destroy(tw_graph* graph) { delete graph; }

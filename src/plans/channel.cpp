@@ -9,10 +9,6 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kEndBytes = sizeof(device::SendEnd) > sizeof(device::RecvEnd) ? sizeof(device::SendEnd)
-                                                                               : sizeof(device::RecvEnd);
-constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
-constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 constexpr size_t kTableBytes = Channel::kLandings * sizeof(device::Landing);
 
 }  // namespace
@@ -49,7 +45,7 @@ Status Channel::start(Status reachable, const std::string& why_not) {
     if (Status s = random_identifier(&number_); is_error(s)) return s;
   }
   ControlMessage early;
-  const bool known = agent_.take_early(name, !sender, &early);
+  const bool known = agent_.take_early(peer, name, !sender, &early);
   incarnation_ = std::max(incarnation_ + 1, known ? early.incarnation : 0);
   opened_there_ = verdict_here_ = verdict_there_ = false;
   both_reach_ = true;

@@ -8,6 +8,7 @@
 //
 // All under Agent::mutex(); progress is made on the agent's thread.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@
 #include "plans/reach.hpp"
 
 namespace thalweg::impl {
+
+/// An end's words in executor.shared(), as both processes see them: SendEnd or RecvEnd, then its slots.
+inline constexpr size_t kEndBytes = std::max(sizeof(device::SendEnd), sizeof(device::RecvEnd));
+inline constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
+inline constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 
 /// A buffer that a receiving end offers. Numbers of dropped ones are used again.
 struct LocalLanding {

@@ -6,10 +6,6 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kEndBytes = sizeof(device::SendEnd) > sizeof(device::RecvEnd) ? sizeof(device::SendEnd)
-                                                                               : sizeof(device::RecvEnd);
-constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
-
 device::u64* slots_of(uint64_t words) { return reinterpret_cast<device::u64*>(words + kSlotsAt); }
 
 }  // namespace
@@ -53,9 +49,12 @@ unsigned Channel::advance_words() {
     }
     if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), executor, &their_words_);
     if (status == TW_IN_PROGRESS) return 0;
+    if (!is_error(status)) {
+      const uint64_t length = region_of(their_words_region_)->key.length;
+      if (length < kWordsBytes || theirs_.offset > length - kWordsBytes)
+        status = fail(TW_ERR_OUT_OF_BOUNDS, "they are described as outside of their memory");
+    }
     if (is_error(status)) why = std::string("the other end's words: ") + last_error();
-    if (!is_error(status) && theirs_.offset > region_of(their_words_region_)->key.length - kSlotsAt - device::kSlots * 8)
-      status = TW_ERR_OUT_OF_BOUNDS;
   }
   if (is_error(status)) {
     give_verdict(status, why);

@@ -54,7 +54,7 @@ struct Resolved {
   Reached remote, signal;
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
-  uint32_t first = 0, last = 0;                     // its steps of the program
+  uint32_t first = 0;                               // of its steps in the program
   std::unique_ptr<Proxied> step;
   tw_remote_memory* agents_remote = nullptr;  // proxied: imported at the agent's endpoint
   tw_remote_signal* agents_signal = nullptr;
@@ -63,6 +63,14 @@ struct Resolved {
 }  // namespace thalweg::impl
 
 struct tw_queue;
+namespace thalweg::impl {
+
+/// Runs that queues have been given, also by a graph that outlives its plan.
+using RunCount = std::shared_ptr<std::atomic<uint64_t>>;
+inline RunCount new_run_count() { return std::make_shared<std::atomic<uint64_t>>(0); }
+
+}  // namespace thalweg::impl
+
 struct tw_plan final : thalweg::impl::Channel::User {
   using Status = thalweg::impl::Status;
   explicit tw_plan(thalweg::impl::Agent& of) : agent(of) { agent.users_.fetch_add(1); }
@@ -78,6 +86,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status resolve_wait(thalweg::impl::PlanStep& step);
   Status open_channels(const thalweg::impl::Deadline& deadline);
+  Status await_route(tw_endpoint& endpoint, const thalweg::impl::Deadline& deadline, thalweg::impl::Agent::Route* out);
   Status find_channel(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, const thalweg::impl::Deadline& deadline);
   Status await_channels(const thalweg::impl::Deadline& deadline);
   Status await_rounds(const thalweg::impl::Deadline& deadline);
@@ -142,6 +151,6 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;  // a run by the host
   bool proxies = false;    // some step is proxied
-  uint64_t triggers = 0;   // by queues, that this host knows of
-  std::mutex mutex;        // agent_why, told
+  thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
+  std::mutex mutex;  // agent_why, told
 };

@@ -17,18 +17,30 @@ Status missing(const PlanStep& step, const char* what) {
               step.verb == StepVerb::send ? "to the peer" : "from the peer", what);
 }
 
+Status lost(tw_endpoint& endpoint) {
+  const Status state = tw_endpoint_state(&endpoint);
+  return is_error(state) ? fail(state, "the peer of a step is lost") : Status{TW_OK};
+}
+
 }  // namespace
+
+/// Progresses the endpoint's worker until its peer's agent is known. TW_IN_PROGRESS: not by the deadline.
+Status tw_plan::await_route(tw_endpoint& endpoint, const Deadline& deadline, Agent::Route* out) {
+  const Deadline patience(kSecond);  // an agent that is not there: soon the endpoint says that its process is gone
+  for (;;) {
+    const Status status = agent.route(endpoint, out);
+    if (Status s = lost(endpoint); is_error(s)) return s;
+    if (status == TW_OK || (is_error(status) ? patience : deadline).passed()) return status;
+    if (tw_progress(endpoint.worker) == 0) std::this_thread::yield();
+  }
+}
 
 Status tw_plan::find_channel(PlanStep& step, Resolved& out, const Deadline& deadline) {
   if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
   Agent::Route route;
-  for (;;) {
-    const Status status = agent.route(*step.endpoint, &route);
-    if (is_error(status)) return status;
-    if (status == TW_OK) break;
-    if (deadline.passed()) return missing(step, "the peer has not prepared its end, or does not progress its worker");
-    if (tw_progress(step.endpoint->worker) == 0) std::this_thread::yield();
-  }
+  const Status found = await_route(*step.endpoint, deadline, &route);
+  if (is_error(found)) return found;
+  if (found != TW_OK) return missing(step, "the peer has not prepared its end, or does not progress its worker");
   const bool sends = step.verb == StepVerb::send;
   ChannelName name;
   name.sender = sends ? route.mine : route.theirs;
@@ -54,7 +66,7 @@ Status tw_plan::open_channels(const Deadline& deadline) {
     if (!uses_channel(step)) continue;
     Agent::Route route;
     if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-    if (Status s = agent.route(*step.endpoint, &route); is_error(s)) return s;
+    static_cast<void>(agent.route(*step.endpoint, &route));  // whatever it says, find_channel() is told, too
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!uses_channel(steps[i])) continue;
@@ -103,6 +115,7 @@ Status tw_plan::await_rounds(const Deadline& deadline) {
     }
     if (channel->state() == Channel::State::failed)
       return fail(channel->status(), "the channel failed: %s", channel->why().c_str());
+    if (Status s = lost(*steps[i].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[i], "the peer has not prepared the plan that goes with this one");
     agent.changed.wait_for(lock, std::chrono::microseconds(200));
     lock.unlock();
@@ -141,6 +154,7 @@ Status tw_plan::await_channels(const Deadline& deadline) {
       ++i;
       continue;
     }
+    if (Status s = lost(*steps[i].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[i], "the peer has not prepared its end");
     agent.changed.wait_for(lock, std::chrono::microseconds(200));
     lock.unlock();

@@ -234,6 +234,6 @@ Status tw_plan::release() {
   own_queue.reset();
   last_queue = nullptr;
   agent_why.clear();
-  triggers = 0;
+  runs_due = new_run_count();
   return TW_OK;
 }

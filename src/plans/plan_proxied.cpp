@@ -6,20 +6,11 @@
 
 using namespace thalweg::impl;
 
-namespace {
-
 /// The region's key once more, for the connection between the agents.
-Status write_key_of(const RemoteRegion& region, std::byte (&key)[TW_KEY_MAX], size_t* length) {
-  *length = sizeof key;
-  return write_key(region.key, key, length);
-}
-
-}  // namespace
-
 Status tw_plan::import_for_agent(RemoteRegion& region, AgentPeer& peer, bool signal, void** out) {
   std::byte key[TW_KEY_MAX];
-  size_t length = 0;
-  if (Status s = write_key_of(region, key, &length); is_error(s)) return s;
+  size_t length = sizeof key;
+  if (Status s = write_key(region.key, key, &length); is_error(s)) return s;
   RemoteRegion* made = nullptr;
   const Status status = import_key(peer.endpoint, key, length, signal, &made);
   *out = made;
@@ -31,17 +22,13 @@ Status tw_plan::make_proxied(size_t index) {
   Resolved& out = resolved[index];
   if (out.peer == nullptr) {
     Agent::Route route;
-    const Deadline deadline(10 * kSecond);
-    Status status;
-    while ((status = agent.route(*step.endpoint, &route)) == TW_IN_PROGRESS) {
-      if (deadline.passed()) {
-        return fail(TW_ERR_TIMED_OUT,
-                    "the host carries this step (%s), and the peer's agent is not known: it must prepare a plan too",
-                    out.why.c_str());
-      }
-      if (tw_progress(step.endpoint->worker) == 0) std::this_thread::yield();
+    const Status found = await_route(*step.endpoint, Deadline(10 * kSecond), &route);
+    if (is_error(found)) return found;
+    if (found != TW_OK) {
+      return fail(TW_ERR_TIMED_OUT,
+                  "the host carries this step (%s), and the peer's agent is not known: it must prepare a plan too",
+                  out.why.c_str());
     }
-    if (is_error(status)) return status;
     out.peer = route.peer;
   }
   if (step.remote != nullptr) {

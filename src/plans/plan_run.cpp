@@ -109,7 +109,11 @@ Status tw_plan::trigger(tw_queue* on) {
   if (Status s = on->queue->run(run_of()); is_error(s)) return s;
   if (last_queue != on) on->note(*this);
   last_queue = on;
-  ++triggers;
+  if (on->queue->capture_state() == CaptureState::none) {
+    runs_due->fetch_add(1);
+  } else {
+    on->captured.push_back(runs_due);
+  }
   if (proxies) agent.hurry();
   return TW_OK;
 }
@@ -137,12 +141,13 @@ Status tw_plan::trigger_by_host() {
 /// Of runs on queues: the state counts them as they end; a failed run leaves that to its queue.
 Status tw_plan::at_rest() {
   if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
-  if (triggers == 0) return TW_OK;
+  const uint64_t due = runs_due->load();
+  if (due == 0) return TW_OK;
   device::ProgramState now{};
   if (Status s = executor->load(&now, state, sizeof now); is_error(s)) return s;
   const bool failed = __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0;
   const bool closed = (now.busy & device::kClosed) != 0;  // by a failed run, which is not counted
-  if (!closed && !failed && now.runs < triggers) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
+  if (!closed && !failed && now.runs < due) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
   return TW_OK;
 }
 

@@ -24,6 +24,7 @@ struct tw_queue {
   thalweg::impl::Agent& agent;
   thalweg::impl::Executor& executor;
   std::unique_ptr<thalweg::impl::Queue> queue;
+  std::vector<thalweg::impl::RunCount> captured;  // since the capture began; like it, of one thread
 
  private:
   std::mutex mutex_;
@@ -34,6 +35,7 @@ struct tw_queue {
 struct tw_graph {
   thalweg::impl::Executor* executor = nullptr;
   std::unique_ptr<thalweg::impl::Graph> graph;
+  std::vector<thalweg::impl::RunCount> runs;  // one for each that a launch starts
 };
 
 namespace thalweg::impl {

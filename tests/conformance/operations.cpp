@@ -11,25 +11,6 @@ namespace conformance {
 namespace {
 
 constexpr uint64_t kTag = 0x1234500000000000ull;
-constexpr unsigned kMany = 5;  // operations in flight when asynchronous
-
-unsigned many(const Row& r) { return r.asynchronous ? kMany : 1; }
-
-/// The sizes of both sides agree: what a layout rounds, the other side rounds to.
-uint64_t agreed_size(Side& side, const Row& r) {
-  Payload probe(side, r.local, r.size, kPlain, r.seed);
-  return probe.bytes();
-}
-
-struct Payloads {
-  std::vector<std::unique_ptr<Payload>> items;
-  Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
-    for (unsigned i = 0; i < many(r); ++i)
-      items.push_back(std::make_unique<Payload>(side, shape, size, r.place[side.rank], r.seed + i));
-  }
-  Payload& operator[](size_t i) { return *items[i]; }
-};
-
 void expect(const tw_recv_info& info, Side& side, uint64_t tag, uint64_t immediate, size_t length) {
   check(info.endpoint == side.endpoint, "the wrong sender in the receive info");
   check(info.tag == tag, "the wrong tag in the receive info");
@@ -299,15 +280,6 @@ struct Exposed {
   }
 };
 
-void await(Exposed& x, uint32_t compare, uint64_t value) {
-  for (int step = 0; step < 600; ++step) {
-    tw_status st = tw_signal_wait(x.signal, compare, value, 100000000ull);
-    if (st != TW_ERR_TIMED_OUT) return must(st, "tw_signal_wait");
-    x.side.alive();
-  }
-  failed("the signal did not come within a minute");
-}
-
 enum class Notice { flush, remote, signal, after_all };
 
 void put(Side& side, const Row& r, Notice notice) {
@@ -320,8 +292,8 @@ void put(Side& side, const Row& r, Notice notice) {
     return;
   }
   if (side.rank == 1) {
-    if (notice == Notice::signal) await(x, TW_COMPARE_GE, many(r));
-    if (notice == Notice::after_all) await(x, TW_COMPARE_EQ, 4711);
+    if (notice == Notice::signal) x.side.await(x.signal, TW_COMPARE_GE, many(r));
+    if (notice == Notice::after_all) x.side.await(x.signal, TW_COMPARE_EQ, 4711);
     if (notice == Notice::flush || notice == Notice::remote) side.barrier();
     for (unsigned i = 0; i < many(r); ++i) targets[i].verify(r.seed + i, size);
     return side.barrier();

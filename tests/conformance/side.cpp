@@ -138,6 +138,15 @@ void Side::receive_control(void* data, size_t length) {
 
 void Side::alive() const { must(tw_endpoint_state(endpoint), "the endpoint"); }
 
+void Side::await(tw_signal* signal, uint32_t compare, uint64_t value) const {
+  for (int step = 0; step < 600; ++step) {
+    const tw_status status = tw_signal_wait(signal, compare, value, 100'000'000);
+    if (status != TW_ERR_TIMED_OUT) return must(status, "tw_signal_wait");
+    alive();
+  }
+  failed("the signal did not come within a minute");
+}
+
 void Side::barrier() {
   char byte = 0;
   send_control(&byte, 1);
@@ -258,6 +267,16 @@ void Payload::verify_outside() const {
   for (size_t i = 0; i < total_; ++i) {
     if (!payload[i] && data_[i] != kPoison) failed("byte %zd outside the buffer was written", static_cast<ssize_t>(i - start_));
   }
+}
+
+uint64_t agreed_size(Side& side, const Row& r) {
+  Payload probe(side, r.local, r.size, kPlain, r.seed);
+  return probe.bytes();
+}
+
+Payloads::Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
+  for (unsigned i = 0; i < many(r); ++i)
+    items.push_back(std::make_unique<Payload>(side, shape, size, r.place[side.rank], r.seed + i));
 }
 
 }  // namespace conformance

@@ -4,6 +4,7 @@
 #include <thalweg/thalweg.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,8 @@ class Side {
   void send_control(const void* data, size_t length);
   void receive_control(void* data, size_t length);
   void barrier();
-  void alive() const;  // fails when the other side is gone
+  void alive() const;                                                     // fails when the other side is gone
+  void await(tw_signal* signal, uint32_t compare, uint64_t value) const;  // while it is there
 
   tw_context* context;
   tw_worker* worker = nullptr;
@@ -96,6 +98,17 @@ class Payload {
   unsigned char* data_ = nullptr;          // what the host touches: the memory, or its shadow
   unsigned char* memory_start_ = nullptr;  // what operations name
   size_t total_ = 0, start_ = 0, span_ = 0, bytes_ = 0;
+};
+
+constexpr unsigned kMany = 5;  // operations in flight when asynchronous
+inline unsigned many(const Row& r) { return r.asynchronous ? kMany : 1; }
+/// The sizes of both sides agree: what a layout rounds, the other side rounds to.
+uint64_t agreed_size(Side& side, const Row& r);
+/// One for each operation of a row.
+struct Payloads {
+  std::vector<std::unique_ptr<Payload>> items;
+  Payloads(Side& side, const Row& r, Shape shape, uint64_t size);
+  Payload& operator[](size_t i) { return *items[i]; }
 };
 
 /// Runs one row on this side. Throws Failure.

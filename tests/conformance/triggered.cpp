@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that are prepared once and triggered by the host, a queue or a captured graph: channels, puts with a signal and a
-// waiter, gets, atomics. Each row runs its plan several times with fresh data.
+// waiter, gets. Each row runs its plan several times with fresh data.
 #include <cstring>
 #include <memory>
 
@@ -11,24 +11,8 @@ namespace {
 
 enum class Trigger : uint8_t { host, queue, graph };
 
-constexpr unsigned kRuns = 3, kMany = 4;
+constexpr unsigned kRuns = 3;
 constexpr uint64_t kLong = 20'000'000'000;
-
-unsigned many(const Row& r) { return r.asynchronous ? kMany : 1; }
-
-struct Payloads {
-  std::vector<std::unique_ptr<Payload>> items;
-  Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
-    for (unsigned i = 0; i < many(r); ++i)
-      items.push_back(std::make_unique<Payload>(side, shape, size, r.place[side.rank], r.seed + i));
-  }
-  Payload& operator[](size_t i) { return *items[i]; }
-};
-
-uint64_t agreed_size(Side& side, const Row& r) {
-  Payload probe(side, r.local, r.size, kPlain, r.seed);
-  return probe.bytes();
-}
 
 /// Who runs plans on memory of this place.
 const char* executor_of(unsigned place) { return place < kFirstDevice ? "host" : place_name(place); }
@@ -46,7 +30,7 @@ class Plan {
   }
   ~Plan() {
     if (graph_ != nullptr) tw_graph_destroy(graph_);
-    if (plan != nullptr) tw_plan_destroy(plan);
+    if (plan != nullptr && tw_plan_destroy(plan) != TW_OK) std::fprintf(stderr, "a plan stays: %s\n", tw_last_error());
     if (queue_ != nullptr) tw_queue_destroy(queue_);
   }
   void prepare() {
@@ -204,7 +188,7 @@ void put(Side& side, const Row& r, Trigger trigger) {
     } else {
       for (unsigned i = 0; i < many(r); ++i) data[i].poison();
       side.barrier();
-      must(tw_signal_wait(target.signal, TW_COMPARE_GE, (run + 1) * many(r), kLong), "tw_signal_wait");
+      side.await(target.signal, TW_COMPARE_GE, (run + 1) * many(r));
       for (unsigned i = 0; i < many(r); ++i) data[i].verify(r.seed + run * kMany + i, size);
     }
     side.barrier();

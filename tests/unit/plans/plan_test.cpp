@@ -159,6 +159,40 @@ TEST_P(Plans, GraphReplays) {
   tw_graph_destroy(gb);
 }
 
+/// A captured run is none until its graph is launched; then the plan stays until it is over.
+TEST_P(Plans, GraphsAreRunsWhenTheyAreLaunched) {
+  constexpr size_t kSize = 501;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_queue *qa = queue(a), *qb = queue(b);
+  tw_plan* sends = plan(a);
+  tw_plan* receives = nullptr;
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = GetParam().place;
+  ASSERT_EQ(tw_plan_create(b.context, &options, &receives), TW_OK);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 3, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, 3, nullptr, nullptr), TW_OK);
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  tw_graph* graph = nullptr;
+  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  const Bytes data = random_bytes(kSize);
+  a.store(from, data);
+  ASSERT_EQ(tw_graph_launch(graph, qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
+  ASSERT_EQ(tw_plan_trigger(sends, qa), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, kSize) == data);
+  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+  tw_graph_destroy(graph);
+  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();  // the second graph was not launched
+  tw_graph_destroy(graph);
+}
+
 TEST_P(Plans, SingleOperationsOnQueues) {
   constexpr size_t kSize = 777;
   unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
