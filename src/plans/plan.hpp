@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_plan: operations that are prepared once. A step of the user's becomes one or two steps of the executor (types.hpp):
+// tw_plan: operations that are prepared once. A step of the user's becomes one to three steps of the executor (types.hpp):
 //
 //   send     mapped: send;            receive  mapped: post, take
 //   put, get, copy: copy              signal, wait, atomic: the same
-//   what the executor does not reach: ring, await; the agent's thread runs it in between (proxied.hpp)
+//   what the executor does not reach: ring, await (before them its signal's value); the agent's thread runs it in between
+//   (proxied.hpp)
 //
 // prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.
 #pragma once
@@ -111,6 +112,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status trigger_by_host();
   Status failure_now();
   Status claim_channels(thalweg::impl::Queue* queue);
+  Status load_state(thalweg::device::ProgramState* now) const;
   Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
 
   // --- plan_update.cpp
@@ -140,7 +142,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   thalweg::impl::ProgramShape shape;
   uint64_t state = 0, placed = 0;
   size_t state_length = 0, placed_length = 0;
-  thalweg::device::Failure* failure = nullptr;  // pinned, with `abort` behind it, then the rings
+  thalweg::device::Failure* failure = nullptr;  // pinned, with `abort` behind it, then the words of proxied steps
   uint64_t* abort_word = nullptr;
   uint64_t pinned = 0;
   size_t pinned_length = 0;

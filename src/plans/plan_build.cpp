@@ -22,18 +22,27 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
-/// One or two steps: the last one ends the user's.
-void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
+/// For the agent, whose signal carries what this run's does: another launch of the plan may have another value.
+void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
   device::Step made{};
-  if (how.proxied) {
-    made.kind = StepKind::ring;
-    made.word = reinterpret_cast<device::u64*>(how.step->ring);
+  if (step.signal != nullptr) {
+    made.kind = StepKind::signal;
+    made.signal = {reinterpret_cast<device::u64*>(how.value), step.value, step.increment, 0};
     out->push_back(made);
-    made.kind = StepKind::await;
-    made.word = reinterpret_cast<device::u64*>(how.step->done);
-    out->push_back(made);
-    return;
+    made = {};
   }
+  made.kind = StepKind::ring;
+  made.word = reinterpret_cast<device::u64*>(how.ring);
+  out->push_back(made);
+  made.kind = StepKind::await;
+  made.word = reinterpret_cast<device::u64*>(how.done);
+  out->push_back(made);
+}
+
+/// One to three steps: the last one ends the user's.
+void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
+  if (how.proxied) return lower_proxied(step, *how.step, out);
+  device::Step made{};
   switch (step.verb) {
     case StepVerb::recv:
       made.kind = StepKind::post;

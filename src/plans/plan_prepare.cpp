@@ -157,7 +157,7 @@ Status tw_plan::prepare(uint64_t limit_ns) {
   const Deadline deadline(limit_ns == 0 ? 30 * kSecond : limit_ns);
   if (Status s = choose_executor(); is_error(s)) return s;
   resolved.resize(steps.size());
-  pinned_length = sizeof(device::Failure) + (1 + 2 * steps.size()) * sizeof(uint64_t);
+  pinned_length = sizeof(device::Failure) + (1 + kProxiedWords * steps.size()) * sizeof(uint64_t);
   Status status = executor->pinned().allocate(pinned_length, &pinned);
   failure = reinterpret_cast<device::Failure*>(pinned);
   abort_word = reinterpret_cast<uint64_t*>(pinned + sizeof(device::Failure));

@@ -40,8 +40,9 @@ Status tw_plan::make_proxied(size_t index) {
       return s;
   }
   out.step = std::make_unique<Proxied>();
-  out.step->ring = abort_word + 1 + 2 * index;
+  out.step->ring = abort_word + 1 + kProxiedWords * index;
   out.step->done = out.step->ring + 1;
+  out.step->value = out.step->ring + 2;
   out.step->failed = [this, index](Status status, const char* why) { fail_run(static_cast<uint32_t>(index), status, why); };
   out.step->post = [this, index](Proxied& self, const tw_op_options& base) {
     const PlanStep& what = steps[index];
@@ -51,7 +52,7 @@ Status tw_plan::make_proxied(size_t index) {
     options.layout = what.layout;
     options.remote_layout = what.remote_layout;
     void* const buffer = reinterpret_cast<void*>(what.address);
-    const uint64_t run = self.seen - 1;
+    const uint64_t value = *self.value;  // stored before the ring, and again only behind `done`
     switch (what.verb) {
       case StepVerb::send:
         return tw_send(endpoint, buffer, what.length, how.channel->number(), &options, &self.request);
@@ -62,13 +63,13 @@ Status tw_plan::make_proxied(size_t index) {
         options.flags |= TW_OP_REMOTE;
         options.signal = how.agents_signal;
         options.signal_op = what.signal_op;
-        options.signal_value = what.value + run * what.increment;
+        options.signal_value = value;
         return tw_put(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
       case StepVerb::get:
         return tw_get(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
       case StepVerb::signal:
         options.flags |= TW_OP_REMOTE;
-        return tw_signal_post(how.agents_signal, what.value + run * what.increment, &options, &self.request);
+        return tw_signal_post(how.agents_signal, value, &options, &self.request);
       default:
         options.flags |= TW_OP_REMOTE;
         return tw_atomic(endpoint, what.atomic_op, how.agents_remote, what.offset, what.length, what.operand, what.operand2,

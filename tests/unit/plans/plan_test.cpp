@@ -208,6 +208,39 @@ TEST_P(Plans, SingleOperationsOnQueues) {
   }
 }
 
+/// Many at a time on the queue, and one in a graph that later ones must not change.
+TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
+  Target target;
+  make_target(b, a, GetParam().place, 8, TW_SIGNAL_ADD, &target);
+  tw_queue* qa = queue(a);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
+    while (!stop) tw_progress(b.worker);
+  });
+  std::mt19937_64 random(std::random_device{}());
+  uint64_t sum = 0;
+  const auto signal = [&](uint64_t value) {
+    EXPECT_EQ(tw_signal_on(qa, target.remote_signal, value, nullptr), TW_OK) << tw_last_error();
+    sum += value;
+  };
+  signal(random() % 1000);
+  const uint64_t captured = random() % 1000;
+  tw_graph* graph = nullptr;
+  EXPECT_EQ(tw_capture_begin(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_signal_on(qa, target.remote_signal, captured, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_capture_end(qa, &graph), TW_OK) << tw_last_error();
+  for (int round = 0; round < 20; ++round) {
+    signal(random() % 1000);
+    EXPECT_EQ(tw_graph_launch(graph, qa), TW_OK) << tw_last_error();
+    sum += captured;
+  }
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_signal_read(target.signal), sum);
+  tw_graph_destroy(graph);
+  stop = true;
+  progress.join();
+}
+
 TEST_P(Plans, TheOtherEndNeverComes) {
   unsigned char *from = memory(a, 8), *to = memory(b, 8);
   tw_queue* qb = queue(b);
