@@ -77,6 +77,7 @@ tw_queue::~tw_queue() {
   if (!kept_.empty()) queue->synchronize();  // bounded: every wait of a plan is
   for (const auto& [key, plan] : kept_) {
     if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
+    noted_.erase(plan);
     delete plan;
   }
   for (tw_plan* plan : noted_) {
