@@ -83,21 +83,22 @@ struct DirectMachine {
 #endif
   }
 
-  /// Flags: relaxed.
+  /// Flags: relaxed. The host's also order what stands around them: a CPU may let a store pass earlier loads, and a channel's
+  /// credit says that the landing was read; nor does the thread sanitizer know fences. The same holds for atomic operations.
   THALWEG_DEVICE u64 load(const u64* word) const {
 #if defined(__CUDA_ARCH__)
     u64 value;
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 #else
-    return __atomic_load_n(word, __ATOMIC_RELAXED);
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 #endif
   }
   THALWEG_DEVICE void store(u64* word, u64 value) const {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 #else
-    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
 #endif
   }
 
@@ -166,7 +167,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicAdd_system(word, operand);
 #else
-    return __atomic_fetch_add(word, operand, __ATOMIC_RELAXED);
+    return __atomic_fetch_add(word, operand, __ATOMIC_ACQ_REL);
 #endif
   }
   template <class T>
@@ -174,7 +175,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicAnd_system(word, operand);
 #else
-    return __atomic_fetch_and(word, operand, __ATOMIC_RELAXED);
+    return __atomic_fetch_and(word, operand, __ATOMIC_ACQ_REL);
 #endif
   }
   template <class T>
@@ -182,7 +183,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicOr_system(word, operand);
 #else
-    return __atomic_fetch_or(word, operand, __ATOMIC_RELAXED);
+    return __atomic_fetch_or(word, operand, __ATOMIC_ACQ_REL);
 #endif
   }
   template <class T>
@@ -190,7 +191,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicXor_system(word, operand);
 #else
-    return __atomic_fetch_xor(word, operand, __ATOMIC_RELAXED);
+    return __atomic_fetch_xor(word, operand, __ATOMIC_ACQ_REL);
 #endif
   }
   template <class T>
@@ -198,7 +199,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicExch_system(word, operand);
 #else
-    return __atomic_exchange_n(word, operand, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(word, operand, __ATOMIC_ACQ_REL);
 #endif
   }
   /// Stores `desired` where the word holds `expected`.
@@ -207,7 +208,7 @@ struct DirectMachine {
 #if defined(__CUDA_ARCH__)
     return atomicCAS_system(word, expected, desired);
 #else
-    __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return expected;
 #endif
   }

@@ -40,10 +40,10 @@ class Machine {
   void copy(u64 to, u64 from, u64 bytes) const;
 
   u64 load(const u64* word) const {
-    return on(word, [](u64* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); });
+    return on(word, [](u64* at) { return direct().load(at); });
   }
   u64 acquire(const u64* word) const {
-    return on(word, [](u64* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); });
+    return on(word, [](u64* at) { return direct().acquire(at); });
   }
   void store(u64* word, u64 value) const {
     on(word, [&](u64* at) { return memory_->stores.store_word(reinterpret_cast<uint64_t*>(at), value, false), u64{0}; });
@@ -54,44 +54,43 @@ class Machine {
   }
   void add_release(u64* word, u64 value) const {
     fence();
-    on(word, [&](u64* at) { return __atomic_fetch_add(at, value, __ATOMIC_RELEASE); });
+    on(word, [=](u64* at) { return direct().add_release(at, value), u64{0}; });
   }
   void fence() const { memory_->stores.fence(); }
   u32 arrive(u32* counter) const {
     fence();
-    return on(counter, [](u32* at) { return __atomic_fetch_add(at, 1u, __ATOMIC_ACQ_REL); });
+    return on(counter, [](u32* at) { return direct().arrive(at); });
   }
 
   template <class T>
   T fetch_add(T* word, T operand) const {
-    return on(word, [=](T* at) { return __atomic_fetch_add(at, operand, __ATOMIC_RELAXED); });
+    return on(word, [=](T* at) { return direct().fetch_add(at, operand); });
   }
   template <class T>
   T fetch_and(T* word, T operand) const {
-    return on(word, [=](T* at) { return __atomic_fetch_and(at, operand, __ATOMIC_RELAXED); });
+    return on(word, [=](T* at) { return direct().fetch_and(at, operand); });
   }
   template <class T>
   T fetch_or(T* word, T operand) const {
-    return on(word, [=](T* at) { return __atomic_fetch_or(at, operand, __ATOMIC_RELAXED); });
+    return on(word, [=](T* at) { return direct().fetch_or(at, operand); });
   }
   template <class T>
   T fetch_xor(T* word, T operand) const {
-    return on(word, [=](T* at) { return __atomic_fetch_xor(at, operand, __ATOMIC_RELAXED); });
+    return on(word, [=](T* at) { return direct().fetch_xor(at, operand); });
   }
   template <class T>
   T swap(T* word, T operand) const {
-    return on(word, [=](T* at) { return __atomic_exchange_n(at, operand, __ATOMIC_RELAXED); });
+    return on(word, [=](T* at) { return direct().swap(at, operand); });
   }
   template <class T>
   T compare_swap(T* word, T expected, T desired) const {
-    return on(word, [=](T* at) mutable {
-      __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-      return expected;
-    });
+    return on(word, [=](T* at) { return direct().compare_swap(at, expected, desired); });
   }
-  u64 nanoseconds() const { return device::DirectMachine().nanoseconds(); }
+  u64 nanoseconds() const { return direct().nanoseconds(); }
 
  private:
+  /// For what is not delayed: loads and atomic operations.
+  static device::DirectMachine direct() { return {}; }
   /// work(where the word is); 0 where there is none.
   template <class T, class Work>
   T on(const T* word, Work work) const {

@@ -13,14 +13,32 @@
 namespace thalweg::impl::emulated {
 namespace {
 
+constexpr size_t kMostWords = 8;
+
+/// A few aligned words, each whole: whoever looks at a kernel's words while it runs does it by a copy.
+bool copy_words(std::byte* to, const std::byte* from, size_t bytes) {
+  const auto misaligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % sizeof(uint64_t);
+  if (misaligned != 0 || bytes > kMostWords * sizeof(uint64_t)) return false;
+  uint64_t held[kMostWords];
+  for (size_t i = 0; i < bytes / sizeof *held; ++i)
+    held[i] = __atomic_load_n(reinterpret_cast<const uint64_t*>(from) + i, __ATOMIC_ACQUIRE);
+  for (size_t i = 0; i < bytes / sizeof *held; ++i)
+    __atomic_store_n(reinterpret_cast<uint64_t*>(to) + i, held[i], __ATOMIC_RELEASE);
+  return true;
+}
+
+void copy_row(std::byte* to, const std::byte* from, size_t bytes) {
+  if (!copy_words(to, from, bytes)) std::memmove(to, from, bytes);
+}
+
 void perform(const PreparedCopy& prepared) {
   const Copy& copy = prepared.copy;
   if (copy.width == 0) return;
   for (uint64_t z = copy.slices; z-- > 0;) {
     for (uint64_t y = copy.rows; y-- > 0;) {
       const auto row = static_cast<int64_t>(y), slice = static_cast<int64_t>(z);
-      std::memmove(prepared.to.pointer + slice * copy.to_slice + row * copy.to_row,
-                   prepared.from.pointer + slice * copy.from_slice + row * copy.from_row, copy.width);
+      copy_row(prepared.to.pointer + slice * copy.to_slice + row * copy.to_row,
+               prepared.from.pointer + slice * copy.from_slice + row * copy.from_row, copy.width);
     }
   }
 }
