@@ -21,7 +21,9 @@ if(THALWEG_NVCC)
   foreach(header types order side copy level channel_steps wait)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
   endforeach()
-  list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/executor.hpp)
+  foreach(text executor hold form form_run)
+    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/${text}.hpp)
+  endforeach()
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
     COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall

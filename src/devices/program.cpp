@@ -2,6 +2,8 @@
 // Checking and completing the steps of a program.
 #include "devices/program.hpp"
 
+#include "devices/program/form_of.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,8 +15,9 @@ namespace {
 using device::Step;
 using device::StepKind;
 
-constexpr uint32_t kMostBlocks = 64;  // all of them must find room at once, beside the caller's kernels
-constexpr uint32_t kWarps = 16;       // of a block
+constexpr uint32_t kWarp = 32, kMostThreads = 512;
+constexpr uint32_t kMostPieces = 16384;
+constexpr uint32_t kWarps = kMostThreads / kWarp;
 
 bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
 bool in_channel(const Step& step) {
@@ -63,13 +66,16 @@ Status number_in_channels(std::span<Step> steps) {
 /// Measured on two H200: 16 blocks saturate a link with what fits behind one latency, 32 with more; strided rows of single
 /// words want threads rather than bytes in flight.
 uint32_t blocks_for(uint64_t bytes, bool scattered) {
-  const uint64_t share = scattered ? 4096 : 8192, most = scattered || bytes >= (32u << 20) ? 64
-                                                         : bytes >= (512u << 10)           ? 32
-                                                                                           : 16;
+  const uint64_t share = 4096, most = scattered || bytes >= (32u << 20) ? 64 : bytes >= (512u << 10) ? 32 : 16;
   return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(bytes / share, 1, most)));
 }
 
 bool scattered(const device::Side& side) { return side.pieces == nullptr && side.block < 512; }
+
+/// A thread for each 32 bytes of a block's share; for each word of scattered ones.
+uint32_t threads_for(uint64_t share, bool scattered) {
+  return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(share / (scattered ? 8 : 32), kWarp, kMostThreads)));
+}
 
 }  // namespace
 
@@ -86,20 +92,35 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   }
   if (Status s = number_in_channels(steps); is_error(s)) return s;
   out->blocks = blocks == 0 ? blocks_for(bytes, small_rows) : std::bit_ceil(std::min(blocks, kMostBlocks));
+  out->threads = threads_for(bytes / out->blocks, small_rows);
   const uint64_t each = bytes / (uint64_t{out->blocks} * kWarps);
-  out->item = static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(each, 256, 4096)));
+  out->item =
+      static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(each, 256, std::max<uint64_t>(4096, bytes / kMostPieces))));
   uint64_t items = 0;  // so far; who copies an item follows from its number
   for (Step& step : steps) {
     if (!moves(step)) continue;
-    step.landing = static_cast<uint32_t>(items % (uint64_t{out->blocks} * kWarps));
+    step.landing = static_cast<uint32_t>(items);
     items += (step.bytes + out->item - 1) / out->item;
   }
+  out->form = form_of(steps, after);
+  out->form.items = static_cast<uint32_t>(items);
   return TW_OK;
 }
 
-void place(std::span<const Step> steps, std::span<const uint32_t> after, std::byte* out) {
+size_t placed_bytes(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape) {
+  const size_t pieces = shape.form.move == device::Move::list ? shape.form.items : 0;
+  return steps.size_bytes() + after.size_bytes() + pieces * sizeof(uint32_t);
+}
+
+void place(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out) {
   if (!steps.empty()) std::memcpy(out, steps.data(), steps.size_bytes());
   if (!after.empty()) std::memcpy(out + steps.size_bytes(), after.data(), after.size_bytes());
+  if (shape.form.move != device::Move::list) return;
+  auto* const pieces = reinterpret_cast<uint32_t*>(out + steps.size_bytes() + after.size_bytes());
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != StepKind::copy) continue;
+    std::fill_n(pieces + steps[i].landing, (steps[i].bytes + shape.item - 1) / shape.item, i);
+  }
 }
 
 }  // namespace thalweg::impl

@@ -16,18 +16,22 @@
 #include <span>
 
 #include "base/status.hpp"
+#include "devices/program/form.hpp"
 #include "thalweg/device/types.hpp"
 
 namespace thalweg::impl {
 
 constexpr uint32_t kMostSteps = 4096;
+constexpr uint32_t kMostBlocks = 64;  // all of them must find room at once, beside the caller's kernels
 /// Programs of more steps, or more numbers in `after`, are run from ProgramRun::placed.
 constexpr uint32_t kInlineSteps = 12, kInlineAfter = 64;
 
 /// How a device divides a program; the same for all of its runs.
 struct ProgramShape {
-  uint32_t blocks = 1;  // thread blocks, a power of two
-  uint32_t item = 0;    // packed bytes that a warp copies at a time
+  uint32_t blocks = 1;   // thread blocks, a power of two
+  uint32_t item = 0;     // packed bytes that a warp copies at a time
+  uint32_t threads = 0;  // of a block
+  device::Form form;
 };
 
 /// Completes steps that are otherwise filled in: numbers them within their channels and divides what they move. TW_ERR_INVALID:
@@ -45,10 +49,11 @@ struct ProgramRun {
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }
-constexpr size_t state_bytes(size_t steps) { return sizeof(device::ProgramState) + steps * sizeof(uint64_t); }
-constexpr size_t placed_bytes(size_t steps, size_t after) { return steps * sizeof(device::Step) + after * sizeof(uint32_t); }
-/// What ProgramRun::placed must hold: written to host memory, for the caller to bring there.
-void place(std::span<const device::Step> steps, std::span<const uint32_t> after, std::byte* out);
+constexpr size_t state_bytes(size_t steps) { return sizeof(device::ProgramState) + (steps + kMostBlocks) * sizeof(uint64_t); }
+/// What ProgramRun::placed must hold: the steps, `after`, and of a list which step each of its pieces is of.
+size_t placed_bytes(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape);
+/// Written to host memory, for the caller to bring there.
+void place(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out);
 /// The poison word of the program's Guard.
 inline device::u64* poison_of(uint64_t state) {
   return reinterpret_cast<device::u64*>(state + offsetof(device::ProgramState, poison));

@@ -112,7 +112,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status trigger_by_host();
   Status failure_now();
   Status claim_channels(thalweg::impl::Queue* queue);
-  Status load_state(thalweg::device::ProgramState* now) const;
+  Status load_state(uint64_t* runs, bool* held) const;
   Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
 
   // --- plan_update.cpp

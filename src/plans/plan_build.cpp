@@ -116,8 +116,8 @@ Status tw_plan::compose() {
 /// The executor's copy of a program that is too long for a launch's parameters.
 Status tw_plan::place_program() {
   if (fits_inline(program.size(), program_after.size())) return TW_OK;
-  std::vector<std::byte> bytes(placed_bytes(program.size(), program_after.size()));
-  thalweg::impl::place(program, program_after, bytes.data());
+  std::vector<std::byte> bytes(placed_bytes(program, program_after, shape));
+  thalweg::impl::place(program, program_after, shape, bytes.data());
   if (placed == 0) {
     placed_length = bytes.size();
     if (Status s = executor->own().allocate(placed_length, &placed); is_error(s)) return s;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of a prepared plan, and how they failed.
+#include <algorithm>
+
 #include "core/c_checks.hpp"
 #include "devices/program/executor.hpp"
 #include "plans/queue.hpp"
@@ -138,27 +140,33 @@ Status tw_plan::trigger_by_host() {
   return is_error(status) ? failure_now() : Status{TW_OK};
 }
 
-/// The two words that runs on queues change; `busy` is the last that one changes. The host's run in another thread.
-Status tw_plan::load_state(device::ProgramState* now) const {
-  if (executor->device() != nullptr) return executor->load(now, state, sizeof *now);
-  const auto* const there = reinterpret_cast<const device::ProgramState*>(state);
-  now->busy = __atomic_load_n(&there->busy, __ATOMIC_ACQUIRE);
-  now->runs = __atomic_load_n(&there->runs, __ATOMIC_ACQUIRE);
+/// What runs on queues change: their number, and the blocks' words, which each one changes last. The host's run in another thread.
+Status tw_plan::load_state(uint64_t* runs, bool* held) const {
+  auto* const head = reinterpret_cast<device::ProgramState*>(state);
+  device::u64* const words = device::role_words(head, static_cast<uint32_t>(program.size()));
+  std::vector<uint64_t> now(executor->device() == nullptr ? 1 : shape.blocks);
+  if (executor->device() == nullptr) {
+    now[0] = __atomic_load_n(words, __ATOMIC_ACQUIRE);
+    *runs = __atomic_load_n(&head->runs, __ATOMIC_ACQUIRE);
+  } else {
+    if (Status s = executor->load(now.data(), reinterpret_cast<uint64_t>(words), now.size() * sizeof now[0]); is_error(s))
+      return s;
+    if (Status s = executor->load(runs, reinterpret_cast<uint64_t>(&head->runs), sizeof *runs); is_error(s)) return s;
+  }
+  *held = std::any_of(now.begin(), now.end(), [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; });
   return TW_OK;
 }
 
-/// Of runs on queues: the state counts them as they end; a failed run leaves that to its queue.
+/// Of runs on queues: the state counts them as they end; what follows a failed run is not counted.
 Status tw_plan::at_rest() {
   if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
   const uint64_t due = runs_due->load();
   if (due == 0) return TW_OK;
-  device::ProgramState now{};
-  if (Status s = load_state(&now); is_error(s)) return s;
-  if ((now.busy & device::kClosed) != 0) return TW_OK;  // by a failed run, which is not counted
-  const bool one_block = executor->device() == nullptr || shape.blocks == 1;
-  const bool held = one_block ? (now.busy & 1) != 0 : now.busy != 0;
+  uint64_t runs = 0;
+  bool held = false;
+  if (Status s = load_state(&runs, &held); is_error(s)) return s;
   const bool failed = __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0;
-  if (held || (!failed && now.runs < due)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
+  if (held || (!failed && runs < due)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
   return TW_OK;
 }
 

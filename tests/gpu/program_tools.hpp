@@ -198,8 +198,8 @@ class Written {
         steps, numbers, 0, state, {poison_of(state), pointer<device::Failure>(failure), pointer<device::u64>(abort), limit_ns},
         shape};
     if (!fits_inline(steps.size(), numbers.size())) {
-      Bytes placed(placed_bytes(steps.size(), numbers.size()));
-      place(steps, numbers, placed.data());
+      Bytes placed(placed_bytes(steps, numbers, shape));
+      place(steps, numbers, shape, placed.data());
       run.placed = site_.allocate(placed.size());
       site_.write(run.placed, placed);
     }
@@ -219,6 +219,10 @@ class Written {
     while (advance() == TW_IN_PROGRESS) std::this_thread::yield();
     if (caller_ != nullptr) return;
     ASSERT_EQ(site_.queue().synchronize(), TW_OK) << last_error();
+  }
+  /// Odd: a run has begun in this block.
+  uint64_t role_word(uint32_t role) {
+    return site_.word(state + state_bytes(steps.size()) - (kMostBlocks - role) * sizeof(uint64_t));
   }
   const device::Failure& failed() const { return *pointer<device::Failure>(failure); }
   void expect_good() const {

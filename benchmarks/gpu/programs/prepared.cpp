@@ -65,10 +65,7 @@ Step channel_step(StepKind kind, uint64_t end, const Side& from, uint64_t bytes)
 }
 
 Prepared::Prepared(Device& device, std::vector<Step> steps, const std::vector<std::vector<uint32_t>>& after, uint32_t blocks)
-    : steps_(std::move(steps)),
-      state_(device, state_bytes(steps_.size())),
-      placed_(device, placed_bytes(steps_.size(), 64 * steps_.size())),
-      pinned_(device, MemoryKind::pinned, 4096) {
+    : steps_(std::move(steps)), state_(device, state_bytes(steps_.size())), pinned_(device, MemoryKind::pinned, 4096) {
   for (size_t i = 0; i < after.size(); ++i) {
     steps_[i].first_after = static_cast<uint32_t>(numbers_.size());
     steps_[i].after_count = static_cast<uint32_t>(after[i].size());
@@ -80,10 +77,11 @@ Prepared::Prepared(Device& device, std::vector<Step> steps, const std::vector<st
   run_.guard.failure = reinterpret_cast<device::Failure*>(pinned_.at());
   run_.guard.abort = word_at(pinned_.at() + 1024);
   if (fits_inline(steps_.size(), numbers_.size())) return;
-  std::vector<std::byte> bytes(placed_bytes(steps_.size(), numbers_.size()));
-  place(steps_, numbers_, bytes.data());
-  upload(device, placed_.at(), bytes.data(), bytes.size());
-  run_.placed = placed_.at();
+  std::vector<std::byte> bytes(placed_bytes(steps_, numbers_, shape));
+  place(steps_, numbers_, shape, bytes.data());
+  placed_.emplace(device, bytes.size());
+  upload(device, placed_->at(), bytes.data(), bytes.size());
+  run_.placed = placed_->at();
 }
 
 void Prepared::check() const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "../floor/bench.hpp"
 #include "devices/program.hpp"
@@ -41,7 +42,8 @@ class Prepared {
  private:
   std::vector<Step> steps_;
   std::vector<uint32_t> numbers_;
-  DeviceMemory state_, placed_;
+  DeviceMemory state_;
+  std::optional<DeviceMemory> placed_;
   Memory pinned_;
   ProgramRun run_;
 };

@@ -136,6 +136,15 @@ struct DirectMachine {
 #endif
   }
 
+  /// The same for who observes from this device.
+  THALWEG_DEVICE void fence_near() const {
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#else
+    fence();
+#endif
+  }
+
   /// One more block is done: returns how many were before. Releases what the block stored, acquires what the others did.
   THALWEG_DEVICE u32 arrive(u32* counter) const {
 #if defined(__CUDA_ARCH__)

@@ -152,7 +152,7 @@ THALWEG_DEVICE u64 common_word(const Side& to, const Side& from, u64 bytes) {
     }
   }
   const u64 word = all & (0 - all);
-  if (shorter >= kLongRow || (word < 4 && shorter >= 64) || bytes / word >> 30 != 0) return 0;
+  if (shorter >= kLongRow || (word < 4 && shorter >= 64) || bytes >= word << 30) return 0;
   return word == 2 ? 1 : word;
 }
 

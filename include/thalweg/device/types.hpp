@@ -114,11 +114,11 @@ struct Step {
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {
-  u64 busy;  // the executor's own: who holds the program; a second run fails with TW_ERR_BUSY and touches nothing
-  u64 runs;  // finished
+  u64 closed;  // not 0: a run failed, or a second one at a time was refused; no other one begins
+  u64 runs;    // finished
   u64 poison;
-  u64 spare;
-  // followed by one u64 per step for the executor's own counting
+  u64 arrived;  // blocks that are done
+  // followed by the executor's own: one u64 per step, one per block
 };
 struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run
   const Step* steps;

@@ -5,9 +5,41 @@
 namespace thalweg::impl::cuda {
 namespace {
 
-constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kNames = {
-    "thalweg_copy_wide", "thalweg_copy_narrow",   "thalweg_copy_blocks",   "thalweg_signal",        "thalweg_wait",
-    "thalweg_atomic",    "thalweg_program_small", "thalweg_program_large", "thalweg_program_placed"};
+constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kNames = {"thalweg_copy_wide",
+                                                                                     "thalweg_copy_narrow",
+                                                                                     "thalweg_copy_blocks",
+                                                                                     "thalweg_signal",
+                                                                                     "thalweg_wait",
+                                                                                     "thalweg_atomic",
+                                                                                     "thalweg_program_small",
+                                                                                     "thalweg_program_large",
+                                                                                     "thalweg_program_placed",
+                                                                                     "thalweg_form_wait",
+                                                                                     "thalweg_form_take",
+                                                                                     "thalweg_form_aligned",
+                                                                                     "thalweg_form_wait_aligned",
+                                                                                     "thalweg_form_take_aligned",
+                                                                                     "thalweg_form_rows4",
+                                                                                     "thalweg_form_wait_rows4",
+                                                                                     "thalweg_form_take_rows4",
+                                                                                     "thalweg_form_rows8",
+                                                                                     "thalweg_form_wait_rows8",
+                                                                                     "thalweg_form_take_rows8",
+                                                                                     "thalweg_form_sides",
+                                                                                     "thalweg_form_wait_sides",
+                                                                                     "thalweg_form_take_sides",
+                                                                                     "thalweg_form_send",
+                                                                                     "thalweg_form_wait_send",
+                                                                                     "thalweg_form_take_send",
+                                                                                     "thalweg_form_list_small",
+                                                                                     "thalweg_form_list_large",
+                                                                                     "thalweg_form_list_placed",
+                                                                                     "thalweg_form_wait_list_small",
+                                                                                     "thalweg_form_wait_list_large",
+                                                                                     "thalweg_form_wait_list_placed",
+                                                                                     "thalweg_form_take_list_small",
+                                                                                     "thalweg_form_take_list_large",
+                                                                                     "thalweg_form_take_list_placed"};
 
 }  // namespace
 

@@ -23,6 +23,32 @@ enum class KernelName : uint8_t {
   program_small,
   program_large,
   program_placed,
+  form_wait,  // look alone
+  form_take,
+  form_aligned,  // each move behind or beside no look, a wait, a take
+  form_wait_aligned,
+  form_take_aligned,
+  form_rows4,
+  form_wait_rows4,
+  form_take_rows4,
+  form_rows8,
+  form_wait_rows8,
+  form_take_rows8,
+  form_sides,
+  form_wait_sides,
+  form_take_sides,
+  form_send,
+  form_wait_send,
+  form_take_send,
+  form_list_small,  // each look, three sizes of arguments
+  form_list_large,
+  form_list_placed,
+  form_wait_list_small,
+  form_wait_list_large,
+  form_wait_list_placed,
+  form_take_list_small,
+  form_take_list_large,
+  form_take_list_placed,
   count_
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs: one launch each, with the steps where they are few.
 #include <algorithm>
-#include <bit>
 
 #include "devices/cuda/kernels/arguments.hpp"
 #include "devices/cuda/queue.hpp"
@@ -9,18 +8,7 @@
 namespace thalweg::impl::cuda {
 namespace {
 
-constexpr unsigned kWarp = 32, kMostThreads = 512;
-
 static_assert(std::size(LargeProgram().steps) == kInlineSteps && std::size(LargeProgram().after) == kInlineAfter);
-
-/// A thread for each 32 bytes of a block's share.
-unsigned threads_for(const ProgramRun& program) {
-  uint64_t bytes = 0;
-  for (const device::Step& step : program.steps) {
-    if (step.kind == device::StepKind::copy || step.kind == device::StepKind::send) bytes += step.bytes;
-  }
-  return static_cast<unsigned>(std::bit_ceil(std::clamp<uint64_t>(bytes / program.shape.blocks / 32, kWarp, kMostThreads)));
-}
 
 template <unsigned Steps, unsigned Numbers>
 InlineProgram<Steps, Numbers> inlined(const ProgramArguments& common, const ProgramRun& program) {
@@ -36,6 +24,28 @@ bool fits(const InlineProgram<Steps, Numbers>*, const ProgramRun& program) {
   return program.steps.size() <= Steps && program.after.size() <= Numbers;
 }
 
+/// Which kernel runs a program whose arguments are of a size: small, large, placed.
+KernelName kernel_for(const device::Form& form, unsigned size) {
+  const auto after = [](KernelName first, unsigned n) { return static_cast<KernelName>(static_cast<unsigned>(first) + n); };
+  const auto look = static_cast<unsigned>(form.look);
+  switch (form.move) {
+    case device::Move::none:
+      return form.known() ? after(KernelName::form_wait, look - 1) : after(KernelName::program_small, size);
+    case device::Move::aligned:
+      return after(KernelName::form_aligned, look);
+    case device::Move::rows4:
+      return after(KernelName::form_rows4, look);
+    case device::Move::rows8:
+      return after(KernelName::form_rows8, look);
+    case device::Move::sides:
+      return after(KernelName::form_sides, look);
+    case device::Move::send:
+      return after(KernelName::form_send, look);
+    default:
+      return after(KernelName::form_list_small, 3 * look + size);
+  }
+}
+
 }  // namespace
 
 Status CudaQueue::run(const ProgramRun& program) {
@@ -43,28 +53,30 @@ Status CudaQueue::run(const ProgramRun& program) {
   const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return current.status();
   const auto* const placed = reinterpret_cast<const device::Step*>(program.placed);
+  const ProgramShape& shape = program.shape;
   const ProgramArguments common{
       {placed, static_cast<unsigned>(program.steps.size()), reinterpret_cast<const unsigned*>(placed + program.steps.size()),
        reinterpret_cast<device::ProgramState*>(program.state), program.guard},
-      program.shape.blocks,
-      program.shape.item};
+      shape.blocks,
+      shape.item,
+      shape.form,
+      reinterpret_cast<const unsigned*>(placed + program.steps.size()) + program.after.size()};
   if (fits(static_cast<SmallProgram*>(nullptr), program))
-    return launch_program(KernelName::program_small, program, inlined<2, 8>(common, program));
+    return launch_program(kernel_for(shape.form, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
   if (fits(static_cast<LargeProgram*>(nullptr), program))
-    return launch_program(KernelName::program_large, program, inlined<kInlineSteps, kInlineAfter>(common, program));
+    return launch_program(kernel_for(shape.form, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
   if (placed == nullptr)
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
-  return launch_program(KernelName::program_placed, program, common);
+  return launch_program(kernel_for(shape.form, 2), shape, common);
 }
 
 template <class Arguments>
-Status CudaQueue::launch_program(KernelName name, const ProgramRun& program, const Arguments& arguments) {
+Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments) {
   CuFunction function = nullptr;
   if (Status s = device_.backend().kernels().get(name, &function); is_error(s)) return s;
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
-  return check(
-      driver().LaunchKernel(function, program.shape.blocks, 1, 1, threads_for(program), 1, 1, 0, stream_, parameters, nullptr),
-      "launching a program");
+  return check(driver().LaunchKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, parameters, nullptr),
+               "launching a program");
 }
 
 }  // namespace thalweg::impl::cuda

@@ -43,7 +43,7 @@ class CudaQueue final : public Queue {
   Status launch_one(const WaitKernel& kernel);
   Status launch_one(const AtomicKernel& kernel);
   template <class Arguments>
-  Status launch_program(KernelName name, const ProgramRun& program, const Arguments& arguments);
+  Status launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments);
   Status signal_alone(const SignalAfter& signal, uint64_t status);
   uint64_t counter_now();
   friend class CudaGraph;

@@ -57,9 +57,17 @@ class Machine {
     on(word, [=](u64* at) { return direct().add_release(at, value), u64{0}; });
   }
   void fence() const { memory_->stores.fence(); }
+  void fence_near() const { fence(); }
   u32 arrive(u32* counter) const {
     fence();
     return on(counter, [](u32* at) { return direct().arrive(at); });
+  }
+  bool last_of(u32* counter, u32 count) const {
+    return on(counter, [=](u32* at) -> u32 {
+             if (__atomic_fetch_add(at, 1u, __ATOMIC_ACQ_REL) != count - 1) return 0;
+             __atomic_store_n(at, 0u, __ATOMIC_RELEASE);
+             return 1;
+           }) != 0;
   }
 
   template <class T>

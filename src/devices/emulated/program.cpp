@@ -8,28 +8,20 @@
 
 #include "devices/emulated/machine.hpp"
 #include "devices/program/host.hpp"
+#include "devices/program/solo_run.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
 
-using Block = device::Executor<Machine, Solo>;
 constexpr unsigned kSettle = 8;  // turns of a block, on average, until its stores show without a fence
 
 /// A block and what it has to itself.
 struct Resident {
-  Resident(const EmulatedDevice* device, bool skip_fences, const ProgramRun& program)
-      : memory(device, skip_fences),
-        steps{program.steps.data(), program.after.data(), std::vector<uint8_t>(program.steps.size())},
-        block(Machine(memory), Solo(steps),
-              device::Program{program.steps.data(), static_cast<uint32_t>(program.steps.size()), program.after.data(),
-                              reinterpret_cast<device::ProgramState*>(program.state), program.guard},
-              program.shape.blocks, program.shape.item) {}
-  bool over() { return !begun ? (begun = true, !block.begin()) : block.pass(); }
+  Resident(const EmulatedDevice* device, bool skip_fences, const ProgramRun& program, uint32_t role)
+      : memory(device, skip_fences), block(Machine(memory), program, role) {}
 
   BlockMemory memory;
-  SoloSteps steps;
-  Block block;
-  bool begun = false;
+  SoloRun<Machine> block;
 };
 
 /// Until done() is not TW_IN_PROGRESS. A program's waits are bounded by its guard, not by the stream.
@@ -44,11 +36,11 @@ Status run_on_device(const EmulatedDevice* device, Stream& stream, const Program
   std::deque<Resident> residents;  // executors stay where they are
   std::vector<Resident*> waiting;
   for (uint32_t i = 0; i < program.shape.blocks; ++i)
-    waiting.push_back(&residents.emplace_back(device, stream.engine().options.skip_fences, program));
+    waiting.push_back(&residents.emplace_back(device, stream.engine().options.skip_fences, program, i));
   return drive(stream, [&]() -> Status {
     std::shuffle(waiting.begin(), waiting.end(), order);
     for (auto at = waiting.begin(); at != waiting.end();) {
-      const bool over = (*at)->over();
+      const bool over = (*at)->block.over();
       if (order() % kSettle == 0) (*at)->memory.stores.settle();
       if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
       at = over ? waiting.erase(at) : at + 1;
@@ -77,7 +69,7 @@ struct Baked {
 
 Status run_placed(const EmulatedDevice* device, Stream& stream, ProgramRun program) {
   Place place;
-  const size_t bytes = placed_bytes(program.steps.size(), program.after.size());
+  const size_t bytes = placed_bytes(program.steps, program.after, program.shape);
   if (Status s = locate(device, Use::kernel, program.placed, 0, static_cast<int64_t>(bytes), &place); is_error(s)) return s;
   program.steps = {reinterpret_cast<const device::Step*>(place.pointer), program.steps.size()};
   program.after = {reinterpret_cast<const uint32_t*>(program.steps.data() + program.steps.size()), program.after.size()};

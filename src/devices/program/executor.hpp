@@ -10,14 +10,9 @@
 //   of them once its word has come and its `after` are done, by induction over the list, in which those come first. Programs
 //   that wait for each other therefore end, in whatever order they are written, unless no order at all would do.
 //
-//   One run at a time. Each block takes a ticket: it adds one to `busy`. The first `blocks` tickets since the last run's end are
-//   the run and get their roles by number; later ones see that they are too many and do nothing. Which launch a block belongs to
-//   is not asked, as nothing that is baked into a graph could tell its replays apart: with two launches at once the run may be
-//   done by blocks of both. The last block that leaves sets `busy` to 0, or, when n of a refused launch's blocks have come
-//   already, to n - blocks, so that its remaining ones are refused, too. A poisoned program stays kClosed. Of one block, the run's
-//   number is in the same word, which saves a load (take_hold).
+//   One run at a time. Each block has a role and takes hold of it before anything else (hold.hpp).
 //
-//   Nothing baked. Run number and channel counts are read once the ticket is drawn and advanced by the run itself.
+//   Nothing baked. Run number and channel counts are read once the role is taken and advanced by the run itself.
 //
 // Groups. On a GPU the 32 lanes of the first warp look at 32 steps at a time, and everyone does what they find. On the host
 // the group is one thread, which looks at one step at a time. A Group has: lanes (how many steps); one_look (no program has
@@ -30,39 +25,11 @@
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
 
+#include "devices/program/hold.hpp"
+
 namespace thalweg::device {
 
-constexpr i64 kBusy = -108;            // as tw_status
-constexpr u64 kClosed = u64{1} << 62;  // of ProgramState::busy
-constexpr u32 kSlotWord = 3;           // beside Compare: a word of a channel's slot
-
-/// A ticket; what is loaded later was stored before the ticket's turn came.
-template <class M>
-THALWEG_DEVICE u64 draw_ticket(M m, u64* word) {
-#if defined(__CUDA_ARCH__)
-  u64 before;
-  asm volatile("atom.acquire.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
-  return before;
-#else
-  const u64 before = m.fetch_add(word, u64{1});
-  m.fence();
-  return before;
-#endif
-}
-
-/// Of a program of one block, whose ticket is one bit: the word holds twice the run's number, plus one while it lasts.
-template <class M>
-THALWEG_DEVICE u64 take_hold(M m, u64* word) {
-#if defined(__CUDA_ARCH__)
-  u64 before;
-  asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
-  return before;
-#else
-  const u64 before = m.fetch_or(word, u64{1});
-  m.fence();
-  return before;
-#endif
-}
+constexpr u32 kSlotWord = 3;  // beside Compare: a word of a channel's slot
 
 /// What a step waits for; word null: nothing.
 struct Watch {
@@ -78,27 +45,20 @@ struct Watch {
 template <class M, class Group>
 class Executor {
  public:
-  THALWEG_DEVICE Executor(M m, Group group, const Program& program, u32 blocks, u32 item)
+  THALWEG_DEVICE Executor(M m, Group group, const Program& program, u32 blocks, u32 role, u32 item)
       : m_(m),
         group_(group),
         state_(program.state),
         guard_(program.guard),
         count_(program.step_count),
         blocks_(blocks),
+        role_(role),
         item_(item) {}
 
   /// False: there is nothing to do for this block, and it may leave.
   THALWEG_DEVICE bool begin() {
-    const u64 ticket = group_.tell(!group_.leader() ? 0
-                                   : blocks_ == 1   ? take_hold(m_, &state_->busy)
-                                                    : draw_ticket(m_, &state_->busy));
-    const bool refused = blocks_ == 1 ? (ticket & 1) != 0 : ticket >= blocks_;
-    if (refused) {
-      if (group_.leader() && (ticket & kClosed) == 0) report_busy();
-      return false;
-    }
-    role_ = blocks_ == 1 ? 0 : static_cast<u32>(ticket);
-    run_ = blocks_ == 1 ? ticket / 2 : m_.load(&state_->runs);
+    run_ = group_.tell(group_.leader() ? take_role(m_, guard_, state_, count_, blocks_, role_) : 0);
+    if (run_ == kRefused) return false;
     if (group_.lane() < count_) watch_ = watch(group_.step(group_.lane()));
     if (early()) channels_ = group_.any(advance_channels());
     return true;
@@ -334,21 +294,13 @@ class Executor {
     if (group_.leader()) fail(m_, guard_, code, count_, 0, 0);  // other blocks' shares are missing
   }
 
-  THALWEG_DEVICE void report_busy() const {
-    Failure* const failure = guard_.failure;
-    if (failure == nullptr || m_.load(&failure->claimed) != 0) return;
-    m_.store(&failure->claimed, u64{1});
-    m_.store(&failure->what, u64{count_});
-    m_.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(kBusy));
-  }
-
   THALWEG_DEVICE bool leave() {
     bool failed = group_.any(stop_);
     const i64 code = failed ? static_cast<i64>(group_.tell(static_cast<u64>(code_))) : 0;
     if (code != 0) blame(code);
     if (blocks_ > 1) {
       group_.sync();
-      const bool last = group_.leader() && (m_.arrive(reinterpret_cast<u32*>(&state_->spare)) + 1) % blocks_ == 0;
+      const bool last = group_.leader() && last_to_leave();
       const u64 told = group_.tell(last ? 1 + poisoned(m_, guard_) : 0);
       if (told == 0) return true;
       failed = told == 2;
@@ -359,20 +311,18 @@ class Executor {
     return true;
   }
 
-  THALWEG_DEVICE void end_run(bool failed) {
-    if (failed) return m_.release(&state_->busy, kClosed | 1);
-    m_.store(&state_->runs, run_ + 1);
-    if (blocks_ == 1) {  // nothing but the channels' counts has to be there before the next run
-      if (channels_) m_.fence();
-      return m_.store(&state_->busy, 2 * run_ + 2);
-    }
+  THALWEG_DEVICE bool last_to_leave() const {
     m_.fence();
-    for (u64 seen = blocks_;;) {
-      const u64 stray = (seen - blocks_) % blocks_;  // of a refused launch, which has not come altogether
-      const u64 found = m_.compare_swap(&state_->busy, seen, stray == 0 ? u64{0} : stray - blocks_);
-      if (found == seen) return;
-      seen = found;
-    }
+    const bool last = m_.last_of(reinterpret_cast<u32*>(&state_->arrived), blocks_);
+    if (last) m_.fence();
+    return last;
+  }
+
+  THALWEG_DEVICE void end_run(bool failed) {
+    const bool closed = failed || (blocks_ > 1 && m_.load(&state_->closed) != 0);
+    m_.store(failed ? &state_->closed : &state_->runs, failed ? u64{1} : run_ + 1);
+    if (channels_) m_.fence_near();
+    let_go(m_, state_, count_, blocks_, run_, !closed, 0, 1);
   }
 
   static THALWEG_DEVICE u32 lowest(u32 mask) {
@@ -387,8 +337,7 @@ class Executor {
   Group group_;
   ProgramState* const state_;
   const Guard guard_;
-  const u32 count_, blocks_, item_;
-  u32 role_ = 0;
+  const u32 count_, blocks_, role_, item_;
   u64 run_ = 0;
   Watch watch_{nullptr, 0, 0};  // of the step numbered as this lane is
   u32 first_ = 0;               // steps before it are done

@@ -14,6 +14,15 @@ struct SoloSteps {
   std::vector<uint8_t> done;
 };
 
+/// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
+template <class M>
+void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks) {
+  const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
+  if (begin >= step.bytes) return;
+  const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
+  device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
+}
+
 class Solo {
  public:
   static constexpr uint32_t lanes = 1;
@@ -45,21 +54,12 @@ class Solo {
   }
   template <class M>
   void move(M m, const device::Step& step, const device::Landing* landing, uint32_t role, uint32_t blocks, uint32_t) const {
-    if (landing == nullptr) return copy(m, step, step.to, role, blocks);
+    if (landing == nullptr) return copy_share(m, step, step.to, role, blocks);
     const device::Sending sending = device::begin_send(m, landing, 0, 0, step.bytes);
-    if (sending.status == 0) copy(m, step, sending.to, role, blocks);
+    if (sending.status == 0) copy_share(m, step, sending.to, role, blocks);
   }
 
  private:
-  /// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
-  template <class M>
-  static void copy(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks) {
-    const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
-    if (begin >= step.bytes) return;
-    const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
-    device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
-  }
-
   SoloSteps* steps_;
   bool ready_ = false, open_ = false, stop_ = false;
   uint64_t found_ = 0;

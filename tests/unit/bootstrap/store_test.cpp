@@ -162,10 +162,16 @@ TEST_P(StorePlace, EightThreadsExchange) {
 }
 
 TEST_P(StorePlace, EightProcessesExchangeTwice) {
+  // Nobody begins before all are there: a child of a fork in the middle of the server's handshakes has their locks for good.
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
   std::vector<pid_t> children;
   for (uint32_t rank = 0; rank < 8; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
+      close(gate[1]);
+      char end;
+      static_cast<void>(!read(gate[0], &end, 1));
       int failures = 0;
       exchange_rounds(address_, rank, 8, &failures);
       exchange_rounds(address_, rank, 8, &failures);  // a second opening does not read what the first one left
@@ -173,6 +179,8 @@ TEST_P(StorePlace, EightProcessesExchangeTwice) {
     }
     children.push_back(child);
   }
+  close(gate[0]);
+  close(gate[1]);
   for (const pid_t child : children) {
     int status = -1;
     EXPECT_EQ(waitpid(child, &status, 0), child);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs on emulated devices: order of their stores, kernel slots, what is refused. tests/gpu has what holds everywhere.
 #include "devices/emulated/machine.hpp"
+#include "devices/program/solo_run.hpp"
 #include "tests/gpu/program_tools.hpp"
 #include "tests/unit/devices/emulated_tools.hpp"
 
@@ -17,27 +18,20 @@ using programs::Written;
 /// The blocks of one run, each with its stores; `seen` is called whenever one more of them shows.
 struct Blocks {
   struct One {
-    One(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences)
-        : memory(&device, skip_fences),
-          steps{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())},
-          executor(Machine(memory), Solo(steps),
-                   device::Program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
-                                   pointer<device::ProgramState>(run.state), run.guard},
-                   run.shape.blocks, run.shape.item) {}
+    One(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, uint32_t role)
+        : memory(&device, skip_fences), block(Machine(memory), run, role) {}
     BlockMemory memory;
-    SoloSteps steps;
-    device::Executor<Machine, Solo> executor;
+    SoloRun<Machine> block;
     bool over = false;
   };
   Blocks(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, const std::function<void()>& seen) {
-    for (uint32_t i = 0; i < run.shape.blocks; ++i) all.emplace_back(device, run, skip_fences).memory.stores.watch(seen);
+    for (uint32_t i = 0; i < run.shape.blocks; ++i) all.emplace_back(device, run, skip_fences, i).memory.stores.watch(seen);
   }
   void finish() {
-    for (One& one : all) ASSERT_TRUE(one.executor.begin());
     for (bool over = false; !over;) {
       over = true;
       for (One& one : all) {
-        one.over = one.over || one.executor.pass();
+        one.over = one.over || one.block.over();
         over = over && one.over;
         ASSERT_EQ(one.memory.failed, TW_OK) << last_error();
       }
@@ -109,7 +103,7 @@ TEST(EmulatedPrograms, AWaitHoldsASlotUntilItsLimit) {
     waits.prepare(slots == 1 ? 50'000'000 : 20'000'000'000);
     gives.prepare();
     waits.trigger();
-    while (one.word(waits.state) == 0) std::this_thread::yield();  // it has the first slot
+    while (waits.role_word(0) == 0) std::this_thread::yield();  // it has the first slot
     gives.trigger();
     waits.finish();
     gives.finish();

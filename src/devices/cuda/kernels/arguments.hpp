@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "thalweg/device/types.hpp"
+#include "devices/program/form.hpp"
 
 namespace thalweg::impl::cuda {
 
@@ -46,6 +46,8 @@ struct WaitArguments {
 struct ProgramArguments {
   device::Program program;  // where its steps and numbers are; unless they come along
   unsigned blocks, item;    // as ProgramShape
+  device::Form form;
+  const unsigned* pieces;  // of a placed list: which step each is of
 };
 
 /// With the steps: a launch brings them along faster than a kernel fetches them.
@@ -55,7 +57,8 @@ struct InlineProgram {
   device::Step steps[Steps];
   unsigned after[Numbers];
 };
-using SmallProgram = InlineProgram<2, 8>;
+constexpr unsigned kSmallSteps = 3, kSmallAfter = 8;
+using SmallProgram = InlineProgram<kSmallSteps, kSmallAfter>;
 using LargeProgram = InlineProgram<12, 64>;
 static_assert(sizeof(LargeProgram) <= 3584);
 

@@ -3,6 +3,7 @@
 // blocks, whole warps.
 #include "atomic.cuh"
 #include "ends.cuh"
+#include "forms.cuh"
 #include "program.cuh"
 #include "warp_copy.cuh"
 

@@ -156,7 +156,7 @@ __device__ inline void run_program(const Arguments& arguments, const ProgramArgu
   __shared__ ProgramShared shared;
   for (u32 i = threadIdx.x; i < (common.program.step_count + 31) / 32; i += blockDim.x) shared.done[i] = 0;
   device::Executor<device::DirectMachine, BlockGroup<Arguments>> block(
-      {}, BlockGroup<Arguments>(shared, arguments), common.program, common.blocks, common.item);
+      {}, BlockGroup<Arguments>(shared, arguments), common.program, common.blocks, blockIdx.x, common.item);
   if (!block.begin()) return;
   while (!block.pass()) {
   }

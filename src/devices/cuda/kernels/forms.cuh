@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of a program that has a form, a kernel for each form. Blocks of a power of two of whole warps; blocks of one program
+// need not all be there at once, but those of its peer must come.
+#pragma once
+// All in line, but what copy_apart() keeps away.
+#define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__
+#include <type_traits>
+
+#include "arguments.hpp"
+#include "batch.cuh"
+#include "devices/program/form_run.hpp"
+
+namespace thalweg::impl::cuda {
+
+using device::Gate;
+using device::i64;
+using device::Landing;
+using device::Look;
+using device::Move;
+using device::Part;
+using device::Side;
+using device::Step;
+using device::Word16;
+
+/// What a block's first thread found, for all.
+struct FormShared {
+  u32 gate;
+  u32 plain;  // a send's landing is contiguous
+  u64 to;
+  const Landing* landing;
+};
+
+/// Not in line: most runs are of aligned contiguous memory.
+__device__ __noinline__ void copy_apart(u32 rank, u32 size, const Side* to, const Side* from, u64 bytes, u64 begin, u64 end) {
+  device::copy_part(device::DirectMachine(), rank, size, *to, *from, bytes, Part{begin, end});
+}
+
+/// Where the steps are; of a list, which one a piece is of.
+template <class Arguments>
+struct FormSteps {
+  const Arguments& arguments;
+  __device__ __forceinline__ const Step& step(u32 i) const { return arguments.steps[i]; }
+  __device__ __forceinline__ u32 step_of(u32 piece) const {
+    u32 which = 0;
+    for (u32 i = 0; i < arguments.common.program.step_count; ++i) {
+      if (arguments.steps[i].kind == device::StepKind::copy && arguments.steps[i].landing <= piece) which = i;
+    }
+    return which;
+  }
+};
+template <>
+struct FormSteps<ProgramArguments> {
+  const ProgramArguments& arguments;
+  __device__ __forceinline__ const Step& step(u32 i) const { return arguments.program.steps[i]; }
+  __device__ __forceinline__ u32 step_of(u32 piece) const { return __ldg(arguments.pieces + piece); }
+};
+
+__device__ __forceinline__ u32 first_piece() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+
+/// Warps take pieces of a list's copies in turn. which: the step of a warp's first one.
+template <class Steps>
+__device__ __forceinline__ void move_list(const Steps& steps, const ProgramArguments& common, u32 which) {
+  const u32 all = blockDim.x / 32 * common.blocks;
+  for (u32 piece = first_piece(); piece < common.form.items; piece += all) {
+    const Step& step = steps.step(which);
+    const u64 at = u64{piece - step.landing} * common.item, left = step.bytes - at;
+    copy_apart(threadIdx.x % 32, 32, &step.to, &step.from, step.bytes, at, at + (left < common.item ? left : common.item));
+    if (piece + all < common.form.items) which = steps.step_of(piece + all);
+  }
+}
+
+/// One step's bytes, by all threads of all blocks: warps of the blocks in turn, so that what is less than a word for each thread
+/// still takes all of them. What a thread moves at once is loaded before the gates are open, unless it waits for the look.
+template <Move kMove>
+class Mover {
+ public:
+  using Word = std::conditional_t<kMove == Move::rows8, u64, std::conditional_t<kMove == Move::rows4, u32, Word16>>;
+  static constexpr bool kRows = kMove == Move::rows8 || kMove == Move::rows4;
+
+  __device__ __forceinline__ Mover(const Step& step, u32 blocks)
+      : step_(step),
+        rank_((threadIdx.x / 32 * blocks + blockIdx.x) * 32 + threadIdx.x % 32),
+        size_(blockDim.x * blocks),
+        one_(kMove == Move::aligned && step.bytes == 8),
+        batch_fits_(kMove != Move::sides && Batch<Word>::holds(step.bytes / sizeof(Word), size_)) {
+    if (kMove != Move::send) return;
+    const u64 common = step.from.base | step.bytes;
+    one_ = step.bytes == 8 && common % 8 == 0;
+    batch_fits_ = batch_fits_ && (one_ || common % 16 == 0) && device::contiguous(step.from);
+  }
+  __device__ __forceinline__ void load() {
+    if (!batch_fits_ || loaded_) return;
+    loaded_ = true;
+    if constexpr (kRows) {
+      batch_.load(device::WordSide(step_.from, sizeof(Word)), rank_, size_, words());
+    } else if (!one_) {
+      batch_.load(WordLine{step_.from.base, sizeof(Word)}, rank_, size_, words());
+    } else if (rank_ == 0) {
+      single_ = *reinterpret_cast<const u64*>(step_.from.base);
+    }
+  }
+  /// to: where the step says, or where a contiguous landing is.
+  __device__ __forceinline__ void store(u64 to) {
+    if (!batch_fits_) return copy(to);
+    load();
+    if constexpr (kRows) {
+      batch_.store(device::WordSide(step_.to, sizeof(Word)), rank_, size_, words());
+    } else if (!one_) {
+      batch_.store(WordLine{to, sizeof(Word)}, rank_, size_, words());
+    } else if (rank_ == 0) {
+      *reinterpret_cast<u64*>(to) = single_;
+    }
+  }
+  /// A landing of any layout or alignment.
+  __device__ __forceinline__ void store(const FormShared& landed) {
+    const u64 common = landed.to | step_.from.base | step_.bytes;
+    const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
+    if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
+    copy_apart(rank_, size_, &landed.landing->to, &step_.from, step_.bytes, 0, step_.bytes);
+  }
+
+ private:
+  __device__ __forceinline__ u32 words() const { return static_cast<u32>(step_.bytes / sizeof(Word)); }
+  __device__ __forceinline__ void copy(u64 to) const {
+    if constexpr (kRows) {
+      device::copy_rows<Word>(device::DirectMachine(), rank_, size_, step_.to, step_.from, Part{0, step_.bytes});
+    } else if constexpr (kMove == Move::sides) {
+      copy_apart(rank_, size_, &step_.to, &step_.from, step_.bytes, 0, step_.bytes);
+    } else {
+      device::copy_words<Word16>(device::DirectMachine(), rank_, size_, to, step_.from.base, step_.bytes / sizeof(Word16));
+    }
+  }
+
+  const Step& step_;
+  const u32 rank_, size_;
+  bool one_;  // word of 8 bytes
+  bool batch_fits_, loaded_ = false;
+  u64 single_ = 0;
+  Batch<Word> batch_;
+};
+
+enum class Wait : u32 { credit, before, after };
+
+template <Wait kWait, class Run>
+__device__ __forceinline__ bool await(Run& run) {
+  for (;;) {
+    const Gate gate = kWait == Wait::credit ? run.credit() : kWait == Wait::before ? run.before() : run.after();
+    if (gate != Gate::shut) return gate == Gate::open;
+    if (run.tired()) return false;
+  }
+}
+
+constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
+
+/// By the first thread, up to the move.
+template <Move kMove, class Run>
+__device__ __forceinline__ u32 open_gates(Run& run, FormShared& shared) {
+  if (!run.begin()) return 0;
+  u32 gate = kBegun | kMoves;
+  if constexpr (kMove == Move::send) {
+    if (!await<Wait::credit>(run)) return kBegun;
+    const Landing* const landing = run.landing();  // not looked at before: it may be another one until the credit names it
+    const u64 to = landing->to.base, block = landing->to.block, capacity = landing->capacity;
+    shared.plain = block == device::kContiguous && landing->to.pieces == nullptr;
+    shared.to = to;
+    shared.landing = landing;
+    if (!run.fits(capacity)) gate = kBegun | kTooShort;
+  }
+  return await<Wait::before>(run) ? gate : kBegun;
+}
+
+template <Look kLook, Move kMove, class Arguments>
+__device__ __forceinline__ void run_form(const Arguments& arguments, const ProgramArguments& common) {
+  __shared__ FormShared shared;
+  const device::DirectMachine m;
+  const FormSteps<Arguments> steps{arguments};
+  device::FormRun<device::FixedForm<kLook, kMove>, device::DirectMachine, FormSteps<Arguments>> run(
+      m, {}, steps, common.program, common.form, common.blocks, blockIdx.x);
+  u32 which = 0;
+  if (kMove == Move::list && first_piece() < common.form.items) which = steps.step_of(first_piece());
+  if constexpr (kMove == Move::none || kMove == Move::list) {
+    if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
+    __syncthreads();
+    if (shared.gate == 0) return;
+    if (kMove == Move::list && (shared.gate & kMoves) != 0) move_list(steps, common, which);
+  } else {
+    Mover<kMove> mover(steps.step(common.form.move_step), common.blocks);
+    if (kMove != Move::sides && (kLook == Look::none || common.form.behind == 0)) mover.load();
+    if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
+    __syncthreads();
+    if (shared.gate == 0) return;
+    if ((shared.gate & kMoves) != 0) {
+      if constexpr (kMove == Move::send) {
+        mover.store(shared);
+      } else {
+        mover.store(steps.step(common.form.move_step).to.base);
+      }
+    }
+  }
+  const u32 gate = shared.gate;
+  if constexpr (kMove != Move::none) __syncthreads();
+  if (threadIdx.x >= 32) return;
+  bool failed = gate == kBegun;
+  if (common.blocks != 1 && __shfl_sync(~0u, threadIdx.x == 0 && run.arrive(failed), 0) == 0) return;
+  if (kMove == Move::list || common.blocks != 1)
+    failed = run.join(__shfl_sync(~0u, run.run(), 0), __shfl_sync(~0u, run.verdict(), 0)) || failed;
+  if (!failed) failed = !run.announce(threadIdx.x, 32);
+  if (threadIdx.x == 0) {
+    if (!failed) failed = !await<Wait::after>(run);
+    run.count(failed);
+  }
+  failed = __any_sync(~0u, failed) != 0;
+  run.end(failed, threadIdx.x, 32);
+}
+
+#define THALWEG_FORM(name, look, move, Arguments, common)                                              \
+  extern "C" __global__ void __launch_bounds__(512) name(const __grid_constant__ Arguments arguments) { \
+    run_form<Look::look, Move::move>(arguments, common);                                                \
+  }
+#define THALWEG_LISTS(name, look)                                               \
+  THALWEG_FORM(name##_small, look, list, SmallProgram, arguments.common)        \
+  THALWEG_FORM(name##_large, look, list, LargeProgram, arguments.common)        \
+  THALWEG_FORM(name##_placed, look, list, ProgramArguments, arguments)
+#define THALWEG_MOVE(move)                                                        \
+  THALWEG_FORM(thalweg_form_##move, none, move, SmallProgram, arguments.common)         \
+  THALWEG_FORM(thalweg_form_wait_##move, wait, move, SmallProgram, arguments.common)    \
+  THALWEG_FORM(thalweg_form_take_##move, take, move, SmallProgram, arguments.common)
+
+THALWEG_FORM(thalweg_form_wait, wait, none, SmallProgram, arguments.common)
+THALWEG_FORM(thalweg_form_take, take, none, SmallProgram, arguments.common)
+THALWEG_MOVE(aligned)
+THALWEG_MOVE(rows4)
+THALWEG_MOVE(rows8)
+THALWEG_MOVE(sides)
+THALWEG_MOVE(send)
+THALWEG_LISTS(thalweg_form_list, none)
+THALWEG_LISTS(thalweg_form_wait_list, wait)
+THALWEG_LISTS(thalweg_form_take_list, take)
+
+}  // namespace thalweg::impl::cuda

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that need less than an Executor: at most one look (a wait, or a receive with its credit) and at most one move (a
+// copy, several with what signals their end, or a send), where the look comes before all of the move or after none of it. Most
+// programs of queues are of such a form, and a GPU runs it with a small part of the instructions.
+#pragma once
+#include "thalweg/device/types.hpp"
+
+namespace thalweg::device {
+
+enum class Look : u32 { none, wait, take };
+/// Of one copy, aligned: contiguous memory in words of 16 bytes, or one of 8. rows4, rows8: short rows of such words. sides: any
+/// other. list: copies and signals.
+enum class Move : u32 { none, aligned, rows4, rows8, sides, list, send };
+
+constexpr u32 kNoStep = ~0u;
+
+struct Form {
+  Look look = Look::none;
+  Move move = Move::none;  // both none: no form, an Executor runs it
+  u32 behind = 0;          // 1: the move waits for the look
+  u32 look_step = kNoStep, post_step = kNoStep, move_step = kNoStep;
+  u32 items = 0;         // of a list: pieces of ProgramShape::item bytes, in the order of its copies
+  u32 first_signal = 0;  // of a list: no step before it gives one
+
+  constexpr bool known() const { return look != Look::none || move != Move::none; }
+};
+
+}  // namespace thalweg::device

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first thread of a block does in one run of a program that has a form; one text for GPUs (cuda/kernels/forms.cuh) and
+// for emulated ones (solo.hpp). Between its parts all threads move the bytes:
+//
+//   begin    takes the block's role; gives the credit of a receive
+//   credit   one look at what a send waits for
+//   before   one look at the look, if the move is behind it
+//   (move)
+//   arrive   true for the last block, which does the rest for all of them
+//   announce signals, or a send's flag
+//   after    one look at the look, if nothing was behind it
+//   end      counts, and lets go of the program
+//
+// What takes one load after another takes long, so loads go out together: the counts of channels are read before the role is
+// known, used for a first look, and read again behind it, as another run may have changed them meanwhile.
+//
+// Nothing here can lock up: copies wait for nothing, credits are given first, and nobody waits for what comes behind a look
+// that nothing is behind. A step that waits names itself when it gives up, as an Executor's does.
+#pragma once
+#include <thalweg/device/channel_steps.hpp>
+
+#include "devices/program/form.hpp"
+#include "devices/program/hold.hpp"
+
+namespace thalweg::device {
+
+/// Of the machine code of one form. A twin's knows its form when it runs.
+template <Look kLook, Move kMove>
+struct FixedForm {
+  static constexpr Look look = kLook;
+  static constexpr Move move = kMove;
+};
+struct AnyForm {
+  Look look;
+  Move move;
+};
+
+constexpr u32 kFailed = 1, kShut = 2;  // of a verdict
+
+enum class Gate : u32 { shut, open, failed };
+
+/// What a wait that takes long has come to. By value: a FormRun whose address is taken would be kept in memory.
+struct Tired {
+  i64 code;   // why it ends, as tw_status; kPoisoned: somebody else has failed; 0: it goes on
+  u64 since;  // when it was first asked
+};
+constexpr i64 kPoisoned = 1;
+
+/// The clock, the poison, the host's word. clocks: how often it was asked before.
+template <class M>
+THALWEG_DEVICE_COLD Tired tire(M m, Guard guard, u64 since, u32 clocks) {
+  const u64 now = m.nanoseconds();
+  if (clocks == 0) since = now;
+  if (poisoned(m, guard)) return {kPoisoned, since};
+  if (guard.abort != nullptr && clocks % kClocksPerAbort == kClocksPerAbort - 1) {
+    if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
+  }
+  return {now - since >= guard.limit_ns ? kTimedOut : 0, since};
+}
+template <class M>
+THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
+  record(m, guard.poison, guard.failure, code, what, expected, found);
+}
+
+/// Steps: step(i), a reference.
+template <class Kind, class M, class Steps>
+class FormRun {
+ public:
+  THALWEG_DEVICE FormRun(M m, Kind kind, const Steps& steps, const Program& program, const Form& form, u32 blocks, u32 role)
+      : m_(m), kind_(kind), steps_(steps), program_(program), form_(form), blocks_(blocks), role_(role) {}
+
+  THALWEG_DEVICE bool begin() {
+    u64 guess = 0;
+    const u64* credits = nullptr;
+    if (kind_.move == Move::send) {
+      guess = m_.load(&sender()->count);
+      credits = read_pointer(m_, &sender()->credits);
+      landings_ = read_pointer(m_, &sender()->landings);
+    }
+    run_ = take_role(m_, program_.guard, program_.state, program_.step_count, blocks_, role_);
+    if (run_ == kRefused) return false;
+    if (kind_.move == Move::send) sent_ = m_.load(&sender()->count);
+    if (kind_.look == Look::take) taken_ = m_.load(&receiver()->taken);
+    if (kind_.look == Look::take && form_.post_step != kNoStep) posted_ = m_.load(&receiver()->posted);
+    if (kind_.move == Move::send) {
+      found_ = m_.acquire(credits + guess % kSlots);
+      credit_ = credits + sent_ % kSlots;
+      if (guess == sent_ && slot_reached(found_, sent_)) credited_ = found_;
+    }
+    if (kind_.look == Look::take) {
+      flag_ = read_pointer(m_, &receiver()->flags) + taken_ % kSlots;
+      if (form_.post_step != kNoStep && posted_ - taken_ < kSlots) give_credit();
+    }
+    return true;
+  }
+
+  /// Of a send: the n-th credit, which says where it lands.
+  THALWEG_DEVICE Gate credit() {
+    if (credited_ != 0) return Gate::open;
+    what_ = form_.move_step;
+    found_ = m_.acquire(credit_);
+    if (slot_reached(found_, sent_)) credited_ = found_;
+    return credited_ != 0 ? Gate::open : Gate::shut;
+  }
+  THALWEG_DEVICE Gate before() {
+    const bool looks = kind_.look != Look::none && (kind_.move == Move::none || form_.behind != 0);
+    return looks ? look() : Gate::open;
+  }
+  /// After a look in vain. True: no more looks, the run has failed.
+  THALWEG_DEVICE bool tired() {
+    if (++looks_ % kLooksPerClock != 0) return false;
+    const Tired tired = tire(m_, program_.guard, since_, looks_ / kLooksPerClock - 1);
+    since_ = tired.since;
+    if (tired.code == 0) return false;
+    if (tired.code != kPoisoned) blame(tired.code);
+    return true;
+  }
+
+  /// Which run the block is of: known to who called begin(), to be told to the others that announce and end it.
+  THALWEG_DEVICE u64 run() const { return run_; }
+
+  THALWEG_DEVICE const Step& move_step() const { return steps_.step(form_.move_step); }
+  /// Of a send whose credit is there.
+  THALWEG_DEVICE const Landing* landing() const { return landings_ + slot_info(credited_); }
+  /// A send's room. False: there is too little; nothing is moved.
+  THALWEG_DEVICE bool fits(u64 capacity) {
+    if (move_step().bytes > capacity) status_ = kTruncated;
+    return status_ == 0;
+  }
+
+  /// Behind a barrier. By one thread.
+  THALWEG_DEVICE bool arrive(bool failed) {
+    verdict_ = failed ? kFailed : 0;
+    if (blocks_ == 1) return true;
+    if (announces()) m_.fence();
+    const u64 closed = m_.load(&program_.state->closed);
+    // The upper half says whether any block has failed; each run adds `blocks`, a power of two, to the lower one.
+    const u64 before = m_.fetch_add(&program_.state->arrived, failed ? u64{1} << 32 | 1 : 1);
+    verdict_ |= (before >> 32 != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
+    return ((before + 1) & (blocks_ - 1)) == 0;
+  }
+  /// What the last block to arrive knows; its other threads join. Returns: has the run failed?
+  THALWEG_DEVICE u32 verdict() const { return verdict_; }
+  THALWEG_DEVICE bool join(u64 run, u32 verdict) {
+    run_ = run;
+    verdict_ = verdict;
+    return (verdict & kFailed) != 0;
+  }
+  /// By each of `lanes` threads of the last block. False, to the first: the run has failed.
+  THALWEG_DEVICE bool announce(u32 lane, u32 lanes) {
+    if (kind_.move == Move::list) {
+      u32 i = form_.first_signal + lane;
+      Signal signal = signal_of(i);  // under way together with the fence
+      m_.fence();
+      for (; i < program_.step_count; signal = signal_of(i += lanes)) give(signal);
+    } else if (kind_.move != Move::none && lane == 0) {
+      if (kind_.move == Move::send) return finish_send();
+      const Signal& signal = move_step().signal;
+      if (signal.word == nullptr) return true;
+      if (signal.add != 0) {
+        m_.add_release(signal.word, signal.value + run_ * signal.increment);
+      } else {
+        m_.release(signal.word, signal.value + run_ * signal.increment);
+      }
+    }
+    return true;
+  }
+  THALWEG_DEVICE Gate after() {
+    if (kind_.look == Look::none || kind_.move == Move::none || form_.behind != 0) return Gate::open;
+    return look();
+  }
+
+  /// First by one thread, then, behind a barrier, by each of `lanes`.
+  THALWEG_DEVICE void count(bool failed) {
+    if (failed) return m_.store(&program_.state->closed, u64{1});
+    m_.store(&program_.state->runs, run_ + 1);
+    if (kind_.look == Look::take) {
+      m_.store(&receiver()->taken, taken_ + 1);
+      if (form_.post_step != kNoStep) m_.store(&receiver()->posted, posted_ + 1);
+      m_.fence_near();
+    }
+  }
+  THALWEG_DEVICE void end(bool failed, u32 lane, u32 lanes) const {
+    let_go(m_, program_.state, program_.step_count, blocks_, run_, !failed && (verdict_ & kShut) == 0, lane, lanes);
+  }
+
+ private:
+  THALWEG_DEVICE SendEnd* sender() const { return static_cast<SendEnd*>(move_step().end); }
+  THALWEG_DEVICE RecvEnd* receiver() const { return static_cast<RecvEnd*>(look_step().end); }
+  THALWEG_DEVICE const Step& look_step() const { return steps_.step(form_.look_step); }
+
+  THALWEG_DEVICE bool announces() const {
+    return kind_.move == Move::send || kind_.move == Move::list ||
+           (kind_.move != Move::none && move_step().signal.word != nullptr);
+  }
+  THALWEG_DEVICE void give_credit() {
+    if (role_ == 0) {
+      m_.store(read_pointer(m_, &receiver()->credits) + posted_ % kSlots,
+               slot_word(posted_, steps_.step(form_.post_step).landing));
+    }
+  }
+
+  THALWEG_DEVICE Gate look() {
+    what_ = form_.look_step;
+    if (kind_.look == Look::wait) {
+      const Step& step = look_step();
+      expected_ = step.signal.value + run_ * step.signal.increment;
+      found_ = m_.acquire(step.signal.word);
+      return holds(found_, static_cast<Compare>(step.compare), expected_) ? Gate::open : Gate::shut;
+    }
+    found_ = m_.acquire(flag_);
+    if (!slot_reached(found_, taken_)) return Gate::shut;
+    if (form_.post_step != kNoStep && posted_ - taken_ >= kSlots) give_credit();  // its slot was this receive's
+    if (slot_info(found_) == 0) return Gate::open;
+    fail_cold(m_, program_.guard, -static_cast<i64>(slot_info(found_)), what_, 0, slot_info(found_));
+    return Gate::failed;
+  }
+  /// Slots' words as numbers of messages.
+  THALWEG_DEVICE void blame(i64 code) const {
+    const bool credit = kind_.move == Move::send && what_ == form_.move_step;
+    const bool slot = credit || kind_.look == Look::take;
+    fail_cold(m_, program_.guard, code, what_, slot ? (credit ? sent_ : taken_) + 1 : expected_, slot ? found_ >> 16 : found_);
+  }
+
+  THALWEG_DEVICE Signal signal_of(u32 i) const {
+    if (i >= program_.step_count) return {};
+    const Step& step = steps_.step(i);
+    return step.kind == StepKind::copy || step.kind == StepKind::signal ? step.signal : Signal{};
+  }
+  THALWEG_DEVICE void give(const Signal& signal) const {
+    if (signal.word == nullptr) return;
+    const u64 value = signal.value + run_ * signal.increment;
+    if (signal.add != 0) {
+      m_.fetch_add(signal.word, value);
+    } else {
+      m_.store(signal.word, value);
+    }
+  }
+  THALWEG_DEVICE bool finish_send() {
+    m_.store(&sender()->count, sent_ + 1);
+    m_.release(read_pointer(m_, &sender()->flags) + sent_ % kSlots, slot_word(sent_, static_cast<u64>(-status_)));
+    if (status_ == 0) return true;
+    fail_cold(m_, program_.guard, status_, form_.move_step, sent_, move_step().bytes);
+    return false;
+  }
+
+  const M m_;
+  const Kind kind_;
+  const Steps& steps_;
+  const Program& program_;
+  const Form& form_;
+  const u32 blocks_, role_;
+  u64 run_ = 0;
+  u64 sent_ = 0, taken_ = 0, posted_ = 0;
+  const u64 *credit_ = nullptr, *flag_ = nullptr;
+  const Landing* landings_ = nullptr;
+  u64 credited_ = 0;  // the credit; never 0, as it holds a number from 1 on
+  u64 expected_ = 0, found_ = 0;
+  u32 what_ = 0, looks_ = 0;
+  i64 status_ = 0;
+  u32 verdict_ = 0;
+  u64 since_ = 0;
+};
+
+}  // namespace thalweg::device

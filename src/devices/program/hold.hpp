@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of a program at a time.
+//
+// Each block of a launch has a role, its number, and a word for it behind ProgramState. It takes hold of that word by setting
+// its lowest bit; who finds the bit set is refused and does nothing. The other bits count runs, so that holding a role also
+// says which run it is of. The last block to leave lets go of all roles at once. With two launches at once a run may be done by
+// blocks of both: nothing that is baked into a graph could tell its replays apart, and each role is still played once. A
+// refusal closes a program of several blocks, because blocks that were not refused would begin a run that is never whole. So
+// does a failure. A closed program stays so until its state is zeroed.
+#pragma once
+#include <thalweg/device/wait.hpp>
+
+#if defined(__CUDACC__)
+#define THALWEG_DEVICE_COLD __host__ __device__ __noinline__  // out of the way of what waits for every instruction
+#else
+#define THALWEG_DEVICE_COLD inline
+#endif
+
+namespace thalweg::device {
+
+constexpr i64 kBusy = -108;            // as tw_status
+constexpr u64 kClosed = u64{1} << 62;  // of a role's word
+constexpr u64 kRefused = ~u64{0};
+
+THALWEG_DEVICE u64* role_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
+
+/// What the word held; what is loaded later was stored before it was let go.
+template <class M>
+THALWEG_DEVICE u64 take_word(M m, u64* word) {
+#if defined(__CUDA_ARCH__)
+  u64 before;
+  asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
+  return before;
+#else
+  const u64 before = m.fetch_or(word, u64{1});
+  m.fence();
+  return before;
+#endif
+}
+
+template <class M>
+THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps, u32 blocks, bool closed) {
+  if (closed) return kRefused;
+  if (blocks > 1) m.store(&state->closed, u64{1});
+  Failure* const failure = guard.failure;
+  if (failure == nullptr || m.load(&failure->claimed) != 0) return kRefused;
+  m.store(&failure->claimed, u64{1});
+  m.store(&failure->what, u64{steps});
+  m.release(reinterpret_cast<u64*>(&failure->code), static_cast<u64>(kBusy));
+  return kRefused;
+}
+
+/// Of the run that this block is of, the number; kRefused: it does nothing.
+template <class M>
+THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 role) {
+  const u64 shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one
+  const u64 before = take_word(m, role_words(state, steps) + role);
+  const bool closed = (before & kClosed) != 0 || shut != 0;
+  if (closed || (before & 1) != 0) return refuse(m, guard, state, steps, blocks, closed);
+  return before / 2;
+}
+
+/// By each of `lanes` threads of the last block: behind what this run counted, if it counted anything that the next one reads.
+template <class M>
+THALWEG_DEVICE void let_go(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool open, u32 lane, u32 lanes) {
+  u64* const words = role_words(state, steps);
+  for (u32 role = lane; role < blocks; role += lanes) m.store(words + role, open ? 2 * run + 2 : kClosed | 1);
+}
+
+}  // namespace thalweg::device

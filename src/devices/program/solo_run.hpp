@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of a run that is one thread of the host: of an emulated device, which takes the way of a GPU.
+#pragma once
+#include <optional>
+
+#include "devices/program.hpp"
+#include "devices/program/form_run.hpp"
+#include "devices/program/solo.hpp"
+
+namespace thalweg::impl {
+
+/// A run of a program that has a form.
+template <class M>
+class SoloForm {
+ public:
+  SoloForm(M m, const device::Program& program, const ProgramShape& shape, uint32_t role)
+      : m_(m),
+        program_(program),
+        shape_(shape),
+        role_(role),
+        steps_{program.steps},
+        run_(m, {shape.form.look, shape.form.move}, steps_, program_, shape_.form, shape.blocks, role) {}
+  SoloForm(const SoloForm&) = delete;
+  SoloForm& operator=(const SoloForm&) = delete;
+
+  /// Does what can be done and waits for nothing. True: the run is over for this block.
+  bool over() {
+    if (part_ == Part::begin) {
+      if (!run_.begin()) return true;
+      part_ = shape_.form.move == device::Move::send ? Part::credit : Part::before;
+    }
+    device::Gate credit = device::Gate::open;
+    if (part_ == Part::credit) {
+      credit = ask(run_.credit());
+      if (credit == device::Gate::shut) return false;
+      part_ = Part::before;
+    }
+    if (part_ == Part::before) {
+      const device::Gate gate = credit == device::Gate::failed ? credit : ask(run_.before());
+      if (gate == device::Gate::shut) return false;
+      if (gate == device::Gate::open) move();
+      part_ = Part::after;
+      if (!run_.arrive(gate == device::Gate::failed)) return true;
+      failed_ = run_.join(run_.run(), run_.verdict()) || !run_.announce(0, 1);
+    }
+    const device::Gate gate = failed_ ? device::Gate::open : ask(run_.after());
+    if (gate == device::Gate::shut) return false;
+    failed_ = failed_ || gate == device::Gate::failed;
+    run_.count(failed_);
+    run_.end(failed_, 0, 1);
+    return true;
+  }
+
+ private:
+  enum class Part : uint8_t { begin, credit, before, after };
+  struct Steps {
+    const device::Step* steps;
+    const device::Step& step(uint32_t i) const { return steps[i]; }
+  };
+
+  device::Gate ask(device::Gate gate) { return gate == device::Gate::shut && run_.tired() ? device::Gate::failed : gate; }
+  void move() {
+    if (shape_.form.move == device::Move::none) return;
+    if (shape_.form.move == device::Move::send) {
+      const device::Step& step = run_.move_step();
+      const device::Sending sending = device::begin_send(m_, run_.landing(), 0, 0, step.bytes);
+      if (run_.fits(sending.capacity)) copy_share(m_, step, sending.to, role_, shape_.blocks);
+      return;
+    }
+    for (uint32_t i = 0; i < program_.step_count; ++i) {
+      const device::Step& step = program_.steps[i];
+      if (step.kind == device::StepKind::copy) copy_share(m_, step, step.to, role_, shape_.blocks);
+    }
+  }
+
+  const M m_;
+  const device::Program program_;
+  const ProgramShape shape_;
+  const uint32_t role_;
+  const Steps steps_;
+  device::FormRun<device::AnyForm, M, Steps> run_;
+  Part part_ = Part::begin;
+  bool failed_ = false;
+};
+
+/// The steps are the caller's, and live as long.
+template <class M>
+class SoloRun {
+ public:
+  SoloRun(M m, const ProgramRun& run, uint32_t role)
+      : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
+    const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
+                                  reinterpret_cast<device::ProgramState*>(run.state), run.guard};
+    if (run.shape.form.known()) {
+      form_.emplace(m, program, run.shape, role);
+    } else {
+      executor_.emplace(m, Solo(steps_), program, run.shape.blocks, role, run.shape.item);
+    }
+  }
+  SoloRun(const SoloRun&) = delete;
+  SoloRun& operator=(const SoloRun&) = delete;
+
+  bool over() {
+    if (form_.has_value()) return form_->over();
+    if (begun_) return executor_->pass();
+    begun_ = true;
+    return !executor_->begin();
+  }
+
+ private:
+  SoloSteps steps_;
+  std::optional<SoloForm<M>> form_;
+  std::optional<device::Executor<M, Solo>> executor_;
+  bool begun_ = false;
+};
+
+}  // namespace thalweg::impl

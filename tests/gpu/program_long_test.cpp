@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs of more steps than a warp looks at at once, or than a launch brings along, run again and again with fresh payload.
+#include "tests/gpu/programs.hpp"
+
+namespace thalweg::impl::contract {
+namespace {
+
+class LongPrograms : public Programs {};
+
+/// A chain of pieces of rows behind a wait, one signal behind all; every third piece has a signal of its own.
+TEST_P(LongPrograms, ChainsOfCopies) {
+  Site site(GetParam(), device, ordinary), target(GetParam(), other, ordinary);
+  constexpr size_t kPiece = 1536, kRow = 24;
+  for (const uint32_t count : {2u, 7u, 12u, 64u, 200u}) {
+    const uint64_t from = site.allocate(2 * count * kPiece), to = target.allocate(count * kPiece);
+    const uint64_t words = target.allocate(8 * (count + 1)), gate = site.allocate(8);
+    site.admit(to, count * kPiece);
+    site.admit(words, 8 * (count + 1));
+    Written chain(site, count == 7 ? 1 : 0);
+    chain.wait(gate, 1, 1);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Signal own{pointer<device::u64>(words + 8 * i), 1, 1, 0};
+      const Side rows{from + 2 * i * kPiece, kRow, {0, 0}, {2 * kRow, 0, 0}, nullptr, 0};
+      chain.copy(at(to + i * kPiece), rows, kPiece - i, i % 3 == 0 ? own : Signal{}, {0});
+    }
+    chain.add(StepKind::signal).signal = {pointer<device::u64>(words + 8 * count), 1, 1, 0};
+    chain.steps.back().after_count = count;
+    for (uint32_t i = 0; i < count; ++i) chain.numbers.push_back(i + 1);
+    chain.prepare();
+    for (uint64_t run = 1; run <= 20; ++run) {
+      const Bytes payload = site.fill(from, 2 * count * kPiece);
+      Bytes wanted = target.fill(to, count * kPiece);
+      for (size_t i = 0; i < count; ++i) {
+        for (size_t k = 0; k < kPiece - i; ++k)
+          wanted[i * kPiece + k] = payload[2 * i * kPiece + k / kRow * 2 * kRow + k % kRow];
+      }
+      if (run % 2 == 0) site.put(gate, run);
+      chain.trigger();
+      if (run % 2 != 0) site.put(gate, run);
+      chain.finish();
+      chain.expect_good();
+      ASSERT_EQ(target.read(to, count * kPiece), wanted) << count << " copies, run " << run;
+      for (uint32_t i = 0; i <= count; ++i)
+        ASSERT_EQ(target.word(words + 8 * i), i == count || i % 3 == 0 ? run : 0) << i << " of " << count;
+    }
+  }
+}
+
+/// Neighbours in many directions: a send, a credit and a receive for each, so that most steps are beyond the first 32. Messages
+/// are long enough for several warps, each of which must count a channel's messages once.
+TEST_P(LongPrograms, ExchangesWithManyNeighbours) {
+  Site a(GetParam(), device, ordinary), b(GetParam(), other, ordinary);
+  constexpr size_t kLength = 6000, kNeighbours = 26;
+  const uint64_t out_a = a.allocate(kNeighbours * kLength), in_a = a.allocate(kNeighbours * kLength);
+  const uint64_t out_b = b.allocate(kNeighbours * kLength), in_b = b.allocate(kNeighbours * kLength);
+  a.admit(in_b, kNeighbours * kLength);
+  b.admit(in_a, kNeighbours * kLength);
+  for (const uint32_t blocks : {1u, 0u}) {
+    std::deque<Channel> there, back;
+    Written one(a, blocks), two(b, blocks);
+    for (size_t i = 0; i < kNeighbours; ++i) {
+      there.emplace_back(a, b, std::initializer_list<device::Landing>{{at(in_b + i * kLength), kLength}});
+      back.emplace_back(b, a, std::initializer_list<device::Landing>{{at(in_a + i * kLength), kLength}});
+      one.post(back.back().recv, 0);
+      two.post(there.back().recv, 0);
+    }
+    for (size_t i = 0; i < kNeighbours; ++i) {
+      one.send(there[i].send, at(out_a + i * kLength), kLength - i);
+      two.send(back[i].send, at(out_b + i * kLength), kLength - i);
+      one.take(back[i].recv);
+      two.take(there[i].recv);
+    }
+    one.prepare();
+    two.prepare();
+    for (unsigned run = 0; run < 40; ++run) {
+      const Bytes to_b = a.fill(out_a, kNeighbours * kLength), to_a = b.fill(out_b, kNeighbours * kLength);
+      Bytes wanted_b = b.fill(in_b, kNeighbours * kLength), wanted_a = a.fill(in_a, kNeighbours * kLength);
+      for (size_t i = 0; i < kNeighbours; ++i) {
+        const auto begin = static_cast<ptrdiff_t>(i * kLength), end = begin + static_cast<ptrdiff_t>(kLength - i);
+        std::copy(to_b.begin() + begin, to_b.begin() + end, wanted_b.begin() + begin);
+        std::copy(to_a.begin() + begin, to_a.begin() + end, wanted_a.begin() + begin);
+      }
+      one.trigger();
+      two.trigger();
+      while (one.advance() == TW_IN_PROGRESS) two.advance();
+      two.finish();
+      one.finish();
+      one.expect_good();
+      two.expect_good();
+      ASSERT_EQ(b.read(in_b, kNeighbours * kLength), wanted_b) << run;
+      ASSERT_EQ(a.read(in_a, kNeighbours * kLength), wanted_a) << run;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Triggers, LongPrograms, kTriggers, trigger_name);
+
+}  // namespace
+}  // namespace thalweg::impl::contract
