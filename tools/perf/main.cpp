@@ -94,7 +94,7 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   order.verify = 0;
   order.iterations = 3;
   Sample quick = execute(pair, test, order);
-  double each = test.latency ? percentile(quick.latency_us, 50) * 2e-6 * batch_of(size) : quick.seconds;
+  double each = test.latency ? percentile(quick.latency_us, 50) * 2e-6 * batch_of(order) : quick.seconds;
   order.iterations = static_cast<uint64_t>(std::clamp(o.seconds / std::max(each, 1e-9), 3.0, test.latency ? 50000.0 : 20000.0));
   Sample s = execute(pair, test, order);
   Result r;
@@ -103,7 +103,7 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   r.route = s.route;
   r.size = size;
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
-  r.iterations = order.iterations * (test.latency ? batch_of(size) : s.messages);
+  r.iterations = order.iterations * (test.latency ? batch_of(order) : s.messages);
   r.verified = verified && quick.verified && s.verified;
   r.figures = std::move(s.figures);
   r.trigger = trigger_name(static_cast<Trigger>(order.trigger));

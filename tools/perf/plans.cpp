@@ -90,7 +90,7 @@ Sample signal_latency(Pair& p, const Order& order) {
   s.latency_us = plan_rounds(x, order, {}, &ways);
   s.route = route_of(p, ways);
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  s.verified = x.signal_value() == (warm + order.iterations) * batch_of(order.size);
+  s.verified = x.signal_value() == (warm + order.iterations) * batch_of(order);
   return s;
 }
 

@@ -20,7 +20,7 @@ std::string plan_place(const Order& order, int side) {
 }
 
 Starter::Starter(Pair& pair, const Order& order)
-    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order.size)) {
+    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order)) {
   const std::string place = plan_place(order, pair.rank);
   tw_plan_options o = TW_PLAN_OPTIONS_INIT;
   o.place = place.c_str();

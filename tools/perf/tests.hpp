@@ -53,6 +53,11 @@ Sample faces(Pair&, const Order&);
 
 /// How many round trips are timed together, so that reading the clock does not matter.
 inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 ? 10 : size <= 65536 ? 4 : 1; }
+/// What a queue runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
+inline unsigned batch_of(const Order& order) {
+  const bool queued = order.trigger == static_cast<uint8_t>(Trigger::queue) || order.trigger == static_cast<uint8_t>(Trigger::graph);
+  return !queued ? batch_of(order.size) : order.size <= 65536 ? 50 : 20;
+}
 
 /// Times order.iterations batches of `round` (one round trip each) after a tenth of them for warming up.
 template <class Round>

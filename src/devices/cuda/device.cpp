@@ -20,6 +20,7 @@ Status CudaDevice::context(CuContext* out) {
   if (*out != nullptr) return TW_OK;
   if (Status s = check(driver().DevicePrimaryCtxRetain(out, ordinal_), "opening a GPU's context"); is_error(s)) return s;
   flushes_ = attribute(kFlushRemoteWrites) != 0;
+  starts_early_ = attribute(kComputeMajor) >= 9;
   context_.store(*out, std::memory_order_release);
   return TW_OK;
 }

@@ -44,6 +44,8 @@ class CudaDevice final : public Device {
   Status admit(Use use, CuContext context, uint64_t address, uint64_t length);
   /// Must waits for words say that they order remote writes? Known once there is a context.
   bool flushes() const { return flushes_; }
+  /// A kernel that says so may be launched while the one before it runs, and waits for its end itself.
+  bool starts_early() const { return starts_early_; }
   /// A zeroed 32-bit word of device memory, 0 when there is none left; give_back_counter() when no kernel uses it any more.
   uint64_t take_counter();
   void give_back_counter(uint64_t counter);
@@ -79,6 +81,7 @@ class CudaDevice final : public Device {
   std::mutex making_;  // held while the driver makes things; guards the stream and the counters
   std::atomic<CuContext> context_{nullptr};
   bool flushes_ = false;            // written before context_
+  bool starts_early_ = false;       // as well
   CuStream pool_stream_ = nullptr;  // for what is waited for at once
   mutable std::mutex tables_;       // guards the next two; the driver is never called under it
   std::map<uint64_t, Owned> owned_;

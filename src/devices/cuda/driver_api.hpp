@@ -53,12 +53,29 @@ enum PointerAttribute : unsigned {
 };
 enum DeviceAttribute : unsigned {
   kMultiprocessors = 16,
+  kComputeMajor = 75,
   kHostPointerForRegistered = 91,
   kFlushRemoteWrites = 98,
   kVirtualMemory = 102,
   kDescriptorHandles = 103,
   kPools = 115,
   kStreamMemoryOps64 = 122,
+};
+/// As cuLaunchKernelEx takes them.
+constexpr unsigned kProgrammaticSerialization = 6;
+struct LaunchAttribute {
+  unsigned id;
+  unsigned padding;
+  union {
+    char room[64];
+    int allowed;
+  };
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+  CuStream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
 };
 enum PeerAttribute : unsigned { kAccessSupported = 2, kNativeAtomics = 3 };
 enum MemoryType : unsigned { kHostMemory = 1, kDeviceMemory = 2, kUnified = 4 };
@@ -199,7 +216,8 @@ struct Copy3d {
   F(LibraryGetKernel, (CuKernel * kernel, CuLibrary library, const char* name))                                                \
   F(KernelGetFunction, (CuFunction * function, CuKernel kernel))                                                               \
   F(LaunchKernel, (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
-                   unsigned block_z, unsigned shared, CuStream stream, void** parameters, void** extra))
+                   unsigned block_z, unsigned shared, CuStream stream, void** parameters, void** extra))                       \
+  F(LaunchKernelEx, (const LaunchConfig* config, CuFunction function, void** parameters, void** extra))
 
 struct DriverApi {
 #define THALWEG_CUDA_MEMBER(name, parameters) CuResult(*name) parameters = nullptr;

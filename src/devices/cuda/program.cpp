@@ -8,6 +8,8 @@
 namespace thalweg::impl::cuda {
 namespace {
 
+constexpr unsigned kEarlyThreads = 512;
+
 static_assert(std::size(LargeProgram().steps) == kInlineSteps && std::size(LargeProgram().after) == kInlineAfter);
 
 template <unsigned Steps, unsigned Numbers>
@@ -75,8 +77,13 @@ Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, con
   CuFunction function = nullptr;
   if (Status s = device_.backend().kernels().get(name, &function); is_error(s)) return s;
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
-  return check(driver().LaunchKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, parameters, nullptr),
-               "launching a program");
+  // Only what is small: it sits on a multiprocessor while it waits for the kernel before it.
+  LaunchAttribute early{kProgrammaticSerialization, 0, {}};
+  early.allowed = 1;
+  const bool small = shape.form.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
+  const LaunchConfig config{
+      shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, &early, small && device_.starts_early() ? 1u : 0u};
+  return check(driver().LaunchKernelEx(&config, function, parameters, nullptr), "launching a program");
 }
 
 }  // namespace thalweg::impl::cuda

@@ -150,6 +150,15 @@ __device__ __forceinline__ bool await(Run& run) {
   }
 }
 
+/// A launch may say that it need not wait for the end of the kernel before (CudaQueue::launch_program): it waits here, and lets
+/// the next one come.
+__device__ __forceinline__ void start_early() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
 
 /// By the first thread, up to the move.
@@ -171,6 +180,7 @@ __device__ __forceinline__ u32 open_gates(Run& run, FormShared& shared) {
 
 template <Look kLook, Move kMove, class Arguments>
 __device__ __forceinline__ void run_form(const Arguments& arguments, const ProgramArguments& common) {
+  start_early();
   __shared__ FormShared shared;
   const device::DirectMachine m;
   const FormSteps<Arguments> steps{arguments};
