@@ -6,7 +6,8 @@
 #   conformance  the conformance table with the devices' memory (60 + 30 + 30 s): conformance.log
 #   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
-#   programs     programs of queues beside kernels for one purpose (60 s): gpu-programs.json, programs.log
+#   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
+#                gpu-programs.json, programs.log, planned.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks (60 + 60 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
@@ -67,7 +68,35 @@ floor() {
   return $code
 }
 
-programs() { timeout 60 ./thalweg-gpu-programs --json="$out/gpu-programs.json" 2>&1 | tee "$out/programs.log"; }
+# Between two processes, the whole library in between: JSON lines.
+planned() {
+  local trigger
+  for trigger in graph queue host; do
+    timeout 20 ./thalweg-perf signal_lat --trigger $trigger --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
+    timeout 20 ./thalweg-perf put_lat --trigger $trigger --size 8,4K,64K,1M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
+  done
+  timeout 20 ./thalweg-perf chain --trigger graph --window 64 --size 64K,1M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
+}
+
+nccl_peer() {
+  local nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)
+  if [ -z "$nccl" ] || ! nvcc -std=c++20 -O2 -I"$nccl/include" -o "$out/nccl-peer" nccl_peer.cu -L"$nccl/lib" -l:libnccl.so.2; then
+    echo "# no NCCL beside: no nvcc, or no NCCL"
+    return 0
+  fi
+  LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nccl/lib NCCL_NVLS_ENABLE=0 timeout 30 "$out/nccl-peer"
+  local code=$?
+  rm -f "$out/nccl-peer"
+  return $code
+}
+
+programs() {
+  local failed=0
+  timeout 60 ./thalweg-gpu-programs --json="$out/gpu-programs.json" 2>&1 | tee "$out/programs.log" || failed=1
+  nccl_peer 2>&1 | tee -a "$out/programs.log" || failed=1
+  planned 2>&1 | tee "$out/planned.jsonl" || failed=1
+  return $failed
+}
 
 kernel() {
   local nvshmem=$(python3 -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null)

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <map>
 
+#include "thalweg/device/side.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -88,6 +90,8 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
     if (!moves(steps[i])) continue;
     blocks = std::max(blocks, steps[i].blocks);
     bytes += steps[i].bytes;
+    if (steps[i].kind == StepKind::copy)
+      steps[i].atomic_bytes = static_cast<uint32_t>(device::common_word(steps[i].to, steps[i].from, steps[i].bytes));
     small_rows = small_rows || scattered(steps[i].from) || (steps[i].kind == StepKind::copy && scattered(steps[i].to));
   }
   if (Status s = number_in_channels(steps); is_error(s)) return s;
@@ -104,6 +108,9 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   }
   out->form = form_of(steps, after);
   out->form.items = static_cast<uint32_t>(items);
+  if (out->form.move == device::Move::list) {  // a warp for each piece
+    out->threads = static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(items * kWarp / out->blocks, kWarp, kMostThreads)));
+  }
   return TW_OK;
 }
 

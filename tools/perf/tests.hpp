@@ -55,7 +55,8 @@ Sample faces(Pair&, const Order&);
 inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 ? 10 : size <= 65536 ? 4 : 1; }
 /// What a queue runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
 inline unsigned batch_of(const Order& order) {
-  const bool queued = order.trigger == static_cast<uint8_t>(Trigger::queue) || order.trigger == static_cast<uint8_t>(Trigger::graph);
+  const bool queued =
+      order.trigger == static_cast<uint8_t>(Trigger::queue) || order.trigger == static_cast<uint8_t>(Trigger::graph);
   return !queued ? batch_of(order.size) : order.size <= 65536 ? 50 : 20;
 }
 

@@ -107,14 +107,14 @@ struct Step {
   void* end;                    // send: SendEnd*; post, take: RecvEnd*
   u32 landing;                  // post
   u32 compare;                  // wait: TW_COMPARE_*
-  u32 atomic_op, atomic_bytes;  // as AtomicKernel
+  u32 atomic_op, atomic_bytes;  // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor
   u64 operand, operand2;        // atomic
   u64* word;                    // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1
   u64* result;                  // atomic: old value; null: not wanted
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {
-  u64 closed;  // not 0: a run failed, or a second one at a time was refused; no other one begins
+  u64 closed;  // not 0: a run failed, or a second one at a time was refused; no run from this number on begins
   u64 runs;    // finished
   u64 poison;
   u64 arrived;  // blocks that are done

@@ -39,6 +39,8 @@ KernelName kernel_for(const device::Form& form, unsigned size) {
       return after(KernelName::form_rows4, look);
     case device::Move::rows8:
       return after(KernelName::form_rows8, look);
+    case device::Move::rows16:
+      return after(KernelName::form_rows16, look);
     case device::Move::sides:
       return after(KernelName::form_sides, look);
     case device::Move::send:

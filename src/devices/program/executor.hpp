@@ -320,7 +320,7 @@ class Executor {
 
   THALWEG_DEVICE void end_run(bool failed) {
     const bool closed = failed || (blocks_ > 1 && m_.load(&state_->closed) != 0);
-    m_.store(failed ? &state_->closed : &state_->runs, failed ? u64{1} : run_ + 1);
+    m_.store(failed ? &state_->closed : &state_->runs, run_ + 1);
     if (channels_) m_.fence_near();
     let_go(m_, state_, count_, blocks_, run_, !closed, 0, 1);
   }

@@ -8,9 +8,9 @@
 namespace thalweg::device {
 
 enum class Look : u32 { none, wait, take };
-/// Of one copy, aligned: contiguous memory in words of 16 bytes, or one of 8. rows4, rows8: short rows of such words. sides: any
-/// other. list: copies and signals.
-enum class Move : u32 { none, aligned, rows4, rows8, sides, list, send };
+/// Of one copy, aligned: contiguous memory in words of 16 bytes, or one of 8. rows4 to rows16: short rows of such words. sides:
+/// any other. list: copies and signals.
+enum class Move : u32 { none, aligned, rows4, rows8, rows16, sides, list, send };
 
 constexpr u32 kNoStep = ~0u;
 

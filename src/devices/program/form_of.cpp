@@ -26,8 +26,16 @@ Move way_of(const Step& step) {
     const uint64_t common = step.from.base | step.to.base | step.bytes;
     return common % 16 == 0 || (common % 8 == 0 && step.bytes == 8) ? Move::aligned : Move::sides;
   }
-  const uint64_t word = device::common_word(step.to, step.from, step.bytes);
-  return word == 8 ? Move::rows8 : word == 4 ? Move::rows4 : Move::sides;
+  switch (step.atomic_bytes) {
+    case 16:
+      return Move::rows16;
+    case 8:
+      return Move::rows8;
+    case 4:
+      return Move::rows4;
+    default:
+      return Move::sides;
+  }
 }
 
 /// The steps by kind; false: too many of one.

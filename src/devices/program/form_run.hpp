@@ -172,7 +172,7 @@ class FormRun {
 
   /// First by one thread, then, behind a barrier, by each of `lanes`.
   THALWEG_DEVICE void count(bool failed) {
-    if (failed) return m_.store(&program_.state->closed, u64{1});
+    if (failed) return m_.store(&program_.state->closed, run_ + 1);
     m_.store(&program_.state->runs, run_ + 1);
     if (kind_.look == Look::take) {
       m_.store(&receiver()->taken, taken_ + 1);

@@ -5,8 +5,8 @@
 // its lowest bit; who finds the bit set is refused and does nothing. The other bits count runs, so that holding a role also
 // says which run it is of. The last block to leave lets go of all roles at once. With two launches at once a run may be done by
 // blocks of both: nothing that is baked into a graph could tell its replays apart, and each role is still played once. A
-// refusal closes a program of several blocks, because blocks that were not refused would begin a run that is never whole. So
-// does a failure. A closed program stays so until its state is zeroed.
+// refusal closes a program of several blocks behind the run that is under way, because blocks that were not refused would begin
+// another one that is never whole. So does a failure. A closed program stays so until its state is zeroed.
 #pragma once
 #include <thalweg/device/wait.hpp>
 
@@ -38,10 +38,11 @@ THALWEG_DEVICE u64 take_word(M m, u64* word) {
 #endif
 }
 
+/// closed: it has been told why nothing runs any more.
 template <class M>
-THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps, u32 blocks, bool closed) {
+THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps, u32 blocks, bool closed, u64 run) {
   if (closed) return kRefused;
-  if (blocks > 1) m.store(&state->closed, u64{1});
+  if (blocks > 1) m.store(&state->closed, run + 1);
   Failure* const failure = guard.failure;
   if (failure == nullptr || m.load(&failure->claimed) != 0) return kRefused;
   m.store(&failure->claimed, u64{1});
@@ -53,11 +54,11 @@ THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps,
 /// Of the run that this block is of, the number; kRefused: it does nothing.
 template <class M>
 THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 role) {
-  const u64 shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one
-  const u64 before = take_word(m, role_words(state, steps) + role);
-  const bool closed = (before & kClosed) != 0 || shut != 0;
-  if (closed || (before & 1) != 0) return refuse(m, guard, state, steps, blocks, closed);
-  return before / 2;
+  const u64 first_shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one
+  const u64 before = take_word(m, role_words(state, steps) + role), run = before / 2;
+  const bool closed = (before & kClosed) != 0 || (first_shut != 0 && run >= first_shut);
+  if (closed || (before & 1) != 0) return refuse(m, guard, state, steps, blocks, closed, run);
+  return run;
 }
 
 /// By each of `lanes` threads of the last block: behind what this run counted, if it counted anything that the next one reads.

@@ -31,8 +31,8 @@ struct FormShared {
 };
 
 /// Not in line: most runs are of aligned contiguous memory.
-__device__ __noinline__ void copy_apart(u32 rank, u32 size, const Side* to, const Side* from, u64 bytes, u64 begin, u64 end) {
-  device::copy_part(device::DirectMachine(), rank, size, *to, *from, bytes, Part{begin, end});
+__device__ __noinline__ void copy_apart(u32 rank, u32 size, const Side* to, const Side* from, u64 bytes, Part part) {
+  device::copy_part(device::DirectMachine(), rank, size, *to, *from, bytes, part);
 }
 
 /// Where the steps are; of a list, which one a piece is of.
@@ -64,7 +64,12 @@ __device__ __forceinline__ void move_list(const Steps& steps, const ProgramArgum
   for (u32 piece = first_piece(); piece < common.form.items; piece += all) {
     const Step& step = steps.step(which);
     const u64 at = u64{piece - step.landing} * common.item, left = step.bytes - at;
-    copy_apart(threadIdx.x % 32, 32, &step.to, &step.from, step.bytes, at, at + (left < common.item ? left : common.item));
+    const Part part{at, at + (left < common.item ? left : common.item)};
+    if (step.atomic_bytes == sizeof(Word16)) {
+      device::copy_rows<Word16>(device::DirectMachine(), threadIdx.x % 32, 32, step.to, step.from, part);
+    } else {
+      copy_apart(threadIdx.x % 32, 32, &step.to, &step.from, step.bytes, part);
+    }
     if (piece + all < common.form.items) which = steps.step_of(piece + all);
   }
 }
@@ -75,7 +80,7 @@ template <Move kMove>
 class Mover {
  public:
   using Word = std::conditional_t<kMove == Move::rows8, u64, std::conditional_t<kMove == Move::rows4, u32, Word16>>;
-  static constexpr bool kRows = kMove == Move::rows8 || kMove == Move::rows4;
+  static constexpr bool kRows = kMove == Move::rows4 || kMove == Move::rows8 || kMove == Move::rows16;
 
   __device__ __forceinline__ Mover(const Step& step, u32 blocks)
       : step_(step),
@@ -116,7 +121,7 @@ class Mover {
     const u64 common = landed.to | step_.from.base | step_.bytes;
     const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
     if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
-    copy_apart(rank_, size_, &landed.landing->to, &step_.from, step_.bytes, 0, step_.bytes);
+    copy_apart(rank_, size_, &landed.landing->to, &step_.from, step_.bytes, Part{0, step_.bytes});
   }
 
  private:
@@ -125,7 +130,7 @@ class Mover {
     if constexpr (kRows) {
       device::copy_rows<Word>(device::DirectMachine(), rank_, size_, step_.to, step_.from, Part{0, step_.bytes});
     } else if constexpr (kMove == Move::sides) {
-      copy_apart(rank_, size_, &step_.to, &step_.from, step_.bytes, 0, step_.bytes);
+      copy_apart(rank_, size_, &step_.to, &step_.from, step_.bytes, Part{0, step_.bytes});
     } else {
       device::copy_words<Word16>(device::DirectMachine(), rank_, size_, to, step_.from.base, step_.bytes / sizeof(Word16));
     }
@@ -241,6 +246,7 @@ THALWEG_FORM(thalweg_form_take, take, none, SmallProgram, arguments.common)
 THALWEG_MOVE(aligned)
 THALWEG_MOVE(rows4)
 THALWEG_MOVE(rows8)
+THALWEG_MOVE(rows16)
 THALWEG_MOVE(sides)
 THALWEG_MOVE(send)
 THALWEG_LISTS(thalweg_form_list, none)
