@@ -520,6 +520,7 @@ TW_API tw_status tw_store_barrier(tw_store *store);
 #endif
 
 #include <thalweg/blocks.h>
+#include <thalweg/channels.h>
 #include <thalweg/places.h>
 #include <thalweg/plans.h>
 #include <thalweg/windows.h>

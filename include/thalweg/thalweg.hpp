@@ -570,5 +570,6 @@ class Store {
 }  // namespace thalweg
 
 #include <thalweg/blocks.hpp>
+#include <thalweg/channels.hpp>
 #include <thalweg/plans.hpp>
 #include <thalweg/windows.hpp>

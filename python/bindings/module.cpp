@@ -34,4 +34,5 @@ NB_MODULE(_core, m) {
   py::bind_window(m);
   py::bind_queue(m);
   py::bind_plan(m);
+  py::bind_channel_end(m);
 }

@@ -213,6 +213,7 @@ void bind_store(nb::module_& m);
 void bind_window(nb::module_& m);
 void bind_queue(nb::module_& m);
 void bind_plan(nb::module_& m);
+void bind_channel_end(nb::module_& m);
 void bind_log(nb::module_& m);
 
 }  // namespace thalweg::python

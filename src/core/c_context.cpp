@@ -71,7 +71,8 @@ void tw_context_destroy(tw_context* context) {
   }
   if (context->plans != nullptr && context->plans->users() != 0) {
     log(LogLevel::error,
-        "tw_context_destroy: %u plans, queues or windows are still alive; the context is kept. Destroy them first",
+        "tw_context_destroy: %u plans, queues, windows or channels' ends are still alive; the context is kept. Destroy them "
+        "first",
         context->plans->users());
     return;
   }

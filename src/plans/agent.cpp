@@ -73,6 +73,12 @@ Status Agent::executor(Device* device, Executor** out) {
   return TW_OK;
 }
 
+Status Agent::executor_at(const char* place, Executor** out) {
+  MemoryPlace where;
+  if (Status s = parse_place(place, &where); is_error(s)) return s;
+  return executor(where.kind == MemoryKind::pinned ? nullptr : where.device, out);
+}
+
 // ------------------------------------------------------------------------------------------------ peers
 
 Status Agent::route(tw_endpoint& endpoint, Route* out) {
@@ -99,6 +105,21 @@ Status Agent::route(tw_endpoint& endpoint, Route* out) {
   made.peer = peer.get();
   *out = made;
   return TW_OK;
+}
+
+Status Agent::check_peer(tw_endpoint& endpoint) {
+  const Status state = tw_endpoint_state(&endpoint);
+  return is_error(state) ? fail(state, "the peer of a step, or of a channel's end, is lost") : Status{TW_OK};
+}
+
+Status Agent::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route* out) {
+  const Deadline patience(kSecond);  // an agent that is not there: soon the endpoint says that its process is gone
+  for (;;) {
+    const Status status = route(endpoint, out);
+    if (Status s = check_peer(endpoint); is_error(s)) return s;
+    if (status == TW_OK || (is_error(status) ? patience : deadline).passed()) return status;
+    if (tw_progress(endpoint.worker) == 0) std::this_thread::yield();
+  }
 }
 
 /// Also of one that has connected before this side did.
@@ -206,15 +227,27 @@ bool Agent::take_early(const AgentPeer& peer, const ChannelName& name, bool from
   return true;
 }
 
-Status Agent::channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out) {
+Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
+  const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag};
   std::unique_ptr<Channel>& slot = channels_[{name, sender}];
-  if (slot == nullptr) slot = std::make_unique<Channel>(*this, name, sender, executor, peer);
+  if (slot == nullptr) slot = std::make_unique<Channel>(*this, name, sender, executor, *route.peer);
   if (&slot->executor != &executor) {
     return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
                 slot->executor.name().c_str());
   }
   *out = slot.get();
   return TW_OK;
+}
+
+void Agent::take_back(const std::vector<std::pair<Channel*, uint16_t>>& offered) {
+  std::unique_lock lock(mutex_);
+  for (const auto& [channel, index] : offered) channel->withdraw(index);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  for (const auto& [from, number] : offered) {
+    Channel* const channel = from;
+    const uint16_t index = number;
+    if (!changed.wait_until(lock, limit, [=] { return channel->withdrawn(index); })) channel->abandon(index);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ the thread

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "core/worker.hpp"
 #include "plans/control_wire.hpp"
 #include "plans/executor.hpp"
@@ -41,6 +42,8 @@ class Agent final : public Extension {
   tw_worker& worker() { return *worker_; }
   const std::vector<std::byte>& address() const { return address_; }
   Status executor(Device* device, Executor** out);
+  /// Of "host", "cuda:1" or a kind of memory there.
+  Status executor_at(const char* place, Executor** out);
 
   /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and ask again.
   struct Route {
@@ -48,12 +51,27 @@ class Agent final : public Extension {
     uint64_t mine = 0, theirs = 0;  // tokens
   };
   Status route(tw_endpoint& endpoint, Route* out);
+  /// The same, progressing its worker. TW_IN_PROGRESS: not by the deadline.
+  Status await_route(tw_endpoint& endpoint, const Deadline& deadline, Route* out);
+  /// Of a user's endpoint: TW_OK, or how it was lost.
+  static Status check_peer(tw_endpoint& endpoint);
 
   /// The end of a channel here; made when it is not there yet.
-  Status channel(const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer, Channel** out);
+  Status channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out);
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
   void send(AgentPeer& peer, const ControlMessage& message);
+  /// Takes offered buffers back: when it returns no sender has them any more; after 5 s it waits no longer, and they stay
+  /// registered until their senders let go. Not under mutex().
+  void take_back(const std::vector<std::pair<Channel*, uint16_t>>& offered);
+  /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a greeting needs.
+  template <class Progress>
+  void await_change(std::unique_lock<std::mutex>& lock, Progress progress) {
+    changed.wait_for(lock, std::chrono::microseconds(200));
+    lock.unlock();
+    progress();
+    lock.lock();
+  }
   /// What the peer opened before this side did.
   bool take_early(const AgentPeer& peer, const ChannelName& name, bool from_sender, ControlMessage* out);
   void keep_early(AgentPeer& peer, ControlMessage&& message);
@@ -68,7 +86,7 @@ class Agent final : public Extension {
   std::condition_variable changed;
 
   tw_context& context;
-  std::atomic<unsigned> users_{0};  // plans and queues
+  std::atomic<unsigned> users_{0};  // plans, queues and kernels' ends
 
  private:
   Status open();

@@ -2,6 +2,7 @@
 #include "plans/channel.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "memory/placement.hpp"
 #include "memory/registry_state.hpp"
@@ -150,7 +151,7 @@ void Channel::tell_round() {
   message.type = Control::prepared;
   message.name = name;
   message.incarnation = incarnation_;
-  message.capacity = prepared_here_;
+  message.capacity = alone_ ? kEveryRound : prepared_here_;
   agent_.send(peer, message);
 }
 
@@ -167,6 +168,53 @@ bool Channel::withdrawn(uint16_t index) {
   if (landing.memory != nullptr) tw_memory_release(landing.memory);
   landing = LocalLanding();
   return true;
+}
+
+Status Channel::settled(int index) const {
+  if (state_ == State::failed) return fail(status_, "the channel failed: %s", why_.c_str());
+  if (state_ == State::proxied) return TW_OK;
+  if (state_ != State::mapped) return TW_IN_PROGRESS;
+  if (index < 0) return TW_OK;
+  const LocalLanding& landing = landings_[static_cast<size_t>(index)];
+  if (landing.state == LocalLanding::State::refused) {
+    return fail(landing.status, "the channel is mapped, but the peer does not reach this buffer: %s; use another tag for it",
+                landing.text.c_str());
+  }
+  return landing.state == LocalLanding::State::known ? TW_OK : TW_IN_PROGRESS;
+}
+
+// ------------------------------------------------------------------------------------------------ users
+
+Status Channel::add(User* user, bool alone) {
+  if (alone_) {
+    return fail(TW_ERR_BUSY,
+                "this end of the channel with tag %llu is bound to a kernel: release it (tw_channel_end_release), or use "
+                "another tag",
+                static_cast<unsigned long long>(name.tag));
+  }
+  if (alone && !users_.empty()) {
+    return fail(TW_ERR_BUSY,
+                "this end of the channel with tag %llu is used by a plan, or by operations on a queue: destroy that first, or "
+                "use another tag",
+                static_cast<unsigned long long>(name.tag));
+  }
+  alone_ = alone;
+  users_.push_back(user);
+  return TW_OK;
+}
+
+void Channel::remove(User* user) {
+  std::erase(users_, user);
+  if (!std::exchange(alone_, false)) return;
+  for (const uint16_t index : std::exchange(held_, {})) give_back(index);
+  for (RemoteLanding& landing : remote_) {
+    if (landing.reached.revoked()) forget(landing);
+  }
+  if (sender) {
+    if (prepared_there_ != kEveryRound) prepared_here_ = prepared_there_;
+  } else if (state_ == State::mapped) {
+    tell_round();
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ messages
@@ -218,15 +266,15 @@ void Channel::take(ControlMessage&& message) {
       }
       break;
     case Control::drop:
-      if (!sender) break;
-      if (message.index < remote_.size()) forget(remote_[message.index]);
-      say(Control::dropped, message.index);
+      if (sender) give_back(message.index);
       break;
     case Control::dropped:
-      if (!sender && message.index < landings_.size() && landings_[message.index].state == LocalLanding::State::dropping)
-        landings_[message.index].state = LocalLanding::State::dropped;
+      if (sender || message.index >= landings_.size() || landings_[message.index].state != LocalLanding::State::dropping) break;
+      landings_[message.index].state = LocalLanding::State::dropped;
+      if (landings_[message.index].abandoned) withdrawn(message.index);
       break;
     case Control::prepared:
+      if (prepared_there_ == kEveryRound && message.capacity != kEveryRound) prepared_here_ = message.capacity;
       prepared_there_ = message.capacity;
       break;
     default:

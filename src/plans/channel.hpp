@@ -32,6 +32,7 @@ struct LocalLanding {
   uint64_t capacity = 0;
   Status status = TW_OK;
   std::string text;
+  bool abandoned = false;  // nobody waits until it is dropped
 };
 
 /// The same at the sender.
@@ -48,7 +49,8 @@ struct RemoteLanding {
 class Channel {
  public:
   enum class State : uint8_t { closed, opening, mapped, proxied, failed };
-  static constexpr unsigned kLandings = 256;
+  static constexpr unsigned kLandings = device::kLandings;
+  static constexpr uint64_t kEveryRound = ~uint64_t{0};
 
   Channel(Agent& agent, const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer);
   ~Channel();
@@ -61,10 +63,13 @@ class Channel {
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
-  const LocalLanding& landing(uint16_t index) const { return landings_[index]; }
+  void abandon(uint16_t index) { landings_[index].abandoned = true; }
+  /// TW_OK: it is open, and the sender knows the landing (-1: none); TW_IN_PROGRESS; or why it will not be so.
+  Status settled(int landing) const;
 
   /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
-  /// while its kernel already waits for it. Of the sender: how many the receiver has told.
+  /// while its kernel already waits for it. Of the sender: how many the receiver has told. A receiver's end that is a kernel's
+  /// has one set of buffers for every plan of the sender; when it is released, both begin to count where the receiver is.
   uint64_t next_round() { return ++prepared_here_; }
   uint64_t rounds_there() const { return prepared_there_; }
   void tell_round();
@@ -82,8 +87,9 @@ class Channel {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status) = 0;
   };
-  void add(User* user) { users_.push_back(user); }
-  void remove(User* user) { std::erase(users_, user); }
+  /// alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user, as for others while it is there.
+  Status add(User* user, bool alone);
+  void remove(User* user);
 
   // --- on the agent's thread
   unsigned advance();
@@ -105,6 +111,7 @@ class Channel {
   Status reach_landing(uint16_t index, RemoteLanding& landing);
   void answer(uint16_t index, RemoteLanding& landing, Status status);
   void forget(RemoteLanding& landing);
+  void give_back(uint16_t index);
   void give_verdict(Status status, const std::string& why);
   void decide();
   Status finish_mapped();
@@ -128,6 +135,8 @@ class Channel {
   std::vector<LocalLanding> landings_;  // receiver
   std::vector<RemoteLanding> remote_;   // sender
   std::vector<User*> users_;
+  bool alone_ = false;          // the user is a kernel's end
+  std::vector<uint16_t> held_;  // sender: buffers that a kernel may still be storing to
 };
 
 }  // namespace thalweg::impl

@@ -119,7 +119,7 @@ unsigned Channel::advance_landings() {
     // The owner wants its memory back: no later run may touch it.
     if (landing.reached.revoked() && state_ == State::mapped) {
       fail_end(TW_ERR_STALE, "the receiver has released a buffer of the channel", true);
-      forget(landing);
+      if (!alone_) forget(landing);
       ++events;
     }
   }
@@ -162,6 +162,20 @@ Status Channel::finish_mapped() {
   end.flags = mine;
   end.credits = other;
   return executor.store(words_, &end, sizeof end);
+}
+
+/// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there by a kernel.
+void Channel::give_back(uint16_t index) {
+  if (alone_ && state_ == State::failed) {
+    held_.push_back(index);
+    return;
+  }
+  if (index < remote_.size() && remote_[index].used) {
+    forget(remote_[index]);
+    const device::Landing none{};
+    executor.store(landing_table_ + index * sizeof none, &none, sizeof none);
+  }
+  say(Control::dropped, index);
 }
 
 void Channel::forget(RemoteLanding& landing) {

@@ -11,8 +11,6 @@ const char* name_of(StepVerb verb) {
   return kNames[static_cast<size_t>(verb)];
 }
 
-namespace {
-
 Status check_layout(const Layout* layout, uint64_t* length) {
   if (layout == nullptr) return TW_OK;
   if (Status s = layout->born.check("layout"); is_error(s)) return s;
@@ -23,6 +21,8 @@ Status check_layout(const Layout* layout, uint64_t* length) {
   *length = layout->bytes;
   return TW_OK;
 }
+
+namespace {
 
 /// May be the last user of a region whose endpoint is still there.
 void drop(RemoteRegion* region) {

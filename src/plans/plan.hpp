@@ -23,6 +23,9 @@ namespace thalweg::impl {
 enum class StepVerb : uint8_t { send, recv, put, get, signal, wait, atomic, copy };
 const char* name_of(StepVerb verb);
 
+/// Of a local buffer. *length 0 becomes what the layout moves.
+Status check_layout(const Layout* layout, uint64_t* length);
+
 /// What the user asked for. Layouts and regions are counted.
 struct PlanStep {
   StepVerb verb = StepVerb::copy;
@@ -87,7 +90,6 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status resolve_wait(thalweg::impl::PlanStep& step);
   Status open_channels(const thalweg::impl::Deadline& deadline);
-  Status await_route(tw_endpoint& endpoint, const thalweg::impl::Deadline& deadline, thalweg::impl::Agent::Route* out);
   Status find_channel(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, const thalweg::impl::Deadline& deadline);
   Status await_channels(const thalweg::impl::Deadline& deadline);
   Status await_rounds(const thalweg::impl::Deadline& deadline);

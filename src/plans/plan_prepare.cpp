@@ -27,15 +27,11 @@ void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
 }  // namespace
 
 Status tw_plan::choose_executor() {
+  if (!place.empty()) return agent.executor_at(place.c_str(), &executor);
   Device* device = nullptr;
-  if (!place.empty()) {
-    MemoryPlace where;
-    if (Status s = parse_place(place.c_str(), &where); is_error(s)) return s;
-    device = where.kind == MemoryKind::pinned ? nullptr : where.device;
-  }
   for (const PlanStep& step : steps) {
     BufferInfo info;
-    if (!place.empty() || device != nullptr || step.length == 0) continue;
+    if (device != nullptr || step.length == 0) continue;
     uint64_t begin = 0, length = 0;
     span_of(step, &begin, &length);
     for (const uint64_t address : {begin, step.to}) {
@@ -195,22 +191,17 @@ Status tw_plan::release() {
     if (Status s = agent.unwatch(one.step.get()); is_error(s)) return s;
     one.step.reset();
   }
+  std::vector<std::pair<Channel*, uint16_t>> offered;
+  for (const Resolved& one : resolved) {
+    if (one.channel != nullptr && one.landing >= 0) offered.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
+  }
+  agent.take_back(offered);
   {
     const std::lock_guard lock(agent.mutex());
     for (Resolved& one : resolved) {
-      if (one.channel != nullptr && one.landing >= 0) one.channel->withdraw(static_cast<uint16_t>(one.landing));
+      if (one.channel != nullptr) one.channel->remove(this);
     }
   }
-  std::unique_lock lock(agent.mutex());
-  for (Resolved& one : resolved) {
-    if (one.channel == nullptr) continue;
-    if (one.landing >= 0) {
-      const auto index = static_cast<uint16_t>(one.landing);
-      agent.changed.wait_for(lock, std::chrono::seconds(5), [&] { return one.channel->withdrawn(index); });
-    }
-    one.channel->remove(this);
-  }
-  lock.unlock();
   for (Resolved& one : resolved) {
     for (const auto& [address, length] : one.tables) executor->own().free(address, length);
     if (one.agents_remote != nullptr) tw_remote_memory_release(one.agents_remote);

@@ -22,7 +22,7 @@ Status tw_plan::make_proxied(size_t index) {
   Resolved& out = resolved[index];
   if (out.peer == nullptr) {
     Agent::Route route;
-    const Status found = await_route(*step.endpoint, Deadline(10 * kSecond), &route);
+    const Status found = agent.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
     if (is_error(found)) return found;
     if (found != TW_OK) {
       return fail(TW_ERR_TIMED_OUT,

@@ -59,11 +59,8 @@ Status tw_plan::move_landing(uint32_t index, uint64_t address) {
     how.landing = made;
   }
   agent.hurry();
-  Status status = await_channels(Deadline(10 * kSecond));
-  std::unique_lock lock(agent.mutex());
+  const Status status = await_channels(Deadline(10 * kSecond));
   if (is_error(status)) how.landing = before;
-  const auto gone = is_error(status) ? made : static_cast<uint16_t>(before);
-  how.channel->withdraw(gone);
-  agent.changed.wait_for(lock, std::chrono::seconds(5), [&] { return how.channel->withdrawn(gone); });
+  agent.take_back({{how.channel, is_error(status) ? made : static_cast<uint16_t>(before)}});
   return status;
 }

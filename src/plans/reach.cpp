@@ -10,7 +10,7 @@
 namespace thalweg::impl {
 namespace {
 
-Status by_host(RemoteRegion& region, uint64_t* address) {
+Status by_host(RemoteRegion& region, uint64_t* address, Mapping** mapping) {
   if (of_device(region)) {
     return fail(TW_ERR_UNREACHABLE, "it is device memory, and the host runs this plan: run it on a queue of that device");
   }
@@ -18,9 +18,10 @@ Status by_host(RemoteRegion& region, uint64_t* address) {
     *address = region.key.base;
     return TW_OK;
   }
-  const Status status = map_region(region);
-  if (status == TW_OK) *address = reinterpret_cast<uint64_t>(region.mapped);
-  return status;
+  if (Status s = map_region(region); s != TW_OK) return s;
+  *address = reinterpret_cast<uint64_t>(region.mapped);
+  *mapping = region.mapping;
+  return TW_OK;
 }
 
 Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
@@ -54,7 +55,7 @@ Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reache
   if (peer.link == nullptr) return TW_IN_PROGRESS;
   if (region.key.incarnation != peer.identity.incarnation) return fail(TW_ERR_STALE, "its key is of an earlier process");
   Reached made;
-  const Status status = executor.device() == nullptr ? by_host(region, &made.address_)
+  const Status status = executor.device() == nullptr ? by_host(region, &made.address_, &made.mapping_)
                                                      : by_device(region, executor, &made.address_, &made.mapping_);
   if (status != TW_OK) {
     made.mapping_ = nullptr;

@@ -3,6 +3,9 @@
 // waiter, gets. Each row runs its plan several times with fresh data.
 #include <cstring>
 #include <memory>
+#include <utility>
+
+#include <thalweg/device/channel.hpp>
 
 #include "side.hpp"
 
@@ -99,6 +102,81 @@ void channel(Side& side, const Row& r, Trigger trigger) {
   }
   side.barrier();
   plan.close();
+}
+
+/// Does a plan reach the other side by loads and stores?
+bool is_mapped(Side& side, const Row& r, Payload& data, uint64_t tag) {
+  Plan plan(side, r, Trigger::host);
+  must(side.rank == 0 ? tw_plan_send(plan.plan, side.endpoint, data.address(), data.bytes(), tag, nullptr, nullptr)
+                      : tw_plan_recv(plan.plan, side.endpoint, data.address(), data.bytes(), tag, nullptr, nullptr),
+       "a plan's step");
+  plan.prepare();
+  std::string text(4096, '\0');
+  size_t size = text.size();
+  must(tw_plan_explain(plan.plan, text.data(), &size), "tw_plan_explain");
+  side.barrier();
+  plan.close();
+  return text.find("by the host") == std::string::npos;
+}
+
+/// An end of a channel for code of this program.
+class BoundEnd {
+ public:
+  BoundEnd(Side& side, uint64_t tag, Payloads& data, unsigned count) {
+    tw_channel_options options = TW_CHANNEL_OPTIONS_INIT;
+    options.timeout_ns = kLong;
+    std::vector<tw_channel_buffer> buffers;
+    for (unsigned i = 0; i < count; ++i) buffers.push_back({data[i].address(), data[i].bytes(), nullptr});
+    status = side.rank == 0 ? tw_channel_bind_send(side.endpoint, tag, &options, &end_)
+                            : tw_channel_bind_recv(side.endpoint, tag, buffers.data(), count, &options, &end_);
+    if (status != TW_OK) return;
+    tw_device_guard words;
+    must(tw_channel_end_address(end_, &address), "tw_channel_end_address");
+    must(tw_channel_end_guard(end_, &words), "tw_channel_end_guard");
+    std::memcpy(&guard, &words, sizeof guard);
+  }
+  ~BoundEnd() { tw_channel_end_release(end_); }
+  uint32_t landing(unsigned i) const {
+    uint32_t number = 0;
+    must(tw_channel_end_landing(end_, i, &number), "tw_channel_end_landing");
+    return number;
+  }
+  void verify() const { must(tw_channel_end_check(end_), "tw_channel_end_check"); }
+  void close() { must(tw_channel_end_release(std::exchange(end_, nullptr)), "tw_channel_end_release"); }
+  tw_status status = TW_OK;
+  void* address = nullptr;
+  thalweg::device::Guard guard{};
+
+ private:
+  tw_channel_end* end_ = nullptr;
+};
+
+/// Both ends are run by the twins of kernels on the host. Where a plan is carried by the host, both are refused.
+void kernel_channel(Side& side, const Row& r) {
+  namespace device = thalweg::device;
+  Payloads data(side, r, Shape::contiguous, r.size);
+  const bool mapped = is_mapped(side, r, data[0], tag_of(r, kMany));
+  BoundEnd end(side, tag_of(r, kMany + 1), data, many(r));
+  if (!mapped && end.status == TW_ERR_UNSUPPORTED) return;
+  must(end.status, "binding an end");
+  check(mapped, "an end of a channel that is not mapped was bound");
+  for (unsigned run = 0; run < kRuns; ++run) {
+    bool ok = true;
+    if (side.rank == 0) {
+      device::Sender<> out(static_cast<device::SendEnd*>(end.address), end.guard);
+      for (unsigned i = 0; i < many(r); ++i) data[i].fill(r.seed + run * kMany + i);
+      for (unsigned i = 0; i < many(r); ++i) ok = ok && out.send(device::Thread(), data[i].address(), r.size);
+    } else {
+      device::Receiver<> in(static_cast<device::RecvEnd*>(end.address), end.guard);
+      for (unsigned i = 0; i < many(r); ++i) data[i].poison();
+      for (unsigned i = 0; i < many(r); ++i) ok = ok && in.post(device::Thread(), end.landing(i));
+      for (unsigned i = 0; i < many(r); ++i) ok = ok && in.take(device::Thread());
+    }
+    end.verify();
+    check(ok, "the code gave up, and nothing says why");
+    for (unsigned i = 0; i < many(r); ++i) data[i].verify(r.seed + run * kMany + i, r.size);
+  }
+  end.close();
 }
 
 /// Keys of rank 1's payloads and of a signal near them, for rank 0.
@@ -248,6 +326,7 @@ void add_triggered(std::vector<Operation>& all) {
   all.push_back({"channel_host", true, true, big, by<channel, Trigger::host>, every, true});
   all.push_back({"channel_queue", true, true, big, by<channel, Trigger::queue>, every, true});
   all.push_back({"channel_graph", true, true, big, by<channel, Trigger::graph>, every, true});
+  all.push_back({"channel_kernel", false, false, big, kernel_channel, Devices::none, true});
   all.push_back({"plan_put_host", true, true, big, by<put, Trigger::host>, every, true});
   all.push_back({"plan_put_queue", true, true, big, by<put, Trigger::queue>, every, true});
   all.push_back({"plan_put_graph", true, true, big, by<put, Trigger::graph>, every, true});

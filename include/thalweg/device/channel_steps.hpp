@@ -26,7 +26,7 @@ struct Sending {
 /// What the n-th receive's credit says: where the send lands. Reads the landing in the executor's memory.
 template <class M>
 THALWEG_DEVICE Sending begin_send(M m, const Landing* landings, u64 n, u64 credit, u64 bytes) {
-  const Landing* const landing = landings + slot_info(credit);
+  const Landing* const landing = landings + slot_info(credit) % kLandings;  // a peer may name what there is not
   Sending out{n, contiguous_at(m.read(&landing->to.base)), m.read(&landing->capacity), 0};
   out.to.block = m.read(&landing->to.block);
   out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&landing->to.pieces)));

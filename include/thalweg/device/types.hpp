@@ -48,7 +48,8 @@ struct Side {
 /// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the
 /// landing; of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short;
 /// poisoned).
-constexpr u32 kSlots = 32;  // a receive n is posted only when receive n - kSlots is over
+constexpr u32 kSlots = 32;      // a receive n is posted only when receive n - kSlots is over
+constexpr u32 kLandings = 256;  // entries of SendEnd::landings
 
 /// A buffer of the receiver as the sender reaches it.
 struct Landing {
@@ -60,7 +61,7 @@ struct SendEnd {
   u64 count;                // sends that are over
   u64* credits;             // [kSlots], here; the receiver writes them from afar
   u64* flags;               // [kSlots], at the receiver
-  const Landing* landings;  // here; an entry is filled in before the receiver may name it
+  const Landing* landings;  // [kLandings], here; filled in before the receiver may name it, zero where there is none
   u64 reserved[4];
   u32 arrived[kSlots];  // blocks that did their part of a send that several share; 0 before and after
 };

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ends of channels for kernels.
+#include "plan.hpp"
+
+namespace thalweg::python {
+namespace {
+
+/// Its buffers are kept until it is closed.
+struct ChannelEnd {
+  nb::object peer;
+  Context* context = nullptr;
+  tw_channel_end* handle = nullptr;
+  std::vector<std::unique_ptr<BufferView>> buffers;
+
+  ChannelEnd() = default;
+  ChannelEnd(const ChannelEnd&) = delete;
+  ChannelEnd& operator=(const ChannelEnd&) = delete;
+  ~ChannelEnd() { close(); }
+  tw_status close() noexcept {
+    tw_channel_end* ended = std::exchange(handle, nullptr);
+    if (ended == nullptr) return TW_OK;
+    tw_status status = TW_OK;
+    if (context->generation == fork_generation()) {
+      nb::gil_scoped_release release;
+      status = tw_channel_end_release(ended);
+    }
+    --context->children;
+    buffers.clear();
+    return status;
+  }
+  tw_channel_end* get() const {
+    if (handle == nullptr) raise(TW_ERR_HANDLE, "the channel's end is closed");
+    context->get();
+    return handle;
+  }
+};
+
+/// bind(endpoint, options, handle) without the GIL; the options are filled in.
+template <class Bind>
+nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, nb::handle place, nb::handle timeout,
+                 Bind bind) {
+  Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
+  tw_endpoint* const given = endpoint.get();
+  tw_channel_options options = TW_CHANNEL_OPTIONS_INIT;
+  const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
+  options.place = place.is_none() ? nullptr : name.c_str();
+  options.timeout_ns = duration_of(timeout.ptr(), 0);
+  tw_status status;
+  {
+    const Unlocked unlocked({endpoint.worker});
+    status = bind(given, options, &made->handle);
+  }
+  check(status);
+  made->peer = nb::borrow(peer);
+  made->context = nb::inst_ptr<Context>(endpoint.worker->context);
+  ++made->context->children;
+  return nb::cast(made.release(), nb::rv_policy::take_ownership);
+}
+
+nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t tag, nb::handle place, nb::handle timeout) {
+  return bound(std::make_unique<ChannelEnd>(), peer, place, timeout,
+               [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
+                 return tw_channel_bind_send(endpoint, tag, &options, out);
+               });
+}
+
+nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t tag, nb::handle place, nb::handle timeout) {
+  auto made = std::make_unique<ChannelEnd>();
+  std::vector<tw_channel_buffer> given;
+  for (nb::handle one : buffers) {
+    StepArguments argument;
+    auto view = argument.take_buffer(one, nb::none(), BufferView::Use::destination);
+    given.push_back({view->data(), argument.length, argument.options.layout});
+    made->buffers.push_back(std::move(view));
+  }
+  return bound(std::move(made), peer, place, timeout,
+               [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
+                 return tw_channel_bind_recv(endpoint, tag, given.data(), given.size(), &options, out);
+               });
+}
+
+uintptr_t address_of(ChannelEnd& self) {
+  void* address = nullptr;
+  check(tw_channel_end_address(self.get(), &address));
+  return reinterpret_cast<uintptr_t>(address);
+}
+
+nb::bytes guard_of(ChannelEnd& self) {
+  tw_device_guard guard;
+  check(tw_channel_end_guard(self.get(), &guard));
+  return nb::bytes(&guard, sizeof guard);
+}
+
+nb::object landings_of(ChannelEnd& self) {
+  nb::list numbers;
+  for (size_t i = 0; i < self.buffers.size(); ++i) {
+    uint32_t number = 0;
+    check(tw_channel_end_landing(self.get(), i, &number));
+    numbers.append(number);
+  }
+  return nb::steal(PyList_AsTuple(numbers.ptr()));
+}
+
+}  // namespace
+
+void bind_channel_end(nb::module_& m) {
+  using nb::arg;
+  const auto none = nb::none();
+  nb::class_<ChannelEnd>(
+      m, "ChannelEnd",
+      "An end of a channel for a kernel of the program's own, or its twin on the host (thalweg/device/channel.hpp). Made by\n"
+      "bind_send and bind_recv; any thread may use it. Its buffers are kept until it is closed.",
+      nb::is_weak_referenceable())
+      .def_prop_ro("address", &address_of,
+                   "Of the thalweg::device::SendEnd or RecvEnd, in the place's memory: the kernel's pointer argument.")
+      .def_prop_ro("guard", &guard_of, "The bytes of a thalweg::device::Guard, which the kernel takes by value.")
+      .def_prop_ro("landings", &landings_of, "For each buffer the number by which the kernel posts a receive into it.")
+      .def(
+          "check", [](ChannelEnd& s) { check(tw_channel_end_check(s.get())); },
+          "Raises what went wrong: what the kernel recorded when it gave up, the peer's failure, PeerLost. Waits for nothing.")
+      .def(
+          "close", [](ChannelEnd& s) { check(s.close()); },
+          "The kernel has ended: gives the buffers back, which waits for the peer to let go of them, with the GIL released.\n"
+          "The channel goes on for a plan, a queue or another binding. Raises Canceled when receives were posted and not "
+          "taken.")
+      .def_prop_ro("closed", [](const ChannelEnd& s) { return s.handle == nullptr; });
+  context_manager<ChannelEnd>(m.attr("ChannelEnd"));
+  m.def("bind_send", &bind_send, arg("peer"), arg("tag") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
+        "Takes the sending end of the channel (peer, tag) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
+        "Waits, with the GIL released, until the peer has bound the other end, or prepared a plan or called recv_on for it.\n"
+        "timeout: seconds of that, and of every wait of the kernel (30). Raises Unsupported where the two ends do not reach\n"
+        "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
+  m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("tag") = 0, nb::kw_only(), arg("place") = none,
+        arg("timeout") = none,
+        "Takes the receiving end. buffers: where messages may land, arrays of any strides among them. place None: that of the\n"
+        "first buffer on a device, else \"host\". As bind_send.");
+}
+
+}  // namespace thalweg::python

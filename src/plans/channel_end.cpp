@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/channel_end.hpp"
+
+#include "core/c_checks.hpp"
+#include "devices/registry.hpp"
+#include "plans/plan.hpp"
+
+using namespace thalweg::impl;
+namespace device = thalweg::device;
+
+namespace {
+
+/// Of the pinned block: a Failure, and on a line of its own, which its waiters poll, the abort word.
+constexpr size_t kAbortAt = 128, kPinnedBytes = 192;
+static_assert(sizeof(device::Failure) <= kAbortAt);
+
+constexpr const char* kRemedy =
+    "the code of both ends must reach the other's memory by loads and stores: on one machine over shm, with memory of "
+    "tw_memory_allocate or of devices at both ends; elsewhere use a plan on a queue";
+
+unsigned long long number(uint64_t value) { return value; }
+
+Status missing(uint64_t tag) {
+  return fail(TW_ERR_TIMED_OUT,
+              "the channel with tag %llu: the peer has neither bound nor prepared its end, or does not progress its worker",
+              number(tag));
+}
+
+/// How the code gave up, for a reader.
+std::string text_of(const device::Failure& failure) {
+  const auto code = static_cast<Status>(failure.code);
+  if (code == TW_ERR_TRUNCATED) return "a message was longer than the buffer that was posted for it";
+  char text[200];
+  std::snprintf(text, sizeof text, "the code that was bound to it gave up (%s): its operation %llu waited for %llu, found %llu",
+                status_name(code), failure.what, failure.expected, failure.found);
+  return text;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ binding
+
+Status tw_channel_end::bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> given,
+                            const tw_channel_options& options) {
+  const uint64_t limit = options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond;
+  if (Status s = take_buffers(given); is_error(s)) return s;
+  if (Status s = choose_executor(options.place); is_error(s)) return s;
+  Status status = make_guard(limit);
+  if (!is_error(status)) status = open(tag, sends, Deadline(limit));
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  let_go();
+  set_last_error(why);
+  return status;
+}
+
+Status tw_channel_end::take_buffers(std::span<const tw_channel_buffer> given) {
+  if (given.size() > Channel::kLandings)
+    return fail(TW_ERR_LIMIT, "%zu buffers: an end of a channel has at most %u", given.size(), Channel::kLandings);
+  for (const tw_channel_buffer& one : given) {
+    Buffer made{reinterpret_cast<uint64_t>(one.address), one.length, one.layout};
+    if (Status s = check_layout(made.layout, &made.length); is_error(s)) return s;
+    if (Status s = check_receive(made.layout); is_error(s)) return s;
+    if (made.address == 0 && made.length != 0) return fail(TW_ERR_INVALID, "buffer %zu is NULL", buffers_.size());
+    if (made.layout != nullptr && made.layout->contiguous()) {
+      made.address += static_cast<uint64_t>(made.layout->start);
+      made.layout = nullptr;
+    }
+    buffers_.push_back(made);
+  }
+  return TW_OK;
+}
+
+Status tw_channel_end::choose_executor(const char* place) {
+  if (place != nullptr) return agent_.executor_at(place, &executor_);
+  Device* device = nullptr;
+  for (const Buffer& one : buffers_) {
+    BufferInfo info;
+    const uint64_t first = one.layout != nullptr ? static_cast<uint64_t>(one.layout->first) : 0;
+    if (device == nullptr && one.length != 0 && find_device(one.address + first, &info) == TW_OK && !info.host_access)
+      device = info.device;
+  }
+  return agent_.executor(device, &executor_);
+}
+
+Status tw_channel_end::make_guard(uint64_t timeout_ns) {
+  if (Status s = executor_->own().allocate(sizeof(uint64_t), &poison_); is_error(s)) return s;
+  if (Status s = executor_->pinned().allocate(kPinnedBytes, &pinned_); is_error(s)) return s;
+  guard = {reinterpret_cast<uint64_t*>(poison_), reinterpret_cast<void*>(pinned_),
+           reinterpret_cast<const uint64_t*>(pinned_ + kAbortAt), timeout_ns};
+  return TW_OK;
+}
+
+/// As a plan of these receives would: a buffer that the executor does not reach makes the channel go by the host, which the peer is
+/// told, so it is refused at once too.
+Status tw_channel_end::offer(Status* reachable, std::string* why) {
+  for (const Buffer& one : buffers_) {
+    const int64_t first = one.layout != nullptr ? one.layout->first : 0;
+    const int64_t last = one.layout != nullptr ? one.layout->last : static_cast<int64_t>(one.length);
+    if (last == first || is_error(*reachable)) continue;
+    *reachable = executor_->admit(one.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
+    if (is_error(*reachable)) *why = last_error();
+  }
+  if (is_error(*reachable)) return TW_OK;
+  for (const Buffer& one : buffers_) {
+    uint16_t index = 0;
+    if (Status s = channel_->offer(one.address, one.layout, one.length, &index); is_error(s)) return s;
+    landings.push_back(index);
+  }
+  return TW_OK;
+}
+
+Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) {
+  Agent::Route route;
+  const Status found = agent_.await_route(endpoint_, deadline, &route);
+  if (is_error(found)) return found;
+  if (found != TW_OK) return missing(tag);
+  {
+    const std::lock_guard lock(agent_.mutex());
+    Channel* channel = nullptr;
+    if (Status s = agent_.channel(route, sends, tag, *executor_, &channel); is_error(s)) return s;
+    if (Status s = channel->add(this, true); is_error(s)) return s;
+    channel_ = channel;
+    Status reachable = TW_OK;
+    std::string why;
+    if (Status s = offer(&reachable, &why); is_error(s)) return s;
+    if (Status s = channel->start(reachable, why); is_error(s)) return s;
+  }
+  agent_.hurry();
+  return await_open(deadline);
+}
+
+/// As Channel::settled(), of all buffers.
+Status tw_channel_end::settled() const {
+  Status status = channel_->settled(-1);
+  for (const uint16_t landing : landings) {
+    if (status == TW_OK) status = channel_->settled(landing);
+  }
+  return status;
+}
+
+Status tw_channel_end::await_open(const Deadline& deadline) {
+  std::unique_lock lock(agent_.mutex());
+  Status status;
+  while ((status = settled()) == TW_IN_PROGRESS) {
+    if (is_error(status = Agent::check_peer(endpoint_))) break;
+    if (deadline.passed()) {
+      status = missing(channel_->name.tag);
+      break;
+    }
+    agent_.await_change(lock, [this] { tw_progress(endpoint_.worker); });
+  }
+  if (status == TW_OK && channel_->state() == Channel::State::proxied) {
+    const std::string why = channel_->why();
+    status = fail(TW_ERR_UNSUPPORTED, "the channel with tag %llu is carried by the host: %s; %s", number(channel_->name.tag),
+                  why.c_str(), kRemedy);
+  }
+  if (is_error(status)) {
+    const std::string why = last_error();
+    channel_->fail_end(status, why, true);  // nobody waits for this end, and the next attempt begins anew
+    return status;
+  }
+  if (!channel_->sender) channel_->tell_round();
+  address = channel_->words();
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ bound
+
+void tw_channel_end::on_channel_failed(Status status) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(pinned_ + kAbortAt), static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}
+
+Status tw_channel_end::check() {
+  const auto& failure = *static_cast<const device::Failure*>(guard.failure);
+  // acquire: the record was filled in before its code
+  const auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure.code, __ATOMIC_ACQUIRE)));
+  const std::lock_guard lock(agent_.mutex());
+  if (is_error(code)) channel_->fail_end(code, text_of(failure), true);
+  if (channel_->state() != Channel::State::failed) return TW_OK;
+  const std::string why = channel_->why();
+  return fail(channel_->status(),
+              "the channel with tag %llu has failed: %s; both sides release it and bind or prepare it again",
+              number(channel_->name.tag), why.c_str());
+}
+
+/// Receives that nobody will take: messages may be on their way to buffers that are given back.
+Status tw_channel_end::end_receives() {
+  device::RecvEnd end{};
+  if (Status s = executor_->load(&end, address, sizeof end); is_error(s)) return s;
+  if (end.posted == end.taken) return TW_OK;
+  const std::lock_guard lock(agent_.mutex());
+  channel_->fail_end(TW_ERR_CANCELED, "the receiver has ended with receives that it did not take", true);
+  return fail(TW_ERR_CANCELED, "%llu receives of the channel with tag %llu were posted and not taken: the channel has failed",
+              end.posted - end.taken, number(channel_->name.tag));
+}
+
+Status tw_channel_end::release() {
+  const bool failed = is_error(check());
+  const Status status = failed || channel_->sender ? Status{TW_OK} : end_receives();
+  const std::string why = is_error(status) ? last_error() : "";
+  let_go();
+  if (is_error(status)) set_last_error(why);
+  return status;
+}
+
+void tw_channel_end::let_go() {
+  if (channel_ != nullptr) {
+    std::vector<std::pair<Channel*, uint16_t>> offered;
+    for (const uint16_t index : landings) offered.emplace_back(channel_, index);
+    agent_.take_back(offered);
+    const std::lock_guard lock(agent_.mutex());
+    channel_->remove(this);
+  }
+  if (executor_ == nullptr) return;
+  executor_->own().free(poison_, sizeof(uint64_t));
+  executor_->pinned().free(pinned_, kPinnedBytes);
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ends of channels that kernels run: what fails, what is refused, and how both sides go on.
+#include "channel_ends.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+class ChannelEndFailures : public ChannelEnds {
+ protected:
+  /// A few messages through a channel that is bound anew.
+  void expect_passage(uint64_t tag) {
+    const Landings landings = make_landings(2);
+    Traffic traffic = make_traffic(random_sizes(5));
+    Bound send, recv;
+    bind_both(tag, landings.given, &send, &recv);
+    {
+      const Running receiver = start_recv(recv, landings, traffic, 2);
+      const Running sender = start_send(send, traffic);
+    }
+    expect_all(traffic);
+    EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+    EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  }
+  /// What the peer tells arrives by a message.
+  static tw_status failure_of(const Bound& end) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    tw_status status = TW_OK;
+    while ((status = tw_channel_end_check(end.handle)) == TW_OK && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    return status;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Mapped, ChannelEndFailures, testing::Values(kWays[0], kWays[1]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ChannelEndFailures, TooLongAMessageFailsAtBothEnds) {
+  const Landings landings = make_landings(1, 100);
+  Traffic traffic = make_traffic({100, 101, 1});
+  Bound send, recv;
+  bind_both(1, landings.given, &send, &recv);
+  {
+    const Running receiver = start_recv(recv, landings, traffic, 1);
+    const Running sender = start_send(send, traffic);
+  }
+  EXPECT_EQ(traffic.sent, 1u);
+  EXPECT_EQ(traffic.received, 1u);
+  EXPECT_TRUE(b.load(landings.at[0], 100) == Bytes(traffic.data.begin(), traffic.data.begin() + 100));
+  expect_guards(landings);
+  for (const Bound& end : {send, recv}) {
+    EXPECT_EQ(failure_of(end), TW_ERR_TRUNCATED);
+    expect_text({"tag 1", "longer"});
+  }
+  both([&] { EXPECT_EQ(send.release(), TW_OK) << tw_last_error(); },
+       [&] { EXPECT_EQ(recv.release(), TW_OK) << tw_last_error(); });
+  expect_passage(1);
+}
+
+TEST_P(ChannelEndFailures, AnExpiredWaitEndsThePeersWait) {
+  const Landings landings = make_landings(1);
+  Bound send, recv;
+  bind_both(2, landings.given, &send, &recv);
+  send.guard.limit_ns = 20'000'000;
+  unsigned char* const from = memory(a, 8);
+  bool sent = true, taken = true;
+  {
+    const Running receiver(GetParam().place, [&](auto machine) {  // takes what it did not post
+      device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
+      taken = in.take(device::Block(), 77);
+    });
+    Running sender(GetParam().place, [&](auto machine) {
+      device::Sender<decltype(machine)> out(send.send_end(), send.guard, machine);
+      sent = out.send(device::Block(), from, 8, 55);
+    });
+    sender.wait();
+    EXPECT_FALSE(sent);
+    EXPECT_EQ(tw_channel_end_check(send.handle), TW_ERR_TIMED_OUT);
+    expect_text({"tag 2", "operation 55", "waited for 1", "found 0"});
+  }
+  EXPECT_FALSE(taken);
+  EXPECT_EQ(tw_channel_end_check(recv.handle), TW_ERR_TIMED_OUT);
+  expect_text({"tag 2", "operation 55"});
+  both([&] { EXPECT_EQ(send.release(), TW_OK) << tw_last_error(); },
+       [&] { EXPECT_EQ(recv.release(), TW_OK) << tw_last_error(); });
+  expect_passage(2);
+}
+
+TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
+  const Landings landings = make_landings(1);
+  Bound send, recv;
+  EXPECT_EQ(bind_recv(3, landings.given, &recv, 50'000'000), TW_ERR_TIMED_OUT);
+  expect_text({"peer"});
+  EXPECT_EQ(recv.handle, nullptr);
+  EXPECT_EQ(bind_send(3, &send, 50'000'000), TW_ERR_TIMED_OUT);
+  Traffic traffic = make_traffic(random_sizes(20));
+  both([&] { ASSERT_EQ(bind_send(3, &send), TW_OK) << tw_last_error(); },
+       [&] {
+         for (int i = 0; i < 200; ++i) tw_progress(b.worker);
+         ASSERT_EQ(bind_recv(3, landings.given, &recv), TW_OK) << tw_last_error();
+       });
+  {
+    const Running sender = start_send(send, traffic);  // its first credit comes when the other kernel is there
+    const Running receiver = start_recv(recv, landings, traffic, 1);
+  }
+  expect_all(traffic);
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+}
+
+TEST_P(ChannelEndFailures, ReceivesThatNobodyTakesFailTheChannel) {
+  const Landings landings = make_landings(2);
+  Traffic traffic = make_traffic({70, 80, 90});
+  Bound send, recv;
+  bind_both(6, landings.given, &send, &recv);
+  bool posted = false;
+  {
+    const Running receiver(GetParam().place, [&](auto machine) {
+      device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
+      posted = in.post(device::Block(), recv.landings[0]) && in.post(device::Block(), recv.landings[1]);
+    });
+  }
+  EXPECT_TRUE(posted);
+  both(
+      [&] {
+        { const Running sender = start_send(send, traffic); }
+        EXPECT_EQ(traffic.sent, 2u);
+        EXPECT_EQ(failure_of(send), TW_ERR_CANCELED);
+        EXPECT_EQ(send.release(), TW_OK);
+      },
+      [&] {
+        EXPECT_EQ(recv.release(), TW_ERR_CANCELED);
+        expect_text({"tag 6", "2 receives"});
+      });
+  expect_passage(6);
+}
+
+TEST_P(ChannelEndFailures, AnEndIsAPlansOrAKernels) {
+  const Landings landings = make_landings(1);
+  unsigned char *from = memory(a, 8), *to = memory(b, 8);
+  Bound send, recv, second;
+  bind_both(7, landings.given, &send, &recv);
+  EXPECT_EQ(bind_send(7, &second), TW_ERR_BUSY);
+  expect_text({"tag 7", "tw_channel_end_release"});
+  tw_plan *sends = plan(a), *receives = plan(b);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, 8, 7, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 7, nullptr, nullptr), TW_OK);
+  EXPECT_EQ(tw_plan_prepare(sends, kLong), TW_ERR_BUSY);
+  expect_text({"tag 7", "bound to a kernel"});
+  EXPECT_EQ(tw_plan_prepare(receives, kLong), TW_ERR_BUSY);
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  both([&] { EXPECT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { EXPECT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  EXPECT_EQ(bind_recv(7, landings.given, &recv), TW_ERR_BUSY);
+  expect_text({"tag 7", "plan"});
+  EXPECT_EQ(bind_send(7, &send), TW_ERR_BUSY);
+}
+
+TEST_P(ChannelEndFailures, ArgumentsThatMakeNoSense) {
+  Bound none;
+  EXPECT_EQ(bind_recv(8, {}, &none), TW_ERR_INVALID);
+  EXPECT_EQ(bind_recv(8, {{nullptr, 5, nullptr}}, &none), TW_ERR_INVALID);
+  expect_text({"buffer 0"});
+  EXPECT_EQ(tw_channel_bind_send(nullptr, 8, nullptr, &none.handle), TW_ERR_INVALID);
+  EXPECT_EQ(tw_channel_bind_send(a.endpoint, 8, nullptr, nullptr), TW_ERR_INVALID);
+  tw_channel_options nowhere = options();
+  nowhere.place = "nowhere";
+  EXPECT_NE(tw_channel_bind_send(a.endpoint, 8, &nowhere, &none.handle), TW_OK);
+  EXPECT_EQ(tw_channel_end_check(nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_channel_end_release(nullptr), TW_OK);
+  const Landings landings = make_landings(1, 8);
+  Bound recv;
+  EXPECT_EQ(bind_recv(8, std::vector(257, landings.given[0]), &recv), TW_ERR_LIMIT);
+  expect_passage(8);
+  Bound send;
+  bind_both(9, landings.given, &send, &recv);
+  uint32_t number = 0;
+  EXPECT_EQ(tw_channel_end_landing(recv.handle, 1, &number), TW_ERR_INVALID);
+  EXPECT_EQ(tw_channel_end_landing(send.handle, 0, &number), TW_ERR_INVALID);
+  EXPECT_EQ(recv.release(), TW_OK);
+  EXPECT_EQ(send.release(), TW_OK);
+}
+
+/// A number that names no buffer is a buffer of no bytes, whatever the sender's memory holds there.
+TEST_P(ChannelEndFailures, ALandingThatIsNoneTakesNothing) {
+  const Landings landings = make_landings(3);
+  Bound send, recv;
+  for (const uint32_t number : {2u, 200u, 60000u}) {
+    bind_both(10, {landings.given[0]}, &send, &recv);
+    if (number == 2u) {  // it was one
+      EXPECT_EQ(send.release(), TW_OK);
+      EXPECT_EQ(recv.release(), TW_OK);
+      bind_both(10, landings.given, &send, &recv);
+      EXPECT_EQ(send.release(), TW_OK);
+      EXPECT_EQ(recv.release(), TW_OK);
+      bind_both(10, {landings.given[0]}, &send, &recv);
+    }
+    Traffic traffic = make_traffic({9});
+    {
+      const Running receiver(GetParam().place, [&](auto machine) {
+        device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
+        EXPECT_TRUE(in.post(device::Block(), number));
+        EXPECT_FALSE(in.take(device::Block()));
+      });
+      const Running sender = start_send(send, traffic);
+    }
+    EXPECT_EQ(traffic.sent, 0u);
+    expect_guards(landings);
+    EXPECT_EQ(failure_of(send), TW_ERR_TRUNCATED);
+    both([&] { EXPECT_EQ(send.release(), TW_OK); }, [&] { EXPECT_EQ(recv.release(), TW_OK); });
+  }
+}
+
+class ChannelEndRefusals : public ChannelEnds {};
+INSTANTIATE_TEST_SUITE_P(NotMapped, ChannelEndRefusals, testing::Values(kWays[2], kWays[3]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
+  const Landings landings = make_landings(1);
+  Bound send, recv;
+  both(
+      [&] {
+        EXPECT_EQ(bind_send(1, &send), TW_ERR_UNSUPPORTED);
+        expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
+      },
+      [&] {
+        EXPECT_EQ(bind_recv(1, landings.given, &recv), TW_ERR_UNSUPPORTED);
+        expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
+      });
+  const Bytes data = random_bytes(800);
+  unsigned char* const from = memory(a, data.size());
+  a.store(from, data);
+  tw_plan *sends = plan(a), *receives = plan(b);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, data.size(), 1, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, landings.at[0], data.size(), 1, nullptr, nullptr), TW_OK);
+  const auto run = [](tw_plan* one) {
+    ASSERT_EQ(tw_plan_prepare(one, kLong), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(one, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_finish(one, kLong), TW_OK) << tw_last_error();
+  };
+  both([&] { run(sends); }, [&] { run(receives); });
+  EXPECT_TRUE(b.load(landings.at[0], data.size()) == data);
+  expect_guards(landings);
+}
+
+class ChannelEndPlaces : public ChannelEnds {};
+INSTANTIATE_TEST_SUITE_P(Shm, ChannelEndPlaces, testing::Values(kWays[0], kWays[1]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ChannelEndPlaces, ADeviceAndTheHostAreRefused) {
+  const bool host = std::strcmp(GetParam().place, "host") == 0;
+  const Landings landings = make_landings(1);
+  tw_channel_options other = options();
+  other.place = host ? "emulated:0" : "host";
+  Bound send, recv;
+  both(
+      [&] {
+        EXPECT_EQ(tw_channel_bind_send(a.endpoint, 1, &other, &send.handle), TW_ERR_UNSUPPORTED);
+        expect_text({"tag 1"});
+      },
+      [&] {
+        EXPECT_EQ(bind_recv(1, landings.given, &recv), TW_ERR_UNSUPPORTED);
+        expect_text({"tag 1"});
+      });
+}
+
+TEST_P(ChannelEndPlaces, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEndsAndBetterMemoryIsNot) {
+  if (std::strcmp(GetParam().place, "host") == 0) {
+    const tw_channel_buffer on_device{b.memory("emulated:0", 64), 64, nullptr};
+    Bound send, recv;
+    both([&] { EXPECT_EQ(bind_send(1, &send), TW_ERR_UNSUPPORTED); },
+         [&] { EXPECT_EQ(bind_recv(1, {on_device}, &recv), TW_ERR_UNSUPPORTED); });
+  } else {
+    Bytes pageable(64);
+    Bound send, recv;
+    both(
+        [&] {
+          EXPECT_EQ(bind_send(1, &send), TW_ERR_UNSUPPORTED);
+          expect_text({"pageable"});
+        },
+        [&] {
+          EXPECT_EQ(bind_recv(1, {{pageable.data(), pageable.size(), nullptr}}, &recv), TW_ERR_UNSUPPORTED);
+          expect_text({"pageable"});
+        });
+  }
+  const Landings landings = make_landings(1);
+  Traffic traffic = make_traffic(random_sizes(4));
+  Bound send, recv;
+  bind_both(1, landings.given, &send, &recv);
+  {
+    const Running receiver = start_recv(recv, landings, traffic, 1);
+    const Running sender = start_send(send, traffic);
+  }
+  expect_all(traffic);
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+}
+
+}  // namespace
+}  // namespace thalweg::tests

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two sides with bound ends of channels between them, and the buffers of their kernels.
+#pragma once
+#include <numeric>
+
+#include "kernel_twins.hpp"
+#include "pair.hpp"
+
+namespace thalweg::tests {
+
+class ChannelEnds : public Pair {
+ protected:
+  static constexpr size_t kMost = 3000, kGuard = 16;
+
+  tw_channel_options options(uint64_t timeout_ns = kLong) const {
+    tw_channel_options made = TW_CHANNEL_OPTIONS_INIT;
+    made.place = GetParam().place;
+    made.timeout_ns = timeout_ns;
+    return made;
+  }
+  /// For `body` of both sides at once: binding waits for the other side.
+  tw_status bind_send(uint64_t tag, Bound* out, uint64_t timeout_ns = kLong) {
+    const tw_channel_options how = options(timeout_ns);
+    const tw_status status = tw_channel_bind_send(a.endpoint, tag, &how, &out->handle);
+    if (status == TW_OK) out->look(0);
+    return status;
+  }
+  tw_status bind_recv(uint64_t tag, const std::vector<tw_channel_buffer>& buffers, Bound* out, uint64_t timeout_ns = kLong) {
+    const tw_channel_options how = options(timeout_ns);
+    const tw_status status = tw_channel_bind_recv(b.endpoint, tag, buffers.data(), buffers.size(), &how, &out->handle);
+    if (status == TW_OK) out->look(buffers.size());
+    return status;
+  }
+  void bind_both(uint64_t tag, const std::vector<tw_channel_buffer>& buffers, Bound* send, Bound* recv) {
+    both([&] { ASSERT_EQ(bind_send(tag, send), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(bind_recv(tag, buffers, recv), TW_OK) << tw_last_error(); });
+  }
+
+  /// Buffers of b at odd addresses with random guards around.
+  struct Landings {
+    std::vector<unsigned char*> at;
+    std::vector<tw_channel_buffer> given;
+    std::vector<Bytes> guards;
+  };
+  Landings make_landings(size_t count, size_t capacity = kMost) {
+    Landings made;
+    for (size_t i = 0; i < count; ++i) {
+      made.guards.push_back(random_bytes(capacity + 2 * kGuard));
+      unsigned char* const at = memory(b, made.guards.back().size() + 3) + i % 4;
+      b.store(at, made.guards.back());
+      made.at.push_back(at + kGuard);
+      made.given.push_back({at + kGuard, capacity, nullptr});
+    }
+    return made;
+  }
+  void expect_guards(const Landings& landings) {
+    for (size_t i = 0; i < landings.at.size(); ++i) {
+      const size_t whole = landings.guards[i].size();
+      const Bytes now = b.load(landings.at[i] - kGuard, whole);
+      EXPECT_EQ(std::memcmp(now.data(), landings.guards[i].data(), kGuard), 0);
+      EXPECT_EQ(std::memcmp(now.data() + whole - kGuard, landings.guards[i].data() + whole - kGuard, kGuard), 0);
+    }
+  }
+  static std::vector<size_t> random_sizes(size_t count) {
+    std::mt19937 random(std::random_device{}());
+    std::vector<size_t> sizes(count);
+    for (size_t& size : sizes) size = random() % (kMost + 1);
+    sizes[0] = 0;
+    return sizes;
+  }
+  /// Random bytes for all messages at a, and as much poisoned room for them at b.
+  struct Traffic {
+    std::vector<size_t> sizes;
+    Bytes data;
+    unsigned char *from, *to;
+    size_t sent = 0, received = 0;
+  };
+  Traffic make_traffic(std::vector<size_t> sizes) {
+    Traffic made;
+    made.sizes = std::move(sizes);
+    made.data = random_bytes(std::accumulate(made.sizes.begin(), made.sizes.end(), size_t{1}));
+    made.from = memory(a, made.data.size() + 1) + 1;
+    made.to = memory(b, made.data.size() + 5) + 5;
+    a.store(made.from, made.data);
+    b.store(made.to, Bytes(made.data.size(), 0xee));
+    return made;
+  }
+  void expect_all(Traffic& traffic) {
+    EXPECT_EQ(traffic.sent, traffic.sizes.size());
+    EXPECT_EQ(traffic.received, traffic.sizes.size());
+    traffic.data.back() = 0xee;  // the byte behind the messages
+    EXPECT_TRUE(b.load(traffic.to, traffic.data.size()) == traffic.data);
+  }
+  Running start_send(const Bound& end, Traffic& traffic) {
+    return Running(GetParam().place,
+                   [&](auto machine) { send_messages(machine, end, traffic.from, traffic.sizes, &traffic.sent); });
+  }
+  Running start_recv(const Bound& end, const Landings& landings, Traffic& traffic, size_t ahead) {
+    return Running(GetParam().place, [&, ahead](auto machine) {
+      receive_messages(machine, end, landings.at, traffic.to, traffic.sizes, ahead, &traffic.received);
+    });
+  }
+};
+
+/// The last error's text holds all of these.
+inline void expect_text(std::initializer_list<const char*> parts) {
+  const std::string text = tw_last_error();
+  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in \"" << text << '"';
+}
+
+}  // namespace thalweg::tests
