@@ -34,6 +34,7 @@ class ByteReader {
   bool good() const { return good_; }
   bool done() const { return good_ && left_ == 0; }
   void raw(void* to, size_t length) {
+    if (length == 0) return;  // `to` may be nothing
     if (!good_ || left_ < length) {
       good_ = false;
       std::memset(to, 0, length);

@@ -13,7 +13,7 @@
 namespace thalweg::impl::emulated {
 namespace {
 
-constexpr size_t kMostWords = 8;
+constexpr size_t kMostWords = 64;  // one for each block of a program
 
 /// A few aligned words, each whole: whoever looks at a kernel's words while it runs does it by a copy.
 bool copy_words(std::byte* to, const std::byte* from, size_t bytes) {
