@@ -207,6 +207,11 @@ void Agent::arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length
 }
 
 void Agent::take(AgentPeer& peer, ControlMessage&& message) {
+  if (message.type == Control::failed) {  // what it opened so is gone, also where this side has not looked at it yet
+    const auto kept = early_.find({message.name, message.from_sender});
+    if (kept != early_.end() && kept->second.first == &peer && kept->second.second.incarnation <= message.incarnation)
+      early_.erase(kept);
+  }
   const auto found = channels_.find({message.name, !message.from_sender});
   if (found == channels_.end() || found->second->state() == Channel::State::closed) return keep_early(peer, std::move(message));
   if (&found->second->peer == &peer) found->second->take(std::move(message));
