@@ -79,6 +79,9 @@ TW_API tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_
                                 uint32_t *step);
 TW_API tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
                               const tw_step_options *options, uint32_t *step);
+/** operand, compare: as of tw_atomic. result: room for 8 bytes, aligned to 8 (of a word of 4 bytes the old value is in the first
+ *  4), in memory that the plan's executor reaches; where the host carries the step, host or pinned memory, else tw_plan_prepare
+ *  says TW_ERR_UNSUPPORTED. NULL: the old value is not fetched. */
 TW_API tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset,
                                 size_t size, uint64_t operand, uint64_t compare, void *result, const tw_step_options *options,
                                 uint32_t *step);
@@ -98,7 +101,7 @@ TW_API tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
 TW_API tw_status tw_plan_test(tw_plan *plan);
 TW_API tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
- *  not run. The new buffer has the same length and layout. */
+ *  not run. The new buffer has the same length and layout; increments of a value go on counting. */
 TW_API tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
 TW_API tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);

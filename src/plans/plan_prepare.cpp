@@ -15,8 +15,15 @@ Status at_step(size_t index, const PlanStep& step, Status status) {
   return fail(status, "step %zu (%s): %s", index, name_of(step.verb), why.c_str());
 }
 
-/// Where a layout's bytes begin and end.
+constexpr uint64_t kResultBytes = sizeof(uint64_t);  // of an atomic operation's old value, also of a word of 4 bytes
+
+/// Where the local bytes of a step begin and end: a layout's, or an atomic operation's old value.
 void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
+  if (step.verb == StepVerb::atomic) {
+    *begin = step.result;
+    *length = step.result != 0 ? kResultBytes : 0;
+    return;
+  }
   *begin = step.address;
   *length = step.length;
   if (step.layout == nullptr) return;
@@ -88,6 +95,15 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
   return TW_OK;
 }
 
+/// As tw_atomic would, at every run.
+Status check_carried_result(const PlanStep& step, const std::string& why) {
+  BufferInfo info;
+  if (step.result == 0 || !is_device_memory(reinterpret_cast<const void*>(step.result), &info)) return TW_OK;
+  return fail(TW_ERR_UNSUPPORTED,
+              "the host carries it (%s), and stores no old value in device memory: give pinned memory for the result, or none",
+              why.c_str());
+}
+
 /// A wait is run by the executor itself, so the word must be near it.
 Status tw_plan::resolve_wait(PlanStep& step) {
   if (Status s = thalweg::impl::check(step.waited); is_error(s)) return s;
@@ -122,6 +138,7 @@ Status tw_plan::resolve(size_t index) {
       out.why = last_error();
     }
   }
+  if (step.verb == StepVerb::atomic && out.proxied) return check_carried_result(step, out.why);
   if (step.verb == StepVerb::copy) {
     const int64_t first = step.remote_layout != nullptr ? step.remote_layout->first : 0;
     const int64_t last = step.remote_layout != nullptr ? step.remote_layout->last : static_cast<int64_t>(step.length);

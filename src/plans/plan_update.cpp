@@ -30,8 +30,9 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
 Status tw_plan::move_step(uint32_t index, uint64_t address) {
   PlanStep& step = steps[index];
   Resolved& how = resolved[index];
-  if (step.length == 0 || step.verb == StepVerb::signal || step.verb == StepVerb::wait || step.verb == StepVerb::atomic)
+  if (step.verb == StepVerb::signal || step.verb == StepVerb::wait || step.verb == StepVerb::atomic)
     return fail(TW_ERR_INVALID, "step %u (%s) has no buffer", index, name_of(step.verb));
+  if (step.length == 0) return TW_OK;  // nothing is read or written there
   const uint64_t before = step.address;
   step.address = address + step.start;
   if (how.proxied) return TW_OK;  // the agent reads it at the next run
