@@ -154,6 +154,7 @@ std::vector<std::pair<Shape, Shape>> shapes_of(const Operation& o) {
   using S = Shape;
   std::vector<std::pair<Shape, Shape>> pairs = {{S::contiguous, S::contiguous}};
   if (!o.layouts) return pairs;
+  if (o.rows == Rows::fewest) return {pairs[0], {S::strided1, S::list}, {S::subarray, S::strided3}};
   for (S s : {S::strided1, S::strided2, S::strided3, S::subarray, S::list}) {
     pairs.push_back({s, S::contiguous});
     if (!o.remote_layout) continue;
@@ -174,8 +175,10 @@ std::vector<uint64_t> device_sizes_of(const Operation& o, bool layouts) {
   return {0, 1, 8193, 65537, 1048577, 4194305};
 }
 
-std::vector<uint64_t> few_sizes_of(bool layouts) {
+std::vector<uint64_t> few_sizes_of(const Operation& o, bool layouts) {
+  if (o.size_limit <= 8) return {8};
   if (layouts) return {9360};
+  if (o.rows == Rows::fewest) return {0, 70001};
   return {0, 1, 8193, 300001};
 }
 
@@ -184,7 +187,7 @@ std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layo
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   if (std::getenv("THALWEG_CONFORMANCE_DEVICE") == nullptr) pairs = {{kPlain, kPlain}, {kLibrary, kLibrary}};
   if (o.devices == Devices::none) return pairs;
-  if (o.few) {  // each executor with each, and every kind of memory once
+  if (o.rows != Rows::all) {  // each executor with each, and every kind of memory once
     for (auto [mine, theirs] : {std::pair{kFirstDevice, uint8_t{kFirstDevice + 1}}, {kPlain, kFirstDevice}})
       pairs.emplace_back(mine, theirs);
     if (layouts) return pairs;
@@ -225,9 +228,11 @@ std::vector<Row> rows_of(const Way& way, const Operation& o, uint64_t seed) {
     bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
     for (auto [mine, theirs] : places_of(o, layouts, reaches)) {
       const bool device = mine > kLibrary || theirs > kLibrary;
-      for (uint64_t size : o.few ? few_sizes_of(layouts) : device ? device_sizes_of(o, layouts) : sizes_of(o, layouts)) {
+      for (uint64_t size : o.rows != Rows::all ? few_sizes_of(o, layouts)
+                           : device            ? device_sizes_of(o, layouts)
+                                               : sizes_of(o, layouts)) {
         for (int async = 0; async < 2; ++async) {
-          if (async && (size > 300000 || (device && layouts) || (o.few && layouts))) continue;
+          if (async && (size > 300000 || (layouts && (device || o.rows != Rows::all)))) continue;
           Row row{};
           std::snprintf(row.operation, sizeof row.operation, "%s", o.name);
           row.size = size;

@@ -504,6 +504,9 @@ const std::vector<Operation>& operations() {
                                    {"get_blocks", false, false, big, get_blocks, Devices::reached},
                                    {"atomics", false, false, 8, atomics}};
     add_triggered(made);
+    add_triggered_words(made);
+    add_triggered_chains(made);
+    add_windows(made);
     return made;
   }();
   return all;

@@ -138,6 +138,11 @@ void Side::receive_control(void* data, size_t length) {
 
 void Side::alive() const { must(tw_endpoint_state(endpoint), "the endpoint"); }
 
+void Side::look() const {
+  tw_progress(worker);
+  alive();
+}
+
 void Side::await(tw_signal* signal, uint32_t compare, uint64_t value) const {
   for (int step = 0; step < 600; ++step) {
     const tw_status status = tw_signal_wait(signal, compare, value, 100'000'000);

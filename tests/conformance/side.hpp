@@ -53,7 +53,8 @@ class Side {
   void send_control(const void* data, size_t length);
   void receive_control(void* data, size_t length);
   void barrier();
-  void alive() const;                                                     // fails when the other side is gone
+  void alive() const;  // fails when the other side is gone
+  void look() const;   // the same with progress: where a row computes for long
   void await(tw_signal* signal, uint32_t compare, uint64_t value) const;  // while it is there
 
   tw_context* context;
@@ -115,6 +116,7 @@ struct Payloads {
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.
 enum class Devices : uint8_t { none, reached, all };  // what of their memory; reached: by a device of the other process
+enum class Rows : uint8_t { all, few, fewest };       // few: what sizes and kinds of memory change is tested by the others
 struct Operation {
   const char* name;
   bool layouts;
@@ -122,9 +124,12 @@ struct Operation {
   size_t size_limit;
   void (*run)(Side&, const Row&);
   Devices devices = Devices::all;
-  bool few = false;  // fewer rows: what sizes and kinds of memory change is tested by the others
+  Rows rows = Rows::all;
 };
-void add_triggered(std::vector<Operation>& all);  // triggered.cpp
+void add_triggered(std::vector<Operation>& all);         // triggered.cpp
+void add_triggered_words(std::vector<Operation>& all);   // triggered_words.cpp
+void add_triggered_chains(std::vector<Operation>& all);  // triggered_chains.cpp
+void add_windows(std::vector<Operation>& all);           // windows_rows.cpp
 const std::vector<Operation>& operations();
 
 }  // namespace conformance

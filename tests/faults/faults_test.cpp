@@ -153,7 +153,9 @@ class Deaths : public testing::TestWithParam<const char*> {
 
 TEST_P(Deaths, EveryOperationEndsWithinTwoSeconds) {
   std::mt19937 random(std::random_device{}());
+  const char* const only = std::getenv("THALWEG_FAULTS_OPERATIONS");  // a part of their names
   for (const Operation& o : operations()) {
+    if (only != nullptr && std::strstr(o.name, only) == nullptr) continue;
     for (int rank = 0; rank < 2; ++rank) {
       for (uint64_t size : {uint64_t{8}, uint64_t{20000}, uint64_t{3000000}}) {
         if (size > o.size_limit) continue;
