@@ -43,7 +43,12 @@ Status tw_plan::make_proxied(size_t index) {
   out.step->ring = abort_word + 1 + kProxiedWords * index;
   out.step->done = out.step->ring + 1;
   out.step->value = out.step->ring + 2;
-  out.step->failed = [this, index](Status status, const char* why) { fail_run(static_cast<uint32_t>(index), status, why); };
+  out.step->failed = [this, index](Status status, const char* why) {
+    // What a lost peer leaves behind is stale, too; that it is lost says more.
+    const std::string text = why;  // may be last_error()
+    const Status state = tw_endpoint_state(resolved[index].peer->endpoint);
+    fail_run(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
+  };
   out.step->post = [this, index](Proxied& self, const tw_op_options& base) {
     const PlanStep& what = steps[index];
     const Resolved& how = resolved[index];
