@@ -42,6 +42,7 @@ struct RemoteLanding {
   ControlMessage told;
   bool answered = false;
   Reached reached;
+  uint64_t revoked = 0;  // when it was first seen to be, monotonic ns
   uint64_t table = 0;
   size_t table_length = 0;
 };

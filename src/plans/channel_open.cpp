@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the two ends of a channel find out whether they reach each other. On the agent's thread.
+#include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "plans/channel.hpp"
 
 namespace thalweg::impl {
 namespace {
+
+constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revoked first, then its endpoint says why
 
 device::u64* slots_of(uint64_t words) { return reinterpret_cast<device::u64*>(words + kSlotsAt); }
 
@@ -118,6 +121,8 @@ unsigned Channel::advance_landings() {
     answered += landing.answered;
     // The owner wants its memory back: no later run may touch it.
     if (landing.reached.revoked() && state_ == State::mapped) {
+      if (landing.revoked == 0) landing.revoked = monotonic_ns();
+      if (monotonic_ns() - landing.revoked < kLossShowsNs) continue;
       fail_end(TW_ERR_STALE, "the receiver has released a buffer of the channel", true);
       if (!alone_) forget(landing);
       ++events;
