@@ -64,17 +64,13 @@ struct Resolved {
   tw_remote_signal* agents_signal = nullptr;
 };
 
-}  // namespace thalweg::impl
-
-struct tw_queue;
-namespace thalweg::impl {
-
 /// Runs that queues have been given, also by a graph that outlives its plan.
 using RunCount = std::shared_ptr<std::atomic<uint64_t>>;
 inline RunCount new_run_count() { return std::make_shared<std::atomic<uint64_t>>(0); }
 
 }  // namespace thalweg::impl
 
+struct tw_queue;
 struct tw_plan final : thalweg::impl::Channel::User {
   using Status = thalweg::impl::Status;
   explicit tw_plan(thalweg::impl::Agent& of) : agent(of) { agent.users_.fetch_add(1); }

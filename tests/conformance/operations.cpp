@@ -406,23 +406,6 @@ void blocks(Side& side, const Row& r, bool put) {
 void put_blocks(Side& s, const Row& r) { blocks(s, r, true); }
 void get_blocks(Side& s, const Row& r) { blocks(s, r, false); }
 
-uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare) {
-  switch (op) {
-    case TW_ATOMIC_ADD:
-      return old + operand;
-    case TW_ATOMIC_AND:
-      return old & operand;
-    case TW_ATOMIC_OR:
-      return old | operand;
-    case TW_ATOMIC_XOR:
-      return old ^ operand;
-    case TW_ATOMIC_SWAP:
-      return operand;
-    default:
-      return old == compare ? operand : old;
-  }
-}
-
 /// Every operator in both widths, fetching and not, against a word kept here.
 void atomics(Side& side, const Row& r) {
   for (size_t width : {size_t{4}, size_t{8}}) {

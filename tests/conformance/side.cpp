@@ -284,4 +284,21 @@ Payloads::Payloads(Side& side, const Row& r, Shape shape, uint64_t size) {
     items.push_back(std::make_unique<Payload>(side, shape, size, r.place[side.rank], r.seed + i));
 }
 
+uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare) {
+  switch (op) {
+    case TW_ATOMIC_ADD:
+      return old + operand;
+    case TW_ATOMIC_AND:
+      return old & operand;
+    case TW_ATOMIC_OR:
+      return old | operand;
+    case TW_ATOMIC_XOR:
+      return old ^ operand;
+    case TW_ATOMIC_SWAP:
+      return operand;
+    default:
+      return old == compare ? operand : old;
+  }
+}
+
 }  // namespace conformance

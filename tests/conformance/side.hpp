@@ -112,6 +112,9 @@ struct Payloads {
   Payload& operator[](size_t i) { return *items[i]; }
 };
 
+/// What an atomic operation (TW_ATOMIC_*) makes of a word.
+uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare);
+
 /// Runs one row on this side. Throws Failure.
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.

@@ -162,23 +162,6 @@ uint64_t compare_of(const Row& r, size_t width, unsigned step) {
   return step == kMatching ? swapped : ~swapped;
 }
 
-uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare) {
-  switch (op) {
-    case TW_ATOMIC_ADD:
-      return old + operand;
-    case TW_ATOMIC_AND:
-      return old & operand;
-    case TW_ATOMIC_OR:
-      return old | operand;
-    case TW_ATOMIC_XOR:
-      return old ^ operand;
-    case TW_ATOMIC_SWAP:
-      return operand;
-    default:
-      return old == compare ? operand : old;
-  }
-}
-
 /// The old values of a run into `results`; the word's new value.
 uint64_t simulate(const Row& r, size_t width, unsigned run, uint64_t word, Cells& results) {
   const uint64_t mask = width == 4 ? 0xffffffffu : ~uint64_t{0};

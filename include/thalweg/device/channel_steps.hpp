@@ -16,6 +16,11 @@ THALWEG_DEVICE u64 slot_word(u64 n, u64 info) { return (n + 1) << 16 | info; }
 THALWEG_DEVICE bool slot_reached(u64 word, u64 n) { return static_cast<i64>(((word >> 16) - (n + 1)) << 16) >= 0; }
 THALWEG_DEVICE u64 slot_info(u64 word) { return word & 0xffff; }
 
+/// Where a credit says that its send lands.
+THALWEG_DEVICE const Landing* landing_of(const Landing* landings, u64 credit) {
+  return landings + slot_info(credit) % kLandings;  // a peer may name what there is not
+}
+
 struct Sending {
   u64 n;
   Side to;
@@ -26,7 +31,7 @@ struct Sending {
 /// What the n-th receive's credit says: where the send lands. Reads the landing in the executor's memory.
 template <class M>
 THALWEG_DEVICE Sending begin_send(M m, const Landing* landings, u64 n, u64 credit, u64 bytes) {
-  const Landing* const landing = landings + slot_info(credit) % kLandings;  // a peer may name what there is not
+  const Landing* const landing = landing_of(landings, credit);
   Sending out{n, contiguous_at(m.read(&landing->to.base)), m.read(&landing->capacity), 0};
   out.to.block = m.read(&landing->to.block);
   out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&landing->to.pieces)));

@@ -112,7 +112,7 @@ class Executor {
         return {&end->taken, m_.load(&end->posted) + step.operand + 1 - kSlots, ge};
       }
       case StepKind::wait:
-        return {step.signal.word, step.signal.value + run_ * step.signal.increment, step.compare};
+        return {step.signal.word, value_in(step.signal, run_), step.compare};
       case StepKind::await:
         return {role_ == 0 ? step.word : nullptr, run_ + 1, ge};
       default:
@@ -170,7 +170,7 @@ class Executor {
   }
 
   THALWEG_DEVICE const Landing* landing(const Step& step, u64 credit) const {
-    return read_pointer(m_, &static_cast<const SendEnd*>(step.end)->landings) + slot_info(credit);
+    return landing_of(read_pointer(m_, &static_cast<const SendEnd*>(step.end)->landings), credit);
   }
 
   /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
@@ -192,14 +192,14 @@ class Executor {
     if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);
     if (step.kind == StepKind::atomic) change_word(step);
     if (step.kind == StepKind::atomic && step.signal.word != nullptr) m_.fence();
-    give(step.signal, step.kind == StepKind::signal || step.kind == StepKind::atomic);
+    if (step.kind == StepKind::signal || step.kind == StepKind::atomic) give(m_, step.signal, run_);
     if (blocks_ > 1) m_.add_release(reinterpret_cast<u64*>(words(i)), u64{blocks_});
     return true;
   }
 
   THALWEG_DEVICE bool finish_move(const Step& step, u32 i, u64 credit, i64 status) {
     if (step.kind == StepKind::copy) {
-      give(step.signal, true);
+      give(m_, step.signal, run_);
       return true;
     }
     const u64 n = (credit >> 16) - 1;
@@ -207,16 +207,6 @@ class Executor {
     if (status == 0) return true;
     fail(m_, guard_, status, i, n, step.bytes);
     return false;
-  }
-
-  THALWEG_DEVICE void give(const Signal& signal, bool wanted) const {
-    if (!wanted || signal.word == nullptr) return;
-    const u64 value = signal.value + run_ * signal.increment;
-    if (signal.add != 0) {
-      m_.fetch_add(signal.word, value);
-    } else {
-      m_.store(signal.word, value);
-    }
   }
 
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the first thread of a block does in one run of a program that has a form; one text for GPUs (cuda/kernels/forms.cuh) and
-// for emulated ones (solo.hpp). Between its parts all threads move the bytes:
+// for emulated ones (solo_run.hpp). Between its parts all threads move the bytes:
 //
 //   begin    takes the block's role; gives the credit of a receive
 //   credit   one look at what a send waits for
@@ -121,7 +121,7 @@ class FormRun {
 
   THALWEG_DEVICE const Step& move_step() const { return steps_.step(form_.move_step); }
   /// Of a send whose credit is there.
-  THALWEG_DEVICE const Landing* landing() const { return landings_ + slot_info(credited_); }
+  THALWEG_DEVICE const Landing* landing() const { return landing_of(landings_, credited_); }
   /// A send's room. False: there is too little; nothing is moved.
   THALWEG_DEVICE bool fits(u64 capacity) {
     if (move_step().bytes > capacity) status_ = kTruncated;
@@ -152,15 +152,15 @@ class FormRun {
       u32 i = form_.first_signal + lane;
       Signal signal = signal_of(i);  // under way together with the fence
       m_.fence();
-      for (; i < program_.step_count; signal = signal_of(i += lanes)) give(signal);
+      for (; i < program_.step_count; signal = signal_of(i += lanes)) give(m_, signal, run_);
     } else if (kind_.move != Move::none && lane == 0) {
       if (kind_.move == Move::send) return finish_send();
       const Signal& signal = move_step().signal;
       if (signal.word == nullptr) return true;
       if (signal.add != 0) {
-        m_.add_release(signal.word, signal.value + run_ * signal.increment);
+        m_.add_release(signal.word, value_in(signal, run_));
       } else {
-        m_.release(signal.word, signal.value + run_ * signal.increment);
+        m_.release(signal.word, value_in(signal, run_));
       }
     }
     return true;
@@ -204,7 +204,7 @@ class FormRun {
     what_ = form_.look_step;
     if (kind_.look == Look::wait) {
       const Step& step = look_step();
-      expected_ = step.signal.value + run_ * step.signal.increment;
+      expected_ = value_in(step.signal, run_);
       found_ = m_.acquire(step.signal.word);
       return holds(found_, static_cast<Compare>(step.compare), expected_) ? Gate::open : Gate::shut;
     }
@@ -226,15 +226,6 @@ class FormRun {
     if (i >= program_.step_count) return {};
     const Step& step = steps_.step(i);
     return step.kind == StepKind::copy || step.kind == StepKind::signal ? step.signal : Signal{};
-  }
-  THALWEG_DEVICE void give(const Signal& signal) const {
-    if (signal.word == nullptr) return;
-    const u64 value = signal.value + run_ * signal.increment;
-    if (signal.add != 0) {
-      m_.fetch_add(signal.word, value);
-    } else {
-      m_.store(signal.word, value);
-    }
   }
   THALWEG_DEVICE bool finish_send() {
     m_.store(&sender()->count, sent_ + 1);

@@ -68,4 +68,17 @@ THALWEG_DEVICE void let_go(M m, ProgramState* state, u32 steps, u32 blocks, u64 
   for (u32 role = lane; role < blocks; role += lanes) m.store(words + role, open ? 2 * run + 2 : kClosed | 1);
 }
 
+/// What a signal, or a wait for one, means in a run.
+THALWEG_DEVICE u64 value_in(const Signal& signal, u64 run) { return signal.value + run * signal.increment; }
+/// Behind a fence. No word: none is given.
+template <class M>
+THALWEG_DEVICE void give(M m, const Signal& signal, u64 run) {
+  if (signal.word == nullptr) return;
+  if (signal.add != 0) {
+    m.fetch_add(signal.word, value_in(signal, run));
+  } else {
+    m.store(signal.word, value_in(signal, run));
+  }
+}
+
 }  // namespace thalweg::device
