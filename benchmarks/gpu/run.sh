@@ -3,7 +3,8 @@
 # run.sh [PART...] [--device=emulated]: on a machine with two GPUs, in the folder that stage.sh made. Parts, each bounded:
 #   speed        Thalweg, UCX and the floors in turn (95 s): gpu.json, speed.log
 #   contract     the tests of the device contract, tests/gpu (60 s): contract.log
-#   conformance  the conformance table with the devices' memory (60 + 30 + 30 s): conformance.log
+#   conformance  the conformance table with the devices' memory, its ways side by side (200 s): conformance.log
+#   frameworks   the Python package with PyTorch, CuPy and Numba, where stage.sh was given one (150 s): frameworks.log
 #   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
@@ -19,7 +20,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | apps | floor | programs | kernel | order) parts+=("$word") ;;
+    speed | contract | conformance | frameworks | apps | floor | programs | kernel | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -38,19 +39,34 @@ contract() {
   return $code
 }
 
+conformance_way() {
+  THALWEG_CONFORMANCE_DEVICE=$device timeout --kill-after=2 200 ./conformance --gtest_filter="$1*" >"$out/$1.log" 2>&1
+  local code=$?
+  echo "== conformance $1: $(grep -c '^\[       OK' "$out/$1.log") passed, exit code $code (124: longer than 200 s)"
+  [ $code != 124 ] || grep '^\[ RUN' "$out/$1.log" | tail -1
+  grep -A6 'Failure$\|^\[  FAILED\|mismatch' "$out/$1.log" | cut -c1-300 | head -40
+  return $code
+}
+
 conformance() {
-  local failed=0 way limit code
-  for way in shm_two:60 tcp_two:30 self:30; do
-    limit=${way#*:} way=${way%:*}
-    THALWEG_CONFORMANCE_DEVICE=$device timeout --kill-after=2 "$limit" ./conformance --gtest_filter="$way*" >"$out/way.log" 2>&1
-    code=$?
-    [ $code = 0 ] || failed=1
-    echo "== conformance $way: $(grep -c '^\[       OK' "$out/way.log") passed, exit code $code (124: longer than $limit s)"
-    [ $code != 124 ] || grep '^\[ RUN' "$out/way.log" | tail -1
-    grep -A6 'Failure$\|^\[  FAILED\|mismatch' "$out/way.log" | cut -c1-300 | head -40
-    cat "$out/way.log" >>"$out/conformance.log"
+  local failed=0 way ways=() running=()
+  for way in shm_two tcp_two self; do
+    conformance_way "$way" &
+    running+=($!) ways+=("$out/$way.log")
   done
-  rm -f "$out/way.log"
+  for way in "${running[@]}"; do wait "$way" || failed=1; done
+  cat "${ways[@]}" >"$out/conformance.log"
+  rm -f "${ways[@]}"
+  return $failed
+}
+
+frameworks() {
+  local failed=0 file
+  for file in frameworks/test_*.py; do # one that hangs ends its file
+    PYTHONPATH=$PWD/packages THALWEG_PEERS=$PWD/frameworks timeout 75 python3 -m pytest -v -p no:cacheprovider --timeout 30 \
+      --timeout-method thread "$file" >>"$out/frameworks.log" 2>&1 || failed=1
+  done
+  grep '::\|^E  \|^=.* in ' "$out/frameworks.log"
   return $failed
 }
 

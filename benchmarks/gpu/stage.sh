@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# stage.sh BUILD STAGE [UCX]: gathers in STAGE what run.sh needs on a machine with GPUs, without compiler or repository. BUILD: a
-# build folder with thalweg-perf, thalweg-gpu-floor, gpu_devices, conformance and the applications; UCX: a folder with bin/ucx_perftest, lib/.
+# stage.sh BUILD STAGE [UCX [PACKAGES]]: gathers in STAGE what run.sh needs on a machine with GPUs, without compiler or repository. BUILD: a
+# build folder with thalweg-perf, thalweg-gpu-floor, gpu_devices, conformance and the applications; UCX: a folder with bin/ucx_perftest, lib/
+# ("" for none); PACKAGES: a folder with the package thalweg for the Python there (pip install --target PACKAGES).
 set -euo pipefail
-build=$1 stage=$2 ucx=${3:-}
+build=$1 stage=$2 ucx=${3:-} packages=${4:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
@@ -25,6 +26,7 @@ find "$stage" -maxdepth 1 -type f -name 'lib*' -o -maxdepth 1 -type f -perm -u+x
 cp "$here/programs/nccl_peer.cu" "$here/run.sh" "$here/speed.py" "$here/kernel.py" "$here/../"{apps,compare,machine,report}.py "$here/../"targets-gpu{,-kernel}.json "$stage/"
 cp "$here/../../tests/gpu/run.sh" "$stage/contract.sh"
 [ -z "$ucx" ] || cp -r "$ucx" "$stage/ucx"
+[ -z "$packages" ] || { mkdir "$stage/packages"; cp -r "$packages/thalweg" "$stage/packages/"; cp -r "$here/../../tests/gpu/frameworks" "$stage/"; cp "$here/../../tests/python/peers.py" "$stage/frameworks/"; }
 python3 -c "import json, pathlib, sys; sys.path.insert(0, sys.argv[1]); import machine
 print(json.dumps(machine.built(pathlib.Path(sys.argv[1]))))" "$here/.." >"$stage/built.json"
 du -sh "$stage"

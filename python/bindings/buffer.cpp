@@ -171,7 +171,9 @@ void BufferView::take_tensor(nb::handle from, Use use) {
 void BufferView::acquire_slow(PyObject* object, Use use) {
   PyErr_Clear();
   if (acquire_memory(object, use)) return;
-  if (PyObject_CheckBuffer(object) != 0) return acquire_strided(object, use);
+  // CuPy's arrays have the buffer protocol and refuse it for memory of a device.
+  const bool names_device = PyObject_HasAttrString(object, "__cuda_array_interface__") != 0;
+  if (PyObject_CheckBuffer(object) != 0 && !names_device) return acquire_strided(object, use);
   const DlpackPlace place = dlpack_place(object);
   if (place == DlpackPlace::host) return take_tensor(object, use);
   if (acquire_cuda(object, use)) return;  // names its stream, where DLPack asks for work

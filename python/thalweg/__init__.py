@@ -7,6 +7,8 @@ Buffers are any object with the buffer protocol, DLPack or __cuda_array_interfac
 the host or on a device, used without a copy and kept alive until the operation ends.
 """
 
+import pathlib as _pathlib
+
 from . import aio, errors
 from ._core import (
     ADDRESS_MAX,
@@ -62,6 +64,12 @@ from .waiting import wait_all, wait_any
 
 _start_log()
 
+
+def get_include() -> str:
+    """The folder for a compiler's -I: kernels include <thalweg/device/window.hpp> and its neighbours from there."""
+    return str(_pathlib.Path(__file__).parent / "include")
+
+
 __all__ = [
     "ADDRESS_MAX",
     "AM_HEADER_MAX",
@@ -101,6 +109,7 @@ __all__ = [
     "copy",
     "describe",
     "errors",
+    "get_include",
     "get_on",
     "memory_query",
     "put_on",

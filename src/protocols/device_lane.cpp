@@ -161,6 +161,11 @@ Status DeviceLane::run(Device& device, const Kernel& kernel) {
   return is_error(status) ? status : wait(line);
 }
 
+Status DeviceLane::prepare(Device& device) {
+  Place* place = nullptr;
+  return place_of(device, &place);
+}
+
 Status DeviceLane::check_moving(Device& device) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;

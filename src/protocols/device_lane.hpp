@@ -42,6 +42,8 @@ class DeviceLane {
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
+  /// Makes the device's queues and loads its kernels, which may wait for the whole device: before anything waits for us.
+  Status prepare(Device& device);
   /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
   Status check_moving(Device& device);
   Gates& gates() { return gates_; }

@@ -15,7 +15,8 @@ from conftest import ROOT, run
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = """
-import thalweg as tw, asyncio
+import pathlib
+import thalweg as tw
 context = tw.Context(job_key=b"k" * 32)
 worker = tw.Worker(context)
 me = worker.connect(worker.address)
@@ -24,6 +25,7 @@ buffer = bytearray(14)
 info = worker.recv(buffer, 3)
 request.wait()
 assert bytes(buffer) == b"from the wheel" and info.length == 14
+assert (pathlib.Path(tw.get_include()) / "thalweg" / "device" / "window.hpp").is_file()
 print(tw.__file__, bytes(buffer).decode())
 """
 
@@ -41,7 +43,9 @@ def test_contents(wheel):
     for needed in ("thalweg/libthalweg.so.0", "thalweg/py.typed", "thalweg/_core.pyi", "thalweg/bin/thalweg-perf"):
         assert needed in names
     assert any(name.startswith("thalweg/_core.") and name.endswith(".so") for name in names)
-    assert not [name for name in names if name.endswith((".h", ".hpp", ".cpp", ".a", ".cmake"))]
+    sources = {name for name in names if name.endswith((".h", ".hpp", ".cpp", ".a", ".cmake"))}
+    headers = (ROOT / "include" / "thalweg" / "device").iterdir()
+    assert sources == {f"thalweg/include/thalweg/device/{header.name}" for header in headers}  # for kernels, nothing else
 
 
 @pytest.fixture(scope="module")

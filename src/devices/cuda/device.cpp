@@ -30,10 +30,15 @@ int CudaDevice::attribute(DeviceAttribute which) const {
   return driver().DeviceGetAttribute(&value, which, ordinal_) == result::success ? value : 0;
 }
 
+/// What is not a number of whole pages is mapped by smaller ones: two H200 copying to each other, 256 MiB + 4 KiB each: 585 GB/s,
+/// 258 MiB: 775 (driver 580).
+constexpr size_t kPage = 2u << 20;
+
 Status CudaDevice::allocate_simple(MemoryKind kind, size_t length, uint64_t* address) {
   switch (kind) {
     case MemoryKind::device:
-      return check(driver().MemAlloc(address, length), "allocating device memory");
+      return check(driver().MemAlloc(address, length >= kPage ? (length + kPage - 1) / kPage * kPage : length),
+                   "allocating device memory");
     case MemoryKind::managed:
       return check(driver().MemAllocManaged(address, length, kAttachGlobal), "allocating managed memory");
     case MemoryKind::pinned: {
