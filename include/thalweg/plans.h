@@ -79,9 +79,9 @@ TW_API tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_
                                 uint32_t *step);
 TW_API tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
                               const tw_step_options *options, uint32_t *step);
-/** operand, compare: as of tw_atomic. result: room for 8 bytes, aligned to 8 (of a word of 4 bytes the old value is in the first
- *  4), in memory that the plan's executor reaches; where the host carries the step, host or pinned memory, else tw_plan_prepare
- *  says TW_ERR_UNSUPPORTED. NULL: the old value is not fetched. */
+/** operand, compare: as of tw_atomic. result: a word of `size` bytes, aligned, in memory that the plan's executor reaches; where
+ *  the host carries the step, host or pinned memory, else tw_plan_prepare says TW_ERR_UNSUPPORTED. NULL: the old value is not
+ *  fetched. */
 TW_API tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset,
                                 size_t size, uint64_t operand, uint64_t compare, void *result, const tw_step_options *options,
                                 uint32_t *step);

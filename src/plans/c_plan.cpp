@@ -95,8 +95,8 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
     if (offset % size != 0)
       return fail(TW_ERR_MISALIGNED, "offset %llu is not aligned to the word of %zu bytes",
                   static_cast<unsigned long long>(offset), size);
-    if (reinterpret_cast<uintptr_t>(result) % sizeof(uint64_t) != 0)
-      return fail(TW_ERR_MISALIGNED, "the place for the old value is not aligned to 8 bytes");
+    if (reinterpret_cast<uintptr_t>(result) % size != 0)
+      return fail(TW_ERR_MISALIGNED, "the place for the old value is not aligned to the word's %zu bytes", size);
     made.endpoint = endpoint;
     made.length = size;
     made.atomic_op = op;

@@ -15,13 +15,11 @@ Status at_step(size_t index, const PlanStep& step, Status status) {
   return fail(status, "step %zu (%s): %s", index, name_of(step.verb), why.c_str());
 }
 
-constexpr uint64_t kResultBytes = sizeof(uint64_t);  // of an atomic operation's old value, also of a word of 4 bytes
-
 /// Where the local bytes of a step begin and end: a layout's, or an atomic operation's old value.
 void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
   if (step.verb == StepVerb::atomic) {
     *begin = step.result;
-    *length = step.result != 0 ? kResultBytes : 0;
+    *length = step.result != 0 ? step.length : 0;
     return;
   }
   *begin = step.address;

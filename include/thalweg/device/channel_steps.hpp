@@ -62,9 +62,10 @@ THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sendi
   m.fetch_add(&end->count, u64{1});
 }
 
+/// Release: what was read in the landing has been read before the sender sees the credit and writes there again.
 template <class M>
 THALWEG_DEVICE void give_credit(M m, RecvEnd* end, u64* credits, u64 n, u32 landing) {
-  m.store(credits + n % kSlots, slot_word(n, landing));
+  m.release(credits + n % kSlots, slot_word(n, landing));
   m.fetch_add(&end->posted, u64{1});
 }
 

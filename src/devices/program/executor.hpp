@@ -235,7 +235,12 @@ class Executor {
   THALWEG_DEVICE void change_word(const Step& step) const {
     const u64 old = step.atomic_bytes == 4 ? changed(reinterpret_cast<u32*>(step.word), step) : changed(step.word, step);
     m_.fence();  // what the word's earlier changes published is visible to what comes after
-    if (step.result != nullptr) m_.store(step.result, old);
+    if (step.result == nullptr) return;
+    if (step.atomic_bytes == 4) {
+      m_.write(reinterpret_cast<u32*>(step.result), static_cast<u32>(old));
+    } else {
+      m_.write(step.result, old);
+    }
   }
 
   /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
