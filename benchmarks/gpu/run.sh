@@ -73,7 +73,7 @@ frameworks() {
 apps() {
   local processes=1,2
   [ "$(nvidia-smi --list-gpus | wc -l)" -lt 4 ] || processes=1,2,4
-  timeout 100 python3 apps.py --memory cuda --processes $processes --ways-26 host,kernel,pack --rounds 2 --seconds 0.03 --limit 75 --job-seconds 20 --output "$out/apps.json" 2>&1 |
+  timeout 100 python3 apps.py --memory cuda --processes $processes --ways-26 host,kernel,pack --rounds 2 --seconds 0.03 --limit 75 --job-seconds 35 --output "$out/apps.json" 2>&1 |
     tee "$out/apps.log"
 }
 

@@ -49,6 +49,15 @@ struct PackedForm {
   }
 };
 
+/// Taken where it lies: what is sent back does not depend on it.
+struct PackedInPlaceForm : PackedForm {
+  using PackedForm::PackedForm;
+  template <class L>
+  __device__ bool take(const Game& g, L level, int i) {
+    return await_packed<u64>(level, g.window, kData, g.bytes / 8, i);
+  }
+};
+
 struct LinesForm {
   template <class L>
   __device__ explicit LinesForm(const Game&, L) {}
@@ -202,6 +211,7 @@ const Series kSeries[] = {
     {"thalweg|packed, block of 192", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 192},
     {"thalweg|packed, block of 352", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 352},
     {"thalweg|packed, block of 128", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 128},
+    {"thalweg|packed in place, block of 352", "kernel_packed", by_block<PackedInPlaceForm>, nullptr, 4 * kKi, 1, 352},
     {"thalweg|packed lines, block of 288", "kernel_packed_lines", by_block<LinesForm>, nullptr, 4 * kKi, 1, 288},
     {"thalweg|packed lines, block of 1024", "kernel_packed_lines", by_block<LinesForm>, nullptr, 16 * kKi, 1, 1024},
     {"floor|direct, thread", "kernel_direct", nullptr, floors::direct_thread, 8, 1, 1},

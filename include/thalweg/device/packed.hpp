@@ -105,11 +105,11 @@ struct UnitsThere {
     bool there = true;
     THALWEG_UNROLL
     for (u32 i = 0; i < InFlight; ++i) {
-      if (i * apart < left) held[i] = m.load16(first + i * apart);
+      if (i == 0 || i * apart < left) held[i] = m.load16(first + i * apart);
     }
     THALWEG_UNROLL
     for (u32 i = 0; i < InFlight; ++i) {
-      if (i * apart >= left || unit_generation(held[i]) == generation) continue;
+      if ((i != 0 && i * apart >= left) || unit_generation(held[i]) == generation) continue;
       *found = unit_generation(held[i]);
       there = false;
     }
@@ -138,22 +138,30 @@ THALWEG_DEVICE bool put_packed(L level, const Window& window, u32 rank, u64 room
   return true;
 }
 
+/// InFlight units of each thread at a time.
+template <u32 InFlight, class L, class Consume, class M>
+THALWEG_DEVICE bool each_unit_of(L level, const Guard& guard, const Word16* room, u32 units, u32 generation, u64 what,
+                                 Consume consume, M m) {
+  const u32 apart = level.crew_size();
+  THALWEG_ROLLED
+  for (u32 unit = level.crew_rank(); unit < units; unit += apart * InFlight) {
+    Word16 held[InFlight];
+    const UnitsThere<M, InFlight> there{m, room + unit, units - unit, apart, generation, level.rank() == 0, held};
+    if (!await(m, guard, what, generation, there)) return false;
+    THALWEG_UNROLL
+    for (u32 i = 0; i < InFlight; ++i) {
+      if (i == 0 || unit + i * apart < units) consume(unit + i * apart, held[i]);
+    }
+  }
+  return true;
+}
 /// Waits for all units of a message of `bytes`, and gives each to consume(number of the unit, unit) on some thread. No barrier.
 template <class L, class Consume, class M>
 THALWEG_DEVICE bool each_unit(L level, const Guard& guard, const Word16* room, u64 bytes, u32 generation, u64 what,
                               Consume consume, M m) {
-  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16)), apart = level.crew_size();
-  THALWEG_ROLLED
-  for (u32 unit = level.crew_rank(); unit < units; unit += apart * kUnitsInFlight) {
-    Word16 held[kUnitsInFlight];
-    const UnitsThere<M> there{m, room + unit, units - unit, apart, generation, level.rank() == 0, held};
-    if (!await(m, guard, what, generation, there)) return false;
-    THALWEG_UNROLL
-    for (u32 i = 0; i < kUnitsInFlight; ++i) {
-      if (unit + i * apart < units) consume(unit + i * apart, held[i]);
-    }
-  }
-  return true;
+  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16));
+  if (units <= level.crew_size()) return each_unit_of<1>(level, guard, room, units, generation, what, consume, m);
+  return each_unit_of<kUnitsInFlight>(level, guard, room, units, generation, what, consume, m);
 }
 
 template <bool InWords, class M>
