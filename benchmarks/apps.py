@@ -47,7 +47,9 @@ def jobs(options: argparse.Namespace) -> list[list[str]]:
         found.append([himeno, *where, "--trigger", options.triggers, *common])
     start = [options.mpirun, "-n", "2", program(options, "thalweg-halo-mpi")] if options.mpirun else []
     start = start or [program(options, "thalweg-halo"), "--processes", "2"]
-    for edge in EDGES[options.memory].split(","):  # a job each: every cell of the cube is verified, which takes a large one long
+    for edge in EDGES[options.memory].split(
+        ","
+    ):  # a job each: every cell of the cube is verified, which takes a large one long
         halo = ["--n", edge, "--seconds", f"{options.seconds:g}", *common]
         found.append([*start, "--region", "jk,ik,ij", "--way", options.ways, *halo])
         found.append([*start, "--region", "26", "--way", options.ways_26 or options.ways, *halo])
