@@ -4,6 +4,8 @@
 #   speed        Thalweg, UCX and the floors in turn (95 s): gpu.json, speed.log
 #   contract     the tests of the device contract, tests/gpu (60 s): contract.log
 #   conformance  the conformance table with the devices' memory, its ways side by side (200 s): conformance.log
+#   deaths       peers killed in the middle of every operation, devices' memory at both ends in every third one; memory of the
+#                GPUs before and after (150 s): deaths.log
 #   frameworks   the Python package with PyTorch, CuPy and Numba, where stage.sh was given one (150 s): frameworks.log
 #   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
@@ -20,7 +22,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | frameworks | apps | floor | programs | kernel | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | kernel | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -57,6 +59,23 @@ conformance() {
   for way in "${running[@]}"; do wait "$way" || failed=1; done
   cat "${ways[@]}" >"$out/conformance.log"
   rm -f "${ways[@]}"
+  return $failed
+}
+
+memory_used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader | tr '\n' ' '; }
+
+deaths() {
+  local failed=0 over running=()
+  echo "GPU memory used before: $(memory_used)" | tee "$out/deaths.log"
+  for over in shm tcp; do
+    THALWEG_CONFORMANCE_DEVICE=$device timeout 150 ./faults --gtest_filter="*Deaths*/$over" >"$out/deaths-$over.log" 2>&1 &
+    running+=($!)
+  done
+  for over in "${running[@]}"; do wait "$over" || failed=1; done
+  cat "$out"/deaths-???.log >>"$out/deaths.log"
+  rm "$out"/deaths-???.log
+  echo "GPU memory used after: $(memory_used)" >>"$out/deaths.log"
+  grep '  OK \]\|FAILED\|Failure\|GPU memory used after' "$out/deaths.log"
   return $failed
 }
 

@@ -10,7 +10,7 @@ rm -rf "$stage"
 mkdir -p "$stage"
 programs=()
 for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs \
-  tests/gpu/stage/gpu_devices tests/conformance/conformance \
+  tests/gpu/stage/gpu_devices tests/conformance/conformance tests/faults/faults \
   apps/himeno/thalweg-himeno apps/halo/thalweg-halo \
   benchmarks/gpu/stage/thalweg-gpu-kernel benchmarks/gpu/stage/gpu_device_code; do # the last two: ninja gpu_kernel_programs
   if [ -x "$build/$program" ]; then programs+=("$build/$program"); else echo "stage.sh: no $program: a part of run.sh cannot run"; fi
