@@ -99,6 +99,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
 
   // --- plan_build.cpp
   Status compose();
+  void compose_step(uint32_t i, std::vector<uint32_t>& last);
   Status place_program();
   Status build();
 

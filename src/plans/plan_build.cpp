@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From resolved steps to the executor's program.
+#include <set>
+
 #include "plans/plan.hpp"
 
 using namespace thalweg::impl;
@@ -79,37 +81,59 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
   out->push_back(made);
 }
 
+/// The order in which steps are lowered. Executors look at 32 of their steps at a time: of a plan that has more, what may move
+/// bytes at once comes first, to be under way together.
+std::vector<uint32_t> order_of(const std::vector<PlanStep>& steps, const std::vector<Resolved>& resolved) {
+  constexpr size_t kLooked = 32, kEach = 2;  // a receive is two
+  std::vector<uint32_t> first, rest;
+  std::set<const Channel*> later;  // the sends of a channel keep their order
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    const StepVerb verb = steps[i].verb;
+    const bool moves = verb == StepVerb::send || verb == StepVerb::put || verb == StepVerb::get || verb == StepVerb::copy;
+    const Resolved& how = resolved[i];
+    const bool early = steps.size() * kEach > kLooked && moves && steps[i].after.empty() && !how.proxied &&
+                       (how.channel == nullptr || !later.contains(how.channel));
+    if (!early && how.channel != nullptr) later.insert(how.channel);
+    (early ? first : rest).push_back(i);
+  }
+  first.insert(first.end(), rest.begin(), rest.end());
+  return first;
+}
+
 }  // namespace
+
+/// One step's, behind those that it comes after. last: of the program, by step of the user's.
+void tw_plan::compose_step(uint32_t i, std::vector<uint32_t>& last) {
+  Resolved& how = resolved[i];
+  std::vector<device::Step> made;
+  lower(steps[i], how, &made);
+  how.first = static_cast<uint32_t>(program.size());
+  std::vector<uint32_t> after;
+  for (const uint32_t earlier : steps[i].after) after.push_back(last[earlier]);
+  if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the agent sees one message of it at a time
+    for (uint32_t j = i; j-- > 0;) {
+      if (resolved[j].channel != how.channel) continue;
+      after.push_back(last[j]);
+      break;
+    }
+  }
+  for (size_t k = 0; k < made.size(); ++k) {
+    if (k != 0) after = {static_cast<uint32_t>(program.size() - 1)};
+    made[k].first_after = static_cast<uint32_t>(program_after.size());
+    made[k].after_count = static_cast<uint32_t>(after.size());
+    program_after.insert(program_after.end(), after.begin(), after.end());
+    program.push_back(made[k]);
+    owner.push_back(i);
+  }
+  last[i] = static_cast<uint32_t>(program.size() - 1);
+}
 
 Status tw_plan::compose() {
   program.clear();
   program_after.clear();
   owner.clear();
-  std::vector<uint32_t> last(steps.size());  // of the program, by step of the user's
-  for (uint32_t i = 0; i < steps.size(); ++i) {
-    Resolved& how = resolved[i];
-    std::vector<device::Step> made;
-    lower(steps[i], how, &made);
-    how.first = static_cast<uint32_t>(program.size());
-    std::vector<uint32_t> after;
-    for (const uint32_t earlier : steps[i].after) after.push_back(last[earlier]);
-    if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the agent sees one message of it at a time
-      for (uint32_t j = i; j-- > 0;) {
-        if (resolved[j].channel != how.channel) continue;
-        after.push_back(last[j]);
-        break;
-      }
-    }
-    for (size_t k = 0; k < made.size(); ++k) {
-      if (k != 0) after = {static_cast<uint32_t>(program.size() - 1)};
-      made[k].first_after = static_cast<uint32_t>(program_after.size());
-      made[k].after_count = static_cast<uint32_t>(after.size());
-      program_after.insert(program_after.end(), after.begin(), after.end());
-      program.push_back(made[k]);
-      owner.push_back(i);
-    }
-    last[i] = static_cast<uint32_t>(program.size() - 1);
-  }
+  std::vector<uint32_t> last(steps.size());
+  for (const uint32_t i : order_of(steps, resolved)) compose_step(i, last);
   return arrange(program, program_after, blocks, &shape);
 }
 

@@ -66,6 +66,37 @@ TEST_P(Plans, ExchangeByTheHost) {
   }
 }
 
+/// More steps than an executor looks at together; some sends come after others, whatever channel those are of.
+TEST_P(Plans, LongOnesKeepTheOrderOfEachChannel) {
+  constexpr uint32_t kSteps = 40, kChannels = 3;
+  constexpr size_t kEach = 1003;
+  std::mt19937 random(std::random_device{}());
+  unsigned char *from = memory(a, kSteps * kEach), *to = memory(b, kSteps * kEach);
+  tw_plan *sends = plan(a), *receives = plan(b);
+  for (uint32_t i = 0; i < kSteps; ++i) {
+    const uint64_t tag = random() % kChannels;
+    tw_step_options options = TW_STEP_OPTIONS_INIT;
+    const uint32_t earlier = i == 0 ? 0 : random() % i;
+    options.after = &earlier;
+    options.after_count = i != 0 && random() % 3 == 0 ? 1 : 0;
+    ASSERT_EQ(tw_plan_send(sends, a.endpoint, from + i * kEach, kEach, tag, &options, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to + i * kEach, kEach, tag, nullptr, nullptr), TW_OK) << tw_last_error();
+  }
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  tw_queue *qa = queue(a), *qb = queue(b);
+  for (int round = 0; round < 5; ++round) {
+    const Bytes data = random_bytes(kSteps * kEach);
+    a.store(from, data);
+    b.store(to, Bytes(data.size(), 0xee));
+    ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(sends, qa), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+    EXPECT_TRUE(b.load(to, data.size()) == data);
+  }
+}
+
 /// Memory of b that a reaches, and a signal of b in memory of its place.
 struct Target {
   unsigned char* address = nullptr;
