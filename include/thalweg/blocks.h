@@ -71,7 +71,9 @@ typedef struct tw_blocks_options {
  *  another length at the other side are TW_ERR_INVALID. A destination that is named twice in one call gets the bytes of one of
  *  its sources, block by block undefined which. Completion as tw_put and tw_get; the order of the blocks is undefined. The
  *  notification arrives when all blocks are at the target (put) or were read (get), and not at all after a failure; it counts
- *  as an eager message of the endpoint, so an owner that takes none makes later operations with one wait. */
+ *  as an eager message of the endpoint, so an owner that takes none makes later operations with one wait. Either side may be
+ *  memory of a device: where no device of this process reaches both, the blocks go through pinned memory, by progress of the
+ *  caller and, unless its memory is mapped here, of the target. */
 TW_API tw_status tw_put_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index, tw_remote_blocks *remote,
                                const uint64_t *remote_index, size_t n, const tw_blocks_options *options, tw_request *request);
 TW_API tw_status tw_get_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index, tw_remote_blocks *remote,

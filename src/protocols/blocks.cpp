@@ -19,17 +19,6 @@ Status ended(OpRun& run, Status status) {
   return status;
 }
 
-void acknowledged(Engine& engine, OpRun& run, Status status) {
-  confirm(*run.peer, run);
-  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
-}
-
-/// A get could not be read at the target.
-void refused(Engine& engine, OpRun& run, Status status) {
-  confirm(*run.peer, run);
-  engine.complete(run, is_error(status) ? status : TW_ERR_PROTOCOL);
-}
-
 Status start(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   for (RemoteRegion* region : transfer.there->regions) {
@@ -40,29 +29,19 @@ Status start(OpRun& run) {
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
-  const bool ordered = first_unconfirmed(*run.peer, run) || !fenced(*run.peer);
-  transfer.loads = ordered && can_move_directly(*run.op);
+  transfer.way = on_devices(transfer) ? BlockWay::device : way_of_host(run);
   run.stage = kMove;
   return TW_OK;
 }
 
+/// A failure waits for the device work of earlier turns: until then the run's buffers are in use.
 Status move(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
-  Peer& peer = *run.peer;
-  if (is_error(transfer.failed)) return transfer.failed;
-  if (on_devices(transfer)) return move_by_device(run);
-  if (transfer.loads) {
-    const Status s = move_directly(run);
-    if (s != TW_AGAIN) return s;
-    transfer.loads = false;  // the owner's answer to frames will say why
-  }
-  if (!transfer.framed) {
-    transfer.framed = true;
-    transfer.arrived = run.moved;
-    run.fin = is_put(run) ? acknowledged : refused;
-    if (is_put(run)) note_silent(peer, run);
-  }
-  return is_put(run) ? send_blocks(peer, run) : ask_blocks(peer, run);
+  Status status = transfer.failed;
+  if (!is_error(status)) status = transfer.way == BlockWay::device ? move_by_device(run) : move_turn(run);
+  if (!is_error(status) || run.work == 0) return status;
+  transfer.failed = status;
+  return TW_AGAIN;
 }
 
 /// Frames that follow the data must not tell of blocks that were refused.
@@ -106,9 +85,14 @@ Status advance(OpRun& run) {
       return start(run);
     case kMove:
       if (run.moved < op.length || is_error(transfer.failed)) s = move(run);
-      if (s == TW_OK && run.moved == op.length) {
-        run.stage = is_put(run) || !transfer.framed || transfer.arrived == op.length ? kSignal : kAnswers;
+      if (s != TW_OK || run.moved < op.length) return s;
+      if (transfer.framed && !is_put(run)) {
+        const bool here = run.staging != nullptr ? transfer.landed : transfer.arrived == op.length;
+        run.stage = here ? kSignal : kAnswers;
+        return TW_OK;
       }
+      s = settle_staging(run);
+      if (s == TW_OK) run.stage = kSignal;
       return s;
     case kSignal:
       s = give_signal(run);
@@ -168,6 +152,11 @@ RemoteBlocks::~RemoteBlocks() {
   for (RemoteRegion* region : regions) release_region(region);
 }
 
+void BlockTransfer::drop_imports() {
+  for (Mapping* mapping : imports) --mapping->users;
+  imports.clear();
+}
+
 void release(BlockTransfer* transfer) {
   if (transfer != nullptr && transfer->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete transfer;
 }
@@ -178,11 +167,15 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
   const uint64_t length = here.length;
   uint64_t pair = from / length, within = from % length, at = from;
   size_t count = 0;
+  if (transfer.packed != nullptr) end = std::min(end, transfer.packed_end);
   for (; at < end; ++pair, within = 0) {
     const BlockChoice numbers = transfer.pairs[pair];
-    const BlockRange& mine = here.range_of(numbers.here, transfer.here_hint);
     const BlockRange& theirs = there.range_of(numbers.there, transfer.there_hint);
-    std::byte* address = reinterpret_cast<std::byte*>(BlockSpace::place(mine, numbers.here) + within);
+    std::byte* address = transfer.packed != nullptr ? transfer.packed + (at - transfer.packed_begin) : nullptr;
+    if (address == nullptr) {
+      const BlockRange& mine = here.range_of(numbers.here, transfer.here_hint);
+      address = reinterpret_cast<std::byte*>(BlockSpace::place(mine, numbers.here) + within);
+    }
     const uint64_t offset = BlockSpace::place(theirs, numbers.there) + within;
     RemoteRegion* region = transfer.there->regions[theirs.region];
     const uint64_t n = std::min(length - within, end - at);
@@ -205,9 +198,6 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (Status s = check_regions(op); is_error(s)) return s;
-  if (on_devices(*op.blocks)) {
-    if (Status s = check_devices(*op.blocks); is_error(s)) return s;
-  }
   if (op.signal != nullptr) {
     if (Status s = check_signal(op); is_error(s)) return s;
   }

@@ -4,10 +4,14 @@
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
 // lane moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole:
-//   device  device memory: kernels move all of it at once, meanwhile the operation is out of the lane
+//   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
+//           once, meanwhile the operation is out of the lane
+//   window  device memory at the peer that a device here reaches, other memory here: turns move the bytes between here and
+//           pinned memory, the device from there
 //   loads   every region is mapped here, or of this process, or the kernel copies: the caller's turns move the bytes
 //   frames  put_blocks frames carry many pieces each, get_blocks frames ask for many; the target's progress applies them
-// What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the lane do.
+// With loads and frames, device memory here is gathered into pinned memory ahead of the turns, or scattered from there behind
+// them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the lane do.
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
 #pragma once
@@ -35,12 +39,15 @@ struct BlockChoice {
   uint32_t here, there;
 };
 
+enum class BlockWay : uint8_t { device, window, loads, frames };
+
 /// What an operation on blocks carries beside its OpDesc. Counted: the caller until start() returns, then the run.
 struct BlockTransfer {
   std::atomic<unsigned> references{1};
-  bool loads = false;   // the way, from stage move on
-  bool framed = false;  // frames carry blocks
-  bool begun = false;   // put: the first frame is gone
+  BlockWay way = BlockWay::frames;  // from stage move on
+  bool framed = false;              // frames carry blocks
+  bool begun = false;               // put: the first frame is gone
+  bool landed = false;              // get by frames into staging: all of it is on the device
   uint8_t notify = TW_NOTIFY_NONE;
   uint8_t notification_length = 0;
   uint16_t handler = 0;
@@ -49,9 +56,16 @@ struct BlockTransfer {
   std::shared_ptr<const RemoteBlocks> there;
   std::unique_ptr<BlockChoice[]> pairs;
   uint64_t arrived = 0;           // get by frames: bytes
-  std::vector<Mapping*> imports;  // counted while kernels run
-  Status failed = TW_OK;          // of those
+  std::vector<Mapping*> imports;  // counted while a device uses them
+  Status failed = TW_OK;          // told when no device work is under way any more
   const BlockRange *here_hint = nullptr, *there_hint = nullptr;
+  std::byte* packed = nullptr;  // packed bytes [packed_begin, packed_end) in pinned memory, instead of the local blocks
+  uint64_t packed_begin = 0, packed_end = 0;
+  BlockTransfer() = default;
+  ~BlockTransfer() { drop_imports(); }
+  BlockTransfer(const BlockTransfer&) = delete;
+  BlockTransfer& operator=(const BlockTransfer&) = delete;
+  void drop_imports();
 };
 void release(BlockTransfer* transfer);
 
@@ -63,7 +77,7 @@ struct BlockPiece {
   RemoteRegion* region;
 };
 /// Pieces from packed position `from` on, up to position `end` and `most` of them; with one_region all in the region of the
-/// first. *bytes: what they hold.
+/// first, and up to the end of what is staged. *bytes: what they hold.
 size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool one_region, BlockPiece* pieces, size_t most,
                      uint64_t* bytes);
 
@@ -77,18 +91,28 @@ bool can_move_directly(const OpDesc& op);
 /// Moves a turn's worth from run.moved on. TW_OK, TW_AGAIN: not possible this way (any more), use frames; or an error.
 Status move_directly(OpRun& run);
 
-// --- blocks_device.cpp: by kernels of a device
+// --- blocks_device.cpp: by kernels of a device that reaches both sides
+/// Is there device memory at either side?
 bool on_devices(const BlockTransfer& transfer);
-/// TW_ERR_UNSUPPORTED for a mixture that no kernel moves.
-Status check_devices(const BlockTransfer& transfer);
-/// TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_AGAIN: an import is under way; or an error.
+/// TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_OK: the way is another one now; TW_AGAIN: an
+/// import is under way; or an error.
 Status move_by_device(OpRun& run);
+
+// --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
+/// Loads where nothing of the target's CPU is needed and nothing before a fence travels; else frames.
+BlockWay way_of_host(const OpRun& run);
+/// By the transfer's way. TW_OK: run.moved has advanced, TW_AGAIN, or an error.
+Status move_turn(OpRun& run);
+/// All of it was moved: TW_OK when it is on the device, too; TW_AGAIN, or an error.
+Status settle_staging(OpRun& run);
+/// Get: packed bytes that have come by frames, into staging. The last ones end the run, or let it go on.
+void take_staged(Engine& engine, OpRun& run, const std::byte* bytes, uint64_t length);
 
 // --- blocks_frames.cpp
 /// The next frame of a put or the next request of a get: TW_OK (run.moved has advanced), TW_AGAIN, or an error.
 Status send_blocks(Peer& peer, OpRun& run);
 Status ask_blocks(Peer& peer, OpRun& run);
-/// All requested blocks of a get have arrived (blocks.cpp).
+/// All requested blocks of a get are where they belong (blocks.cpp).
 void blocks_arrived(Engine& engine, OpRun& run);
 void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of device memory: kernels of one device of this process take the pairs from lists in pinned memory, 65,536 pairs a launch,
 // whatever the blocks' length (two H200: 364 GB/s with blocks of 4 KiB and of 64 KiB; one engine copy each: 70). The device must
-// reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from here.
+// reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from here. Where it
+// does not, the way is a window or goes through the host.
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.hpp"
 #include "devices/registry.hpp"
-#include "protocols/blocks.hpp"
+#include "protocols/blocks_staging.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
@@ -23,26 +25,57 @@ struct Launch {
   std::byte* list;
 };
 
-Device* copier(const BlockTransfer& transfer) {
-  if (transfer.here->device != nullptr) return transfer.here->device;
-  return transfer.here->pinned ? device_of(*transfer.there->regions[0]) : nullptr;
+bool device_there(const BlockTransfer& transfer) {
+  const auto of = [](const RemoteRegion* region) { return of_device(*region); };
+  return std::any_of(transfer.there->regions.begin(), transfer.there->regions.end(), of);
 }
 
-/// Where kernels of `device` reach the region's first byte. TW_OK, TW_AGAIN or an error.
+/// All of the peer's regions as one device of this process reaches them. Its imports are counted.
+struct Reached {
+  Device* device = nullptr;
+  std::vector<uint64_t> addresses;
+  std::vector<Mapping*> imports;
+  Reached() = default;
+  Reached(const Reached&) = delete;
+  Reached& operator=(const Reached&) = delete;
+  ~Reached() {
+    for (Mapping* mapping : imports) --mapping->users;
+  }
+};
+
+/// Where kernels of `device` reach the region's first byte. TW_OK, TW_AGAIN or an error: not this way.
 Status reach_blocks(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out) {
+  if (region.unmappable) return fail(TW_ERR_UNREACHABLE, "no device here reaches the peer's memory");
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  if (status == TW_ERR_UNSUPPORTED) {
-    return fail(TW_ERR_UNREACHABLE,
-                "no device here reaches the peer's blocks: pool or managed memory, or another machine; put and get take those");
-  }
+  // Unknown here may still be alive in another context of this process: its own progress will say.
+  if (status == TW_ERR_STALE && in_process(region))
+    return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   if (status != TW_OK || out->kernels) return status;
   return fail(TW_ERR_UNREACHABLE, "the devices of these blocks do not reach each other");
 }
 
-void drop_imports(BlockTransfer& transfer) {
-  for (Mapping* mapping : transfer.imports) --mapping->users;
-  transfer.imports.clear();
+/// TW_OK, TW_AGAIN or an error: not this way.
+Status reach_all(OpRun& run, Reached* out) {
+  const BlockTransfer& transfer = *run.op->blocks;
+  const auto& regions = transfer.there->regions;
+  const bool all = std::all_of(regions.begin(), regions.end(), [](const RemoteRegion* region) { return of_device(*region); });
+  if (!all) return fail(TW_ERR_UNSUPPORTED, "some of the peer's blocks are host memory: prepare them apart");
+  out->device = transfer.here->device != nullptr ? transfer.here->device : device_of(*regions[0]);
+  if (out->device == nullptr) {
+    return fail(TW_ERR_UNREACHABLE, "the target's device is not visible in this process: let CUDA_VISIBLE_DEVICES name it");
+  }
+  for (RemoteRegion* region : regions) {
+    DeviceReach reached;
+    const Status status = reach_blocks(*run.peer, *region, *out->device, &reached);
+    if (is_error(status) && status != TW_ERR_STALE) region->unmappable = true;
+    if (status != TW_OK) return status;
+    out->addresses.push_back(reached.address);
+    if (reached.mapping == nullptr) continue;
+    ++reached.mapping->users;
+    out->imports.push_back(reached.mapping);
+  }
+  return TW_OK;
 }
 
 void launched(Engine& engine, void* token, Status status) {
@@ -51,7 +84,7 @@ void launched(Engine& engine, void* token, Status status) {
   BlockTransfer& transfer = *run.op->blocks;
   engine.devices().give_chunk(*launch->device, launch->list);
   if (is_error(status)) transfer.failed = status;
-  if (run.work == 1) drop_imports(transfer);
+  if (run.work == 1) transfer.drop_imports();
   if (!engine.work_over(run) || run.work != 0) return;
   Peer& peer = *run.peer;
   --peer.one_sided.device;
@@ -87,58 +120,58 @@ Status launch_pairs(Engine& engine, OpRun& run, Device& device, const std::vecto
   return TW_OK;
 }
 
-}  // namespace
-
-bool on_devices(const BlockTransfer& transfer) {
-  const auto of = [](const RemoteRegion* region) { return of_device(*region); };
-  return transfer.here->device != nullptr || std::any_of(transfer.there->regions.begin(), transfer.there->regions.end(), of);
-}
-
-Status check_devices(const BlockTransfer& transfer) {
-  const auto of = [](const RemoteRegion* region) { return of_device(*region); };
-  const auto& regions = transfer.there->regions;
-  const bool local = transfer.here->device != nullptr || transfer.here->pinned;
-  if (local && std::all_of(regions.begin(), regions.end(), of)) return TW_OK;
-  return fail(
-      TW_ERR_UNSUPPORTED,
-      "blocks of device memory move between devices, or between a peer's device and pinned memory here; use puts and gets "
-      "for other host memory");
-}
-
-Status move_by_device(OpRun& run) {
+/// Kernels between the blocks themselves. TW_IN_PROGRESS, or an error: none was launched.
+Status launch_all(OpRun& run, Reached& reached) {
   BlockTransfer& transfer = *run.op->blocks;
   Peer& peer = *run.peer;
-  Engine& engine = *peer.engine;
-  Device* device = copier(transfer);
-  if (device == nullptr) return fail(TW_ERR_UNREACHABLE, "no device of this process reaches the peer's blocks");
-  std::vector<uint64_t> addresses;
-  std::vector<Mapping*> imports;
-  for (RemoteRegion* region : transfer.there->regions) {
-    DeviceReach reached;
-    const Status status = reach_blocks(peer, *region, *device, &reached);
-    if (status != TW_OK) {
-      for (Mapping* held : imports) --held->users;
-      return status;
-    }
-    addresses.push_back(reached.address);
-    if (reached.mapping == nullptr) continue;
-    ++reached.mapping->users;
-    imports.push_back(reached.mapping);
-  }
-  transfer.imports = std::move(imports);
   Status status = TW_OK;
   for (uint64_t from = 0; status == TW_OK && from * transfer.here->length < run.op->length; from += kPairs) {
-    status = launch_pairs(engine, run, *device, addresses, from);
+    status = launch_pairs(*peer.engine, run, *reached.device, reached.addresses, from);
   }
-  if (run.work == 0) {
-    drop_imports(transfer);
-    return status;
-  }
+  if (run.work == 0) return status;
+  transfer.imports.swap(reached.imports);
   transfer.failed = status;  // told when what was launched is over
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
   ++peer.one_sided.device;
   return TW_IN_PROGRESS;
+}
+
+/// The way of a run without a device that reaches both sides.
+void go_through_host(OpRun& run, Reached& reached, bool window) {
+  BlockTransfer& transfer = *run.op->blocks;
+  Engine& engine = *run.peer->engine;
+  const bool put = run.op->verb == Verb::put_blocks;
+  transfer.way = window ? BlockWay::window : way_of_host(run);
+  Device* const device = window ? reached.device : transfer.here->device;
+  if (device == nullptr) return;   // frames of host memory here
+  const bool out = put != window;  // of the device
+  if (window) transfer.imports.swap(reached.imports);
+  run.staging = new BlockStaging(engine, run, *device, out ? Staging::Direction::out : Staging::Direction::in,
+                                 window ? std::move(reached.addresses) : std::vector<uint64_t>{});
+  run.extras = true;
+}
+
+}  // namespace
+
+bool on_devices(const BlockTransfer& transfer) { return transfer.here->device != nullptr || device_there(transfer); }
+
+Status move_by_device(OpRun& run) {
+  const BlockTransfer& transfer = *run.op->blocks;
+  Reached reached;
+  Status status = reach_all(run, &reached);
+  if (status == TW_AGAIN) return status;
+  const bool window = status == TW_OK && transfer.here->device == nullptr && !transfer.here->pinned;
+  if (status == TW_OK && !window) {
+    status = launch_all(run, reached);
+    if (status != TW_ERR_UNSUPPORTED) return status;  // else: a build without kernels
+  }
+  const bool maps = (run.peer->link->features & kLinkMaps) != 0;
+  if (is_error(status) && status != TW_ERR_STALE && maps && device_there(transfer)) {
+    warn_once("device.relayed-blocks", std::string("blocks of device memory go through the host: ") + last_error());
+  }
+  go_through_host(run, reached, window);
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

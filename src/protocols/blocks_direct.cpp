@@ -62,6 +62,7 @@ bool can_move_directly(const OpDesc& op) {
     OpDesc there;
     there.peer = op.peer;
     there.remote = region;
+    if (of_device(*region)) return false;
     if (!reachable(*region) && why_no_single_copy(there) != nullptr) return false;
   }
   return true;
@@ -70,10 +71,11 @@ bool can_move_directly(const OpDesc& op) {
 Status move_directly(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   BlockPiece pieces[kPieces];
+  const uint64_t length = transfer.packed != nullptr ? transfer.packed_end : run.op->length;
   uint64_t position = run.moved, left = kCopyTurn;
-  while (left > 0 && position < run.op->length) {
+  while (left > 0 && position < length) {
     uint64_t bytes = 0;
-    const uint64_t end = std::min(run.op->length, position + left);
+    const uint64_t end = std::min(length, position + left);
     size_t count = gather_pieces(transfer, position, end, true, pieces, kPieces, &bytes);
     RemoteRegion& region = *pieces[0].region;
     if (region.mapping != nullptr && region.mapping->revoked) return map_region(region);  // says that it is stale
@@ -82,8 +84,7 @@ Status move_directly(OpRun& run) {
       status = copy_pieces(run, pieces, count);
     } else {
       if (left == kCopyTurn) {  // a system call takes more at once
-        count =
-            gather_pieces(transfer, position, std::min(run.op->length, position + kKernelTurn), true, pieces, kPieces, &bytes);
+        count = gather_pieces(transfer, position, std::min(length, position + kKernelTurn), true, pieces, kPieces, &bytes);
       }
       status = copy_by_kernel(run, pieces, count, &bytes);
     }

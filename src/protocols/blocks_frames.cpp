@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "protocols/answer.hpp"
-#include "protocols/blocks.hpp"
+#include "protocols/blocks_staging.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -15,10 +15,17 @@ namespace {
 constexpr size_t kPieces = 40;    // of a frame: their names fit into what lane_fragment() leaves for prefixes
 constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
 
+/// Where a frame of at most `limit` bytes ends: behind a whole block, if one fits, because a device moves equal pieces best.
+uint64_t end_of_frame(const OpRun& run, uint64_t limit) {
+  const uint64_t length = run.op->blocks->here->length, end = std::min(run.op->length, run.moved + limit);
+  const uint64_t whole = end - end % length;
+  return whole > run.moved ? whole : end;
+}
+
 /// The next pieces, named for the wire. TW_ERR_STALE: of another incarnation (posted while connecting).
 Status name_pieces(const Peer& peer, OpRun& run, uint64_t limit, BlockPiece* pieces, BlockName* names, size_t* count,
                    uint64_t* bytes) {
-  const uint64_t end = std::min(run.op->length, run.moved + limit);
+  const uint64_t end = end_of_frame(run, limit);
   *count = gather_pieces(*run.op->blocks, run.moved, end, false, pieces, kPieces, bytes);
   for (size_t i = 0; i < *count; ++i) {
     const KeyBody& key = pieces[i].region->key;
@@ -44,6 +51,7 @@ bool sum_lengths(const std::byte* names, size_t count, uint64_t limit, uint64_t*
 struct Place {
   std::byte* address;
   uint64_t length;
+  Device* device;  // null: host memory
 };
 Status resolve_all(const Registry& registry, const Registry::Reading& reading, const std::byte* names, size_t count,
                    uint32_t access, Place* places) {
@@ -53,21 +61,50 @@ Status resolve_all(const Registry& registry, const Registry::Reading& reading, c
     Target target;
     const Status s = registry.resolve(reading, name.rkey, name.offset, name.length, access, &target);
     if (s != TW_OK) return s;
-    if (target.kind != MemoryKind::host) return TW_ERR_UNSUPPORTED;
-    places[i] = {target.address, name.length};
+    if (target.kind != MemoryKind::host && target.device == nullptr) return TW_ERR_UNSUPPORTED;
+    places[i] = {target.address, name.length, target.device};
   }
   return TW_OK;
 }
 
-Status store_all(const Registry& registry, const std::byte* names, size_t count, const std::byte* packed) {
+/// The packed bytes into the places, or out of them. Neighbours on one device go together.
+Status move_all(DeviceLane* lane, const Place* places, size_t count, std::byte* packed, bool store) {
+  for (size_t i = 0, end = 0; i < count; i = end) {
+    end = i + 1;
+    const Place& place = places[i];
+    if (place.device == nullptr) {
+      std::memcpy(store ? place.address : packed, store ? packed : place.address, place.length);
+      packed += place.length;
+      continue;
+    }
+    while (end < count && places[end].device == place.device) ++end;
+    BlockPart parts[kPieces];
+    size_t used = 0;
+    uint64_t bytes = 0;
+    for (size_t k = i; k < end; bytes += places[k++].length) {
+      if (places[k].length != 0) parts[used++] = {reinterpret_cast<uint64_t>(places[k].address), places[k].length};
+    }
+    if (used == 0) continue;
+    const std::span<const BlockPart> all(parts, used);
+    const Status s = store ? store_parts(*lane, *place.device, all, packed) : load_parts(*lane, *place.device, all, packed);
+    if (s != TW_OK) return s;
+    packed += bytes;
+  }
+  return TW_OK;
+}
+
+/// Engines without devices are to stay so.
+DeviceLane* lane_for(Engine& engine, const Place* places, size_t count) {
+  const bool any = std::any_of(places, places + count, [](const Place& place) { return place.device != nullptr; });
+  return any ? &engine.devices() : nullptr;
+}
+
+Status store_all(Engine& engine, const std::byte* names, size_t count, const std::byte* packed) {
+  const Registry& registry = engine.registry();
   const Registry::Reading reading(registry);
   Place places[kPieces];
   if (Status s = resolve_all(registry, reading, names, count, TW_MEMORY_WRITE, places); s != TW_OK) return s;
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(places[i].address, packed, places[i].length);
-    packed += places[i].length;
-  }
-  return TW_OK;
+  return move_all(lane_for(engine, places, count), places, count, const_cast<std::byte*>(packed), true);
 }
 
 // ------------------------------------------------------------------------------------------------ answers to gets
@@ -86,14 +123,14 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpD
     Place places[kPieces];
     status = resolve_all(engine.registry(), reading, op.header, answer.count, TW_MEMORY_READ, places);
     if (status == TW_OK) {
-      std::byte* room = link.port->reserve(link, answer.bytes);
+      std::byte* const room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
-      for (size_t i = 0; i < answer.count; ++i) {
-        std::memcpy(room, places[i].address, places[i].length);
-        room += places[i].length;
-      }
-      link.port->commit(link, make_header(Frame::blocks, answer.bytes, answer.op, answer.position));
-      return TW_OK;
+      status = move_all(lane_for(engine, places, answer.count), places, answer.count, room, false);
+      // What was reserved must go: after a device's failure as zeros for nobody.
+      if (status != TW_OK) std::memset(room, 0, answer.bytes);
+      const uint64_t op = status == TW_OK ? answer.op : TW_REQUEST_NONE;
+      link.port->commit(link, make_header(Frame::blocks, answer.bytes, op, answer.position));
+      if (status == TW_OK) return TW_OK;
     }
   }
   send_fin(engine, peer, answer.op, status);
@@ -149,7 +186,7 @@ void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const 
   if (!sum_lengths(names, count, payload, &sum) || sum != payload) {
     return engine.violation(peer, "blocks of other lengths than their frame");
   }
-  note_put(peer, header, store_all(engine.registry(), names, count, names + count * sizeof(BlockName)));
+  note_put(peer, header, store_all(engine, names, count, names + count * sizeof(BlockName)));
   conclude(engine, peer, header, body, peer.one_sided.put_failed);
 }
 
@@ -174,6 +211,7 @@ void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std:
   if (!transfer.framed || header.b != transfer.arrived || header.length == 0 || header.length > run->moved - transfer.arrived) {
     return engine.violation(peer, "blocks that were not asked for, or out of order");
   }
+  if (run->staging != nullptr) return take_staged(engine, *run, body, header.length);
   const uint64_t end = transfer.arrived + header.length;
   while (transfer.arrived < end) {
     BlockPiece pieces[kPieces];

@@ -8,7 +8,7 @@ namespace thalweg::impl {
 
 Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
                  uint64_t end)
-    : engine_(engine), run_(run), device_(device), side_(side), direction_(direction), end_(end), next_(begin) {
+    : engine_(engine), run_(run), device_(device), direction_(direction), side_(side), end_(end), next_(begin) {
   for (Chunk& chunk : chunks_) chunk.owner = this;
 }
 
@@ -43,15 +43,21 @@ Staging::Chunk* Staging::free_chunk() {
   return nullptr;
 }
 
+uint64_t Staging::chunk_of(uint64_t) const { return DeviceLane::kChunk; }
+
+Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
+  const Side here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
+  const bool out = direction_ == Direction::out;
+  std::vector<Copy> copies;
+  const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
+  return status == TW_OK ? submit_copies(engine_.devices(), device_, copies, side_.kernels, done, token) : status;
+}
+
 /// The device copy of [begin, end), from or to the chunk.
 Status Staging::start(Chunk& chunk, uint64_t begin, uint64_t end) {
   chunk.begin = begin;
   chunk.end = end;
-  const Side here{reinterpret_cast<uintptr_t>(chunk.bytes) - begin, nullptr};  // its packed offset 0
-  const bool out = direction_ == Direction::out;
-  std::vector<Copy> copies;
-  Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  if (status == TW_OK) status = submit_copies(engine_.devices(), device_, copies, side_.kernels, copied, &chunk);
+  const Status status = copy(chunk.bytes, begin, end, copied, &chunk);
   if (is_error(status)) {
     status_ = status;
     chunk.state = Chunk::State::free;
@@ -81,7 +87,7 @@ void Staging::read_ahead() {
   while (next_ < end_ && status_ == TW_OK) {
     Chunk* chunk = free_chunk();
     if (chunk == nullptr) return;
-    const uint64_t n = std::min<uint64_t>(end_ - next_, DeviceLane::kChunk);
+    const uint64_t n = std::min(end_ - next_, chunk_of(next_));
     if (is_error(start(*chunk, next_, next_ + n))) return;
     next_ += n;
   }
@@ -110,7 +116,7 @@ std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
     if (chunk != nullptr) {
       chunk->state = Chunk::State::filling;
       chunk->begin = next_;
-      chunk->end = next_ = next_ + std::min<uint64_t>(end_ - next_, DeviceLane::kChunk);
+      chunk->end = next_ = next_ + std::min(end_ - next_, chunk_of(next_));
     } else if (!is_error(status_)) {
       engine_.devices().poll();
     }
@@ -120,6 +126,8 @@ std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
   *n = chunk->end - position;
   return chunk->bytes + (position - chunk->begin);
 }
+
+bool Staging::full(uint64_t position) { return chunk_at(position) == nullptr && free_chunk() == nullptr && !is_error(status_); }
 
 void Staging::filled(uint64_t position, Then then) {
   if (position == end_) then_ = then;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory between device memory (mostly the local side of a run) and whoever moves bytes with the CPU: frames, mapped
 // memory of a peer, a kept message. A few chunks, so that the device copies one while another is sent or filled. Positions are
-// packed offsets of the run's bytes and only grow.
+// packed offsets of the run's bytes and only grow. What a chunk is copied from or into is a layout's bytes; of blocks see
+// blocks_staging.hpp.
 #pragma once
 #include <array>
 
@@ -14,7 +15,7 @@ class Staging {
   enum class Direction : uint8_t { out, in };  // out of the device, into it
   /// Of packed bytes [begin, end) of `side`, which `device` reaches.
   Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end);
-  ~Staging();
+  virtual ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
@@ -25,8 +26,22 @@ class Staging {
 
   /// In: room for the bytes at `position`, *n of it in one piece. Waits for a device copy when all chunks are under way.
   std::byte* room(uint64_t position, size_t* n, Status* status);
+  /// In: would room() have to wait?
+  bool full(uint64_t position);
   /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
   void filled(uint64_t position, Then then);
+  /// What the device said so far.
+  Status status() const { return status_; }
+
+ protected:
+  /// How many packed bytes from `position` on a chunk takes.
+  virtual uint64_t chunk_of(uint64_t position) const;
+  /// The device's copy between `chunk` and packed bytes [begin, end); done(engine, token, status) follows unless it fails.
+  virtual Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token);
+  Engine& engine_;
+  OpRun& run_;
+  Device& device_;
+  const Direction direction_;
 
  private:
   static constexpr unsigned kDepth = 4;
@@ -42,11 +57,7 @@ class Staging {
   Chunk* free_chunk();
   void read_ahead();
 
-  Engine& engine_;
-  OpRun& run_;
-  Device& device_;
   const Side side_;
-  const Direction direction_;
   const uint64_t end_;
   uint64_t next_;  // out: read up to here; in: room was given up to here
   Status status_ = TW_OK;

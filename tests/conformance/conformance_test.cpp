@@ -183,7 +183,7 @@ std::vector<uint64_t> few_sizes_of(const Operation& o, bool layouts) {
 }
 
 /// Host memory of both sorts, and device memory of every kind at either end.
-std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts, bool reaches) {
+std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layouts) {
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   if (std::getenv("THALWEG_CONFORMANCE_DEVICE") == nullptr) pairs = {{kPlain, kPlain}, {kLibrary, kLibrary}};
   if (o.devices == Devices::none) return pairs;
@@ -193,15 +193,6 @@ std::vector<std::pair<uint8_t, uint8_t>> places_of(const Operation& o, bool layo
     if (layouts) return pairs;
     pairs.emplace_back(kFirstDevice, kLibrary);
     for (uint8_t place = kPinned; place < kPlaces; ++place) pairs.emplace_back(place, kFirstDevice);
-    return pairs;
-  }
-  if (o.devices == Devices::reached) {
-    constexpr uint8_t vmm = kFirstDevice + 2;
-    if (!reaches) return pairs;
-    for (auto [mine, theirs] : {std::pair{kFirstDevice, vmm}, {vmm, kFirstDevice}, {kPinned, kFirstDevice}}) {
-      pairs.emplace_back(mine, theirs);
-    }
-    pairs.emplace_back(kFirstDevice, kFirstDevice + 1);
     return pairs;
   }
   constexpr uint8_t ordinary = kFirstDevice, other = kFirstDevice + 1;
@@ -227,14 +218,12 @@ bool left_out(const Operation& o, uint8_t mine, uint8_t theirs, bool layouts, ui
 }
 
 /// Rows of one operation.
-std::vector<Row> rows_of(const Way& way, const Operation& o, uint64_t seed) {
+std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
   std::vector<Row> rows;
   std::mt19937_64 random(seed);
-  const bool reaches =
-      std::strcmp(way.transport, "self") == 0 || (std::strcmp(way.transport, "shm") == 0 && way.processes == 2);
   for (auto [local, remote] : shapes_of(o)) {
     bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
-    for (auto [mine, theirs] : places_of(o, layouts, reaches)) {
+    for (auto [mine, theirs] : places_of(o, layouts)) {
       const bool device = mine > kLibrary || theirs > kLibrary;
       for (uint64_t size : o.rows != Rows::all ? few_sizes_of(o, layouts)
                            : device            ? device_sizes_of(o, layouts)
@@ -280,7 +269,7 @@ class Group : public testing::Test {
     std::string at = "connecting";
     try {
       Counterpart counterpart(way_);
-      std::vector<Row> rows = rows_of(way_, *operation_, seed);
+      std::vector<Row> rows = rows_of(*operation_, seed);
       const char* const only = std::getenv("THALWEG_CONFORMANCE_ROWS");  // a part of their description
       for (const Row& row : rows) {
         at = describe(row);

@@ -483,8 +483,8 @@ const std::vector<Operation>& operations() {
                                    {"put_signal", true, true, big, put_signal},
                                    {"put_after_all", true, true, big, put_after_all},
                                    {"get", true, true, big, get},
-                                   {"put_blocks", false, false, big, put_blocks, Devices::reached},
-                                   {"get_blocks", false, false, big, get_blocks, Devices::reached},
+                                   {"put_blocks", false, false, big, put_blocks},
+                                   {"get_blocks", false, false, big, get_blocks},
                                    {"atomics", false, false, 8, atomics}};
     add_triggered(made);
     add_triggered_words(made);

@@ -118,8 +118,8 @@ uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare);
 /// Runs one row on this side. Throws Failure.
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.
-enum class Devices : uint8_t { none, reached, all };  // what of their memory; reached: by a device of the other process
-enum class Rows : uint8_t { all, few, fewest };       // few: what sizes and kinds of memory change is tested by the others
+enum class Devices : uint8_t { none, all };      // what of their memory
+enum class Rows : uint8_t { all, few, fewest };  // few: what sizes and kinds of memory change is tested by the others
 struct Operation {
   const char* name;
   bool layouts;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block transfers between processes: shm into library and plain memory, tcp; a target that is killed in the middle.
+// Block transfers between processes: into library, plain and device memory, from plain and device memory, over shm and tcp; a target
+// that is killed in the middle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -12,6 +14,8 @@
 using namespace thalweg::test;
 
 namespace {
+
+[[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2", 0);
 
 constexpr size_t kLength = 3001, kStride = 3008, kBlocks = 800, kPool = kBlocks * kStride;
 constexpr uint64_t kLimit = 20'000'000'000;
@@ -23,13 +27,30 @@ std::string key_of(tw_blocks* blocks) {
   return tw_blocks_export(blocks, 0, key.data(), &length) == TW_OK ? key : "";
 }
 
-/// Two pools, of library memory or plain, as one set of blocks. Tells its address, key and every notification with what the
+/// Memory at a place ("host": the library's), zeroed.
+tw_memory* zeroed(tw_context* context, size_t length, const char* place) {
+  tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+  options.place = place;
+  tw_memory* memory = nullptr;
+  if (tw_memory_allocate(context, length, &options, &memory) != TW_OK) return nullptr;
+  const std::string zeros(length, '\0');
+  tw_memory_copy(context, tw_memory_address(memory), zeros.data(), length);
+  return memory;
+}
+
+/// What memory anywhere holds.
+std::string contents_of(tw_context* context, const tw_memory* memory, size_t length) {
+  std::string bytes(length, '?');
+  return tw_memory_copy(context, bytes.data(), tw_memory_address(memory), length) == TW_OK ? bytes : "";
+}
+
+/// Two pools, at a place or plain (null), as one set of blocks. Tells its address, key and every notification with what the
 /// pools hold by then; ends at "end".
 struct Pools {
-  Pools(tw_context* context, bool library) {
+  Pools(tw_context* context, const char* place) {
     for (tw_memory*& memory : memories) {
-      if (library) {
-        good &= tw_memory_allocate(context, kPool, nullptr, &memory) == TW_OK;
+      if (place != nullptr) {
+        good &= (memory = zeroed(context, kPool, place)) != nullptr;
       } else {
         plain.emplace_back(kPool, '\0');
         good &= tw_memory_register(context, plain.back().data(), kPool, nullptr, &memory) == TW_OK;
@@ -54,9 +75,9 @@ struct Pools {
   bool good = true;
 };
 
-int own_pools(Pipe& pipe, bool library) {
+int own_pools(Pipe& pipe, const char* place) {
   Side side;
-  Pools pools(side.context, library);
+  Pools pools(side.context, place);
   if (!pools.good) return 1;
   pipe.send(side.address());
   pipe.send(key_of(pools.blocks));
@@ -67,27 +88,33 @@ int own_pools(Pipe& pipe, bool library) {
     if (next.endpoint == nullptr) return pipe.receive() == "end" ? 0 : 3;
     pipe.send({reinterpret_cast<char*>(next.data), next.length});
     for (tw_memory* memory : pools.memories) {
-      const auto* at = static_cast<const char*>(tw_memory_address(memory));
-      for (size_t done = 0; done < kPool; done += kStride * 2) pipe.send({at + done, kStride * 2});
+      const std::string bytes = contents_of(side.context, memory, kPool);
+      for (size_t done = 0; done < kPool; done += kStride * 2) pipe.send(bytes.substr(done, kStride * 2));
     }
   }
 }
-const Role kLibrary("blocks in library memory", [](Pipe& pipe) { return own_pools(pipe, true); });
-const Role kPlain("blocks in plain memory", [](Pipe& pipe) { return own_pools(pipe, false); });
+const Role kLibrary("blocks in library memory", [](Pipe& pipe) { return own_pools(pipe, "host"); });
+const Role kPlain("blocks in plain memory", [](Pipe& pipe) { return own_pools(pipe, nullptr); });
+const Role kDevice("blocks in device memory", [](Pipe& pipe) { return own_pools(pipe, "emulated:1"); });
+const Role kShared("blocks in memory pools", [](Pipe& pipe) { return own_pools(pipe, "emulated-pool:1"); });
 
 /// Keeps its pools and progresses until it is killed.
-const Role kVictim("blocks of a victim", [](Pipe& pipe) {
+int be_victim(Pipe& pipe, const char* place) {
   Side side;
-  Pools pools(side.context, false);
+  Pools pools(side.context, place);
   pipe.send(side.address());
   pipe.send(key_of(pools.blocks));
   progress_until(side.worker, [] { return false; }, 60'000'000'000);
   return 1;
-});
+}
+const Role kVictim("blocks of a victim", [](Pipe& pipe) { return be_victim(pipe, nullptr); });
+const Role kDeviceVictim("blocks of a victim's device", [](Pipe& pipe) { return be_victim(pipe, "emulated:1"); });
 
 struct Case {
   const char* transport;
   const char* role;
+  const char* here;  // a place; null: plain memory
+  const char* name;
 };
 
 class BlocksBetween : public testing::TestWithParam<Case> {
@@ -140,8 +167,12 @@ TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
   ASSERT_EQ(tw_blocks_import(endpoint, key.data(), key.size(), &remote), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_remote_blocks_count(remote), kTheirs);
   EXPECT_EQ(tw_remote_blocks_length(remote), kLength);
-  std::string mine = random_bytes(kMine * kLength + 2 * kGuard), theirs(2 * kPool, '\0');
-  const tw_block_range range = {nullptr, mine.data(), kGuard, 0, kMine};
+  std::string mine = random_bytes(kMine * kLength + 2 * kGuard), theirs(2 * kPool, '\0'), plain = mine;
+  tw_memory* const memory = GetParam().here != nullptr ? zeroed(side.context, mine.size(), GetParam().here) : nullptr;
+  void* const address_here = memory != nullptr ? tw_memory_address(memory) : plain.data();
+  ASSERT_EQ(memory != nullptr, GetParam().here != nullptr) << tw_last_error();
+  ASSERT_EQ(tw_memory_copy(side.context, address_here, mine.data(), mine.size()), TW_OK) << tw_last_error();
+  const tw_block_range range = {nullptr, address_here, kGuard, 0, kMine};
   tw_blocks* local = nullptr;
   ASSERT_EQ(tw_blocks_create(side.context, &range, 1, kLength, &local), TW_OK);
 
@@ -168,7 +199,9 @@ TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
   tw_request request = TW_REQUEST_NONE;
   const tw_status started = tw_get_blocks(endpoint, local, to.data(), remote, from.data(), 1100, &options, &request);
   ASSERT_EQ(finish(started, request), TW_OK) << tw_last_error();
-  EXPECT_TRUE(mine == expected);
+  std::string now(mine.size(), '?');
+  ASSERT_EQ(tw_memory_copy(side.context, now.data(), address_here, now.size()), TW_OK) << tw_last_error();
+  EXPECT_TRUE(now == expected);
   ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));
   ASSERT_EQ(child.receive(), "got them");
   EXPECT_TRUE(pools_of(child) == theirs);
@@ -176,19 +209,30 @@ TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
   tw_remote_blocks_release(remote);
   child.send("end");
   EXPECT_EQ(child.join(), 0);
+  tw_memory_release(memory);
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, BlocksBetween,
-                         testing::Values(Case{"shm", "blocks in library memory"}, Case{"shm", "blocks in plain memory"},
-                                         Case{"tcp", "blocks in plain memory"}),
-                         [](const auto& info) {
-                           return std::string(info.param.transport) + "_" + (info.param.role + std::strlen("blocks in "))[0];
-                         });
+constexpr Case kCases[] = {{"shm", "blocks in library memory", nullptr, "shm_plain_library"},
+                           {"shm", "blocks in plain memory", nullptr, "shm_plain_plain"},
+                           {"tcp", "blocks in plain memory", nullptr, "tcp_plain_plain"},
+                           {"shm", "blocks in device memory", "emulated:0", "shm_device_device"},
+                           {"shm", "blocks in device memory", nullptr, "shm_plain_device"},
+                           {"shm", "blocks in library memory", "emulated:0", "shm_device_library"},
+                           {"shm", "blocks in memory pools", "emulated-managed:0", "shm_managed_pool"},
+                           {"tcp", "blocks in device memory", "emulated:0", "tcp_device_device"},
+                           {"tcp", "blocks in device memory", nullptr, "tcp_plain_device"},
+                           {"tcp", "blocks in plain memory", "emulated-pool:0", "tcp_pool_plain"}};
+INSTANTIATE_TEST_SUITE_P(Over, BlocksBetween, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
 
-class BlocksOfTheDead : public testing::TestWithParam<const char*> {};
+struct Death {
+  const char* transport;
+  bool device;  // memory of one, at both sides
+};
+class BlocksOfTheDead : public testing::TestWithParam<Death> {};
 
 TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
-  Child child("blocks of a victim"), other("blocks in plain memory");
+  const bool device = GetParam().device;
+  Child child(device ? "blocks of a victim's device" : "blocks of a victim"), other("blocks in plain memory");
   Side side;
   constexpr size_t kMine = 50, kPairs = 2'000'000;  // 6 GB: it does not end before the kill
   const std::string mine = random_bytes(kMine * kLength);
@@ -198,9 +242,12 @@ TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
     to[i] = i % kBlocks;
   }
   const std::string address = child.receive(), key = child.receive(), living = other.receive(), second = other.receive();
-  tw_endpoint* endpoint = side.connect(address, GetParam());
-  tw_endpoint* alive = side.connect(living, GetParam());
-  const tw_block_range range = {nullptr, const_cast<char*>(mine.data()), 0, 0, kMine};
+  tw_endpoint* endpoint = side.connect(address, GetParam().transport);
+  tw_endpoint* alive = side.connect(living, GetParam().transport);
+  tw_memory* const memory = zeroed(side.context, mine.size(), device ? "emulated:0" : "host");
+  ASSERT_NE(memory, nullptr);
+  ASSERT_EQ(tw_memory_copy(side.context, tw_memory_address(memory), mine.data(), mine.size()), TW_OK);
+  const tw_block_range range = {memory, nullptr, 0, 0, kMine};
   tw_blocks* local = nullptr;
   tw_remote_blocks *remote = nullptr, *untouched = nullptr;
   ASSERT_EQ(tw_blocks_create(side.context, &range, 1, kLength, &local), TW_OK);
@@ -223,8 +270,12 @@ TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
   EXPECT_EQ(other.receive(), text);
   tw_remote_blocks_release(untouched);
   tw_blocks_destroy(local);
+  tw_memory_release(memory);
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, BlocksOfTheDead, testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Over, BlocksOfTheDead, testing::Values(Death{"shm", false}, Death{"tcp", false}, Death{"tcp", true}),
+                         [](const auto& info) {
+                           return std::string(info.param.transport) + (info.param.device ? "_device" : "");
+                         });
 
 }  // namespace

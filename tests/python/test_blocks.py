@@ -9,11 +9,20 @@ from peers import connected
 LENGTH, COUNT = 1027, 300
 
 
-def owner(endpoint, pipe):
+def contents(context, memories):
+    """What memories anywhere hold, one behind the other."""
+    seen = np.empty((len(memories), COUNT * LENGTH), np.uint8)
+    for row, memory in zip(seen, memories, strict=True):
+        tw.copy(context, row, memory)
+    return seen.tobytes()
+
+
+def owner(endpoint, pipe, place="host"):
     """Offers two pools as one set of blocks; tells each notification with what the pools hold by then."""
     context, worker = endpoint.worker.context, endpoint.worker
-    pools = [tw.Memory.allocate(context, COUNT * LENGTH) for _ in range(2)]
-    views = [np.frombuffer(pool, np.uint8) for pool in pools]
+    pools = [tw.Memory.allocate(context, COUNT * LENGTH, place=place) for _ in range(2)]
+    for pool in pools:
+        tw.copy(context, pool, np.zeros(COUNT * LENGTH, np.uint8))
     blocks = tw.Blocks(context, [(pool, 0, COUNT) for pool in pools], LENGTH)
     handled = []
     worker.on_am(7, lambda message: handled.append(bytes(message.header)))
@@ -24,9 +33,8 @@ def owner(endpoint, pipe):
             if news is not None:
                 assert news[0] is endpoint
             text = news[1] if news is not None else handled.pop()
-            pipe.send((text, np.concatenate(views).tobytes()))
+            pipe.send((text, contents(context, pools)))
     pipe.recv()
-    del views
     blocks.release()
 
 
@@ -62,6 +70,37 @@ def test_there_and_back(transport, kind):
         back[numbers[0]] = before[numbers[0]]
         assert (mine == back).all()
         assert told(endpoint, pipe)[0] == b""
+        pipe.send("end")
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [("emulated:0", "emulated:1"), ("host", "emulated:0"), ("emulated-pool:0", "host"), ("emulated:1", "emulated-managed:0")],
+)
+def test_on_devices(transport, here, there):
+    with connected(owner, there, transport=transport) as (endpoint, pipe):
+        context = endpoint.worker.context
+        remote = tw.RemoteBlocks(endpoint, pipe.recv())
+        random = np.random.default_rng()
+        payload = random.integers(0, 256, (COUNT, LENGTH), np.uint8)
+        mine = tw.Memory.allocate(context, payload.size, place=here)
+        tw.copy(context, mine, payload)
+        local = tw.Blocks(context, [(mine, 0, COUNT)], LENGTH)
+        mine_at, theirs_at = random.permutation(COUNT)[:251], random.permutation(2 * COUNT)[:251]
+        expected = np.zeros((2 * COUNT, LENGTH), np.uint8)
+        expected[theirs_at] = payload[mine_at]
+        endpoint.put_blocks(local, mine_at, remote, theirs_at, notification=b"on the device")
+        text, seen = told(endpoint, pipe)
+        assert text == b"on the device" and seen == expected.tobytes()
+
+        tw.copy(context, mine, np.full(payload.size, 0xA5, np.uint8))
+        endpoint.get_blocks(local, mine_at[::-1].copy(), remote, theirs_at)
+        back = np.full((COUNT, LENGTH), 0xA5, np.uint8)
+        back[mine_at[::-1]] = expected[theirs_at]
+        now = np.empty((COUNT, LENGTH), np.uint8)
+        tw.copy(context, now, mine)
+        assert (now == back).all()
         pipe.send("end")
 
 
