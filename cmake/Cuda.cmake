@@ -24,6 +24,7 @@ if(THALWEG_NVCC)
   foreach(text executor hold form form_run)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/${text}.hpp)
   endforeach()
+  list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/resident/block.hpp)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
     COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "devices/resident.hpp"
+
 namespace thalweg::impl::cuda {
 namespace {
 
@@ -88,6 +90,7 @@ Status CudaDevice::create_row(size_t length, MappedRow* out) {
 
 Status CudaDevice::allocate(MemoryKind kind, size_t length, uint64_t* address) {
   if (length == 0) return fail(TW_ERR_INVALID, "cannot allocate nothing");
+  const ResidentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   Owned owned{kind, length, {}};
@@ -107,6 +110,7 @@ Status CudaDevice::allocate(MemoryKind kind, size_t length, uint64_t* address) {
 }
 
 Status CudaDevice::free(uint64_t address) {
+  const ResidentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   std::map<uint64_t, Owned>::node_type owned;
@@ -127,6 +131,7 @@ Status CudaDevice::free(uint64_t address) {
 
 Status CudaDevice::register_host(void* address, size_t length) {
   if (address == nullptr || length == 0) return fail(TW_ERR_INVALID, "there is nothing to pin");
+  const ResidentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   if (attribute(kHostPointerForRegistered) == 0)
@@ -135,6 +140,7 @@ Status CudaDevice::register_host(void* address, size_t length) {
 }
 
 Status CudaDevice::unregister_host(void* address) {
+  const ResidentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   const CuResult result = driver().MemHostUnregister(address);
@@ -142,6 +148,7 @@ Status CudaDevice::unregister_host(void* address) {
 }
 
 Status CudaDevice::load_kernels() {
+  const ResidentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   return backend_.kernels().load_here();
@@ -157,6 +164,7 @@ uint64_t CudaDevice::take_counter() {
   if (!counters_made_ && pool_stream_ == nullptr) driver().StreamCreate(&pool_stream_, kStreamNonBlocking);
   if (!counters_made_ && pool_stream_ != nullptr) {
     counters_made_ = true;
+    const ResidentPause pause;
     CuPointer page = 0;
     if (driver().MemAlloc(&page, kCount * kStride) != result::success) return 0;
     if (driver().MemsetD8Async(page, 0, kCount * kStride, pool_stream_) != result::success ||

@@ -81,6 +81,7 @@ enum PeerAttribute : unsigned { kAccessSupported = 2, kNativeAtomics = 3 };
 enum MemoryType : unsigned { kHostMemory = 1, kDeviceMemory = 2, kUnified = 4 };
 
 constexpr unsigned kHostAllocPortable = 1, kHostRegisterPortable = 1, kAttachGlobal = 1, kIpcLazyPeerAccess = 1;
+constexpr int kHighestPriority = -1000;  // what lies beyond a device's range is brought into it
 constexpr unsigned kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventDisableTiming = 2;
 constexpr unsigned kWaitGeq = 0, kWaitFlush = 1u << 30;
 constexpr unsigned kCaptureNone = 0, kCaptureActive = 1, kCaptureModeThreadLocal = 1, kCaptureModeRelaxed = 2;
@@ -187,6 +188,7 @@ struct Copy3d {
   F(MemPoolSetAccess, (CuPool pool, const AccessDescription* access, size_t count))                                            \
   F(MemPoolGetAccess, (unsigned* flags, CuPool pool, Location* location))                                                      \
   F(StreamCreate, (CuStream * stream, unsigned flags))                                                                         \
+  F(StreamCreateWithPriority, (CuStream * stream, unsigned flags, int priority))                                               \
   F(StreamDestroy, (CuStream stream))                                                                                          \
   F(StreamGetCtx, (CuStream stream, CuContext * context))                                                                      \
   F(StreamQuery, (CuStream stream))                                                                                            \

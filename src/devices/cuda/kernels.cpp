@@ -42,7 +42,8 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_form_wait_list_placed",
                                                                                      "thalweg_form_take_list_small",
                                                                                      "thalweg_form_take_list_large",
-                                                                                     "thalweg_form_take_list_placed"};
+                                                                                     "thalweg_form_take_list_placed",
+                                                                                     "thalweg_resident"};
 
 }  // namespace
 

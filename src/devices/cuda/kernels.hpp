@@ -52,6 +52,7 @@ enum class KernelName : uint8_t {
   form_take_list_small,
   form_take_list_large,
   form_take_list_placed,
+  resident,
   count_
 };
 

@@ -9,6 +9,7 @@
 #include "devices/cuda/engine_copy.hpp"
 #include "devices/cuda/kernels/arguments.hpp"
 #include "devices/cuda/queue.hpp"
+#include "devices/resident/block.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -107,13 +108,25 @@ Status CudaQueue::launch_one(const AtomicKernel& kernel) {
   return launch_raw(driver(), device_.backend().kernels(), KernelName::atomic, 1, 1, stream_, &arguments);
 }
 
+Status CudaQueue::launch_one(const ResidentKernel& kernel) {
+  resident::Arguments arguments{reinterpret_cast<resident::Shared*>(kernel.shared),
+                                kernel.generation,
+                                kernel.first,
+                                kernel.idle_ns,
+                                kernel.life_ns,
+                                kernel.blocks};
+  return launch_raw(driver(), device_.backend().kernels(), KernelName::resident, kernel.blocks, kThreads, stream_, &arguments);
+}
+
 Status CudaQueue::launch(const Kernel& kernel) {
   const Current current(driver(), context_, ready());
   const Relaxed relaxed(driver(), current.status());  // a kernel that nobody has loaded is loaded now
   if (is_error(current.status())) return current.status();
   return std::visit(
       [this](const auto& one) {
-        if (Status s = check_word(one.status); is_error(s)) return s;
+        if constexpr (requires { one.status; }) {
+          if (Status s = check_word(one.status); is_error(s)) return s;
+        }
         if constexpr (requires { one.signal; }) {
           if (Status s = check_word(one.signal.address); is_error(s)) return s;
         }

@@ -20,6 +20,17 @@ Status CudaDevice::make_queue(std::unique_ptr<Queue>* out) {
   return TW_OK;
 }
 
+Status CudaDevice::make_urgent_queue(std::unique_ptr<Queue>* out) {
+  const OnDevice current(*this);
+  if (is_error(current.status())) return current.status();
+  CuStream stream = nullptr;
+  const Status status =
+      check(driver().StreamCreateWithPriority(&stream, kStreamNonBlocking, kHighestPriority), "making a stream");
+  if (is_error(status)) return status;
+  *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::own, 0);
+  return TW_OK;
+}
+
 /// A default stream is that of the primary context, the per-thread one that of whichever thread calls.
 Status CudaDevice::wrap_queue(void* native, std::unique_ptr<Queue>* out) {
   const OnDevice current(*this);

@@ -2,6 +2,7 @@
 // Which memory may work of this device touch, and peer access given at first need: between contexts for ordinary allocations,
 // by allocation for mapped and pool memory.
 #include "devices/cuda/device.hpp"
+#include "devices/resident.hpp"
 
 namespace thalweg::impl::cuda {
 
@@ -18,6 +19,7 @@ PeerAccess CudaDevice::peer(const Uuid& other) const {
 
 Status CudaDevice::enable_peer(CuContext from, CuContext to) {
   if (from == to) return TW_OK;
+  const ResidentPause pause;
   const CuResult result = driver().CtxEnablePeerAccess(to, 0);
   return result == result::peer_enabled ? TW_OK : check(result, "giving peer access");
 }
@@ -27,6 +29,7 @@ Status CudaDevice::share_row(uint64_t base, uint64_t length) const {
   const Location here{kLocationDevice, ordinal_};
   uint64_t flags = 0;
   if (driver().MemGetAccess(&flags, &here, base) == result::success && flags == kReadWrite) return TW_OK;
+  const ResidentPause pause;
   const AccessDescription access{here, kReadWrite};
   return check(driver().MemSetAccess(base, length, &access, 1), "giving peer access to mapped memory");
 }
@@ -35,6 +38,7 @@ Status CudaDevice::share_pool(CuPool pool) const {
   Location here{kLocationDevice, ordinal_};
   unsigned flags = 0;
   if (driver().MemPoolGetAccess(&flags, pool, &here) == result::success && flags == kReadWrite) return TW_OK;
+  const ResidentPause pause;
   const AccessDescription access{here, kReadWrite};
   return check(driver().MemPoolSetAccess(pool, &access, 1), "giving peer access to a pool");
 }

@@ -150,6 +150,10 @@ Status make(const EmulatedDevice* device, const Options& options, const AtomicKe
   return TW_OK;
 }
 
+Status make(const EmulatedDevice* device, const Options& options, const ResidentKernel& kernel, Twin* out) {
+  return make_resident(device, options, kernel, out);
+}
+
 }  // namespace
 
 Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out) {

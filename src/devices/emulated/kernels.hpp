@@ -14,6 +14,8 @@ using Twin = std::function<Status(Stream&)>;
 /// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in.
 Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out);
 
+Status make_resident(const EmulatedDevice* device, const Options& options, const ResidentKernel& kernel, Twin* out);
+
 /// Cyclically.
 inline bool reached(const std::byte* word, uint64_t value) {
   return static_cast<int64_t>(__atomic_load_n(reinterpret_cast<const uint64_t*>(word), __ATOMIC_ACQUIRE) - value) >= 0;

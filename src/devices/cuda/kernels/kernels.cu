@@ -5,6 +5,7 @@
 #include "ends.cuh"
 #include "forms.cuh"
 #include "program.cuh"
+#include "resident.cuh"
 #include "warp_copy.cuh"
 
 namespace thalweg::impl::cuda {

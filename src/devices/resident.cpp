@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's side of the resident kernel: the ring, and who of host and kernel owns it.
+//
+//   none      no kernel: the host owns all of it
+//   launched  ... until every block has said `started`
+//   running   commands are posted. One that comes when the kernel is about to leave may stay undone
+//   ending    it said that it leaves, or was told to: nothing is posted. When every block has said `gone`, what is not done
+//             is given back, and the next generation begins behind it
+#include "devices/resident.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+using resident::Command;
+using resident::kSlots;
+using resident::Shared;
+
+static_assert(ResidentOptions::kMostBlocks == resident::kMostBlocks);
+constexpr uint64_t kLives = 16;             // x idle_ns: the longest life of one kernel
+constexpr uint64_t kBlockBytes = 16 << 10;  // less for each block is not worth its answer
+
+struct List {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Resident>> residents;
+  std::atomic<unsigned> count{0};
+};
+List& list() {
+  static auto* const all = new List;  // devices are used until exit
+  return *all;
+}
+
+uint64_t load(const device::u64* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+std::shared_ptr<Resident> find(List& all, const Device& device) {
+  for (const std::weak_ptr<Resident>& one : all.residents) {
+    if (std::shared_ptr<Resident> found = one.lock(); found != nullptr && &found->device() == &device) return found;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Status Resident::open(Device& device, const ResidentOptions& options, std::shared_ptr<Resident>* out) {
+  List& all = list();
+  {
+    const std::lock_guard lock(all.mutex);
+    *out = find(all, device);
+  }
+  if (*out != nullptr) return TW_OK;
+  std::shared_ptr<Resident> made(new Resident(device, options));
+  if (Status s = made->make(); is_error(s)) return s;
+  const std::lock_guard lock(all.mutex);
+  *out = find(all, device);  // somebody else's, who was faster; `made` ends behind the lock
+  if (*out != nullptr) return TW_OK;
+  std::erase_if(all.residents, [](const std::weak_ptr<Resident>& one) { return one.expired(); });
+  all.residents.push_back(made);
+  all.count.store(static_cast<unsigned>(all.residents.size()), std::memory_order_release);
+  *out = std::move(made);
+  return TW_OK;
+}
+
+Status Resident::make() {
+  if (options_.blocks == 0 || options_.blocks > resident::kMostBlocks || options_.idle_ns < ResidentOptions::kShortest ||
+      options_.idle_ns > ResidentOptions::kLongest) {
+    return fail(TW_ERR_INVALID, "a resident kernel has 1 to %u blocks and ends when idle for 10 us to 100 ms",
+                resident::kMostBlocks);
+  }
+  if (Status s = device_.load_kernels(); is_error(s)) return s;
+  if (Status s = device_.make_urgent_queue(&queue_); is_error(s)) return s;
+  uint64_t address = 0;
+  if (Status s = device_.allocate(MemoryKind::pinned, sizeof(Shared), &address); is_error(s)) return s;
+  shared_ = reinterpret_cast<Shared*>(address);
+  std::memset(shared_, 0, sizeof *shared_);
+  return TW_OK;
+}
+
+/// What the kernel may still touch is not freed: one that never found room to start would find it gone.
+Resident::~Resident() {
+  constexpr uint64_t kPatience = 2 * kSecond;
+  if (shared_ == nullptr) return;
+  const Deadline limit(kPatience);
+  bool over = state_ == State::none;
+  {
+    const std::lock_guard lock(mutex_);
+    tell_to_end();
+  }
+  while (!over && !limit.passed()) {
+    over = all(shared_->gone) || queue_->query() != TW_IN_PROGRESS;
+    sched_yield();
+  }
+  queue_.reset();
+  if (over) {
+    device_.free(reinterpret_cast<uintptr_t>(shared_));
+  } else {
+    warn_once("resident.stuck", "a resident copy kernel did not end; its pinned memory is kept until exit");
+  }
+}
+
+/// Have all blocks of this generation said so?
+bool Resident::all(const device::u64* words) const {
+  for (unsigned b = 0; b < options_.blocks; ++b) {
+    if (load(&words[b]) != generation_.load(std::memory_order_relaxed)) return false;
+  }
+  return true;
+}
+
+bool Resident::done(uint64_t position, unsigned blocks) const {
+  for (unsigned b = 0; b < blocks; ++b) {
+    if (load(&shared_->done[b]) <= position) return false;
+  }
+  return true;
+}
+
+/// The first position that not all blocks are behind.
+uint64_t Resident::slowest() const {
+  uint64_t position = head_;
+  for (unsigned b = 0; b < options_.blocks; ++b) position = std::min(position, load(&shared_->done[b]));
+  return std::max(position, first_);
+}
+
+/// Release: with what the host wrote to the bytes before. The words may show in any order.
+void Resident::post(const Command& command) {
+  device::u64* const words = shared_->slots[head_ % kSlots].words;
+  const uint32_t tag = resident::tag_of(head_++);
+  for (unsigned i = 0; i < resident::kWords; ++i)
+    __atomic_store_n(&words[i], resident::word_of(command, i, tag), __ATOMIC_RELEASE);
+}
+
+void Resident::launch() {
+  const uint64_t next = generation_.load(std::memory_order_relaxed) + 1;
+  first_ = head_;
+  told_ = false;
+  const ResidentKernel kernel{
+      reinterpret_cast<uintptr_t>(shared_), next, first_, options_.idle_ns, kLives * options_.idle_ns, options_.blocks};
+  if (const Status status = queue_->launch(kernel); is_error(status)) {
+    broken_ = status;
+    warn_once("resident",
+              std::string("small copies go by engines, as the resident kernel cannot be launched: ") + last_error());
+    return;
+  }
+  generation_.store(next, std::memory_order_relaxed);
+  state_ = State::launched;
+}
+
+/// Every block is gone: whatever it has not done, nobody will do any more.
+void Resident::take_back() {
+  for (uint64_t position = slowest(); position < head_; ++position) {
+    Taken& taken = taken_[position % kSlots];
+    if (taken.ticket != nullptr && !done(position, taken.blocks)) taken.ticket->returned.store(true, std::memory_order_release);
+    taken.ticket = nullptr;
+  }
+  state_ = State::none;
+}
+
+/// What the kernel has said since the last look.
+void Resident::catch_up() {
+  if (is_error(broken_)) return;
+  if (state_ == State::launched && all(shared_->started)) state_ = State::running;
+  if (state_ == State::running && (told_ || load(&shared_->leaving) == generation_.load(std::memory_order_relaxed)))
+    state_ = State::ending;
+  if ((state_ == State::ending || told_) && state_ != State::none && all(shared_->gone)) take_back();
+}
+
+/// Can a command be posted? Starts what has to be started for a later one.
+bool Resident::ready() {
+  catch_up();
+  if (state_ == State::running) return true;
+  if (state_ != State::none || pauses_ != 0) return false;
+  const uint64_t now = monotonic_ns();
+  if (now - std::exchange(asked_at_, now) < options_.idle_ns) launch();
+  return false;
+}
+
+Status Resident::copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticket) {
+  const std::lock_guard lock(mutex_);
+  if (is_error(broken_) || length == 0 || length > resident::kLongest || !ready()) return TW_AGAIN;
+  if (head_ - slowest() >= kSlots - 1) return TW_AGAIN;  // one slot is kept for the command to end
+  const uint64_t worth = (length + kBlockBytes - 1) / kBlockBytes;
+  ticket->position = head_;
+  ticket->blocks = static_cast<unsigned>(std::min<uint64_t>(worth, options_.blocks));
+  ticket->returned.store(false, std::memory_order_relaxed);
+  taken_[head_ % kSlots] = {ticket, ticket->blocks};
+  post({to, from, static_cast<uint32_t>(length), ticket->blocks});
+  ++taken_count_;
+  return TW_OK;
+}
+
+uint64_t Resident::taken() {
+  const std::lock_guard lock(mutex_);
+  return taken_count_;
+}
+
+/// What a later generation counts does not count: it was launched behind the giving back.
+Status Resident::look(Ticket& ticket) {
+  const bool here = done(ticket.position, ticket.blocks);
+  if (ticket.returned.load(std::memory_order_acquire)) return TW_AGAIN;
+  if (here) return TW_OK;
+  if (load(&shared_->leaving) == generation_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(mutex_);
+    catch_up();
+  }
+  return TW_IN_PROGRESS;
+}
+
+void Resident::forget(const Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  Taken& taken = taken_[ticket.position % kSlots];
+  if (taken.ticket == &ticket) taken.ticket = nullptr;
+}
+
+Status Resident::ask() {
+  const std::lock_guard lock(mutex_);
+  if (is_error(broken_)) return broken_;
+  const Status status = queue_->query();
+  if (!is_error(status)) return TW_OK;
+  return broken_ = status;
+}
+
+/// At most one such command for a kernel; without room for it, the kernel has enough to do and ends when it is idle.
+void Resident::tell_to_end() {
+  if (told_ || state_ == State::none || head_ - slowest() >= kSlots) return;
+  told_ = true;
+  taken_[head_ % kSlots] = {};
+  post({});
+}
+
+void Resident::pause() {
+  const std::lock_guard lock(mutex_);
+  ++pauses_;
+  tell_to_end();
+}
+
+ResidentPause::ResidentPause() {
+  List& all = list();
+  if (all.count.load(std::memory_order_acquire) == 0) return;
+  {
+    const std::lock_guard lock(all.mutex);
+    for (const std::weak_ptr<Resident>& one : all.residents) {
+      if (std::shared_ptr<Resident> resident = one.lock(); resident != nullptr) held_.push_back(std::move(resident));
+    }
+  }
+  for (const auto& one : held_) one->pause();
+}
+
+ResidentPause::~ResidentPause() {
+  for (const auto& one : held_) {
+    const std::lock_guard lock(one->mutex_);
+    --one->pauses_;
+  }
+}
+
+}  // namespace thalweg::impl
