@@ -15,13 +15,31 @@ typedef struct tw_graph tw_graph;
 typedef struct tw_plan tw_plan;
 
 /* ---------------------------------------------------------------- queues */
+/** How a device's queue waits for the peers of the plans that are triggered on it. A kernel that waits holds multiprocessors, but
+ *  goes on at once (2 to 3 us); memory operations of the stream hold none, and cost several us more for each run. Either way a
+ *  wait is bounded (tw_plan_options.timeout_ns) and its failure is told by tw_queue_check.
+ *
+ *  Memory operations wait ahead of the kernel for the peers' sends and receives that all of the run needs: tw_plan_explain says of
+ *  which steps. Everything else a kernel waits for: what only a part of the run needs, signals of the caller's, what the host
+ *  carries; captured runs; and channels on which a run was ever captured or an end was bound to a kernel, until they are opened
+ *  again. On a host queue the option has no effect. */
+#define TW_WAITS_AUTO \
+  0u /* memory where a run's kernel has more thread blocks than a quarter of the multiprocessors, else kernel */
+#define TW_WAITS_KERNEL 1u
+#define TW_WAITS_MEMORY 2u /* wherever it can */
+typedef struct tw_queue_options {
+  size_t size;
+  uint32_t waits; /* TW_WAITS_* */
+} tw_queue_options;
+#define TW_QUEUE_OPTIONS_INIT {sizeof(tw_queue_options), TW_WAITS_AUTO}
 /** A queue of the library's own at a place (places.h): "host": a thread that runs what is enqueued, in order; "cuda:1",
- *  "emulated:0": a stream of that device. End with tw_queue_destroy. */
-TW_API tw_status tw_queue_create(tw_context *context, const char *place, tw_queue **queue);
+ *  "emulated:0": a stream of that device. options NULL: the defaults. End with tw_queue_destroy. */
+TW_API tw_status tw_queue_create(tw_context *context, const char *place, const tw_queue_options *options, tw_queue **queue);
 /** The caller's stream (CUstream, cudaStream_t) of the device at `place`; it must outlive *queue. A default stream is refused:
  *  nothing is ever enqueued there. */
-TW_API tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, tw_queue **queue);
-/** Waits for what tw_send_on and its like have put there; for nothing else. */
+TW_API tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
+                               tw_queue **queue);
+/** Waits for what tw_send_on and its like have put there, and for runs that wait by memory operations; for nothing else. */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
 /** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */

@@ -76,16 +76,18 @@ class Graph {
 /// A stream of a device, or a thread of the host, that runs what is enqueued in order.
 class Queue {
  public:
-  /// One of the library's: "host", "cuda:1", "emulated:0".
-  explicit Queue(const Context& context, const char* place = "host") {
+  /// One of the library's: "host", "cuda:1", "emulated:0". waits: TW_WAITS_*, who waits for the peers of runs.
+  explicit Queue(const Context& context, const char* place = "host", uint32_t waits = TW_WAITS_AUTO) {
     tw_queue* made = nullptr;
-    detail::check(tw_queue_create(context.get(), place, &made));
+    const tw_queue_options options{sizeof options, waits};
+    detail::check(tw_queue_create(context.get(), place, &options, &made));
     handle_ = detail::Handle<tw_queue, tw_queue_destroy>(made);
   }
   /// The caller's stream of that device, which must outlive the queue.
-  static Queue wrap(const Context& context, void* stream, const char* place) {
+  static Queue wrap(const Context& context, void* stream, const char* place, uint32_t waits = TW_WAITS_AUTO) {
     tw_queue* made = nullptr;
-    detail::check(tw_queue_wrap(context.get(), stream, place, &made));
+    const tw_queue_options options{sizeof options, waits};
+    detail::check(tw_queue_wrap(context.get(), stream, place, &options, &made));
     return Queue(made);
   }
   void* native() const noexcept { return tw_queue_native(get()); }

@@ -13,14 +13,24 @@ void call_object(void* arg) {
   if (!result.is_valid()) PyErr_WriteUnraisable(function.ptr());
 }
 
-void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& place, nb::handle stream) {
+uint32_t waits_of(const std::string& name) {
+  constexpr const char* kNames[] = {"auto", "kernel", "memory"};  // as TW_WAITS_*
+  for (uint32_t i = 0; i < std::size(kNames); ++i) {
+    if (name == kNames[i]) return i;
+  }
+  raise(TW_ERR_INVALID, "waits is \"auto\", \"kernel\" or \"memory\"");
+}
+
+void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& place, nb::handle stream,
+                const std::string& waits) {
   new (self) Queue();
+  const tw_queue_options options{sizeof options, waits_of(waits)};
   Context* owner = nb::inst_ptr<Context>(context);
   tw_status status;
   if (stream.is_none()) {
-    status = tw_queue_create(owner->get(), place.c_str(), &self->handle);
+    status = tw_queue_create(owner->get(), place.c_str(), &options, &self->handle);
   } else {
-    status = tw_queue_wrap(owner->get(), stream_handle(stream), place.c_str(), &self->handle);
+    status = tw_queue_wrap(owner->get(), stream_handle(stream), place.c_str(), &options, &self->handle);
   }
   check(status);
   if (!stream.is_none()) self->stream = nb::borrow(stream);
@@ -194,9 +204,14 @@ void bind_queue(nb::module_& m) {
                     "thread may use it.",
                     nb::is_weak_referenceable())
       .def("__init__", &queue_init, arg("context"), arg("place") = "host", nb::kw_only(), arg("stream") = nb::none(),
+           arg("waits") = "auto",
            "place: \"host\", \"cuda:1\", \"emulated\". stream: the program's own stream of that device (PyTorch's, CuPy's, "
            "Numba's,\nan object with __cuda_stream__, a number), which is kept; None: a new one. Raises Unsupported for a "
-           "default stream.")
+           "default stream.\nwaits: how a device's queue waits for the peers of plans: \"kernel\" (fast, holds "
+           "multiprocessors), "
+           "\"memory\" (memory\noperations of the stream ahead of the kernel, several us slower), \"auto\" (memory for kernels "
+           "of "
+           "many blocks).")
       .def_prop_ro("native", [](Queue& s) { return reinterpret_cast<uintptr_t>(tw_queue_native(s.get())); })
       .def("__cuda_stream__", [](Queue& s) { return nb::make_tuple(0, reinterpret_cast<uintptr_t>(tw_queue_native(s.get()))); })
       .def("call", &queue_call, arg("function"),

@@ -79,6 +79,9 @@ class Device {
   virtual unsigned ordinal() const = 0;  // in this process, for users to read
   virtual const Uuid& uuid() const = 0;
 
+  /// Kernels' blocks are spread over so many.
+  virtual unsigned multiprocessors() const = 0;
+
   // ---- memory. For staging, tests and measuring; users' buffers come from wherever users allocate.
   /// Any kind but host. Contents undefined. pinned is reachable by every device. May block behind queued work, as free may.
   virtual Status allocate(MemoryKind kind, size_t length, uint64_t* address) = 0;

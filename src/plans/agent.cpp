@@ -9,6 +9,7 @@
 #include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
 #include "plans/proxied.hpp"
+#include "plans/wait_rows.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -281,6 +282,21 @@ Status Agent::unwatch(Proxied* step) {
   return TW_OK;
 }
 
+void Agent::watch(WaitRows* rows) {
+  const std::lock_guard lock(mutex_);
+  rows_.push_back(rows);
+}
+
+void Agent::unwatch(WaitRows* rows) {
+  const std::lock_guard lock(mutex_);
+  std::erase(rows_, rows);
+}
+
+void Agent::look_through_rows() {
+  const std::lock_guard lock(mutex_);
+  for (WaitRows* rows : rows_) rows->pending();
+}
+
 void Agent::hurry() {
   hurried_.store(monotonic_ns(), std::memory_order_relaxed);
   tw_worker_wake(worker_);
@@ -289,6 +305,12 @@ void Agent::hurry() {
 unsigned Agent::look_at_steps() {
   unsigned events = 0;
   for (Proxied* step : steps_) events += step->look();
+  return events;
+}
+
+unsigned Agent::look_at_rows() {
+  unsigned events = 0;
+  for (WaitRows* rows : rows_) events += rows->watch();
   return events;
 }
 
@@ -306,7 +328,7 @@ unsigned Agent::turn() {
   }
   events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
-  return events + look_at_steps();
+  return events + look_at_steps() + look_at_rows();
 }
 
 void Agent::run() {

@@ -22,6 +22,7 @@
 namespace thalweg::impl {
 
 class Channel;
+class WaitRows;
 struct Proxied;
 
 /// Another process's agent, or our own.
@@ -80,6 +81,11 @@ class Agent final : public Extension {
   /// under way, the peer has begun to take it; the step stays. Not under mutex().
   void watch(Proxied* step);
   Status unwatch(Proxied* step);
+  /// A queue whose waits are watched, until unwatch(). Not under mutex().
+  void watch(WaitRows* rows);
+  void unwatch(WaitRows* rows);
+  /// Forgets what queues are through with. Not under mutex().
+  void look_through_rows();
   /// Something was or will be triggered just now: looks more often for a while. Any thread, no lock.
   void hurry();
   /// Somebody waits for a change under mutex().
@@ -94,6 +100,7 @@ class Agent final : public Extension {
   unsigned turn();
   unsigned look_at_peers();
   unsigned look_at_steps();
+  unsigned look_at_rows();
   void take(AgentPeer& peer, ControlMessage&& message);
   AgentPeer& peer_of(tw_endpoint* endpoint);
   static tw_status on_message(void* arg, const tw_am_message* message);
@@ -107,6 +114,7 @@ class Agent final : public Extension {
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   std::map<std::pair<ChannelName, bool>, std::pair<AgentPeer*, ControlMessage>> early_;
   std::vector<Proxied*> steps_;
+  std::vector<WaitRows*> rows_;
 
   std::mutex inbox_mutex_;
   std::deque<std::pair<tw_endpoint*, ControlMessage>> inbox_;

@@ -20,8 +20,11 @@ Status device_at(const char* place, Device** out) {
   return TW_OK;
 }
 
-Status make(tw_context* context, const char* place, tw_queue** queue, std::unique_ptr<tw_queue>* made) {
+constexpr tw_queue_options kQueueDefaults = TW_QUEUE_OPTIONS_INIT;
+
+Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** queue, std::unique_ptr<tw_queue>* made) {
   if (Status s = check(context); is_error(s)) return s;
+  if (waits > TW_WAITS_MEMORY) return fail(TW_ERR_INVALID, "the option `waits` is one of TW_WAITS_*, not %u", waits);
   if (queue == nullptr) return fail(TW_ERR_INVALID, "the place for the queue is NULL");
   *queue = nullptr;
   Device* device = nullptr;
@@ -38,28 +41,34 @@ Status make(tw_context* context, const char* place, tw_queue** queue, std::uniqu
 
 extern "C" {
 
-tw_status tw_queue_create(tw_context* context, const char* place, tw_queue** queue) {
+tw_status tw_queue_create(tw_context* context, const char* place, const tw_queue_options* given, tw_queue** queue) {
+  const Options<tw_queue_options> options(given, kQueueDefaults);
   std::unique_ptr<tw_queue> made;
-  if (Status s = make(context, place, queue, &made); is_error(s)) return s;
+  if (Status s = make(context, place, options->waits, queue, &made); is_error(s)) return s;
+  std::unique_ptr<Queue> fresh;
   if (made->executor.device() == nullptr) {
-    made->queue = make_host_queue();
-  } else if (Status s = made->executor.device()->make_queue(&made->queue); is_error(s)) {
+    fresh = make_host_queue();
+  } else if (Status s = made->executor.device()->make_queue(&fresh); is_error(s)) {
     return s;
   }
+  made->open(std::move(fresh), options->waits);
   *queue = made.release();
   register_queue(*queue);
   return TW_OK;
 }
 
-tw_status tw_queue_wrap(tw_context* context, void* stream, const char* place, tw_queue** queue) {
+tw_status tw_queue_wrap(tw_context* context, void* stream, const char* place, const tw_queue_options* given, tw_queue** queue) {
+  const Options<tw_queue_options> options(given, kQueueDefaults);
   std::unique_ptr<tw_queue> made;
-  if (Status s = make(context, place, queue, &made); is_error(s)) return s;
+  if (Status s = make(context, place, options->waits, queue, &made); is_error(s)) return s;
   if (made->executor.device() == nullptr)
     return fail(TW_ERR_INVALID, "the host has no streams to wrap: name the stream's device");
   if (reinterpret_cast<uintptr_t>(stream) <= 2) {  // NULL, cudaStreamLegacy and cudaStreamPerThread
     return fail(TW_ERR_UNSUPPORTED, "nothing is enqueued on a default stream, where other kernels may run: make a stream");
   }
-  if (Status s = made->executor.device()->wrap_queue(stream, &made->queue); is_error(s)) return s;
+  std::unique_ptr<Queue> wrapped;
+  if (Status s = made->executor.device()->wrap_queue(stream, &wrapped); is_error(s)) return s;
+  made->open(std::move(wrapped), options->waits);
   *queue = made.release();
   register_queue(*queue);
   return TW_OK;

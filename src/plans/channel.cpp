@@ -55,6 +55,8 @@ Status Channel::start(Status reachable, const std::string& why_not) {
   unreachable_ = why_not;
   state_ = State::opening;
   queue = nullptr;
+  messages = 0;
+  counted = !alone_;
   why_.clear();
   open_again();
   if (known) take(std::move(early));
@@ -199,6 +201,7 @@ Status Channel::add(User* user, bool alone) {
                 static_cast<unsigned long long>(name.tag));
   }
   alone_ = alone;
+  if (alone) counted = false;
   users_.push_back(user);
   return TW_OK;
 }

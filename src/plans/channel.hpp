@@ -9,6 +9,7 @@
 // All under Agent::mutex(); progress is made on the agent's thread.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -84,13 +85,27 @@ class Channel {
   /// A run gave up, here or (told by a message) there, or the peer is lost.
   void fail_end(Status status, const std::string& why, bool tell);
   /// Told when the end fails: the plans that use it.
+  struct Roles {  // of a program (devices/program/hold.hpp)
+    uint64_t words = 0;
+    uint32_t count = 0;
+  };
   struct User {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status) = 0;
+    virtual Roles roles() const { return {}; }  // of what it runs on queues
   };
   /// alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user, as for others while it is there.
   Status add(User* user, bool alone);
   void remove(User* user);
+  const std::vector<User*>& users() const { return users_; }
+
+  /// Messages that queues were given, for waits ahead of kernels (wait_rows.hpp): what the end's count will be when they are
+  /// through. Unknown once a run was captured, or a kernel had the end, until the channel is opened again.
+  std::atomic<uint64_t> messages{0};
+  std::atomic<bool> counted{true};
+  /// Mapped. What the end waits for at its n-th message, in its own memory; where a receiver's credit goes, at the peer.
+  uint64_t awaited(uint64_t n) const { return slot_of(words_, n); }
+  uint64_t credit(uint64_t n) const { return slot_of(their_words_.address() + theirs_.offset, n); }
 
   // --- on the agent's thread
   unsigned advance();
@@ -103,6 +118,7 @@ class Channel {
   Queue* queue = nullptr;  // whose runs use it now (plan_run.cpp)
 
  private:
+  static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }
   Status make_words();
   void open_again();
   void say_open();

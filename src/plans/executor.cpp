@@ -79,6 +79,7 @@ tw_memory* Arena::holder(uint64_t address) const {
 Executor::Executor(tw_context& context, Device* device)
     : context_(context),
       device_(device),
+      multiprocessors_(device == nullptr ? 0 : device->multiprocessors()),
       name_(device == nullptr ? "host" : std::string(device->name()) + ":" + std::to_string(device->ordinal())),
       own_(context, own_place(device)),
       shared_(context, own_place(device)),
@@ -106,6 +107,23 @@ Status Executor::queue(Queue** out) {
   }
   *out = queue_.get();
   return TW_OK;
+}
+
+Status Executor::enqueue(std::span<const Copy> copies) {
+  Queue* queue = nullptr;
+  if (Status s = this->queue(&queue); is_error(s)) return s;
+  return queue->copy(copies.data(), copies.size());
+}
+
+Status Executor::idle() {
+  Queue* queue = nullptr;
+  if (Status s = this->queue(&queue); is_error(s)) return s;
+  return queue->query();
+}
+
+void Executor::settle() {
+  Queue* queue = nullptr;
+  if (device_ != nullptr && !is_error(this->queue(&queue))) queue->synchronize();
 }
 
 Status Executor::admit(uint64_t address, uint64_t length) {

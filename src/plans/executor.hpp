@@ -51,6 +51,13 @@ class Executor {
   Status store(uint64_t to, const void* from, size_t length);
   Status load(void* to, uint64_t from, size_t length);
 
+  /// Only enqueues copies, on a queue of the executor's own; those of one call have no order. idle(): TW_IN_PROGRESS: some are
+  /// not over. A device's.
+  Status enqueue(std::span<const Copy> copies);
+  Status idle();
+  void settle();                                                 // waits until there are none
+  unsigned multiprocessors() const { return multiprocessors_; }  // the host: 0
+
   /// May this executor's steps load and store at [address, address + length)? TW_ERR_UNSUPPORTED or TW_ERR_UNREACHABLE with
   /// the reason. Asks once for an allocation (what is imported is admitted already).
   Status admit(uint64_t address, uint64_t length);
@@ -59,6 +66,7 @@ class Executor {
   Status queue(Queue** out);  // device only
   tw_context& context_;
   Device* const device_;
+  const unsigned multiprocessors_;
   std::string name_;
   Arena own_, shared_, pinned_;
   std::mutex mutex_;

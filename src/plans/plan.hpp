@@ -17,6 +17,7 @@
 #include "devices/program/host.hpp"
 #include "plans/channel.hpp"
 #include "plans/proxied.hpp"
+#include "plans/wait_rows.hpp"
 
 namespace thalweg::impl {
 
@@ -108,10 +109,19 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status test();
   Status check();  // the failure of a run, once
   thalweg::impl::ProgramRun run_of() const;
+  Status enqueue(tw_queue& on);
   Status trigger_by_host();
   Status failure_now();
   Status claim_channels(thalweg::impl::Queue* queue);
-  Status load_state(uint64_t* runs, bool* held) const;
+  Status load_state(uint64_t* runs, bool* held, bool* closed) const;
+  /// Of a mapped channel's send or receive: the number of its message in the next run.
+  uint64_t message_of(uint32_t step) const;
+  void count_messages(bool known);  // of a run that was enqueued; not known: nobody knows how often it will run
+  bool holds_many() const;
+  bool waits_by_memory(const tw_queue& queue) const;
+  uint64_t limit_ns() const { return timeout_ns != 0 ? timeout_ns : 30 * thalweg::impl::kSecond; }
+  bool failed() const { return __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0; }  // by a step's own record
+  Status await_rows();
   Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
 
   // --- plan_update.cpp
@@ -120,7 +130,9 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status move_step(uint32_t step, uint64_t address);
   Status move_landing(uint32_t step, uint64_t address);
   std::string explain() const;
+  std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status) override;
+  thalweg::impl::Channel::Roles roles() const override { return roles_; }
   void fail_run(uint32_t step, Status status, const char* why);
 
   thalweg::impl::BornHere born;
@@ -150,8 +162,19 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
-  bool under_way = false;  // a run by the host
-  bool proxies = false;    // some step is proxied
+  bool under_way = false;                // a run by the host
+  bool proxies = false;                  // some step is proxied
+  thalweg::impl::Channel::Roles roles_;  // a device's; under the agent's mutex
+  thalweg::impl::WaitsAhead ahead;
+  std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
+  bool waited_ahead = false;      // the last run on a queue
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
   std::mutex mutex;  // agent_why, told
 };
+
+namespace thalweg::impl {
+
+/// How a step of the executor gave up, for a reader.
+std::string text_of(const tw_plan& plan, const device::Failure& failure);
+
+}  // namespace thalweg::impl

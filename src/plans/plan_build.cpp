@@ -2,6 +2,7 @@
 // From resolved steps to the executor's program.
 #include <set>
 
+#include "devices/program/hold.hpp"
 #include "plans/plan.hpp"
 
 using namespace thalweg::impl;
@@ -134,6 +135,7 @@ Status tw_plan::compose() {
   owner.clear();
   std::vector<uint32_t> last(steps.size());
   for (const uint32_t i : order_of(steps, resolved)) compose_step(i, last);
+  ahead = waits_ahead(*this);
   return arrange(program, program_after, blocks, &shape);
 }
 
@@ -153,5 +155,11 @@ Status tw_plan::build() {
   if (Status s = compose(); is_error(s)) return s;
   state_length = state_bytes(program.size());
   if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
+  if (executor->device() != nullptr) {
+    auto* const words =
+        device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
+    const std::lock_guard lock(agent.mutex());
+    roles_ = {reinterpret_cast<uint64_t>(words), shape.blocks};
+  }
   return place_program();
 }

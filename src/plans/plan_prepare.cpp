@@ -213,10 +213,12 @@ Status tw_plan::release() {
   agent.take_back(offered);
   {
     const std::lock_guard lock(agent.mutex());
+    roles_ = {};
     for (Resolved& one : resolved) {
       if (one.channel != nullptr) one.channel->remove(this);
     }
   }
+  if (executor != nullptr) executor->settle();  // a wait that was ended may have closed this program
   for (Resolved& one : resolved) {
     for (const auto& [address, length] : one.tables) executor->own().free(address, length);
     if (one.agents_remote != nullptr) tw_remote_memory_release(one.agents_remote);

@@ -9,10 +9,7 @@
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 
-namespace {
-
-/// How a step of the executor gave up, for a reader.
-std::string text_of(const tw_plan& plan, const device::Failure& failure) {
+std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& failure) {
   const auto code = static_cast<Status>(failure.code);
   if (failure.what >= plan.owner.size()) return status_name(code);
   const uint32_t index = plan.owner[failure.what];
@@ -31,8 +28,6 @@ std::string text_of(const tw_plan& plan, const device::Failure& failure) {
   return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +
          ". The plan does nothing more until it is prepared again";
 }
-
-}  // namespace
 
 Status tw_plan::failure_now() {
   if (failure == nullptr) return TW_OK;
@@ -93,8 +88,7 @@ ProgramRun tw_plan::run_of() const {
   run.after = program_after;
   run.placed = placed;
   run.state = state;
-  run.guard = {poison_of(state), failure, reinterpret_cast<const device::u64*>(abort_word),
-               timeout_ns != 0 ? timeout_ns : 30 * kSecond};
+  run.guard = {poison_of(state), failure, reinterpret_cast<const device::u64*>(abort_word), limit_ns()};
   run.shape = shape;
   return run;
 }
@@ -108,15 +102,27 @@ Status tw_plan::trigger(tw_queue* on) {
                 on->executor.name().c_str());
   }
   if (Status s = claim_channels(on->queue.get()); is_error(s)) return s;
-  if (Status s = on->queue->run(run_of()); is_error(s)) return s;
+  if (Status s = enqueue(*on); is_error(s)) return s;
   if (last_queue != on) on->note(*this);
   last_queue = on;
-  if (on->queue->capture_state() == CaptureState::none) {
-    runs_due->fetch_add(1);
-  } else {
-    on->captured.push_back(runs_due);
-  }
   if (proxies) agent.hurry();
+  return TW_OK;
+}
+
+Status tw_plan::enqueue(tw_queue& on) {
+  const std::lock_guard order(on.order);
+  const bool captured = on.queue->capture_state() != CaptureState::none;
+  waited_ahead = !captured && waits_by_memory(on);
+  if (waited_ahead) {
+    if (Status s = on.rows->enqueue(*this); is_error(s)) return s;
+  }
+  if (Status s = on.queue->run(run_of()); is_error(s)) return s;
+  count_messages(!captured);
+  if (captured) {
+    on.captured.push_back(runs_due);
+  } else {
+    runs_due->fetch_add(1);
+  }
   return TW_OK;
 }
 
@@ -134,6 +140,7 @@ Status tw_plan::trigger_by_host() {
     }
     if (Status s = claim_channels(own_queue.get()); is_error(s)) return s;
     if (Status s = own_queue->run(run_of()); is_error(s)) return s;
+    count_messages(true);
   }
   if (proxies) agent.hurry();
   under_way = status == TW_IN_PROGRESS;
@@ -141,7 +148,7 @@ Status tw_plan::trigger_by_host() {
 }
 
 /// What runs on queues change: their number, and the blocks' words, which each one changes last. The host's run in another thread.
-Status tw_plan::load_state(uint64_t* runs, bool* held) const {
+Status tw_plan::load_state(uint64_t* runs, bool* held, bool* closed) const {
   auto* const head = reinterpret_cast<device::ProgramState*>(state);
   device::u64* const words = device::role_words(head, static_cast<uint32_t>(program.size()));
   std::vector<uint64_t> now(executor->device() == nullptr ? 1 : shape.blocks);
@@ -154,19 +161,20 @@ Status tw_plan::load_state(uint64_t* runs, bool* held) const {
     if (Status s = executor->load(runs, reinterpret_cast<uint64_t>(&head->runs), sizeof *runs); is_error(s)) return s;
   }
   *held = std::any_of(now.begin(), now.end(), [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; });
+  *closed = std::any_of(now.begin(), now.end(), [](uint64_t word) { return (word & device::kClosed) != 0; });
   return TW_OK;
 }
 
 /// Of runs on queues: the state counts them as they end; what follows a failed run is not counted.
 Status tw_plan::at_rest() {
   if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
+  if (Status s = await_rows(); is_error(s)) return s;
   const uint64_t due = runs_due->load();
   if (due == 0) return TW_OK;
   uint64_t runs = 0;
-  bool held = false;
-  if (Status s = load_state(&runs, &held); is_error(s)) return s;
-  const bool failed = __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0;
-  if (held || (!failed && runs < due)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
+  bool held = false, closed = false;
+  if (Status s = load_state(&runs, &held, &closed); is_error(s)) return s;
+  if (held || (!closed && !failed() && runs < due)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
   return TW_OK;
 }
 
@@ -193,7 +201,7 @@ std::string tw_plan::explain() const {
       text += "mapped\n";
     }
   }
-  return text;
+  return text + explain_waits();
 }
 
 void tw_plan::on_channel_failed(Status status) {

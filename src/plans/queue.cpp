@@ -37,7 +37,9 @@ Status queue_of_stream(Agent& agent, Executor& executor, void* stream, tw_queue*
     }
   }
   auto made = std::make_unique<tw_queue>(agent, executor);
-  if (Status s = executor.device()->wrap_queue(stream, &made->queue); is_error(s)) return s;
+  std::unique_ptr<Queue> wrapped;
+  if (Status s = executor.device()->wrap_queue(stream, &wrapped); is_error(s)) return s;
+  made->open(std::move(wrapped), TW_WAITS_AUTO);
   agent.users_.fetch_sub(1);  // not the user's to destroy
   *out = made.get();
   const std::lock_guard lock(known.mutex);
@@ -69,12 +71,20 @@ Status check_stream(const void* stream) {
 
 using namespace thalweg::impl;
 
+void tw_queue::open(std::unique_ptr<Queue> of, uint32_t waits_) {
+  queue = std::move(of);
+  waits = waits_;
+  if (executor.device() != nullptr && waits != TW_WAITS_KERNEL) rows = std::make_unique<WaitRows>(agent, executor, *queue);
+}
+
 tw_queue::~tw_queue() {
   {
     const std::lock_guard lock(queues().mutex);
     queues().all.erase(this);
   }
-  if (!kept_.empty()) queue->synchronize();  // bounded: every wait of a plan is
+  const bool waiting = rows != nullptr && rows->pending();
+  if (waiting || !kept_.empty()) queue->synchronize();  // bounded: every wait of a plan is
+  rows.reset();
   for (const auto& [key, plan] : kept_) {
     if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
     noted_.erase(plan);

@@ -13,6 +13,8 @@ struct tw_queue {
   using Status = thalweg::impl::Status;
   tw_queue(thalweg::impl::Agent& of, thalweg::impl::Executor& by) : agent(of), executor(by) { agent.users_.fetch_add(1); }
   ~tw_queue();
+  /// waits_: TW_WAITS_*.
+  void open(std::unique_ptr<thalweg::impl::Queue> of, uint32_t waits_);
   /// Failures of this plan's runs are told by check().
   void note(tw_plan& plan);
   static void forget(tw_plan& plan);  // by every queue
@@ -24,6 +26,9 @@ struct tw_queue {
   thalweg::impl::Agent& agent;
   thalweg::impl::Executor& executor;
   std::unique_ptr<thalweg::impl::Queue> queue;
+  uint32_t waits = TW_WAITS_AUTO;
+  std::unique_ptr<thalweg::impl::WaitRows> rows;  // a device's
+  std::mutex order;                               // a run's numbers are taken as the queue has the runs
   std::vector<thalweg::impl::RunCount> captured;  // since the capture began; like it, of one thread
 
  private:

@@ -42,7 +42,9 @@ Plan::Plan(Side& side, const Row& r, Trigger trigger) : trigger_(trigger) {
   options.place = executor_of(r.place[side.rank]);
   options.timeout_ns = kLong;
   must(tw_plan_create(side.context, &options, &plan), "tw_plan_create");
-  if (trigger != Trigger::host) must(tw_queue_create(side.context, options.place, &queue_), "tw_queue_create");
+  tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
+  if (trigger == Trigger::memory) waits.waits = TW_WAITS_MEMORY;
+  if (trigger != Trigger::host) must(tw_queue_create(side.context, options.place, &waits, &queue_), "tw_queue_create");
 }
 
 Plan::~Plan() {
@@ -80,6 +82,7 @@ void Plan::start() {
       must(tw_plan_trigger(plan, nullptr), "tw_plan_trigger");
       break;
     case Trigger::queue:
+    case Trigger::memory:
       must(tw_plan_trigger(plan, queue_), "tw_plan_trigger");
       break;
     case Trigger::graph:

@@ -23,7 +23,7 @@ const std::vector<size_t> kLatencySizes = {8, 64, 1024, 8192, 65536, 1u << 20, 1
 const std::vector<size_t> kBandwidthSizes = {4096, 65536, 1u << 20, 16u << 20};
 
 const std::vector<Test>& tests() {
-  static const std::vector<Test> all = {{"tag_lat", true, kLatencySizes, tag_latency},
+  static const std::vector<Test> all = {{"tag_lat", true, kLatencySizes, tag_latency, channel_latency},
                                         {"tag_bw", false, kBandwidthSizes, tag_window},
                                         {"tag_bibw", false, kBandwidthSizes, tag_both},
                                         {"tag_rate", false, {8}, tag_window},
@@ -78,6 +78,7 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   order.layout = o.layout;
   for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", o.memory[side].c_str());
   order.sleep = o.sleep;
+  order.waits = o.waits;
   order.trigger = static_cast<uint8_t>(test.run == nullptr && o.trigger == Trigger::call ? Trigger::host : o.trigger);
   return order;
 }

@@ -45,8 +45,11 @@ Options
   --peer-memory ...             of the other process's buffers (as --memory)
   --trigger host|queue|graph|kernel     host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
                                 of the buffers' device, or a thread where they are host memory), or captured once and
-                                replayed; for put_lat and all tests of plans (default there: host). kernel: device code,
-                                here its twin on the CPU, for put_lat and signal_lat; on GPUs see benchmarks/gpu
+                                replayed; for put_lat, tag_lat (a channel) and all tests of plans (default there: host).
+                                kernel: device code, here its twin on the CPU, for put_lat and signal_lat; on GPUs see
+                                benchmarks/gpu
+  --waits auto|kernel|memory    how a device's queue waits for a channel's other end: in the kernel, or by memory operations
+                                ahead of it (auto)
   --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
@@ -135,6 +138,13 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
   if (name == "--trigger") {
     return parse_trigger(value, &o->trigger) || refuse("--trigger " + value + ": host, queue, graph or kernel");
   }
+  if (name == "--waits") {
+    constexpr const char* kNames[] = {"auto", "kernel", "memory"};  // as TW_WAITS_*
+    const auto* const found = std::find(std::begin(kNames), std::end(kNames), value);
+    if (found == std::end(kNames)) return refuse("--waits: auto, kernel or memory");
+    o->waits = static_cast<uint8_t>(found - std::begin(kNames));
+    return true;
+  }
   if (name == "--progress") {
     if (value != "caller" && value != "thread") return refuse("--progress: caller or thread");
     o->progress_thread = value == "thread";
@@ -207,8 +217,8 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size",    "--layout", "--transport", "--memory",   "--peer-memory",
-                                    "--seconds", "--window", "--threads",   "--progress", "--trigger"};
+      static const char* known[] = {"--size",   "--layout",  "--transport", "--memory",  "--peer-memory", "--seconds",
+                                    "--window", "--threads", "--progress",  "--trigger", "--waits"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");

@@ -34,6 +34,7 @@ struct Options {
   bool tls = false;
   std::string memory[2];  // of this process's buffers and of the other's: "plain", "huge" or a place
   Trigger trigger = Trigger::call;
+  uint8_t waits = 0;  // TW_WAITS_*
   bool progress_thread = false;
   bool sleep = false;  // wait by tw_worker_wait instead of polling
   Format format = Format::table;

@@ -19,49 +19,60 @@ std::string plan_place(const Order& order, int side) {
   return (emulated ? "emulated" : "cuda") + (colon == std::string::npos ? ":0" : memory.substr(colon));
 }
 
-Starter::Starter(Pair& pair, const Order& order)
-    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order)) {
+Starter::Starter(Pair& pair, const Order& order, unsigned plans)
+    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order)), plans_(plans) {
   const std::string place = plan_place(order, pair.rank);
   tw_plan_options o = TW_PLAN_OPTIONS_INIT;
   o.place = place.c_str();
   o.timeout_ns = kLimit;
-  must(tw_plan_create(pair.context, &o, &plan_), "tw_plan_create");
-  if (trigger_ != Trigger::host) must(tw_queue_create(pair.context, place.c_str(), &queue_), "tw_queue_create");
+  for (tw_plan*& plan : plans_) must(tw_plan_create(pair.context, &o, &plan), "tw_plan_create");
+  tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
+  waits.waits = order.waits;
+  if (trigger_ != Trigger::host) must(tw_queue_create(pair.context, place.c_str(), &waits, &queue_), "tw_queue_create");
 }
 
 Starter::~Starter() {
   if (graph_ != nullptr) tw_graph_destroy(graph_);
-  tw_plan_destroy(plan_);
+  for (tw_plan* plan : plans_) tw_plan_destroy(plan);
   if (queue_ != nullptr) tw_queue_destroy(queue_);
 }
 
+void Starter::run_each(tw_queue* queue) {
+  for (unsigned i = 0; i < runs_; ++i) {
+    for (tw_plan* plan : plans_) {
+      must(tw_plan_trigger(plan, queue), "tw_plan_trigger");
+      if (queue == nullptr) must(tw_plan_finish(plan, kLimit), "tw_plan_finish");
+    }
+  }
+}
+
 void Starter::prepare() {
-  must(tw_plan_prepare(plan_, kLimit), "tw_plan_prepare");
+  for (tw_plan* plan : plans_) must(tw_plan_prepare(plan, kLimit), "tw_plan_prepare");
   if (trigger_ != Trigger::graph) return;
   must(tw_capture_begin(queue_), "tw_capture_begin");
-  for (unsigned i = 0; i < runs_; ++i) must(tw_plan_trigger(plan_, queue_), "tw_plan_trigger, captured");
+  run_each(queue_);
   must(tw_capture_end(queue_, &graph_), "tw_capture_end");
 }
 
 void Starter::start() {
-  if (trigger_ == Trigger::host) {
-    for (unsigned i = 0; i < runs_; ++i) {
-      must(tw_plan_trigger(plan_, nullptr), "tw_plan_trigger");
-      must(tw_plan_finish(plan_, kLimit), "tw_plan_finish");
-    }
-    return;
+  if (trigger_ == Trigger::graph) {
+    must(tw_graph_launch(graph_, queue_), "tw_graph_launch");
+  } else {
+    run_each(queue_);
   }
-  if (trigger_ == Trigger::graph) must(tw_graph_launch(graph_, queue_), "tw_graph_launch");
-  for (unsigned i = 0; trigger_ == Trigger::queue && i < runs_; ++i) must(tw_plan_trigger(plan_, queue_), "tw_plan_trigger");
-  must(tw_queue_synchronize(queue_), "tw_queue_synchronize");
+  if (queue_ != nullptr) must(tw_queue_synchronize(queue_), "tw_queue_synchronize");
 }
 
 std::string Starter::ways() const {
-  char text[16384];
-  size_t length = sizeof text;
-  must(tw_plan_explain(plan_, text, &length), "tw_plan_explain");
+  std::string all;
+  for (tw_plan* plan : plans_) {
+    char text[16384];
+    size_t length = sizeof text;
+    must(tw_plan_explain(plan, text, &length), "tw_plan_explain");
+    all += text;
+  }
   bool mapped = false, host = false;
-  std::istringstream lines(text);
+  std::istringstream lines(all);
   for (std::string line; std::getline(lines, line);) {
     if (line.find(" wait ") != std::string::npos) continue;  // goes nowhere
     mapped |= line.ends_with(": mapped");

@@ -45,6 +45,7 @@ Sample overlap(Pair&, const Order&);
 Sample daxpy(Pair&, const Order&);
 // Of plans (plans.cpp, faces.cpp): the order's trigger is one of theirs.
 Sample signal_latency(Pair&, const Order&);
+Sample channel_latency(Pair&, const Order&);
 Sample put_latency_planned(Pair&, const Order&);
 Sample chain(Pair&, const Order&);
 Sample signal_latency_kernel(Pair&, const Order&);

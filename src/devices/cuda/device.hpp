@@ -18,6 +18,7 @@ class CudaDevice final : public Device {
   const char* name() const override { return "cuda"; }
   unsigned ordinal() const override { return static_cast<unsigned>(ordinal_); }
   const Uuid& uuid() const override { return uuid_; }
+  unsigned multiprocessors() const override { return static_cast<unsigned>(attribute(kMultiprocessors)); }
   Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
   Status free(uint64_t address) override;
   Status register_host(void* address, size_t length) override;

@@ -18,6 +18,7 @@ class CudaQueue final : public Queue {
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
+  Status words(std::span<const WordOp> ops) override;
   Status launch(const Kernel& kernel) override;
   Status run(const ProgramRun& program) override;
   Status call(void (*function)(void* argument), void* argument) override;
@@ -34,6 +35,7 @@ class CudaQueue final : public Queue {
   Status ready() const;    // for work: this process's, and no default stream
   Status at_rest();        // for questions: nothing is captured
   CaptureState capture();  // in the current context
+  unsigned wait_flags() const;
   static Status check_word(uint64_t address);
   Status enqueue_copy(const Copy& copy);
   Status enqueue_lines(const Copy* copies, size_t count);

@@ -15,7 +15,7 @@ enum class Operation : uint8_t { allocate, export_memory, import_memory, copy, l
 struct Options {
   uint64_t task_delay_ns = 0;               // before every task of a queue
   uint64_t import_delay_ns = 0;             // of every import
-  uint64_t wait_limit_ns = 30'000'000'000;  // of whatever would wait for ever on a GPU; then the queue is broken
+  uint64_t wait_limit_ns = 60'000'000'000;  // of whatever would wait for ever on a GPU; then the queue is broken
   uint64_t capacity = uint64_t{64} << 30;   // bytes that can be allocated at a time
   uint64_t vmm_piece = 2u << 20;            // bytes, whole pages: vmm memory consists of such pieces
   unsigned kernel_slots = 8;                // kernels that run at a time

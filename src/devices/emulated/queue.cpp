@@ -57,6 +57,16 @@ struct Settler {
   }
 };
 
+/// release: the queue's earlier copies are visible to whoever acquires the word.
+Status store_word(const Place& place, uint64_t value) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(place.pointer), value, __ATOMIC_RELEASE);
+  return TW_OK;
+}
+
+Status await_word(const Stream& stream, const Place& place, uint64_t value) {
+  return stream.await([&] { return reached(place.pointer, value) ? Status{TW_OK} : Status{TW_IN_PROGRESS}; });
+}
+
 }  // namespace
 
 Device* EmulatedQueue::device() { return device_; }
@@ -95,22 +105,31 @@ Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
   return enqueue({[place, value, add](Stream&) {
-    uint64_t* word = reinterpret_cast<uint64_t*>(place.pointer);
-    // release: the queue's earlier copies are visible to whoever acquires the word
-    if (add) {
-      __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
-    } else {
-      __atomic_store_n(word, value, __ATOMIC_RELEASE);
-    }
-    return TW_OK;
+    if (!add) return store_word(place, value);
+    __atomic_fetch_add(reinterpret_cast<uint64_t*>(place.pointer), value, __ATOMIC_RELEASE);
+    return Status{TW_OK};
   }});
 }
 
 Status EmulatedQueue::wait_geq(uint64_t address, uint64_t value) {
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
-  return enqueue({[place, value](Stream& stream) {
-    return stream.await([&] { return reached(place.pointer, value) ? TW_OK : TW_IN_PROGRESS; });
+  return enqueue({[place, value](Stream& stream) { return await_word(stream, place, value); }});
+}
+
+Status EmulatedQueue::words(std::span<const WordOp> ops) {
+  if (ops.size() > kMostWordOps) return fail(TW_ERR_INVALID, "a row has at most %zu operations on words", kMostWordOps);
+  std::vector<std::pair<WordOp, Place>> row(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    row[i].first = ops[i];
+    if (Status s = word_at(ops[i].address, &row[i].second); is_error(s)) return s;
+  }
+  return enqueue({[row = std::move(row)](Stream& stream) -> Status {
+    for (const auto& [op, place] : row) {
+      const Status status = op.kind == WordOp::Kind::wait ? await_word(stream, place, op.value) : store_word(place, op.value);
+      if (status != TW_OK) return status;
+    }
+    return TW_OK;
   }});
 }
 

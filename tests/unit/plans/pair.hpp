@@ -108,9 +108,11 @@ class Pair : public testing::TestWithParam<Way> {
   unsigned char* memory(Side& side, size_t length, tw_memory** handle = nullptr) {
     return side.memory(GetParam().place, length, handle);
   }
-  tw_queue* queue(Side& side) {
+  tw_queue* queue(Side& side, uint32_t waits = TW_WAITS_AUTO) {
     tw_queue* made = nullptr;
-    EXPECT_EQ(tw_queue_create(side.context, GetParam().place, &made), TW_OK) << tw_last_error();
+    tw_queue_options options = TW_QUEUE_OPTIONS_INIT;
+    options.waits = waits;
+    EXPECT_EQ(tw_queue_create(side.context, GetParam().place, &options, &made), TW_OK) << tw_last_error();
     side.last.emplace_back([made] { tw_queue_destroy(made); });
     return made;
   }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which waits of a plan may be waited for before any of its steps is begun.
+//
+// A step's needs: the credits and flags without which it cannot end. What is needed by every step whose doing is seen outside
+// of the plan may be waited for first; anything more could lock up two plans that each need the other's first step. Credits of
+// receives that come after nothing are doings, too, but the row gives them itself.
+#include <algorithm>
+#include <thread>
+
+#include "plans/queue.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool comes_first(const PlanStep& step) { return step.verb == StepVerb::recv && step.after.empty(); }
+
+/// A send of nothing has no room that could be too small, by which a row that is let go tells it.
+bool can_be_awaited(const PlanStep& step, const Resolved& how) {
+  return !how.proxied && (comes_first(step) || (step.verb == StepVerb::send && step.length != 0));
+}
+
+}  // namespace
+
+WaitsAhead waits_ahead(const tw_plan& plan) {
+  const size_t count = plan.steps.size();
+  WaitsAhead out;
+  if (count > WaitsAhead::kMostSteps || plan.executor->device() == nullptr) return out;
+  std::vector<uint64_t> needs(count);
+  uint64_t all = 0, common = ~uint64_t{0};
+  for (uint32_t i = 0; i < count; ++i) {
+    const PlanStep& step = plan.steps[i];
+    const Resolved& how = plan.resolved[i];
+    for (const uint32_t earlier : step.after) needs[i] |= needs[earlier];
+    const bool awaited = can_be_awaited(step, how), posts = comes_first(step) && !how.proxied;
+    for (uint32_t j = 0; awaited && j <= i; ++j) {  // a channel's messages come in their order
+      if (plan.resolved[j].channel == how.channel && can_be_awaited(plan.steps[j], plan.resolved[j])) needs[i] |= 1ull << j;
+    }
+    all |= needs[i];
+    if (!posts && step.verb != StepVerb::wait) common &= needs[i];
+    if (posts) out.posts.push_back(i);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if ((all & common) >> i & 1) out.looks.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace thalweg::impl
+
+using namespace thalweg::impl;
+
+uint64_t tw_plan::message_of(uint32_t step) const {
+  const Channel* const channel = resolved[step].channel;
+  uint64_t number = channel->messages.load(std::memory_order_relaxed);
+  for (uint32_t j = 0; j < step; ++j) number += resolved[j].channel == channel;
+  return number;
+}
+
+/// By whoever holds the order of the channels' queue.
+void tw_plan::count_messages(bool known) {
+  for (const Resolved& one : resolved) {
+    if (one.channel == nullptr) continue;
+    one.channel->messages.fetch_add(1, std::memory_order_relaxed);
+    if (!known) one.channel->counted.store(false, std::memory_order_relaxed);
+  }
+}
+
+/// A kernel that waits holds at most as many multiprocessors as it has blocks.
+bool tw_plan::holds_many() const { return shape.blocks * kHeldPart > executor->multiprocessors(); }
+
+bool tw_plan::waits_by_memory(const tw_queue& queue) const {
+  if (queue.rows == nullptr || ahead.looks.empty()) return false;
+  if (queue.waits == TW_WAITS_AUTO && !holds_many()) return false;
+  for (const Resolved& one : resolved) {
+    if (one.channel != nullptr && !one.channel->counted.load(std::memory_order_relaxed)) return false;
+  }
+  return true;
+}
+
+std::string tw_plan::explain_waits() const {
+  if (!prepared || executor->device() == nullptr) return "";
+  const auto waits = [](const PlanStep& step) {
+    return step.verb == StepVerb::send || step.verb == StepVerb::recv || step.verb == StepVerb::wait;
+  };
+  if (std::none_of(steps.begin(), steps.end(), waits)) return "";
+  if (ahead.looks.empty()) return "  waits: in the kernel; there is no peer that all of the run needs\n";
+  std::string text = "  waits: by memory operations ahead of the kernel, for step";
+  for (const uint32_t step : ahead.looks) text += " " + std::to_string(step);
+  const bool many = holds_many();
+  text += many ? ", by TW_WAITS_AUTO too (" : "; by TW_WAITS_AUTO in the kernel (";
+  text += std::to_string(shape.blocks) + " blocks, " + std::to_string(executor->multiprocessors()) + " multiprocessors)";
+  return text + (waited_ahead ? "; so did the last run\n" : "\n");
+}
+
+/// Queues get through what is left of a run that failed; of others they are in the middle.
+Status tw_plan::await_rows() {
+  const Deadline patience(kSecond);
+  while (rows.load() != 0) {
+    agent.look_through_rows();
+    if (rows.load() == 0) break;
+    if ((!failed() && __atomic_load_n(abort_word, __ATOMIC_ACQUIRE) == 0) || patience.passed())
+      return fail(TW_ERR_BUSY, "a queue waits for what the plan's next run needs");
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return TW_OK;
+}
