@@ -54,6 +54,7 @@ struct Resolved {
   std::string why;  // proxied
   Channel* channel = nullptr;
   AgentPeer* peer = nullptr;
+  uint64_t peer_id = 0;  // of its worker: the agent's thread, which may name it, does not look at users' endpoints
   int landing = -1;
   uint64_t round = 0;  // of the channel's plans; 0: not counted
   Reached remote, signal;

@@ -188,6 +188,10 @@ Status tw_plan::prepare(uint64_t limit_ns) {
     set_last_error(why);
     return status;
   }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const tw_endpoint* const endpoint = steps[i].endpoint;
+    if (endpoint != nullptr && endpoint->peer) resolved[i].peer_id = endpoint->peer->identity.worker;
+  }
   prepared = true;
   return TW_OK;
 }

@@ -17,9 +17,9 @@ std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& f
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.verb);
   if (plan.resolved[index].channel != nullptr) text += ", tag " + std::to_string(step.tag);
   text += ")";
-  if (step.endpoint != nullptr && step.endpoint->peer) {
+  if (const uint64_t id = plan.resolved[index].peer_id; id != 0) {
     char peer[64];
-    std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(step.endpoint->peer->identity.worker));
+    std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(id));
     text += peer;
   }
   if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
