@@ -268,8 +268,8 @@ typedef struct tw_memory_options {
 } tw_memory_options;
 #define TW_MEMORY_OPTIONS_INIT {sizeof(tw_memory_options), 0, 0, NULL}
 
-/** Registers a region of host or device memory so that peers may be given access. Costs no pinning. End with
- *  tw_memory_release, before the memory is freed. */
+/** Registers a region of host or device memory so that peers may be given access. Costs no pinning. End with tw_memory_release,
+ *  before the memory is freed. TW_ERR_UNSUPPORTED: this process may not read it, as a GPU's memory without its driver. */
 TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
                                     tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.

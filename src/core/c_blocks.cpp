@@ -5,6 +5,7 @@
 #include <new>
 
 #include "core/c_checks.hpp"
+#include "memory/placement.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
 
@@ -26,6 +27,9 @@ Status note_device(BlockSpace& space, const void* address) {
   BufferInfo info;
   const bool known = find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK;
   Device* const device = known && info.kind != MemoryKind::pinned ? info.device : nullptr;
+  if (!known) {
+    if (const Status status = check_host_memory(address, 1); is_error(status)) return status;
+  }
   const bool pinned = known && info.kind == MemoryKind::pinned, first = space.ranges.empty();
   if (!first && device != space.device) {
     return fail(TW_ERR_UNSUPPORTED,

@@ -111,6 +111,11 @@ inline bool has_devices() { return backend_count.load(std::memory_order_acquire)
 /// Is this memory that only a device's queues may touch?
 inline bool on_device(const void* address, BufferInfo* info) { return has_devices() && is_device_memory(address, info); }
 
+/// Host buffers from here on are asked whether they can be read before they are used (check_host_memory): a fraction of a
+/// microsecond of some. Shorter ones are not: they would pay as much as they take.
+inline constexpr size_t kAsked = 128u << 10;
+Status check_buffer(const OpDesc& op);  // local_memory.cpp
+
 /// Fills in the local side of op: address, layout, length, device and what it waits for. TW_ERR_INVALID when they do not fit
 /// together. With options->after the caller has an AfterHold on op until it is posted.
 inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options,
@@ -131,7 +136,7 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   if (buffer == nullptr && op.length != 0) [[unlikely]]
     return fail(TW_ERR_INVALID, "the buffer is NULL");
   if (backend_count.load(std::memory_order_acquire) == 0 && options.after_kind == TW_AFTER_NONE) [[likely]]
-    return TW_OK;
+    return op.length < kAsked ? Status{TW_OK} : check_buffer(op);
   return set_device(op, options, known);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: tagged messages, active messages, byte streams.
 #include "core/c_checks.hpp"
+#include "memory/placement.hpp"
 
 using namespace thalweg::impl;
 
@@ -87,7 +88,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
                                      const tw_op_options* given, tw_request* request) {
   BufferInfo near;
   tw_worker& worker = *endpoint.worker;
-  if (given != nullptr || buffer == nullptr || on_device(buffer, &near) ||
+  if (given != nullptr || buffer == nullptr || length >= kAsked || on_device(buffer, &near) ||
       worker.engine->try_send(*endpoint.peer, buffer, length, tag, 0) != TW_OK) {
     return send_with_options(endpoint, buffer, length, tag, given, request, near);
   }
@@ -99,7 +100,8 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
 [[gnu::noinline]] Status recv_slowly(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
                                      const tw_op_options* given, tw_request* request) {
   BufferInfo near;
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || on_device(buffer, &near)) {
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || length >= kAsked ||
+      on_device(buffer, &near)) {
     return recv_with_options(worker, buffer, length, tag, mask, given, request, near);
   }
   const Status status = worker.engine->post_short(buffer, length, tag, mask, request);
@@ -138,7 +140,7 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || has_devices() ||
+  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked ||
       worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, given, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
@@ -153,7 +155,8 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || has_devices()) [[unlikely]]
+  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || has_devices() || length >= kAsked)
+      [[unlikely]]
     return recv_slowly(*worker, buffer, length, tag, mask, given, request);
   status = worker->engine->post_short(buffer, length, tag, mask, request);
   worker->posted();
@@ -180,6 +183,10 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   if (has_devices()) [[unlikely]] {
     BufferInfo near;
     if (on_device(buffer, &near)) return receive_and_wait(*worker, buffer, length, tag, mask, info, near);
+  }
+  if (length >= kAsked) {
+    status = check_host_memory(buffer, length);
+    if (is_error(status)) return status;
   }
   Engine& engine = *worker->engine;
   WaitedReceive receive{static_cast<std::byte*>(buffer), length, tag, mask};

@@ -68,7 +68,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
 [[gnu::noinline]] Status put_slowly(tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                                     uint64_t offset, const tw_op_options* options, tw_request* request) {
   BufferInfo near;
-  if (options == nullptr && buffer != nullptr && !on_device(buffer, &near)) {
+  if (options == nullptr && buffer != nullptr && length < kAsked && !on_device(buffer, &near)) {
     const Engine::Guard guard(*endpoint->worker->engine);
     if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;
   }
@@ -90,7 +90,7 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
   status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
-  if (options != nullptr || buffer == nullptr || has_devices()) [[unlikely]]
+  if (options != nullptr || buffer == nullptr || has_devices() || length >= kAsked) [[unlikely]]
     return put_slowly(endpoint, buffer, length, remote, offset, options, request);
   const Engine::Guard guard(*endpoint->worker->engine);
   if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;

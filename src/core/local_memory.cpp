@@ -2,6 +2,7 @@
 // Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does it
 // wait for.
 #include "core/c_checks.hpp"
+#include "memory/placement.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -38,6 +39,12 @@ bool is_device_memory(const void* address, BufferInfo* info) {
   return find_device(reinterpret_cast<uint64_t>(address), info) == TW_OK && info->kind != MemoryKind::pinned;
 }
 
+Status check_buffer(const OpDesc& op) {
+  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+  const int64_t last = op.layout != nullptr ? op.layout->last : static_cast<int64_t>(op.length);
+  return check_host_memory(op.address + first, static_cast<uint64_t>(last - first));
+}
+
 Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known) {
   BufferInfo info;
   if (op.length != 0) {
@@ -53,6 +60,8 @@ Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* kn
       op.buffer_id = info.buffer_id;
       op.allocation = info.base;
       op.allocated = info.length;
+    } else if (op.length >= kAsked) {
+      if (const Status status = check_buffer(op); is_error(status)) return status;
     }
   }
   if (options.after_kind == TW_AFTER_NONE || op.length == 0) return TW_OK;

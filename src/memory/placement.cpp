@@ -2,14 +2,27 @@
 // The ways into the registry by kind of memory.
 #include "memory/placement.hpp"
 
+#include "base/platform/process.hpp"
 #include "devices/registry.hpp"
 
 namespace thalweg::impl {
+
+Status check_host_memory(const void* address, uint64_t length) {
+  const auto* const bytes = static_cast<const std::byte*>(address);
+  if (length == 0 || (may_read(bytes) && may_read(bytes + (length - 1)))) return TW_OK;
+  return fail(TW_ERR_UNSUPPORTED,
+              "this process may not read %llu bytes at %p, and none of its devices knows them: if they are memory of a GPU, "
+              "`thalweg info` says why its driver is not used here; else map them first",
+              static_cast<unsigned long long>(length), address);
+}
 
 Status register_anywhere(Registry& registry, void* address, size_t length, uint32_t access, tw_memory** out) {
   BufferInfo info;
   const Status found = find_device(reinterpret_cast<uintptr_t>(address), length, &info);
   if (found != TW_OK && found != TW_ERR_NO_MATCH) return found;
+  if (found == TW_ERR_NO_MATCH) {
+    if (const Status status = check_host_memory(address, length); is_error(status)) return status;
+  }
   return registry.register_memory(address, length, access, out, found == TW_OK ? origin_of(info) : MemoryOrigin());
 }
 

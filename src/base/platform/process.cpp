@@ -119,4 +119,10 @@ bool may_access_process(pid_t pid) {
   return process_vm_readv(pid, &local, 1, &remote, 1, 0) >= 0 || errno == EFAULT;
 }
 
+bool may_read(const void* address) {
+  char byte = 0;
+  iovec here{&byte, 1}, there{const_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
 }  // namespace thalweg::impl
