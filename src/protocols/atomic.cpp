@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
-// instruction, so that both ways may be mixed on one word.
+// instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose target
+// has the word's device apply it.
 #include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
@@ -47,21 +48,11 @@ bool probe_frames(const OpDesc& op, Cost& cost) {
   return true;
 }
 
-void deliver(const OpDesc& op, uint64_t old) {
-  if (op.result == nullptr) return;
-  if (op.word == 8) {
-    std::memcpy(op.result, &old, 8);
-  } else {
-    const uint32_t narrow = static_cast<uint32_t>(old);
-    std::memcpy(op.result, &narrow, 4);
-  }
-}
-
 Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   Status status = TW_OK;
   std::byte* word = reach(*op.remote, op.remote_offset, 0, op.word, TW_MEMORY_ATOMIC, reading, &status);
   if (word == nullptr) return status == TW_OK ? TW_AGAIN : status;
-  deliver(op, apply_atomic(word, op.word, op.atomic_op, op.operand, op.compare));
+  deliver_old(op, apply_atomic(word, op.word, op.atomic_op, op.operand, op.compare));
   return TW_OK;
 }
 
@@ -88,6 +79,16 @@ Status step_frames(OpRun& run) {
 }
 
 }  // namespace
+
+void deliver_old(const OpDesc& op, uint64_t old) {
+  if (op.result == nullptr) return;
+  if (op.word == 8) {
+    std::memcpy(op.result, &old, 8);
+  } else {
+    const uint32_t narrow = static_cast<uint32_t>(old);
+    std::memcpy(op.result, &narrow, 4);
+  }
+}
 
 uint64_t apply_atomic(std::byte* word, unsigned size, unsigned op, uint64_t operand, uint64_t compare) {
   return size == 8 ? apply<uint64_t>(word, op, operand, compare) : apply<uint32_t>(word, op, operand, compare);
@@ -117,18 +118,18 @@ Status apply_on_device(Engine& engine, const Target& target, AtomicKernel kernel
   return status;
 }
 
-AtomicKernel kernel_of(const AtomicBody& fields) {
+}  // namespace
+
+AtomicKernel atomic_kernel(unsigned op, unsigned size, uint64_t operand, uint64_t compare) {
   static constexpr AtomicOp kOps[] = {AtomicOp::add,     AtomicOp::bit_and, AtomicOp::bit_or,
                                       AtomicOp::bit_xor, AtomicOp::swap,    AtomicOp::compare_swap};
   AtomicKernel kernel{};
-  kernel.operand = fields.operand;
-  kernel.compare = fields.compare;
-  kernel.op = kOps[fields.code];
-  kernel.bytes = fields.size;
+  kernel.operand = operand;
+  kernel.compare = compare;
+  kernel.op = kOps[op];
+  kernel.bytes = size;
   return kernel;
 }
-
-}  // namespace
 
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value) {
   AtomicKernel kernel{};
@@ -152,7 +153,7 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std:
     status = engine.registry().resolve(reading, header.a, header.b, fields.size, TW_MEMORY_ATOMIC, &target);
     if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % fields.size != 0) status = TW_ERR_MISALIGNED;
     if (status == TW_OK && target.device != nullptr) {
-      status = apply_on_device(engine, target, kernel_of(fields), &old);
+      status = apply_on_device(engine, target, atomic_kernel(fields.code, fields.size, fields.operand, fields.compare), &old);
     } else if (status == TW_OK) {
       old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
     }
@@ -166,7 +167,7 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std:
 void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
   OpRun* run = engine.find(header.a, peer);
   if (run == nullptr || run->protocol != &kAtomicFrames || run->op->result == nullptr) return;  // ended meanwhile
-  deliver(*run->op, header.b);
+  deliver_old(*run->op, header.b);
   confirm(peer, *run);
   engine.complete(*run, TW_OK);
 }
@@ -188,7 +189,7 @@ Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completi
     const Status s = atomic_mapped(checked);
     if (s != TW_AGAIN && s != TW_ERR_STALE) return s;
   }
-  return launch_one_sided(engine, checked, completion, kLater);
+  return launch_one_sided(engine, checked, completion, of_device(*op.remote) ? kAtomicDevice : kLater);
 }
 
 }  // namespace thalweg::impl

@@ -84,6 +84,15 @@ const char* one_sided_ways(std::string& text, const OpDesc& op) {
   return direct ? (local ? "direct" : "window") : (local ? "relay" : "frames");
 }
 
+const char* atomic_ways(std::string& text, const OpDesc& op) {
+  Cost here{};
+  const bool direct = kAtomicDevice.probe(op, here);
+  say(text, direct, "atomic_device", here.fixed_ns, here.why_not, "by a kernel of the word's device, started here");
+  say(text, !direct, "atomic_frames", 2000 + 2 * link_costs(op).frame + kWrite, nullptr,
+      "by a kernel of the word's device, started by the target's progress");
+  return direct ? "atomic_device" : "atomic_frames";
+}
+
 }  // namespace
 
 std::string explain_device(const OpDesc& op) {
@@ -102,8 +111,7 @@ std::string explain_device(const OpDesc& op) {
       chosen = one_sided_ways(text, op);
       break;
     case Verb::atomic:
-      say(text, true, "atomic_frames", 2000 + 2 * link_costs(op).frame + kWrite, nullptr, "by a kernel of the target's device");
-      chosen = "atomic_frames";
+      chosen = atomic_ways(text, op);
       break;
     default:
       text += "  byte streams and signals are host memory only\n";

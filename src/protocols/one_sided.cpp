@@ -12,7 +12,7 @@ namespace {
 
 constexpr const Protocol* kPuts[] = {&kPutMapped, &kPutSingleCopy, &kPutDevice, &kPutFrames, nullptr};
 constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetDevice, &kGetFrames, nullptr};
-constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicFrames, nullptr};
+constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicDevice, &kAtomicFrames, nullptr};
 constexpr const Protocol* kSignals[] = {&kSignalMapped, &kSignalFrames, nullptr};
 constexpr const Protocol* kFlushes[] = {&kFlushFrames, nullptr};
 constexpr const Protocol* kPutBlocksOnly[] = {&kPutBlocks, nullptr};

@@ -17,6 +17,7 @@
 #pragma once
 #include <cstring>
 
+#include "devices/kernel.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "protocols/cost.hpp"
@@ -57,7 +58,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer);
 
 extern const Protocol kPutMapped, kPutSingleCopy, kPutFrames;
 extern const Protocol kGetMapped, kGetSingleCopy, kGetFrames;
-extern const Protocol kAtomicMapped, kAtomicFrames;
+extern const Protocol kAtomicMapped, kAtomicDevice, kAtomicFrames;
 extern const Protocol kSignalMapped, kSignalFrames;
 extern const Protocol kFlushFrames;
 extern const Protocol kLater;  // not a way of its own: waits in the lane, then one of the above
@@ -167,6 +168,10 @@ void on_confirmed(Engine& engine, OpRun& run, Status status);
 inline void confirm(Peer& peer, const OpRun& run) {
   if (run.sequence > peer.one_sided.confirmed) peer.one_sided.confirmed = run.sequence;
 }
+/// The old value of a fetching atomic to where its caller wants it.
+void deliver_old(const OpDesc& op, uint64_t old);
+/// op: TW_ATOMIC_*, checked; the word and where its old value goes are left to fill in.
+AtomicKernel atomic_kernel(unsigned op, unsigned size, uint64_t operand, uint64_t compare);
 /// The CPU's atomic on a mapped, aligned word; returns the old value. op is checked by the caller.
 uint64_t apply_atomic(std::byte* word, unsigned size, unsigned op, uint64_t operand, uint64_t compare);
 

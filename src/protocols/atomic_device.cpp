@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Atomics on words of device memory by the word's own device, where this process reaches it: over an import, or within one
+// process. Nothing is needed of the target then.
+//
+// Every way to such a word is a kernel of the word's device with system scope: this one, the one that the target's progress runs
+// (atomic.cpp), plans' and windows' ones of a device with native atomics to it. So all of them are atomic against each other, and
+// the ways may be mixed. The CPU never touches the word.
+#include <cstring>
+#include <utility>
+
+#include "protocols/device_lane.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/reach_device.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+/// OpRun::state while the kernel is under way.
+struct Launched {
+  Device* device;
+  std::byte* chunk;  // gets the old value; null: not asked for
+};
+static_assert(sizeof(Launched) <= sizeof(OpRun::state));
+Launched& launched_of(OpRun& run) { return *reinterpret_cast<Launched*>(run.state); }
+
+/// Null when the word's device may change it for this process.
+const char* why_not_here(const OpDesc& op) {
+  if (op.remote == nullptr || !of_device(*op.remote)) return "the word is not in device memory";
+  if (in_process(*op.remote)) return nullptr;
+  if ((link_features(op) & kLinkMaps) == 0) return "this link shares no device memory";
+  const bool shared = !op.remote->unmappable && op.remote->key.segment != 0;
+  return shared ? nullptr : "the word cannot be imported: pool or managed memory, or a device that is not visible here";
+}
+
+bool probe(const OpDesc& op, Cost& cost) {
+  constexpr double kKernel = 7500;  // two H200: from the launch until the host knows
+  cost = {kKernel, 0, why_not_here(op)};
+  return cost.why_not == nullptr;
+}
+
+void over(Engine& engine, void* token, Status status) {
+  OpRun& run = *static_cast<OpRun*>(token);
+  const Launched launched = launched_of(run);
+  uint64_t old = 0;
+  if (launched.chunk != nullptr) {
+    std::memcpy(&old, launched.chunk, sizeof old);
+    engine.devices().give_chunk(*launched.device, launched.chunk);
+  }
+  if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
+  if (!engine.work_over(run)) return;
+  Peer& peer = *run.peer;
+  --peer.one_sided.device;
+  if (peer.one_sided.confirmed + 1 == run.sequence) confirm(peer, run);
+  if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
+  if (status == TW_OK) deliver_old(*run.op, old);
+  engine.complete(run, status);
+}
+
+/// TW_IN_PROGRESS, TW_AGAIN: enough are under way, or an error: nothing was launched.
+Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& reached) {
+  constexpr uint32_t kUnderWay =
+      8;  // old values at a time: each has a chunk. What is under way ends by itself, so this does too
+  const OpDesc& op = *run.op;
+  DeviceLane& lane = engine.devices();
+  AtomicKernel kernel = atomic_kernel(op.atomic_op, op.word, op.operand, op.compare);
+  kernel.word = reached.address + op.remote_offset;
+  std::byte* chunk = nullptr;
+  if (op.result != nullptr) {
+    if (run.peer->one_sided.device >= kUnderWay) return TW_AGAIN;
+    chunk = lane.take_chunk(device);
+    if (chunk == nullptr) return fail(TW_ERR_NO_MEMORY, "no pinned memory for the old value of an atomic");
+    kernel.old = reinterpret_cast<uint64_t>(chunk);
+  }
+  launched_of(run) = {&device, chunk};
+  if (const Status status = lane.submit(device, Kernel{kernel}, over, &run); is_error(status)) {
+    if (chunk != nullptr) lane.give_chunk(device, chunk);
+    return status;
+  }
+  run.holding = reached.mapping;
+  if (run.holding != nullptr) ++run.holding->users;
+  ++run.work;
+  run.cancelable = false;
+  if (!run.holds_regions) hold_regions(run);
+  if (run.list != nullptr) run.list->remove(&run);
+  ++run.peer->one_sided.device;
+  return TW_IN_PROGRESS;
+}
+
+Status reach_word(OpRun& run, Device** device, DeviceReach* out) {
+  const RemoteRegion& region = *run.op->remote;
+  *device = device_of(region);
+  if (region.unmappable || *device == nullptr) return TW_ERR_UNREACHABLE;
+  const Status status = reach_region(*run.peer, region, **device, out);
+  return status == TW_OK && !out->kernels ? Status{TW_ERR_UNREACHABLE} : status;
+}
+
+Status step(OpRun& run) {
+  Peer& peer = *run.peer;
+  RemoteRegion& region = *run.op->remote;
+  if (peer.link == nullptr) return TW_AGAIN;
+  if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
+  if (fenced(peer) && !first_unconfirmed(peer, run)) return TW_AGAIN;  // a kernel cannot follow frames
+  Device* device = nullptr;
+  DeviceReach reached;
+  Status status = reach_word(run, &device, &reached);
+  if (status == TW_IN_PROGRESS) return TW_AGAIN;
+  if (status == TW_OK) status = launch(*peer.engine, run, *device, reached);
+  if (!is_error(status)) return status;
+  // Released, or of another context of this process: the target's answer says which. Else it stays like this.
+  if (status != TW_ERR_STALE) region.unmappable = true;
+  run.protocol = &kAtomicFrames;
+  note_silent(peer, run);
+  return run.protocol->step(run);
+}
+
+}  // namespace
+
+const Protocol kAtomicDevice = {"atomic_device", Verb::atomic, probe, step, nullptr};
+
+}  // namespace thalweg::impl
