@@ -132,8 +132,15 @@ typedef struct tw_context_options {
   uint64_t silent_timeout_ns;    /* when a silent network makes a peer lost; 0: 5 s */
   uint64_t handshake_timeout_ns; /* how long a stranger may take to authenticate; 0: 5 s */
   uint32_t tls;                  /* 1: every TCP connection of this context uses TLS 1.3 with the job key */
+  /* Small contiguous copies of devices by a kernel that stays on each device while it is busy: lower latency, at the price of
+     resident_blocks x 512 threads of the device, 1 to 8. 0: what THALWEG_RESIDENT says ("2", or "2,500" with resident_idle_ns in
+     microseconds), else none. Device libraries' calls that wait for the whole device (cudaDeviceSynchronize, cudaFree) wait
+     for it too: it ends when it was idle for resident_idle_ns, 10 us to 100 ms (0: 1 ms), and after 16 times that in any case.
+     The first worker of the process that uses a device decides for it. */
+  uint32_t resident_blocks;
+  uint64_t resident_idle_ns;
 } tw_context_options;
-#define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0}
+#define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0}
 
 /** Makes a context: transports, job key, service thread. End with tw_context_destroy after its workers. */
 TW_API tw_status tw_context_create(const tw_context_options *options, tw_context **context);

@@ -16,7 +16,8 @@ const char* text_or_null(const std::optional<std::string>& text) { return text ?
 
 void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
                   std::optional<std::string> transports, std::optional<std::string> interfaces,
-                  std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls) {
+                  std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls,
+                  uint32_t resident_blocks, nb::handle resident_idle) {
   new (self) Context();
   tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
   if (job_key) {
@@ -30,6 +31,8 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
   options.silent_timeout_ns = duration_of(silent_timeout.ptr(), 0);
   options.handshake_timeout_ns = duration_of(handshake_timeout.ptr(), 0);
   options.tls = tls ? 1 : 0;
+  options.resident_blocks = resident_blocks;
+  options.resident_idle_ns = duration_of(resident_idle.ptr(), 0);
   tw_status status;
   {
     nb::gil_scoped_release release;
@@ -70,11 +73,15 @@ void bind_context(nb::module_& m) {
       "job_key: at least 16 bytes of secret (None: key_file, THALWEG_JOB_KEY, the user's key file); transports: comma\n"
       "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
       "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
-      "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection.\n"
+      "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection;\n"
+      "resident_blocks: thread blocks of a copy kernel that stays on each device for small copies while it is busy\n"
+      "(0: what THALWEG_RESIDENT says, else none); resident_idle: seconds without work after which it ends (0.001). What\n"
+      "waits for a whole device, such as torch.cuda.synchronize(), waits for it too: at most 16 times resident_idle.\n"
       "Any thread may use it. Raises KeyFileError, InvalidError.")
       .def("__init__", &context_init, nb::kw_only(), arg("job_key") = nb::none(), arg("key_file") = nb::none(),
            arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("socket_dir") = nb::none(),
-           arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false)
+           arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false,
+           arg("resident_blocks") = 0, arg("resident_idle") = nb::none())
       .def(
           "info", [](Context& c) { return json_of(&tw_context_info, c.get()); },
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")

@@ -47,6 +47,35 @@ Status split_transports(const std::string& list, std::vector<std::string>* out) 
   return TW_OK;
 }
 
+/// THALWEG_RESIDENT: thread blocks, or thread blocks and microseconds: "2,500".
+Status parse_resident(const char* text, ResidentOptions* out) {
+  char* end = nullptr;
+  const unsigned long blocks = strtoul(text, &end, 10);
+  uint64_t idle_us = ResidentOptions::kUsual / kMicrosecond;
+  if (end != text && *end == ',') idle_us = strtoul(end + 1, &end, 10);
+  if (end == text || *end != 0)
+    return fail(TW_ERR_INVALID, "THALWEG_RESIDENT is \"%s\": write thread blocks, or \"2,500\" with microseconds", text);
+  *out = {static_cast<unsigned>(std::min(blocks, 1000ul)), std::min(idle_us, uint64_t{kSecond}) * kMicrosecond};
+  return TW_OK;
+}
+
+Status resolve_resident(const tw_context_options& options, ResidentOptions* out) {
+  const char* const text = getenv("THALWEG_RESIDENT");
+  if (text != nullptr && *text != 0) {
+    if (Status s = parse_resident(text, out); is_error(s)) return s;
+  }
+  if (options.resident_blocks != 0) out->blocks = options.resident_blocks;
+  if (options.resident_idle_ns != 0) out->idle_ns = options.resident_idle_ns;
+  if (out->blocks <= ResidentOptions::kMostBlocks && out->idle_ns >= ResidentOptions::kShortest &&
+      out->idle_ns <= ResidentOptions::kLongest) {
+    return TW_OK;
+  }
+  return fail(TW_ERR_INVALID,
+              "a resident kernel (resident_blocks, resident_idle_ns, THALWEG_RESIDENT) has 1 to %u thread blocks and ends "
+              "when idle for 10 us to 100 ms",
+              ResidentOptions::kMostBlocks);
+}
+
 }  // namespace
 
 Status resolve_settings(const tw_context_options& options, Settings* out) {
@@ -63,7 +92,7 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
   out->silent_timeout_ns = options.silent_timeout_ns != 0 ? options.silent_timeout_ns : kSilentNs;
   out->handshake_timeout_ns = options.handshake_timeout_ns != 0 ? options.handshake_timeout_ns : kHandshakeNs;
   out->tls = options.tls != 0;
-  return TW_OK;
+  return resolve_resident(options, &out->resident);
 }
 
 std::vector<TransportSlot> make_transports(const Settings& settings) {

@@ -10,6 +10,7 @@
 #include "base/event_loop.hpp"
 #include "base/platform/fork.hpp"
 #include "core/address.hpp"
+#include "devices/resident/options.hpp"
 #include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
@@ -32,6 +33,7 @@ struct Settings {
   uint64_t silent_timeout_ns = 0;
   uint64_t handshake_timeout_ns = 0;
   bool tls = false;
+  ResidentOptions resident;
 };
 Status resolve_settings(const tw_context_options& options, Settings* out);
 

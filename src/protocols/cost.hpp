@@ -21,6 +21,19 @@ struct LinkCosts {
   double kernel;        // per byte of those
 };
 
+/// Costs of copies by a device, in nanoseconds and nanoseconds per byte: idle, until the host knows. Two H200 over NVLink.
+struct DeviceCosts {
+  double write = 6700, read = 10300;  // an engine's, to another device and from it
+  double link = 0.0026;               // per byte between devices
+  double pinned = 0.019;              // per byte to or from pinned memory
+  double resident = 4800;             // by the resident kernel
+  double resident_byte = 0.0244;      // and by one block of it
+};
+constexpr DeviceCosts kDeviceCosts;
+/// The most bytes that a resident kernel of so many blocks copies at no more than an engine's cost.
+uint64_t resident_most(const DeviceCosts& costs, unsigned blocks);
+double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
+
 /// The costs in force in a context: what `thalweg tune` measured on this machine (cost_file.hpp), else these defaults, measured
 /// on one machine (two cores of a Zen 5, 2026-11).
 struct CostTable {

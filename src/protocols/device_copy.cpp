@@ -131,6 +131,7 @@ Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& 
   if (kernels && copies.size() == 1 && first.width < kShortRow && first.rows * first.slices >= kManyRows) {
     return lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token);
   }
+  if (kernels && copies.size() == 1 && lane.submit_resident(device, first, done, token)) return TW_OK;
   return lane.submit(device, copies, done, token);
 }
 

@@ -20,7 +20,8 @@ Side side_of(uint64_t address, const Layout* layout, bool kernels = true);
 /// 65,536 copies: TW_ERR_LIMIT beyond.
 Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies);
 
-/// Enqueues them on `device` as the cheaper of engine copies and one gather or scatter kernel. As DeviceLane::submit.
+/// Enqueues them on `device` as the cheapest of engine copies, one gather or scatter kernel and, where there is one, the resident
+/// kernel. As DeviceLane::submit.
 Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
                      void* token);
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lane. A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side. Copies that
+// The lane. A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
+// the resident kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
 // come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
 // instead of 215).
 #include "protocols/device_lane.hpp"
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "protocols/cost.hpp"
 #include "protocols/engine.hpp"
+#include "protocols/resident_line.hpp"
 
 namespace thalweg::impl {
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out) {
@@ -37,6 +41,8 @@ void release(Ordering* ordering) {
   if (ordering != nullptr && --ordering->references == 0) delete ordering;
 }
 
+DeviceLane::DeviceLane(Engine& engine) : engine_(engine) {}
+
 uint64_t DeviceLane::Line::now_finished() const {
   return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
 }
@@ -56,9 +62,20 @@ Status DeviceLane::make_place(Device& device, Place** out) {
   place->copies.finished = words;
   place->kernels.finished = words + kWords / 2 / sizeof *words;
   *place->copies.finished = *place->kernels.finished = 0;
+  if (engine_.options().resident.blocks != 0) open_resident(*place);
   *out = place.get();
   places_.push_back(std::move(place));
   return TW_OK;
+}
+
+void DeviceLane::open_resident(Place& place) {
+  std::shared_ptr<Resident> resident;
+  if (is_error(Resident::open(*place.device, engine_.options().resident, &resident))) {
+    warn_once("resident", std::string("small copies of devices go by engines, without a resident kernel: ") + last_error());
+    return;
+  }
+  const uint64_t most = resident_most(kDeviceCosts, resident->blocks());
+  place.resident = std::make_unique<ResidentLine>(std::move(resident), most);
 }
 
 Status DeviceLane::place_of(Device& device, Place** out) {
@@ -123,6 +140,17 @@ Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done don
   place->gathering.push_back({0, done, token});
   ++pending_;
   return TW_OK;
+}
+
+/// Only while no engine is at work: then whatever the kernel has was submitted before what an engine has, and poll() keeps that order.
+bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, void* token) {
+  if (engine_.options().resident.blocks == 0) return false;
+  Place* place = nullptr;
+  if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
+  if (!place->gathering.empty() || !place->copies.pending.empty()) return false;
+  if (!place->resident->submit(copy, done, token)) return false;
+  ++pending_;
+  return true;
 }
 
 Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void* token) {
@@ -248,12 +276,25 @@ unsigned DeviceLane::poll(Line& line) {
   return events;
 }
 
+/// What the kernel gave back, which is rare, is waited for here: nothing that was submitted later is to be over before it.
+unsigned DeviceLane::poll_resident(Place& place) {
+  unsigned events = 0;
+  for (ResidentLine::Ended ended; place.resident->next(&ended); ++events) {
+    if (ended.status == TW_AGAIN) ended.status = run(*place.device, {&ended.copy, 1});
+    --pending_;
+    ended.done(engine_, ended.token, ended.status);
+  }
+  return events;
+}
+
 unsigned DeviceLane::poll() {
   constexpr uint64_t kGather = 8u << 20;  // bytes that do not wait for others any more
   unsigned events = 0;
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
-    events += poll(place.copies) + poll(place.kernels);
+    if (place.resident != nullptr) events += poll_resident(place);
+    if (place.resident == nullptr || place.resident->empty()) events += poll(place.copies);
+    events += poll(place.kernels);
     if (place.gathering.empty()) continue;
     if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= kGather) flush(place);
   }
@@ -275,6 +316,7 @@ void DeviceLane::close() {
 
 DeviceLane::~DeviceLane() {
   for (auto& place : places_) {
+    place->resident.reset();
     place->copies.queue.reset();
     place->kernels.queue.reset();
     for (std::byte* chunk : place->chunks) place->device->free(reinterpret_cast<uint64_t>(chunk));

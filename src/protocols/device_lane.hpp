@@ -27,9 +27,11 @@ Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering
 void retain(Ordering* ordering);   // null is allowed
 void release(Ordering* ordering);  // null is allowed
 
+class ResidentLine;
+
 class DeviceLane {
  public:
-  explicit DeviceLane(Engine& engine) : engine_(engine) {}
+  explicit DeviceLane(Engine& engine);
   ~DeviceLane();  // after close()
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
@@ -38,6 +40,8 @@ class DeviceLane {
   /// between two polls goes to the device in one call.
   using Done = void (*)(Engine& engine, void* token, Status status);
   Status submit(Device& device, std::span<const Copy> copies, Done done, void* token);
+  /// One copy by the device's resident kernel, where the context asked for one and it takes it. False: submit it.
+  bool submit_resident(Device& device, const Copy& copy, Done done, void* token);
   Status submit(Device& device, const Kernel& kernel, Done done, void* token);  // one that can signal, without a signal
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
@@ -82,7 +86,8 @@ class DeviceLane {
   struct Place {
     Device* device = nullptr;
     Line copies, kernels;
-    std::vector<Copy> gathered;  // not enqueued yet
+    std::unique_ptr<ResidentLine> resident;  // null: none
+    std::vector<Copy> gathered;              // not enqueued yet
     std::vector<Waiter> gathering;
     uint64_t gathered_bytes = 0, words = 0;
     std::unordered_map<uint64_t, bool> admitted;  // by buffer id: for kernels too?
@@ -91,7 +96,9 @@ class DeviceLane {
   };
   Status make_place(Device& device, Place** out);
   Status place_of(Device& device, Place** out);
+  void open_resident(Place& place);
   Status flush(Place& place);
+  unsigned poll_resident(Place& place);
   unsigned poll(Line& line);
   unsigned fail_broken(Line& line);
   unsigned poll_parked();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/resident/options.hpp"
 #include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/peer.hpp"
@@ -34,8 +35,9 @@ struct EngineOptions {
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
-  bool imports = true;    // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
-  void* owner = nullptr;  // core's worker; passed to `lost`
+  bool imports = true;  // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
+  ResidentOptions resident;                                     // copies by a kernel that stays; none by default
+  void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
@@ -200,6 +202,7 @@ class Engine final : public Sink {
   Registry& registry() { return *options_.registry; }
   const EngineOptions& options() const { return options_; }
   void forbid_imports() { options_.imports = false; }
+  void forbid_resident() { options_.resident = {}; }
   Matcher& matcher() { return *matcher_; }
   /// To look for posted receives, or to post one: the waited receive is among them from here on.
   Matcher& receives() {

@@ -5,14 +5,28 @@
 
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"
+#include "protocols/cost.hpp"
+#include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-// Two H200 over NVLink: an idle copy until the host knows, and the rates of the link and of pinned memory.
-constexpr double kWrite = 6700, kRead = 10300, kLink = 0.0026, kPinnedRate = 0.019;
+constexpr DeviceCosts kCosts = kDeviceCosts;
+
+/// Would the resident kernel of the local side's device copy it, while it runs?
+bool by_resident(const OpDesc& op) {
+  const unsigned blocks = op.peer->engine->options().resident.blocks;
+  return blocks != 0 && (op.flags & kOpDevice) != 0 && op.layout == nullptr && op.remote_layout == nullptr &&
+         op.length <= resident_most(kCosts, blocks);
+}
+
+/// One write by the local side's device.
+double write_ns(const OpDesc& op) {
+  if (by_resident(op)) return resident_ns(kCosts, op.peer->engine->options().resident.blocks, op.length);
+  return kCosts.write + kCosts.link * static_cast<double>(op.length);
+}
 
 void say(std::string& text, bool chosen, const char* name, double ns, const char* why_not, const char* note) {
   char line[256];
@@ -39,7 +53,7 @@ const char* why_not_shared(const OpDesc& op) {
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
 double staged(const OpDesc& op) {
   const LinkCosts costs = link_costs(op);
-  return kWrite + 3 * costs.frame + (costs.copy + kPinnedRate) * static_cast<double>(op.length);
+  return kCosts.write + 3 * costs.frame + (costs.copy + kCosts.pinned) * static_cast<double>(op.length);
 }
 
 const char* message_ways(std::string& text, const OpDesc& op) {
@@ -48,18 +62,18 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   const char* const no_link = maps ? nullptr : "this link shares no device memory";
   const char* const not_shared = why_not_shared(op);
   text += "into memory of a device of the peer:\n";
-  say(text, no_link == nullptr, "push by this device", kWrite + asking + kLink * bytes, no_link,
-      "written over the devices' link");
-  say(text, false, "pull by its device", kRead + asking + kLink * bytes, not_shared,
+  const char* const push = by_resident(op) ? "push by this device, resident" : "push by this device";
+  say(text, no_link == nullptr, push, write_ns(op) + asking, no_link, "written over the devices' link");
+  say(text, false, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "where its memory cannot be shared or is strided");
   say(text, no_link != nullptr, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
   text += "into its pinned memory:\n";
-  say(text, not_shared == nullptr, "pull by this device", kRead + asking + kPinnedRate * bytes, not_shared,
+  say(text, not_shared == nullptr, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared,
       "a queue of the peer");
   say(text, not_shared != nullptr, "staging", staged(op), nullptr, "through pinned memory here");
   text += "into its other host memory:\n";
   say(text, true, "staging", staged(op), nullptr, "through pinned memory here");
-  return no_link == nullptr ? "push by this device" : "staging";
+  return no_link == nullptr ? push : "staging";
 }
 
 const char* one_sided_ways(std::string& text, const OpDesc& op) {
@@ -74,21 +88,23 @@ const char* one_sided_ways(std::string& text, const OpDesc& op) {
     why_not = "the target cannot be imported: pool or managed memory, or no access between the devices";
   }
   const bool direct = why_not == nullptr;
-  const double idle = op.verb == Verb::put ? kWrite : kRead;
-  say(text, direct && local, "direct", idle + kLink * bytes, local ? why_not : "the local side is host memory",
-      "by this device; pinned memory too");
-  say(text, direct && !local, "window", idle + kPinnedRate * bytes, why_not, "through pinned memory here");
+  const bool put = op.verb == Verb::put, resident = by_resident(op);
+  const char* const name = resident ? "direct, resident" : "direct";
+  const double idle = put ? kCosts.write : kCosts.read;
+  say(text, direct && local, name, resident || put ? write_ns(op) : idle + kCosts.link * bytes,
+      local ? why_not : "the local side is host memory", "by this device; pinned memory too");
+  say(text, direct && !local, "window", idle + kCosts.pinned * bytes, why_not, "through pinned memory here");
   say(text, !direct && local, "relay", staged(op), local ? nullptr : "the local side is host memory",
       "through pinned memory here, then as host memory");
   say(text, !direct && !local, "frames", staged(op), nullptr, "applied by the target's progress");
-  return direct ? (local ? "direct" : "window") : (local ? "relay" : "frames");
+  return direct ? (local ? name : "window") : (local ? "relay" : "frames");
 }
 
 const char* atomic_ways(std::string& text, const OpDesc& op) {
   Cost here{};
   const bool direct = kAtomicDevice.probe(op, here);
   say(text, direct, "atomic_device", here.fixed_ns, here.why_not, "by a kernel of the word's device, started here");
-  say(text, !direct, "atomic_frames", 2000 + 2 * link_costs(op).frame + kWrite, nullptr,
+  say(text, !direct, "atomic_frames", 2000 + 2 * link_costs(op).frame + kCosts.write, nullptr,
       "by a kernel of the word's device, started by the target's progress");
   return direct ? "atomic_device" : "atomic_frames";
 }

@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/parcel.hpp"
@@ -282,8 +283,7 @@ Status step(OpRun& run) {
 }
 
 bool probe(const OpDesc& op, Cost& cost) {
-  constexpr double kIdleCopy = 6500, kNvLink = 0.0026;  // two H200, from the enqueue until the host knows
-  cost = {kIdleCopy, kNvLink, needs_device(op) ? nullptr : "no device memory at either end"};
+  cost = {kDeviceCosts.write, kDeviceCosts.link, needs_device(op) ? nullptr : "no device memory at either end"};
   return cost.why_not == nullptr;
 }
 

@@ -37,6 +37,16 @@ uint64_t length_worth(double share, double frame, double ns_per_byte, uint64_t l
 
 }  // namespace
 
+double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes) {
+  return costs.resident + std::max(costs.link, costs.resident_byte / blocks) * static_cast<double>(bytes);
+}
+
+uint64_t resident_most(const DeviceCosts& costs, unsigned blocks) {
+  constexpr double kMost = 1u << 20;  // beyond it others would wait for too long
+  const double more = costs.resident_byte / blocks - costs.link;
+  return static_cast<uint64_t>(more <= 0 ? kMost : std::clamp((costs.write - costs.resident) / more, 0.0, kMost));
+}
+
 const LinkCosts& costs_of(const Peer& peer) {
   const CostTable* const given = peer.engine->options().costs;
   const CostTable& table = given != nullptr ? *given : kDefaults;

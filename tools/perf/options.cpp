@@ -50,6 +50,8 @@ Options
                                 benchmarks/gpu
   --waits auto|kernel|memory    how a device's queue waits for a channel's other end: in the kernel, or by memory operations
                                 ahead of it (auto)
+  --resident BLOCKS             small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_RESIDENT of both
+                                processes, when they are started here                     (none)
   --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
@@ -150,6 +152,10 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->progress_thread = value == "thread";
     return true;
   }
+  if (name == "--resident") {  // the library says what makes no sense; the other process inherits it
+    setenv("THALWEG_RESIDENT", value.c_str(), 1);
+    return true;
+  }
   if (name == "--memory" || name == "--peer-memory") {  // the library knows what is a place
     if (value.empty() || value.size() >= kMemoryName) return refuse(name + " " + value + ": no such memory");
     o->memory[name == "--peer-memory"] = value;
@@ -218,7 +224,7 @@ bool parse(int argc, char** argv, Options* out) {
     }
     if (a.rfind("--", 0) == 0) {
       static const char* known[] = {"--size",   "--layout",  "--transport", "--memory",  "--peer-memory", "--seconds",
-                                    "--window", "--threads", "--progress",  "--trigger", "--waits"};
+                                    "--window", "--threads", "--progress",  "--trigger", "--waits",       "--resident"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copies of one device lane that the device's resident kernel has. Small and few: what comes in numbers is gathered for an engine,
+// which takes it in one call.
+#pragma once
+#include <deque>
+#include <memory>
+
+#include "devices/resident.hpp"
+#include "protocols/device_lane.hpp"
+
+namespace thalweg::impl {
+
+class ResidentLine {
+ public:
+  ResidentLine(std::shared_ptr<Resident> resident, uint64_t most) : resident_(std::move(resident)), most_(most) {}
+  ~ResidentLine();
+  ResidentLine(const ResidentLine&) = delete;
+  ResidentLine& operator=(const ResidentLine&) = delete;
+
+  /// False: not one for it, or not now; nothing was started.
+  bool submit(const Copy& copy, DeviceLane::Done done, void* token);
+  /// The next one that is over; TW_AGAIN: it is to be copied otherwise. False: none.
+  struct Ended {
+    Copy copy;
+    DeviceLane::Done done;
+    void* token;
+    Status status;
+  };
+  bool next(Ended* out);
+  bool empty() const { return pending_.empty(); }
+
+ private:
+  struct UnderWay {
+    Resident::Ticket ticket;
+    Copy copy;
+    DeviceLane::Done done;
+    void* token;
+  };
+  const std::shared_ptr<Resident> resident_;
+  const uint64_t most_;  // bytes; from there on an engine costs less
+  std::deque<UnderWay> pending_;
+  unsigned idle_looks_ = 0;
+  Status broken_ = TW_OK;
+};
+
+}  // namespace thalweg::impl
