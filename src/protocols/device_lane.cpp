@@ -57,7 +57,10 @@ Status DeviceLane::make_place(Device& device, Place** out) {
   if (status == TW_OK) status = device.allocate(MemoryKind::pinned, kWords, &place->words);
   if (status == TW_OK) status = device.make_queue(&place->copies.queue);
   if (status == TW_OK) status = device.make_queue(&place->kernels.queue);
-  if (is_error(status)) return status;
+  if (is_error(status)) {
+    if (place->words != 0) device.free(place->words);
+    return status;
+  }
   auto* words = reinterpret_cast<uint64_t*>(place->words);
   place->copies.finished = words;
   place->kernels.finished = words + kWords / 2 / sizeof *words;
@@ -87,10 +90,26 @@ Status DeviceLane::place_of(Device& device, Place** out) {
   return make_place(device, out);
 }
 
-/// Behind what a call enqueued: its ticket into the line's word.
+/// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under way any
+/// more, because the buffers go back with the error.
 Status DeviceLane::finish_call(Line& line, Status enqueued) {
-  if (is_error(enqueued)) return enqueued;
-  return line.queue->write_value(reinterpret_cast<uint64_t>(line.finished), ++line.ticket, false);
+  const auto word = reinterpret_cast<uint64_t>(line.finished);
+  const Status status = is_error(enqueued) ? enqueued : line.queue->write_value(word, line.ticket + 1, false);
+  if (is_error(status)) {
+    line.queue->synchronize();
+  } else {
+    ++line.ticket;
+  }
+  return status;
+}
+
+/// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure is the
+/// device's own end.
+void DeviceLane::replace_broken(Device& device, Line& line) {
+  std::unique_ptr<Queue> fresh;
+  if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh))) return;
+  line.queue = std::move(fresh);
+  line.ticket = line.now_finished();
 }
 
 /// The kernel's own signal is its ticket.
@@ -116,6 +135,7 @@ Status DeviceLane::flush(Place& place) {
     status = line.queue->copy(&place.gathered[i], each);
   }
   status = finish_call(line, status);
+  if (is_error(status)) replace_broken(*place.device, line);
   std::vector<Waiter> waiters;
   waiters.swap(place.gathering);
   place.gathered.clear();
@@ -157,7 +177,10 @@ Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void*
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
-  if (const Status status = launch(line, kernel); is_error(status)) return status;
+  if (const Status status = launch(line, kernel); is_error(status)) {
+    replace_broken(device, line);
+    return status;
+  }
   line.pending.push_back({line.ticket, done, token});
   ++pending_;
   return TW_OK;
@@ -177,16 +200,20 @@ Status DeviceLane::run(Device& device, std::span<const Copy> copies) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->copies;
-  const Status status = finish_call(line, line.queue->copy(copies.data(), copies.size()));
-  return is_error(status) ? status : wait(line);
+  Status status = finish_call(line, line.queue->copy(copies.data(), copies.size()));
+  if (!is_error(status)) status = wait(line);
+  if (is_error(status)) replace_broken(device, line);
+  return status;
 }
 
 Status DeviceLane::run(Device& device, const Kernel& kernel) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
-  const Status status = launch(line, kernel);
-  return is_error(status) ? status : wait(line);
+  Status status = launch(line, kernel);
+  if (!is_error(status)) status = wait(line);
+  if (is_error(status)) replace_broken(device, line);
+  return status;
 }
 
 Status DeviceLane::prepare(Device& device) {
@@ -244,26 +271,34 @@ bool DeviceLane::reaches(Device& device, const Uuid& there) {
   return reached;
 }
 
-/// A queue that broke finishes nothing more.
-unsigned DeviceLane::fail_broken(Line& line) {
-  constexpr unsigned kAsk = 1u << 14;  // looks without a change: milliseconds
-  if (++line.idle_looks % kAsk != 0) return 0;
-  const Status status = line.queue->query();
-  if (!is_error(status) || line.now_finished() >= line.pending.front().ticket) return 0;
-  unsigned events = 0;
-  for (; !line.pending.empty(); ++events) {
-    const Waiter waiter = line.pending.front();
-    line.pending.pop_front();
+/// What is pending on a queue that broke.
+unsigned DeviceLane::fail_pending(Device& device, Line& line, Status status) {
+  std::deque<Waiter> waiters;
+  waiters.swap(line.pending);
+  replace_broken(device, line);
+  for (const Waiter& waiter : waiters) {
     --pending_;
     waiter.done(engine_, waiter.token, status);
   }
-  return events;
+  return static_cast<unsigned>(waiters.size());
 }
 
-unsigned DeviceLane::poll(Line& line) {
+/// A queue that broke finishes nothing more. Asked by the clock: how long a look takes is the caller's matter.
+unsigned DeviceLane::look_whether_broken(Device& device, Line& line) {
+  constexpr unsigned kLooks = 64;
+  if (++line.idle_looks % kLooks != 0) return 0;
+  const uint64_t now = monotonic_ns();
+  if (now < line.ask_at) return 0;
+  line.ask_at = now + kMillisecond;
+  const Status status = line.queue->query();
+  if (!is_error(status) || line.now_finished() >= line.pending.front().ticket) return 0;
+  return fail_pending(device, line, status);
+}
+
+unsigned DeviceLane::poll(Device& device, Line& line) {
   if (line.pending.empty()) return 0;
   const uint64_t finished = line.now_finished();
-  if (line.pending.front().ticket > finished) return fail_broken(line);
+  if (line.pending.front().ticket > finished) return look_whether_broken(device, line);
   unsigned events = 0;
   line.idle_looks = 0;
   while (!line.pending.empty() && line.pending.front().ticket <= finished) {
@@ -293,8 +328,8 @@ unsigned DeviceLane::poll() {
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
     if (place.resident != nullptr) events += poll_resident(place);
-    if (place.resident == nullptr || place.resident->empty()) events += poll(place.copies);
-    events += poll(place.kernels);
+    if (place.resident == nullptr || place.resident->empty()) events += poll(*place.device, place.copies);
+    events += poll(*place.device, place.kernels);
     if (place.gathering.empty()) continue;
     if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= kGather) flush(place);
   }
@@ -304,11 +339,13 @@ unsigned DeviceLane::poll() {
 
 void DeviceLane::close() {
   while (OpRun* run = parked_.front()) engine_.complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
-  for (unsigned idle = 0; pending_ != 0 && idle < 3;) {
+  while (pending_ != 0) {
     poll();
     for (auto& place : places_) {
+      if (!place->gathering.empty()) flush(*place);
       for (Line* line : {&place->copies, &place->kernels}) {
-        if (is_error(wait(*line))) ++idle;  // the driver has shut down: nothing is under way any more
+        // Also: the driver has shut down, nothing is under way any more.
+        if (const Status status = wait(*line); is_error(status)) fail_pending(*place->device, *line, status);
       }
     }
   }

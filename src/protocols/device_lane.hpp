@@ -81,6 +81,7 @@ class DeviceLane {
     uint64_t ticket = 0;  // of the last call
     std::deque<Waiter> pending;
     unsigned idle_looks = 0;
+    uint64_t ask_at = 0;  // nanoseconds: whether the queue broke
     uint64_t now_finished() const;
   };
   struct Place {
@@ -99,8 +100,10 @@ class DeviceLane {
   void open_resident(Place& place);
   Status flush(Place& place);
   unsigned poll_resident(Place& place);
-  unsigned poll(Line& line);
-  unsigned fail_broken(Line& line);
+  unsigned poll(Device& device, Line& line);
+  unsigned look_whether_broken(Device& device, Line& line);
+  unsigned fail_pending(Device& device, Line& line, Status status);
+  static void replace_broken(Device& device, Line& line);
   unsigned poll_parked();
   static Status launch(Line& line, Kernel kernel);
   static Status finish_call(Line& line, Status enqueued);

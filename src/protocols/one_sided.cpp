@@ -243,14 +243,13 @@ void hold_regions(OpRun& run) {
   run.holds_regions = run.extras = true;
 }
 
-namespace {
-
-/// Nobody holds it and nobody is called: the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status) {
   const bool told =
       !run.detached || run.op->verb == Verb::flush || run.op->verb == Verb::get || run.op->verb == Verb::get_blocks;
   if (!told && peer.one_sided.owed == TW_OK) peer.one_sided.owed = status;
 }
+
+namespace {
 
 /// It ended where it was started.
 void discard_one_sided(Engine& engine, OpRun& run) {

@@ -123,6 +123,8 @@ Status check_alive(RemoteRegion& region);
 void note_put(Peer& peer, const FrameHeader& header, Status status);
 /// A frame of the lane whose failure only a flush can tell.
 void note_silent(Peer& peer, const OpRun& run);
+/// It failed. Where nobody holds it and nobody is called the next flush tells.
+void note_failure(Peer& peer, const OpRun& run, Status status);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
 Status check_target(const OpDesc& op, uint32_t access);
 /// The signal of op: its key is one of a signal, alive, and of the kind that signal_op says.

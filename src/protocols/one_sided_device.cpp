@@ -59,6 +59,7 @@ void over(Engine& engine, OpRun& run, Status status) {
     const Registry::Reading reading(engine.registry());
     status = signal_after_data(op, &reading);
   }
+  if (is_error(status)) note_failure(peer, run, status);
   if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
   engine.complete(run, status);
 }

@@ -102,7 +102,12 @@ bool probe_send(const OpDesc& op, Cost& cost) {
 }
 
 void push_done(Engine& engine, OpRun& run, Status status) { send_fin(engine, *run.peer, run.peer_op, status); }
-void part_done(Engine&, OpRun&, Status) {}
+
+template <bool kLast>
+void frames_sent(Engine& engine, OpRun& run, Status status) {
+  if (is_error(status)) return give_up(engine, run, run.stream.dest_op, status);
+  if (kLast) engine.complete(run, status);
+}
 
 void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
   Elsewhere other;
@@ -150,8 +155,13 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
 }
 
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
-  const Then complete = [](Engine& e, OpRun& r, Status s) { e.complete(r, s); };
-  stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? complete : part_done);
+  stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
+}
+
+void give_up(Engine& engine, OpRun& run, uint64_t op, Status status) {
+  const auto code = static_cast<uint64_t>(int64_t{status});
+  engine.send_control(*run.peer, make_header(Frame::fin, 0, op, code, kFrameLast), nullptr);
+  engine.complete(run, status, last_error());
 }
 
 // ------------------------------------------------------------------------------------------------ the receiver
@@ -315,8 +325,14 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const 
 
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
   OpRun* run = engine.find(header.a, peer);
-  if (run == nullptr || run->fin == nullptr) return;
+  if (run == nullptr) return;
   Status status = static_cast<Status>(static_cast<int64_t>(header.b));
+  const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
+  if ((header.flags & kFrameLast) != 0 && receives) {
+    return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL,
+                           "the sender could not deliver the message: its device failed; its own request says more");
+  }
+  if (run->fin == nullptr) return;
   run->fin(engine, *run, status > TW_OK ? TW_ERR_PROTOCOL : status);
 }
 

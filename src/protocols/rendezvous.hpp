@@ -32,6 +32,8 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const 
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status);
+/// A sender that cannot deliver what `op` of the receiver asked for: both end with `status`.
+void give_up(Engine& engine, OpRun& run, uint64_t op, Status status);
 
 // --- shared by its two files
 enum AnnouncedStage : uint8_t { kAnnounced = 1, kServing = 2 };  // OpRun::stage of a sender; serving: a cts by its device

@@ -207,7 +207,7 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
 }
 
 void push(Engine& engine, OpRun& run, Status status) {
-  if (is_error(status)) return engine.complete(run, status, last_error());
+  if (is_error(status)) return give_up(engine, run, serving(run).cts.op, status);
   Device* device = nullptr;
   Mapping* mapping = nullptr;
   Side to{};
@@ -219,7 +219,7 @@ void push(Engine& engine, OpRun& run, Status status) {
 
 template <bool kLast>
 void frames(Engine& engine, OpRun& run, Status status) {
-  if (is_error(status)) return engine.complete(run, status, last_error());
+  if (is_error(status)) return give_up(engine, run, serving(run).cts.op, status);
   run.stage = kAnnounced;
   start_frames(engine, *run.peer, run, serving(run).cts, kLast);
 }

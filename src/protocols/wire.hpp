@@ -25,7 +25,8 @@ enum class Frame : uint8_t {
   matched = 9,       // a = sender's op: a synchronous send was matched
   cts = 10,          // a = sender's op, body: CtsBody: send (part of) the payload
   data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
-  fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free
+  fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
+                     // receiver: its message has failed at the sender, and nothing more of it comes
   credit = 13,       // a = bytes, b = announcements given back to the sender. id 0: messages, 1: the byte stream
   // one-sided. a = rkey of the target (memory/registry.hpp)
   put = 20,           // b = offset; body: payload (contiguous target)
@@ -49,7 +50,7 @@ inline constexpr uint8_t kFrameTypeMask = 0x3f;
 enum FrameFlag : uint8_t {
   kFrameSync = 1,        // answer with `matched`
   kFrameAck = 2,         // one-sided: answer with fin to the op in the first 8 body bytes
-  kFrameLast = 4,        // cts: the sender's part ends with what this asks for; no fin follows
+  kFrameLast = 4,        // cts: the sender's part ends with what this asks for; no fin follows. fin: above
   kFrameMore = 8,        // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame)
   kFrameFirst = 16,      // put, put_layout: a new put begins
   kFrameCovers = 32,     // signal: not applied when the put before it failed

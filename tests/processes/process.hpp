@@ -43,6 +43,7 @@ class Child {
   void send(const std::string& text) { pipe_.send(text); }
   std::string receive() { return pipe_.receive(); }
   bool readable() const { return pipe_.readable(); }
+  Pipe& pipe() { return pipe_; }
   void kill();  // SIGKILL, and waits
   int join();   // exit code; 128 + signal; -1: killed after 30 s
   pid_t pid() const { return pid_; }

@@ -146,6 +146,11 @@ bool EmulatedDevice::overlaps(uint64_t address, uint64_t length) const {
   return last.address + last.length > address;
 }
 
+size_t EmulatedDevice::holdings() const {
+  const std::lock_guard lock(mutex_);
+  return allocations_.size() + host_.size();
+}
+
 std::shared_ptr<Allocation> EmulatedDevice::find(uint64_t address, uint64_t length) const {
   const std::lock_guard lock(mutex_);
   const Map& map = owns(address) ? allocations_ : host_;

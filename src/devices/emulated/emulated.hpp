@@ -52,6 +52,9 @@ class EmulatedDevice final : public Device {
   bool describe(uint64_t address, BufferInfo* info);
   bool owns(uint64_t address) const { return address >= base_ && address < base_ + kRange; }
   bool overlaps(uint64_t address, uint64_t length) const;
+  /// For tests: failures from now on, and what was not given back.
+  Faults& faults() { return engine_->faults; }
+  size_t holdings() const;  // allocations, imports and pinned ranges of the host
 
  private:
   static constexpr uint64_t kRange = uint64_t{64} << 30;  // of addresses, not of memory

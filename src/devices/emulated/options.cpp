@@ -9,7 +9,8 @@
 namespace thalweg::impl::emulated {
 namespace {
 
-constexpr std::string_view kFaults[] = {"fail_allocate", "fail_export", "fail_import", "fail_copy", "fail_launch", "fail_run"};
+constexpr std::string_view kFaults[] = {"fail_allocate", "fail_export", "fail_import", "fail_copy", "fail_launch",
+                                        "fail_run",      "fail_queue",  "fail_word",   "fail_event"};
 static_assert(std::size(kFaults) == static_cast<size_t>(Operation::count_));
 
 bool parse_peers(std::string_view rows, std::vector<uint64_t>* out) {

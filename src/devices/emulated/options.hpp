@@ -9,8 +9,9 @@
 
 namespace thalweg::impl::emulated {
 
-/// What can be made to fail. `run`: a queue's task breaks when its turn comes, and the queue with it.
-enum class Operation : uint8_t { allocate, export_memory, import_memory, copy, launch, run, count_ };
+/// What can be made to fail. `run`: a queue's task breaks when its turn comes, and the queue with it. `word`: a queue's store to a
+/// word, or wait for one, is refused; `event`: to record an event, or to wait for one.
+enum class Operation : uint8_t { allocate, export_memory, import_memory, copy, launch, run, queue, word, event, count_ };
 
 struct Options {
   uint64_t task_delay_ns = 0;               // before every task of a queue
@@ -29,7 +30,7 @@ struct Options {
 
 /// "devices=2,peers=10/01,slots=1,delay_ns=1000,import_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,fail_import=3": one
 /// Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate, fail_export,
-/// fail_copy, fail_launch, fail_run.
+/// fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
 Status parse_options(const char* text, std::vector<Options>* out);
 
 }  // namespace thalweg::impl::emulated

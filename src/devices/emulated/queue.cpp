@@ -102,6 +102,7 @@ Status EmulatedQueue::word_at(uint64_t address, Place* out) {
 }
 
 Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
+  if (Status s = stream_->engine().faults.check(Operation::word); is_error(s)) return s;
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
   return enqueue({[place, value, add](Stream&) {
@@ -112,6 +113,7 @@ Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
 }
 
 Status EmulatedQueue::wait_geq(uint64_t address, uint64_t value) {
+  if (Status s = stream_->engine().faults.check(Operation::word); is_error(s)) return s;
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
   return enqueue({[place, value](Stream& stream) { return await_word(stream, place, value); }});
@@ -150,6 +152,7 @@ Status EmulatedQueue::launch_twin(std::function<void()> kernel) {
 }
 
 Status EmulatedQueue::record(Event& event) {
+  if (Status s = stream_->engine().faults.check(Operation::event); is_error(s)) return s;
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   auto settler = std::make_shared<Settler>(static_cast<EmulatedEvent&>(event).state().start_point());
   return stream_->enqueue({[settler](Stream&) {
@@ -159,6 +162,7 @@ Status EmulatedQueue::record(Event& event) {
 }
 
 Status EmulatedQueue::wait_event(Event& event) {
+  if (Status s = stream_->engine().faults.check(Operation::event); is_error(s)) return s;
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   const std::shared_ptr<EventPoint> point = static_cast<EmulatedEvent&>(event).state().point();
   if (point == nullptr) return TW_OK;

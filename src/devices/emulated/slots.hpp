@@ -43,20 +43,33 @@ class KernelSlots {
   std::condition_variable changed_;
 };
 
+/// Thread-safe.
 class Faults {
  public:
-  explicit Faults(const Options& options) : fail_at_(options.fail_at) {}
+  explicit Faults(const Options& options) {
+    for (size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fail_at = options.fail_at[i];
+  }
   Status check(Operation operation) {
-    const auto i = static_cast<size_t>(operation);
-    const unsigned call = calls_[i].fetch_add(1, std::memory_order_relaxed) + 1;
-    if (call != fail_at_[i]) [[likely]]
+    Kind& kind = kinds_[static_cast<size_t>(operation)];
+    const unsigned call = kind.calls.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (call != kind.fail_at.load(std::memory_order_relaxed)) [[likely]]
       return TW_OK;
     return fail(TW_ERR_DEVICE, "call %u was told to fail (options of the emulated device)", call);
   }
+  /// The nth call from now on fails; 0: none.
+  void inject(Operation operation, unsigned nth) {
+    Kind& kind = kinds_[static_cast<size_t>(operation)];
+    kind.fail_at = 0;
+    kind.calls = 0;
+    kind.fail_at = nth;
+  }
+  unsigned calls(Operation operation) const { return kinds_[static_cast<size_t>(operation)].calls; }
 
  private:
-  const std::array<unsigned, static_cast<size_t>(Operation::count_)> fail_at_;
-  std::array<std::atomic<unsigned>, static_cast<size_t>(Operation::count_)> calls_{};
+  struct Kind {
+    std::atomic<unsigned> fail_at{0}, calls{0};
+  };
+  std::array<Kind, static_cast<size_t>(Operation::count_)> kinds_;
 };
 
 }  // namespace thalweg::impl::emulated

@@ -22,6 +22,7 @@ std::shared_ptr<Stream> EmulatedDevice::find_stream(void* native) {
 
 Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
   if (Status s = born_.check("device"); is_error(s)) return s;
+  if (Status s = engine_->faults.check(Operation::queue); is_error(s)) return s;
   std::shared_ptr<Stream> stream = new_stream(false);
   const std::lock_guard lock(mutex_);
   streams_.push_back(stream);

@@ -43,6 +43,30 @@ TEST(EmulatedFaults, ATaskThatFailsBreaksItsQueueOnly) {
   EXPECT_EQ(read_word(word), 9u);
 }
 
+/// While the device is in use, and counted anew.
+TEST(EmulatedFaults, AreInjectedAtAnyTime) {
+  auto device = open_device(0, {});
+  const size_t before = device->holdings();
+  const uint64_t word = make_word(*device);
+  EXPECT_EQ(device->holdings(), before + 1);
+  auto queue = make_queue(*device);
+  ASSERT_EQ(queue->write_value(word, 1, false), TW_OK);
+  device->faults().inject(Operation::word, 2);
+  for (Status expected : {TW_OK, TW_ERR_DEVICE, TW_OK}) EXPECT_EQ(queue->write_value(word, 2, false), expected);
+  EXPECT_EQ(device->faults().calls(Operation::word), 3u);
+  device->faults().inject(Operation::queue, 1);
+  std::unique_ptr<Queue> other;
+  for (Status expected : {TW_ERR_DEVICE, TW_OK}) EXPECT_EQ(device->make_queue(&other), expected);
+  std::unique_ptr<Event> event;
+  ASSERT_EQ(device->make_event(&event), TW_OK);
+  device->faults().inject(Operation::event, 2);
+  EXPECT_EQ(queue->record(*event), TW_OK);
+  EXPECT_EQ(other->wait_event(*event), TW_ERR_DEVICE);
+  EXPECT_EQ(queue->synchronize(), TW_OK);
+  EXPECT_EQ(device->free(word), TW_OK);
+  EXPECT_EQ(device->holdings(), before);
+}
+
 TEST(EmulatedOptions, AreReadFromAText) {
   std::vector<Options> all;
   ASSERT_EQ(parse_options("devices=3,peers=101/010/111,slots=2,delay_ns=7,capacity=4096,fail_import=5", &all), TW_OK);
