@@ -190,10 +190,14 @@ Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t po
   op.remote = whole.remote;
   op.remote_offset = whole.remote_offset + position;
   op.remote_layout = whole.remote_layout;
-  if (position + length == whole.length && (whole.flags & TW_OP_AFTER_ALL) == 0) {
-    op.signal = whole.signal;
-    op.signal_op = whole.signal_op;
-    op.signal_value = whole.signal_value;
+  if (whole.signal != nullptr && (whole.flags & TW_OP_AFTER_ALL) == 0) {
+    if (position + length == whole.length) {
+      op.signal = whole.signal;
+      op.signal_op = whole.signal_op;
+      op.signal_value = whole.signal_value;
+    } else {
+      op.flags |= TW_OP_REMOTE;  // to the target each part is a put, and the signal vouches for the last one only
+    }
   }
   const Completion completion{nullptr, part_over, reinterpret_cast<void*>(engine.number(run))};
   Status status = TW_OK;
