@@ -35,7 +35,7 @@ lint() {
 
 sanitizer() { # preset, tests to leave out (a regular expression over their names)
   cmake --preset "$1" >/dev/null && cmake --build --preset "$1" -j "$jobs" || { verdict "$1" 1; return; }
-  THALWEG_GPU_REPLAYS=50 ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+  THALWEG_GPU_REPLAYS=50 THALWEG_FAULTS_ROWS="number 1" ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 timeout 3000 ctest --preset "$1" -E "$2" --timeout 300
   verdict "$1" $?
 }
@@ -62,7 +62,7 @@ for part in "${parts[@]}"; do
     lint) lint ;;
     # Instrumented code is several times slower: the conformance over one shared and one encrypted connection is enough here.
     asan) sanitizer asan '^(conformance\.(self|shm_one|tcp_one|tcp_two).*|stress|faults\..*|hosts)$' ;;
-    tsan) sanitizer tsan '^(conformance\..*|faults\..*|hosts|processes\..*|example_.*)$' ;;
+    tsan) sanitizer tsan '^(conformance\..*|faults\..*|device_faults\..*/(tcp_|shm_[^o]).*|hosts|processes\..*|example_.*)$' ;;
     fuzz) fuzz ;;
     *) echo "check: no part is called $part"; exit 2 ;;
   esac

@@ -26,6 +26,17 @@ std::vector<impl::emulated::EmulatedDevice*> devices() {
   return all;
 }
 
+std::vector<unsigned char> payload_of(uint64_t seed, size_t length) {
+  std::mt19937_64 random(seed);
+  std::vector<unsigned char> bytes((length + 7) / 8 * 8);
+  for (size_t at = 0; at < bytes.size(); at += 8) {
+    const uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+  bytes.resize(length);
+  return bytes;
+}
+
 }  // namespace
 
 void demand(bool holds, const std::string& what) {
@@ -146,8 +157,8 @@ void End::store(const std::vector<unsigned char>& bytes) {
 
 void End::fill(uint64_t seed) {
   std::vector<unsigned char> bytes(total_, kPoison);
-  std::mt19937_64 random(seed);
-  for (const uint32_t offset : offsets_) bytes[kGuard + offset] = static_cast<unsigned char>(random());
+  const std::vector<unsigned char> payload = payload_of(seed, offsets_.size());
+  for (size_t i = 0; i < payload.size(); ++i) bytes[kGuard + offsets_[i]] = payload[i];
   store(bytes);
 }
 
@@ -155,11 +166,11 @@ void End::poison() { store(std::vector<unsigned char>(total_, kPoison)); }
 
 void End::verify(uint64_t seed, bool whole, const char* what) {
   std::vector<unsigned char> bytes = load();
-  std::mt19937_64 random(seed);
+  const std::vector<unsigned char> payload = payload_of(seed, offsets_.size());
   size_t wrong = 0;
-  for (const uint32_t offset : offsets_) {
-    unsigned char& byte = bytes[kGuard + offset];
-    wrong += byte != static_cast<unsigned char>(random()) ? 1 : 0;
+  for (size_t i = 0; i < payload.size(); ++i) {
+    unsigned char& byte = bytes[kGuard + offsets_[i]];
+    wrong += byte != payload[i] ? 1 : 0;
     byte = kPoison;
   }
   demand(!whole || wrong == 0, std::string(what) + ": " + std::to_string(wrong) + " bytes are wrong");
@@ -176,6 +187,11 @@ std::string End::swap(const std::string& mine) {
   if (worker != nullptr) progress_until("the other end", [&] { return pipe_.readable(); });
   const std::string theirs = pipe_.receive();
   demand(!theirs.empty(), "the other end is gone");
+  if (theirs.size() == sizeof(Outcome)) {  // out of turn
+    Outcome outcome;
+    std::memcpy(&outcome, theirs.data(), sizeof outcome);
+    throw Wrong(std::string("the other end gave up: ") + outcome.wrong);
+  }
   return theirs;
 }
 
