@@ -146,9 +146,15 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, text, &length), TW_OK);
   EXPECT_NE(std::string(text).find("chosen: push by this device, resident"), std::string::npos) << text;
+  tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+  options.place = "emulated:0";
+  constexpr size_t kLong = 4 << 20;
+  tw_memory* large = nullptr;
+  ASSERT_EQ(tw_memory_allocate(context_, kLong, &options, &large), TW_OK) << tw_last_error();
   length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 4 << 20, remote_, text, &length), TW_OK);
+  EXPECT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, text, &length), TW_OK);
   EXPECT_EQ(std::string(text).find("resident"), std::string::npos) << text;
+  EXPECT_EQ(tw_memory_release(large), TW_OK);
 }
 
 TEST_F(ResidentOperations, TheyEndWithTheWorker) {
