@@ -11,6 +11,8 @@
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
+#   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
+#   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks (60 + 60 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
@@ -22,7 +24,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | kernel | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | waits | kernel | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -111,6 +113,22 @@ planned() {
     timeout 20 ./thalweg-perf put_lat --trigger $trigger --size 8,4K,64K,1M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
   done
   timeout 20 ./thalweg-perf chain --trigger graph --window 64 --size 64K,1M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
+}
+
+resident() {
+  local test more
+  for more in '' '--resident 1' '--resident 4' '' '--resident 1' '--resident 4'; do
+    for test in tag_lat put_lat; do
+      timeout 20 ./thalweg-perf $test --size 8,4K,64K,256K --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 $more --json
+    done
+  done 2>&1 | tee "$out/resident.jsonl"
+}
+
+waits() {
+  local how
+  for how in 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph; do
+    timeout 20 ./thalweg-perf tag_lat --trigger $how --size 8,64K,1M,64M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
+  done 2>&1 | tee "$out/waits.jsonl"
 }
 
 nccl_peer() {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From resolved steps to the executor's program.
-#include <set>
-
 #include "devices/program/hold.hpp"
 #include "plans/plan.hpp"
 
@@ -82,25 +80,6 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
   out->push_back(made);
 }
 
-/// The order in which steps are lowered. Executors look at 32 of their steps at a time: of a plan that has more, what may move
-/// bytes at once comes first, to be under way together.
-std::vector<uint32_t> order_of(const std::vector<PlanStep>& steps, const std::vector<Resolved>& resolved) {
-  constexpr size_t kLooked = 32, kEach = 2;  // a receive is two
-  std::vector<uint32_t> first, rest;
-  std::set<const Channel*> later;  // the sends of a channel keep their order
-  for (uint32_t i = 0; i < steps.size(); ++i) {
-    const StepVerb verb = steps[i].verb;
-    const bool moves = verb == StepVerb::send || verb == StepVerb::put || verb == StepVerb::get || verb == StepVerb::copy;
-    const Resolved& how = resolved[i];
-    const bool early = steps.size() * kEach > kLooked && moves && steps[i].after.empty() && !how.proxied &&
-                       (how.channel == nullptr || !later.contains(how.channel));
-    if (!early && how.channel != nullptr) later.insert(how.channel);
-    (early ? first : rest).push_back(i);
-  }
-  first.insert(first.end(), rest.begin(), rest.end());
-  return first;
-}
-
 }  // namespace
 
 /// One step's, behind those that it comes after. last: of the program, by step of the user's.
@@ -134,7 +113,7 @@ Status tw_plan::compose() {
   program_after.clear();
   owner.clear();
   std::vector<uint32_t> last(steps.size());
-  for (const uint32_t i : order_of(steps, resolved)) compose_step(i, last);
+  for (uint32_t i = 0; i < steps.size(); ++i) compose_step(i, last);
   ahead = waits_ahead(*this);
   return arrange(program, program_after, blocks, &shape);
 }

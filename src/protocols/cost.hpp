@@ -26,8 +26,9 @@ struct DeviceCosts {
   double write = 6700, read = 10300;  // an engine's, to another device and from it
   double link = 0.0026;               // per byte between devices
   double pinned = 0.019;              // per byte to or from pinned memory
-  double resident = 4800;             // by the resident kernel
-  double resident_byte = 0.0244;      // and by one block of it
+  double resident = 3100;             // by the resident kernel of one block
+  double resident_block = 600;        // for each further one, which reads the commands across the bus, too
+  double resident_byte = 0.0229;      // by one block; four take twice that
 };
 constexpr DeviceCosts kDeviceCosts;
 /// The most bytes that a resident kernel of so many blocks copies at no more than an engine's cost.

@@ -35,16 +35,20 @@ uint64_t length_worth(double share, double frame, double ns_per_byte, uint64_t l
   return length >= static_cast<double>(most) ? most : std::bit_floor(static_cast<uint64_t>(length));
 }
 
+double resident_fixed(const DeviceCosts& costs, unsigned blocks) {
+  return costs.resident + costs.resident_block * (blocks - 1);
+}
+double resident_byte(const DeviceCosts& costs, unsigned blocks) { return costs.resident_byte * (blocks + 2) / 3; }
 }  // namespace
 
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes) {
-  return costs.resident + std::max(costs.link, costs.resident_byte / blocks) * static_cast<double>(bytes);
+  return resident_fixed(costs, blocks) + resident_byte(costs, blocks) * static_cast<double>(bytes);
 }
 
 uint64_t resident_most(const DeviceCosts& costs, unsigned blocks) {
   constexpr double kMost = 1u << 20;  // beyond it others would wait for too long
-  const double more = costs.resident_byte / blocks - costs.link;
-  return static_cast<uint64_t>(more <= 0 ? kMost : std::clamp((costs.write - costs.resident) / more, 0.0, kMost));
+  const double gain = costs.write - resident_fixed(costs, blocks), more = resident_byte(costs, blocks) - costs.link;
+  return gain <= 0 ? 0 : static_cast<uint64_t>(more <= 0 ? kMost : std::min(gain / more, kMost));
 }
 
 const LinkCosts& costs_of(const Peer& peer) {
