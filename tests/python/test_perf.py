@@ -131,7 +131,7 @@ def test_daxpy_reads_the_other_process_in_place():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tag_lat", "--trigger", "graph"], "is for put_lat signal_lat chain strided_put, not for tag_lat"),
+        (["tag_bw", "--trigger", "graph"], "is for tag_lat put_lat signal_lat chain strided_put, not for tag_bw"),
         (["chain", "--trigger", "kernel"], "is for put_lat signal_lat, not for chain"),
         (["put_lat", "--trigger", "kernel", "--memory", "emulated:0"], "on the CPU"),
         (["put_lat", "--trigger", "magic"], "host, queue, graph or kernel"),
