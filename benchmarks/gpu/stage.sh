@@ -26,7 +26,7 @@ find "$stage" -maxdepth 1 -type f -name 'lib*' -o -maxdepth 1 -type f -perm -u+x
 cp "$here/programs/nccl_peer.cu" "$here/run.sh" "$here/speed.py" "$here/kernel.py" "$here/../"{apps,compare,machine,report}.py "$here/../"targets-gpu{,-kernel}.json "$stage/"
 cp "$here/../../tests/gpu/run.sh" "$stage/contract.sh"
 [ -z "$ucx" ] || cp -r "$ucx" "$stage/ucx"
-[ -z "$packages" ] || { mkdir "$stage/packages"; cp -r "$packages/thalweg" "$stage/packages/"; cp -r "$here/../../tests/gpu/frameworks" "$stage/"; cp "$here/../../tests/python/peers.py" "$stage/frameworks/"; }
+[ -z "$packages" ] || { mkdir "$stage/packages"; cp -r "$packages/thalweg" "$stage/packages/"; cp -r "$here/../../tests/gpu/frameworks" "$stage/"; cp "$here/../../tests/python/"{peers,fixtures}.py "$stage/frameworks/"; }
 python3 -c "import json, pathlib, sys; sys.path.insert(0, sys.argv[1]); import machine
 print(json.dumps(machine.built(pathlib.Path(sys.argv[1]))))" "$here/.." >"$stage/built.json"
 du -sh "$stage"

@@ -283,13 +283,18 @@ unsigned DeviceLane::fail_pending(Device& device, Line& line, Status status) {
   return static_cast<unsigned>(waiters.size());
 }
 
-/// A queue that broke finishes nothing more. Asked by the clock: how long a look takes is the caller's matter.
-unsigned DeviceLane::look_whether_broken(Device& device, Line& line) {
+bool BreakWatch::due() {
   constexpr unsigned kLooks = 64;
-  if (++line.idle_looks % kLooks != 0) return 0;
+  if (++looks_ % kLooks != 0) return false;
   const uint64_t now = monotonic_ns();
-  if (now < line.ask_at) return 0;
-  line.ask_at = now + kMillisecond;
+  if (now < ask_at_) return false;
+  ask_at_ = now + kMillisecond;
+  return true;
+}
+
+/// A queue that broke finishes nothing more.
+unsigned DeviceLane::look_whether_broken(Device& device, Line& line) {
+  if (!line.watch.due()) return 0;
   const Status status = line.queue->query();
   if (!is_error(status) || line.now_finished() >= line.pending.front().ticket) return 0;
   return fail_pending(device, line, status);
@@ -300,7 +305,7 @@ unsigned DeviceLane::poll(Device& device, Line& line) {
   const uint64_t finished = line.now_finished();
   if (line.pending.front().ticket > finished) return look_whether_broken(device, line);
   unsigned events = 0;
-  line.idle_looks = 0;
+  line.watch.moved();
   while (!line.pending.empty() && line.pending.front().ticket <= finished) {
     const Waiter waiter = line.pending.front();
     line.pending.pop_front();

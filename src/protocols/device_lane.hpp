@@ -29,6 +29,19 @@ void release(Ordering* ordering);  // null is allowed
 
 class ResidentLine;
 
+/// When to ask a device whether what finishes nothing has broken: each millisecond, by a clock that few looks read. How long a look
+/// takes is the caller's matter.
+class BreakWatch {
+ public:
+  /// After a look that found nothing.
+  bool due();
+  void moved() { looks_ = 0; }
+
+ private:
+  unsigned looks_ = 0;
+  uint64_t ask_at_ = 0;  // nanoseconds
+};
+
 class DeviceLane {
  public:
   explicit DeviceLane(Engine& engine);
@@ -80,8 +93,7 @@ class DeviceLane {
     uint64_t* finished = nullptr;
     uint64_t ticket = 0;  // of the last call
     std::deque<Waiter> pending;
-    unsigned idle_looks = 0;
-    uint64_t ask_at = 0;  // nanoseconds: whether the queue broke
+    BreakWatch watch;
     uint64_t now_finished() const;
   };
   struct Place {

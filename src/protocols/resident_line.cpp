@@ -25,11 +25,10 @@ bool ResidentLine::next(Ended* out) {
   UnderWay& one = pending_.front();
   Status status = is_error(broken_) ? broken_ : resident_->look(one.ticket);
   if (status == TW_IN_PROGRESS) {
-    constexpr unsigned kAsk = 1u << 14;  // looks without a change: milliseconds
-    if (++idle_looks_ % kAsk == 0) broken_ = resident_->ask();
+    if (watch_.due()) broken_ = resident_->ask();
     return false;
   }
-  idle_looks_ = 0;
+  watch_.moved();
   *out = {one.copy, one.done, one.token, status};
   pending_.pop_front();
   return true;

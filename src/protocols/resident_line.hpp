@@ -39,7 +39,7 @@ class ResidentLine {
   const std::shared_ptr<Resident> resident_;
   const uint64_t most_;  // bytes; from there on an engine costs less
   std::deque<UnderWay> pending_;
-  unsigned idle_looks_ = 0;
+  BreakWatch watch_;
   Status broken_ = TW_OK;
 };
 

@@ -6,31 +6,11 @@ Two processes each: this one has GPU 0, the other the last GPU. `pytest tests/gp
 
 import os
 import pathlib
-import secrets
 import sys
 
-import pytest
-
 os.environ.pop("THALWEG_EMULATED", None)
-sys.path.insert(0, os.environ.get("THALWEG_PEERS", str(pathlib.Path(__file__).resolve().parents[2] / "python")))  # peers.py
+sys.path.insert(
+    0, os.environ.get("THALWEG_PEERS", str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+)  # peers.py, fixtures.py
 
-import thalweg as tw
-
-
-@pytest.fixture(scope="session")
-def context():
-    """A context of the session's own key."""
-    return tw.Context(job_key=secrets.token_bytes(32))
-
-
-@pytest.fixture
-def worker(context):
-    """A worker that ends with its test."""
-    with tw.Worker(context) as made:
-        yield made
-
-
-@pytest.fixture
-def me(worker):
-    """The worker's connection to itself."""
-    return worker.connect(worker.address)
+from fixtures import context, me, worker  # noqa: F401

@@ -23,7 +23,21 @@ inline std::vector<unsigned char> random_bytes() {
   return bytes;
 }
 
-class DeviceOrder : public testing::Test {
+/// A context, and what its tests do with memory of devices.
+class DeviceMemories : public testing::Test {
+ protected:
+  void store(tw_memory* memory, const std::vector<unsigned char>& bytes) {
+    ASSERT_EQ(tw_memory_copy(context_, tw_memory_address(memory), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
+  }
+  std::vector<unsigned char> load(tw_memory* memory) {
+    std::vector<unsigned char> bytes(kBytes);
+    EXPECT_EQ(tw_memory_copy(context_, bytes.data(), tw_memory_address(memory), bytes.size()), TW_OK) << tw_last_error();
+    return bytes;
+  }
+  tw_context* context_ = nullptr;
+};
+
+class DeviceOrder : public DeviceMemories {
  protected:
   void SetUp() override {
     ::setenv("THALWEG_EMULATED", "devices=2", 0);
@@ -60,14 +74,6 @@ class DeviceOrder : public testing::Test {
     tw_context_destroy(context_);
   }
   static uint64_t number(const tw_memory* memory) { return reinterpret_cast<uint64_t>(tw_memory_address(memory)); }
-  void store(tw_memory* memory, const std::vector<unsigned char>& bytes) {
-    ASSERT_EQ(tw_memory_copy(context_, tw_memory_address(memory), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
-  }
-  std::vector<unsigned char> load(tw_memory* memory) {
-    std::vector<unsigned char> bytes(kBytes);
-    EXPECT_EQ(tw_memory_copy(context_, bytes.data(), tw_memory_address(memory), bytes.size()), TW_OK) << tw_last_error();
-    return bytes;
-  }
   /// The stream will copy `from` to `to`, as soon as release() is called.
   void hold_up(tw_memory* to, tw_memory* from) {
     ASSERT_EQ(stream_->wait_geq(word_, 1), TW_OK) << last_error();
@@ -88,7 +94,6 @@ class DeviceOrder : public testing::Test {
     for (int i = 0; i < 20000; ++i) tw_progress(worker_);
   }
 
-  tw_context* context_ = nullptr;
   tw_worker* worker_ = nullptr;
   tw_endpoint* endpoint_ = nullptr;
   tw_memory *source_ = nullptr, *fresh_ = nullptr, *target_ = nullptr;

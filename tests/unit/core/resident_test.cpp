@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 namespace {
 
-class ResidentOperations : public testing::Test {
+class ResidentOperations : public DeviceMemories {
  protected:
   void SetUp() override {
     ::setenv("THALWEG_EMULATED", "devices=2", 0);
@@ -47,14 +47,6 @@ class ResidentOperations : public testing::Test {
     store(memory, std::vector<unsigned char>(kBytes, poison));
     return memory;
   }
-  void store(tw_memory* memory, const std::vector<unsigned char>& bytes) {
-    ASSERT_EQ(tw_memory_copy(context_, tw_memory_address(memory), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
-  }
-  std::vector<unsigned char> load(tw_memory* memory) {
-    std::vector<unsigned char> bytes(kBytes);
-    EXPECT_EQ(tw_memory_copy(context_, bytes.data(), tw_memory_address(memory), bytes.size()), TW_OK) << tw_last_error();
-    return bytes;
-  }
   static unsigned char* at(tw_memory* memory, size_t offset) {
     return static_cast<unsigned char*>(tw_memory_address(memory)) + offset;
   }
@@ -65,7 +57,6 @@ class ResidentOperations : public testing::Test {
     return shared;
   }
 
-  tw_context* context_ = nullptr;
   tw_worker* worker_ = nullptr;
   tw_endpoint* endpoint_ = nullptr;
   tw_memory *source_ = nullptr, *target_ = nullptr;
