@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "core/hello.hpp"
@@ -144,8 +147,9 @@ unsigned Agent::look_at_peers() {
     peer->lost = state;
     ++events;
     for (const auto& [key, channel] : channels_) {
-      if (&channel->peer == peer.get()) channel->fail_end(state, "the peer is lost", false);
+      if (&channel->peer == peer.get()) channel->fail_end(channel->attempt(), state, "the peer is lost");
     }
+    std::erase_if(early_, [&](const auto& kept) { return std::get<0>(kept.first) == peer.get(); });
     changed.notify_all();
   }
   return events;
@@ -156,7 +160,7 @@ unsigned Agent::look_at_peers() {
 void Agent::forget(const Queue* queue) {
   const std::lock_guard lock(mutex_);
   for (const auto& [name, channel] : channels_) {
-    if (channel->queue == queue) channel->queue = nullptr;
+    if (channel->queue.load() == queue) channel->queue = nullptr;
   }
 }
 
@@ -175,69 +179,79 @@ void Agent::send(AgentPeer& peer, const ControlMessage& message) {
 /// Under the worker's lock: only the inbox's own lock may be taken.
 tw_status Agent::on_message(void* arg, const tw_am_message* message) {
   auto* agent = static_cast<Agent*>(arg);
-  if (message->data != nullptr || message->length == 0) {
-    agent->arrived(message->endpoint, static_cast<const std::byte*>(message->data), message->length);
+  const auto* data = static_cast<const std::byte*>(message->data);
+  if (data != nullptr || message->length == 0) {
+    agent->arrived(message->endpoint, data, message->length, true);
     return TW_OK;
   }
   if (message->length > kControlMax) return TW_OK;
   struct Fetch {
     Agent* agent;
-    tw_endpoint* endpoint;
-    std::vector<std::byte> bytes;
+    Arrivals::iterator place;
   };
-  auto* fetch = new Fetch{agent, message->endpoint, std::vector<std::byte>(message->length)};
+  auto* fetch = new Fetch{agent, agent->arrived(message->endpoint, nullptr, message->length, false)};
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.arg = fetch;
   options.callback = [](void* of, tw_request, tw_status status, const tw_recv_info*) {
     const std::unique_ptr<Fetch> done(static_cast<Fetch*>(of));
-    if (!is_error(status)) done->agent->arrived(done->endpoint, done->bytes.data(), done->bytes.size());
+    const std::lock_guard lock(done->agent->inbox_mutex_);
+    if (is_error(status)) done->place->bytes.clear();
+    done->place->here = true;
   };
-  if (tw_am_recv(message->descriptor, fetch->bytes.data(), fetch->bytes.size(), &options, nullptr) == TW_IN_PROGRESS)
-    return TW_IN_PROGRESS;
-  delete fetch;
+  std::vector<std::byte>& bytes = fetch->place->bytes;
+  const Status status = tw_am_recv(message->descriptor, bytes.data(), bytes.size(), &options, nullptr);
+  if (status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
+  options.callback(fetch, TW_REQUEST_NONE, status, nullptr);
   return TW_OK;
 }
 
-void Agent::arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length) {
-  ControlMessage message;
-  if (is_error(parse_control(bytes, length, &message))) {
-    log(LogLevel::warning, "plans: %s", last_error());
-    return;
-  }
+Agent::Arrivals::iterator Agent::arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length, bool here) {
+  Arrival made{endpoint, std::vector<std::byte>(length), here};
+  if (bytes != nullptr) std::copy_n(bytes, length, made.bytes.data());
   const std::lock_guard lock(inbox_mutex_);
-  inbox_.emplace_back(endpoint, std::move(message));
+  return inbox_.insert(inbox_.end(), std::move(made));
+}
+
+/// In each peer's order.
+Agent::Arrivals Agent::take_arrivals() {
+  Arrivals taken;
+  std::set<const tw_endpoint*> late;
+  const std::lock_guard lock(inbox_mutex_);
+  for (auto next = inbox_.begin(); next != inbox_.end();) {
+    const auto one = next++;
+    if (!one->here) late.insert(one->endpoint);
+    if (!late.contains(one->endpoint)) taken.splice(taken.end(), inbox_, one);
+  }
+  return taken;
 }
 
 void Agent::take(AgentPeer& peer, ControlMessage&& message) {
-  if (message.type == Control::failed) {  // what it opened so is gone, also where this side has not looked at it yet
-    const auto kept = early_.find({message.name, message.from_sender});
-    if (kept != early_.end() && kept->second.first == &peer && kept->second.second.incarnation <= message.incarnation)
-      early_.erase(kept);
-  }
   const auto found = channels_.find({message.name, !message.from_sender});
-  if (found == channels_.end() || found->second->state() == Channel::State::closed) return keep_early(peer, std::move(message));
+  if (found == channels_.end()) return take_early(peer, std::move(message));
   if (&found->second->peer == &peer) found->second->take(std::move(message));
 }
 
-/// Only openings are worth keeping: everything else answers something of ours.
-void Agent::keep_early(AgentPeer& peer, ControlMessage&& message) {
-  if (message.type != Control::open || early_.size() >= kEarlyMax) return;
-  const auto key = std::make_pair(message.name, message.from_sender);
-  early_[key] = {&peer, std::move(message)};
-}
-
-bool Agent::take_early(const AgentPeer& peer, const ChannelName& name, bool from_sender, ControlMessage* out) {
-  const auto found = early_.find({name, from_sender});
-  if (found == early_.end() || found->second.first != &peer) return false;
-  *out = std::move(found->second.second);
-  early_.erase(found);
-  return true;
+/// Only the peer's newest attempt is worth keeping, until it is over: everything else answers something of ours.
+void Agent::take_early(AgentPeer& peer, ControlMessage&& message) {
+  const auto key = std::make_tuple(&peer, message.name, message.from_sender);
+  const auto kept = early_.find(key);
+  if (message.type == Control::open) {
+    if (kept != early_.end() || early_.size() < kEarlyMax) early_[key] = std::move(message);
+  } else if (kept != early_.end() && (message.type == Control::refused || message.type == Control::failed)) {
+    early_.erase(kept);
+  }
 }
 
 Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
   const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag};
   std::unique_ptr<Channel>& slot = channels_[{name, sender}];
-  if (slot == nullptr) slot = std::make_unique<Channel>(*this, name, sender, executor, *route.peer);
+  if (slot == nullptr) {
+    slot = std::make_unique<Channel>(*this, name, sender, executor, *route.peer);
+    if (const auto early = early_.find({route.peer, name, !sender}); early != early_.end()) {
+      slot->take(std::move(early->second));
+      early_.erase(early);
+    }
+  }
   if (&slot->executor != &executor) {
     return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
                 slot->executor.name().c_str());
@@ -317,14 +331,16 @@ unsigned Agent::look_at_rows() {
 
 unsigned Agent::turn() {
   unsigned events = tw_progress(worker_);
-  std::deque<std::pair<tw_endpoint*, ControlMessage>> news;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    news.swap(inbox_);
-  }
+  Arrivals news = take_arrivals();
   const std::lock_guard lock(mutex_);
-  for (auto& [endpoint, message] : news) {
-    take(peer_of(endpoint), std::move(message));
+  for (const Arrival& one : news) {
+    if (one.bytes.empty()) continue;  // what was to be fetched went with its peer
+    ControlMessage message;
+    if (const Status s = parse_control(one.bytes.data(), one.bytes.size(), &message); is_error(s)) {
+      log(LogLevel::warning, "plans: %s", last_error());
+      continue;
+    }
+    take(peer_of(one.endpoint), std::move(message));
     ++events;
   }
   events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory

@@ -6,12 +6,13 @@
 // of messages hold the worker's lock, so they only put into a queue that has a lock of its own.
 #pragma once
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -73,10 +74,6 @@ class Agent final : public Extension {
     progress();
     lock.lock();
   }
-  /// What the peer opened before this side did.
-  bool take_early(const AgentPeer& peer, const ChannelName& name, bool from_sender, ControlMessage* out);
-  void keep_early(AgentPeer& peer, ControlMessage&& message);
-
   /// A step for the host to run, from now on until unwatch(), which cancels what still waits for the peer. TW_ERR_BUSY: it is
   /// under way, the peer has begun to take it; the step stays. Not under mutex().
   void watch(Proxied* step);
@@ -101,10 +98,19 @@ class Agent final : public Extension {
   unsigned look_at_peers();
   unsigned look_at_steps();
   unsigned look_at_rows();
+  /// A message; one that is long is fetched first, and those of its peer behind it wait.
+  struct Arrival {
+    tw_endpoint* endpoint;
+    std::vector<std::byte> bytes;
+    bool here = true;
+  };
+  using Arrivals = std::list<Arrival>;
+  Arrivals take_arrivals();
   void take(AgentPeer& peer, ControlMessage&& message);
+  void take_early(AgentPeer& peer, ControlMessage&& message);
   AgentPeer& peer_of(tw_endpoint* endpoint);
   static tw_status on_message(void* arg, const tw_am_message* message);
-  void arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length);
+  Arrivals::iterator arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length, bool here);
 
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
@@ -112,12 +118,13 @@ class Agent final : public Extension {
   std::map<WorkerId, std::unique_ptr<AgentPeer>> peers_;
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
-  std::map<std::pair<ChannelName, bool>, std::pair<AgentPeer*, ControlMessage>> early_;
+  /// What peers opened where nobody here has named the channel yet.
+  std::map<std::tuple<AgentPeer*, ChannelName, bool>, ControlMessage> early_;
   std::vector<Proxied*> steps_;
   std::vector<WaitRows*> rows_;
 
   std::mutex inbox_mutex_;
-  std::deque<std::pair<tw_endpoint*, ControlMessage>> inbox_;
+  Arrivals inbox_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> hurried_{0};  // monotonic ns
   std::thread thread_;

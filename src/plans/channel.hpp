@@ -4,7 +4,15 @@
 // Life: made by the first plan that names it -> opening: both ends say who runs them and where their words are, each tries to
 // reach the other's, the sender also the receiver's first buffers (landings) -> mapped: the executors store to each other, this
 // class is not needed any more but for new landings; or proxied: the agents exchange tagged messages -> failed: a run of either
-// side gave up; the next prepare opens it again with fresh words, one incarnation later, so late stores hit nothing.
+// side gave up, or whoever waited for the opening does so no more. The next prepare opens it again, with fresh words where the
+// peer may have got to know the last ones, so late stores hit nothing.
+//
+// Opening. Each end makes attempts of its own, numbered upwards; one lives while somebody here waits for it, or has used it. It
+// begins with `open` and is over with `failed`; each is said once, and messages arrive in order, so what an end knows of the
+// other's attempts is always a beginning of what happened there. Whatever else is said belongs to a pair of attempts, names both,
+// and is taken only by that pair: what crosses with an end or a beginning hits nothing. An attempt that is opening pairs with the
+// peer's newest one, again as often as that changes; when an attempt that was open is over, who still waits here begins another
+// one. So two ends that both wait come to know each other's last attempts, and these open. Why: docs/decisions/0016-opening.md.
 //
 // All under Agent::mutex(); progress is made on the agent's thread.
 #pragma once
@@ -33,6 +41,7 @@ struct LocalLanding {
   uint64_t capacity = 0;
   Status status = TW_OK;
   std::string text;
+  bool held = false;       // the sender was told of it, and has not let go of it
   bool abandoned = false;  // nobody waits until it is dropped
 };
 
@@ -41,7 +50,7 @@ struct RemoteLanding {
   bool used = false;
   tw_remote_memory* region = nullptr;
   ControlMessage told;
-  bool answered = false;
+  bool answered = false;  // it is reached, or it was said why not
   Reached reached;
   uint64_t revoked = 0;  // when it was first seen to be, monotonic ns
   uint64_t table = 0;
@@ -58,8 +67,9 @@ class Channel {
   ~Channel();
 
   // --- for prepare
-  /// Opens it (again) unless it is open. `reachable`: the executor reaches the local buffers; why not.
+  /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not.
   Status start(Status reachable, const std::string& why_not);
+  uint32_t attempt() const { return attempt_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
   /// when the landing's state says so.
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
@@ -70,11 +80,15 @@ class Channel {
   Status settled(int landing) const;
 
   /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
-  /// while its kernel already waits for it. Of the sender: how many the receiver has told. A receiver's end that is a kernel's
-  /// has one set of buffers for every plan of the sender; when it is released, both begin to count where the receiver is.
-  uint64_t next_round() { return ++prepared_here_; }
-  uint64_t rounds_there() const { return prepared_there_; }
+  /// while its kernel already waits for it. The receiver tells a round when a plan's buffers are known; the sender's plan takes
+  /// it. Who fails behind that gives it back. A receiver's end that is a kernel's, or a queue's operations, has buffers for every
+  /// plan of the sender; when a kernel's end is released, both begin to count where the receiver is.
   void tell_round();
+  void untell_round(uint32_t attempt);
+  void tell_every_round();
+  bool round_ready() const { return rounds_there_ == kEveryRound || rounds_there_ > rounds_taken_; }
+  void take_round() { rounds_taken_ += rounds_there_ != kEveryRound; }
+  void return_round(uint32_t attempt);
 
   State state() const { return state_; }
   Status status() const { return status_; }        // failed
@@ -82,22 +96,28 @@ class Channel {
   uint64_t words() const { return words_; }        // SendEnd or RecvEnd
   uint64_t number() const { return number_; }      // proxied: tag of the messages
 
-  /// A run gave up, here or (told by a message) there, or the peer is lost.
-  void fail_end(Status status, const std::string& why, bool tell);
-  /// Told when the end fails: the plans that use it.
+  /// A run gave up, or the peer is lost: this attempt, if it is still alive, is over. The peer is told.
+  void fail_end(uint32_t attempt, Status status, const std::string& why);
+  /// The same of an attempt that another one would not better: who waits for it at either end has failed, too.
+  void refuse_end(uint32_t attempt, Status status, const std::string& why);
   struct Roles {  // of a program (devices/program/hold.hpp)
     uint64_t words = 0;
     uint32_t count = 0;
   };
+  /// Told when an attempt fails: plans, and ends of kernels.
   struct User {
     virtual ~User() = default;
-    virtual void on_channel_failed(Status status) = 0;
+    virtual void on_channel_failed(Status status, const std::string& why) = 0;
     virtual Roles roles() const { return {}; }  // of what it runs on queues
   };
-  /// alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user, as for others while it is there.
+  /// From now on the user waits until the channel is open. alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while
+  /// there is another user, as for others while it is there.
   Status add(User* user, bool alone);
+  /// The user has found the channel open, and uses this attempt: it fails with it. Who does not yet waits for the next.
+  void rely(User* user);
+  /// An attempt that nobody has used is over when nobody waits for it any more; one that was used stays open.
   void remove(User* user);
-  const std::vector<User*>& users() const { return users_; }
+  std::vector<User*> users() const;
 
   /// Messages that queues were given, for waits ahead of kernels (wait_rows.hpp): what the end's count will be when they are
   /// through. Unknown once a run was captured, or a kernel had the end, until the channel is opened again.
@@ -115,19 +135,37 @@ class Channel {
   const bool sender;
   Executor& executor;
   AgentPeer& peer;
-  Queue* queue = nullptr;  // whose runs use it now (plan_run.cpp)
+  std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_run.cpp); read without the mutex
 
  private:
   static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }
+  struct Use {
+    User* user;
+    uint32_t relies;  // on which attempt; 0: it waits
+  };
+  bool has_waiter() const;
+  bool alive() const { return state_ == State::opening || state_ == State::mapped || state_ == State::proxied; }
+  Status begin_attempt();
+  void begin_pair();
+  void end_attempt(Control how, Status status, const std::string& why);
   Status make_words();
-  void open_again();
   void say_open();
   void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
+  void say_rounds();
+  void opened_there(ControlMessage&& message);
+  void ended_there(const ControlMessage& message);
+  void take_of_pair(ControlMessage&& message);
+  void landing_told(ControlMessage&& message);
+  void landing_answered(const ControlMessage& message);
+  void landing_dropped(uint16_t index);
+  unsigned tell_landings();
   unsigned advance_words();
   unsigned advance_landings();
   Status reach_landing(uint16_t index, RemoteLanding& landing);
   void answer(uint16_t index, RemoteLanding& landing, Status status);
-  void forget(RemoteLanding& landing);
+  void release(RemoteLanding& landing);
+  void forget(uint16_t index);
+  void forget_landings();
   void give_back(uint16_t index);
   void give_verdict(Status status, const std::string& why);
   void decide();
@@ -138,20 +176,25 @@ class Channel {
   State state_ = State::closed;
   Status status_ = TW_OK;
   std::string why_;
-  uint32_t incarnation_ = 0;
-  uint64_t number_ = 0;
-  uint64_t prepared_here_ = 0, prepared_there_ = 0;
-  uint64_t words_ = 0;  // in executor.shared(): the end, then its slots
-  uint64_t landing_table_ = 0;
-  bool opened_there_ = false, verdict_here_ = false, verdict_there_ = false, both_reach_ = true;
-  ControlMessage theirs_;
-  tw_remote_memory* their_words_region_ = nullptr;
-  Reached their_words_;
+  uint32_t attempt_ = 0;
+  bool used_ = false;                                                      // that attempt, by somebody here
+  ControlMessage theirs_;                                                  // the `open` of the peer's newest attempt
+  bool there_ = false;                                                     // that attempt is not over, as far as is known here
+  bool verdict_here_ = false, verdict_there_ = false, both_reach_ = true;  // of the pair
   Status reachable_ = TW_OK;
   std::string unreachable_;
+  uint64_t number_ = 0;
+  uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed behind it, for the next ones
+  uint64_t rounds_there_ = 0, rounds_taken_ = 0;   // sender
+  bool every_round_ = false;                       // receiver: operations of a queue were the end
+  uint64_t words_ = 0;                             // in executor.shared(): the end, then its slots
+  bool words_known_ = false;                       // the peer may store to them
+  uint64_t landing_table_ = 0;
+  tw_remote_memory* their_words_region_ = nullptr;
+  Reached their_words_;
   std::vector<LocalLanding> landings_;  // receiver
   std::vector<RemoteLanding> remote_;   // sender
-  std::vector<User*> users_;
+  std::vector<Use> users_;
   bool alone_ = false;          // the user is a kernel's end
   std::vector<uint16_t> held_;  // sender: buffers that a kernel may still be storing to
 };

@@ -154,20 +154,21 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
     const std::string why = channel_->why();
     status = fail(TW_ERR_UNSUPPORTED, "the channel with tag %llu is carried by the host: %s; %s", number(channel_->name.tag),
                   why.c_str(), kRemedy);
+    const std::string text = last_error();
+    channel_->refuse_end(channel_->attempt(), status, text);  // the next attempt begins anew
+    set_last_error(text);
   }
-  if (is_error(status)) {
-    const std::string why = last_error();
-    channel_->fail_end(status, why, true);  // nobody waits for this end, and the next attempt begins anew
-    return status;
-  }
-  if (!channel_->sender) channel_->tell_round();
+  if (is_error(status)) return status;
+  channel_->rely(this);
+  attempt_ = channel_->attempt();
+  if (!channel_->sender) channel_->tell_every_round();
   address = channel_->words();
   return TW_OK;
 }
 
 // ------------------------------------------------------------------------------------------------ bound
 
-void tw_channel_end::on_channel_failed(Status status) {
+void tw_channel_end::on_channel_failed(Status status, const std::string&) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(pinned_ + kAbortAt), static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 
@@ -176,7 +177,7 @@ Status tw_channel_end::check() {
   // acquire: the record was filled in before its code
   const auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure.code, __ATOMIC_ACQUIRE)));
   const std::lock_guard lock(agent_.mutex());
-  if (is_error(code)) channel_->fail_end(code, text_of(failure), true);
+  if (is_error(code)) channel_->fail_end(attempt_, code, text_of(failure));
   if (channel_->state() != Channel::State::failed) return TW_OK;
   const std::string why = channel_->why();
   return fail(channel_->status(),
@@ -190,7 +191,7 @@ Status tw_channel_end::end_receives() {
   if (Status s = executor_->load(&end, address, sizeof end); is_error(s)) return s;
   if (end.posted == end.taken) return TW_OK;
   const std::lock_guard lock(agent_.mutex());
-  channel_->fail_end(TW_ERR_CANCELED, "the receiver has ended with receives that it did not take", true);
+  channel_->fail_end(attempt_, TW_ERR_CANCELED, "the receiver has ended with receives that it did not take");
   return fail(TW_ERR_CANCELED, "%llu receives of the channel with tag %llu were posted and not taken: the channel has failed",
               end.posted - end.taken, number(channel_->name.tag));
 }
@@ -208,9 +209,11 @@ void tw_channel_end::let_go() {
   if (channel_ != nullptr) {
     std::vector<std::pair<Channel*, uint16_t>> offered;
     for (const uint16_t index : landings) offered.emplace_back(channel_, index);
+    {
+      const std::lock_guard lock(agent_.mutex());
+      channel_->remove(this);
+    }
     agent_.take_back(offered);
-    const std::lock_guard lock(agent_.mutex());
-    channel_->remove(this);
   }
   if (executor_ == nullptr) return;
   executor_->own().free(poison_, sizeof(uint64_t));

@@ -17,7 +17,7 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   Status bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> buffers, const tw_channel_options& options);
   Status check();
   Status release();
-  void on_channel_failed(Status status) override;
+  void on_channel_failed(Status status, const std::string& why) override;
 
   thalweg::impl::BornHere born;
   std::vector<uint16_t> landings;
@@ -45,4 +45,5 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   thalweg::impl::Channel* channel_ = nullptr;
   std::vector<Buffer> buffers_;
   uint64_t poison_ = 0, pinned_ = 0;
+  uint32_t attempt_ = 0;  // of the channel: what the code runs on
 };

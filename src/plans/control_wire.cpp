@@ -6,7 +6,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kTextMax = 512, kLayoutMax = 66000;
 
 Status malformed(const char* what) { return fail(TW_ERR_PROTOCOL, "a peer's plans sent %s", what); }
@@ -22,7 +22,8 @@ std::vector<std::byte> write_control(const ControlMessage& message) {
   out.u64(message.name.sender);
   out.u64(message.name.receiver);
   out.u64(message.name.tag);
-  out.u32(message.incarnation);
+  out.u32(message.attempt);
+  out.u32(message.partner);
   out.raw(message.uuid.data(), message.uuid.size());
   out.u64(message.number);
   out.u64(message.offset);
@@ -47,7 +48,8 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   out->name.sender = in.u64();
   out->name.receiver = in.u64();
   out->name.tag = in.u64();
-  out->incarnation = in.u32();
+  out->attempt = in.u32();
+  out->partner = in.u32();
   in.raw(out->uuid.data(), out->uuid.size());
   out->number = in.u64();
   out->offset = in.u64();

@@ -25,7 +25,8 @@ enum class Control : uint8_t {
   drop = 5,           // receiver: takes a landing back
   dropped = 6,        // sender: nothing of it is held any more
   prepared = 7,       // receiver: so many plans were prepared here, and the sender has reached their buffers
-  failed = 8,         // the end has failed and will be opened again
+  failed = 8,         // the end's attempt is over, and whoever uses it has failed; another may come
+  refused = 9,        // the same, and the two ends will not do for each other: nobody need wait
   count_
 };
 
@@ -34,17 +35,18 @@ struct ControlMessage {
   Control type = Control::open;
   ChannelName name;
   bool from_sender = false;
-  uint32_t incarnation = 0;    // of the sending end: how often it was opened
+  uint32_t attempt = 0;        // of the end that speaks (channel.hpp)
+  uint32_t partner = 0;        // of the other end: which of its attempts this is meant for; 0: none in particular
   uint8_t on_device = 0;       // open
   Uuid uuid{};                 // open, on a device
   uint64_t number = 0;         // open, sender: tag of its messages when the host carries them
   std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
   uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
   uint16_t index = 0;          // landing, landing_known, drop, dropped
-  uint64_t capacity = 0;       // open: landings to come; landing: bytes; prepared: how many
+  uint64_t capacity = 0;       // landing: bytes; prepared: how many
   std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
-  int32_t status = 0;             // verdict, landing_known, failed
-  std::string text;               // verdict, landing_known, failed: why
+  int32_t status = 0;             // verdict, landing_known, failed, refused
+  std::string text;               // of the same: why
 };
 
 inline constexpr size_t kControlMax = 80u << 10;

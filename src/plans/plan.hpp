@@ -48,6 +48,15 @@ struct PlanStep {
   std::vector<uint32_t> after;
 };
 
+/// A channel of a plan, once, however many steps name it.
+struct ChannelUse {
+  Channel* channel = nullptr;
+  size_t step = 0;       // the first that names it
+  uint32_t attempt = 0;  // of the channel: what the plan was built on
+  uint32_t told = 0;     // receiver: the attempt in which the round was told
+  bool taken = false;    // sender: the round was taken
+};
+
 /// How prepare() resolved it.
 struct Resolved {
   bool proxied = false;
@@ -56,7 +65,7 @@ struct Resolved {
   AgentPeer* peer = nullptr;
   uint64_t peer_id = 0;  // of its worker: the agent's thread, which may name it, does not look at users' endpoints
   int landing = -1;
-  uint64_t round = 0;  // of the channel's plans; 0: not counted
+  uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
@@ -88,9 +97,13 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status resolve_wait(thalweg::impl::PlanStep& step);
   Status open_channels(const thalweg::impl::Deadline& deadline);
-  Status find_channel(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, const thalweg::impl::Deadline& deadline);
+  Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
+  Status start_channels();
   Status await_channels(const thalweg::impl::Deadline& deadline);
-  Status await_rounds(const thalweg::impl::Deadline& deadline);
+  Status join_channels(size_t* waits_for, const char** what);
+  Status settled(size_t index) const;
+  Status await_landing(size_t index, const thalweg::impl::Deadline& deadline);
+  void leave_channels();
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
                    thalweg::device::Side* side);
   Status make_proxied(size_t index);  // plan_proxied.cpp
@@ -132,7 +145,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status move_landing(uint32_t step, uint64_t address);
   std::string explain() const;
   std::string explain_waits() const;  // waits_ahead.cpp
-  void on_channel_failed(Status status) override;
+  void on_channel_failed(Status status, const std::string& why) override;
   thalweg::impl::Channel::Roles roles() const override { return roles_; }
   void fail_run(uint32_t step, Status status, const char* why);
 
@@ -144,6 +157,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   uint32_t blocks = 0;
   std::vector<thalweg::impl::PlanStep> steps;
   std::vector<thalweg::impl::Resolved> resolved;
+  std::vector<thalweg::impl::ChannelUse> channels;
   thalweg::impl::Executor* executor = nullptr;
   bool prepared = false;
 
@@ -160,6 +174,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   size_t pinned_length = 0;
   bool told = false;                                // the failure was reported
   std::string agent_why;                            // of a proxied step that failed
+  std::string channel_why;                          // of a channel that did
   std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
@@ -170,7 +185,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
-  std::mutex mutex;  // agent_why, told
+  std::mutex mutex;  // agent_why, channel_why, told
 };
 
 namespace thalweg::impl {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channels of a plan: found, opened, with a landing for every receive.
-#include <map>
+#include <algorithm>
 
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
@@ -19,7 +19,9 @@ Status missing(const PlanStep& step, const char* what) {
 
 }  // namespace
 
-Status tw_plan::find_channel(PlanStep& step, Resolved& out, const Deadline& deadline) {
+Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
+  const PlanStep& step = steps[index];
+  Resolved& out = resolved[index];
   if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
   Agent::Route route;
   const Status found = agent.await_route(*step.endpoint, deadline, &route);
@@ -30,13 +32,31 @@ Status tw_plan::find_channel(PlanStep& step, Resolved& out, const Deadline& dead
   out.peer = route.peer;
   Channel* channel = nullptr;
   if (Status s = agent.channel(route, sends, step.tag, *executor, &channel); is_error(s)) return s;
-  if (Status s = channel->add(this, false); is_error(s)) return s;
+  const bool known =
+      std::any_of(channels.begin(), channels.end(), [=](const ChannelUse& use) { return use.channel == channel; });
+  if (!known) {
+    if (Status s = channel->add(this, false); is_error(s)) return s;
+    channels.push_back({channel, index});
+  }
   out.channel = channel;
   if (sends || out.proxied) return TW_OK;
-  uint16_t index = 0;
-  const Status status = out.channel->offer(step.address, step.layout, step.length, &index);
-  if (!is_error(status)) out.landing = index;
+  uint16_t landing = 0;
+  const Status status = channel->offer(step.address, step.layout, step.length, &landing);
+  if (!is_error(status)) out.landing = landing;
   return status;
+}
+
+/// A buffer that the executor does not reach makes the whole channel go by the host.
+Status tw_plan::start_channels() {
+  const std::lock_guard lock(agent.mutex());
+  for (const ChannelUse& use : channels) {
+    const auto bad = std::find_if(resolved.begin(), resolved.end(),
+                                  [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
+    const bool reachable = bad == resolved.end();
+    const Status status = use.channel->start(reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why);
+    if (is_error(status)) return status;
+  }
+  return TW_OK;
 }
 
 Status tw_plan::open_channels(const Deadline& deadline) {
@@ -49,79 +69,91 @@ Status tw_plan::open_channels(const Deadline& deadline) {
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!uses_channel(steps[i])) continue;
-    if (Status s = find_channel(steps[i], resolved[i], deadline); is_error(s)) return s;
+    if (Status s = find_channel(i, deadline); is_error(s)) return s;
   }
-  {
-    const std::lock_guard lock(agent.mutex());
-    for (size_t i = 0; i < steps.size(); ++i) {
-      Resolved& one = resolved[i];
-      if (one.channel == nullptr) continue;
-      // A buffer that the executor does not reach makes the whole channel go by the host.
-      Status reachable = one.proxied ? Status{TW_ERR_UNREACHABLE} : Status{TW_OK};
-      std::string why = one.why;
-      for (size_t j = 0; j < steps.size() && !is_error(reachable); ++j) {
-        if (resolved[j].channel != one.channel || !resolved[j].proxied) continue;
-        reachable = TW_ERR_UNREACHABLE;
-        why = resolved[j].why;
-      }
-      if (Status s = one.channel->start(reachable, why); is_error(s)) return s;
-      for (size_t j = 0; j < i; ++j) {
-        if (resolved[j].channel == one.channel) one.round = resolved[j].round;
-      }
-      if (one.round == 0 && !kept) one.round = one.channel->next_round();
-    }
-  }
+  if (Status s = start_channels(); is_error(s)) return s;
   agent.hurry();
-  if (Status s = await_channels(deadline); is_error(s)) return s;
-  {
-    const std::lock_guard lock(agent.mutex());
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (resolved[i].round != 0 && steps[i].verb == StepVerb::recv) resolved[i].channel->tell_round();
-    }
-  }
-  return await_rounds(deadline);
+  return await_channels(deadline);
 }
 
-/// The receivers' plans that go with this one are prepared, too.
-Status tw_plan::await_rounds(const Deadline& deadline) {
-  std::unique_lock lock(agent.mutex());
-  for (size_t i = 0; i < steps.size();) {
-    const Resolved& one = resolved[i];
-    const Channel* channel = steps[i].verb == StepVerb::send ? one.channel : nullptr;
-    if (channel == nullptr || channel->state() == Channel::State::proxied || channel->rounds_there() >= one.round) {
-      ++i;
-      continue;
-    }
-    if (channel->state() == Channel::State::failed)
-      return fail(channel->status(), "the channel failed: %s", channel->why().c_str());
-    if (Status s = Agent::check_peer(*steps[i].endpoint); is_error(s)) return s;
-    if (deadline.passed()) return missing(steps[i], "the peer has not prepared the plan that goes with this one");
-    agent.await_change(lock, [this] { progress_workers(); });
+Status tw_plan::settled(size_t index) const {
+  const Resolved& one = resolved[index];
+  if (one.channel == nullptr) return TW_OK;
+  if (Status s = one.channel->settled(one.landing); s != TW_OK) return s;
+  if (one.channel->state() == Channel::State::mapped && one.proxied)
+    return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another tag for this buffer", one.why.c_str());
+  return TW_OK;
+}
+
+/// All channels are open at the same time, and so are the plans at their other ends: then, and not before, the plan relies on
+/// them. Until then one that is opened again is waited for, and told, again.
+Status tw_plan::join_channels(size_t* waits_for, const char** what) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Status status = settled(i);
+    *waits_for = i;
+    *what = "the peer has not prepared its end";
+    if (status != TW_OK) return status;
+  }
+  for (ChannelUse& use : channels) {
+    if (use.channel->sender || use.told == use.channel->attempt()) continue;
+    use.told = use.channel->attempt();
+    kept ? use.channel->tell_every_round() : use.channel->tell_round();
+  }
+  const auto counts = [this](const ChannelUse& use) {
+    return !kept && use.channel->sender && use.channel->state() == Channel::State::mapped;
+  };
+  for (const ChannelUse& use : channels) {
+    *waits_for = use.step;
+    *what = "the peer has not prepared the plan that goes with this one";
+    if (counts(use) && !use.channel->round_ready()) return TW_IN_PROGRESS;
+  }
+  for (ChannelUse& use : channels) {
+    use.attempt = use.channel->attempt();
+    use.taken = counts(use);
+    if (use.taken) use.channel->take_round();
+    use.channel->rely(this);
+  }
+  for (Resolved& one : resolved) {
+    if (one.channel == nullptr || one.channel->state() == Channel::State::mapped) continue;
+    if (!one.proxied) one.why = one.channel->why();
+    one.proxied = true;
+    one.number = one.channel->number();
   }
   return TW_OK;
 }
 
 Status tw_plan::await_channels(const Deadline& deadline) {
   std::unique_lock lock(agent.mutex());
-  for (size_t i = 0; i < steps.size();) {
-    Resolved& one = resolved[i];
-    const Status status = one.channel != nullptr ? one.channel->settled(one.landing) : Status{TW_OK};
-    if (is_error(status)) return status;
-    if (status == TW_OK) {
-      const bool mapped = one.channel != nullptr && one.channel->state() == Channel::State::mapped;
-      if (mapped && one.proxied) {
-        return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another tag for this buffer", one.why.c_str());
-      }
-      if (one.channel != nullptr && !mapped && !one.proxied) {
-        one.proxied = true;
-        one.why = one.channel->why();
-      }
-      ++i;
-      continue;
-    }
-    if (Status s = Agent::check_peer(*steps[i].endpoint); is_error(s)) return s;
-    if (deadline.passed()) return missing(steps[i], "the peer has not prepared its end");
+  for (;;) {
+    size_t waits_for = 0;
+    const char* what = nullptr;
+    const Status status = join_channels(&waits_for, &what);
+    if (status != TW_IN_PROGRESS) return status;
+    if (Status s = Agent::check_peer(*steps[waits_for].endpoint); is_error(s)) return s;
+    if (deadline.passed()) return missing(steps[waits_for], what);
     agent.await_change(lock, [this] { progress_workers(); });
   }
-  return TW_OK;
+}
+
+Status tw_plan::await_landing(size_t index, const Deadline& deadline) {
+  std::unique_lock lock(agent.mutex());
+  Status status;
+  while ((status = settled(index)) == TW_IN_PROGRESS) {
+    if (Status s = Agent::check_peer(*steps[index].endpoint); is_error(s)) return s;
+    if (deadline.passed()) return missing(steps[index], "the peer has not answered to the new buffer");
+    agent.await_change(lock, [this] { progress_workers(); });
+  }
+  return status;
+}
+
+/// Prepared again, or not at all: what was told and taken is given back, for the next plan of the channel.
+void tw_plan::leave_channels() {
+  const std::lock_guard lock(agent.mutex());
+  roles_ = {};
+  for (const ChannelUse& use : channels) {
+    if (!prepared && use.told != 0 && !kept) use.channel->untell_round(use.told);
+    if (!prepared && use.taken) use.channel->return_round(use.attempt);
+    use.channel->remove(this);
+  }
+  channels.clear();
 }

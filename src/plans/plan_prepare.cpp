@@ -196,12 +196,11 @@ Status tw_plan::prepare(uint64_t limit_ns) {
   return TW_OK;
 }
 
-/// Prepared again: whatever the two ends think of their channels, they begin anew.
+/// Prepared again: whatever the two ends think of their channels, they begin anew; once, where several plans use them.
 void tw_plan::reopen_channels() {
   const std::lock_guard lock(agent.mutex());
-  for (const Resolved& one : resolved) {
-    if (one.channel != nullptr) one.channel->fail_end(TW_ERR_STALE, "a plan that uses the channel was prepared again", true);
-  }
+  for (const ChannelUse& use : channels)
+    use.channel->fail_end(use.attempt, TW_ERR_STALE, "a plan that uses the channel was prepared again");
 }
 
 Status tw_plan::release() {
@@ -214,14 +213,8 @@ Status tw_plan::release() {
   for (const Resolved& one : resolved) {
     if (one.channel != nullptr && one.landing >= 0) offered.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
   }
+  leave_channels();
   agent.take_back(offered);
-  {
-    const std::lock_guard lock(agent.mutex());
-    roles_ = {};
-    for (Resolved& one : resolved) {
-      if (one.channel != nullptr) one.channel->remove(this);
-    }
-  }
   if (executor != nullptr) executor->settle();  // a wait that was ended may have closed this program
   for (Resolved& one : resolved) {
     for (const auto& [address, length] : one.tables) executor->own().free(address, length);
@@ -246,6 +239,7 @@ Status tw_plan::release() {
   own_queue.reset();
   last_queue = nullptr;
   agent_why.clear();
+  channel_why.clear();
   runs_due = new_run_count();
   return TW_OK;
 }

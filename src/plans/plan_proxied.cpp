@@ -60,10 +60,10 @@ Status tw_plan::make_proxied(size_t index) {
     const uint64_t value = *self.value;  // stored before the ring, and again only behind `done`
     switch (what.verb) {
       case StepVerb::send:
-        return tw_send(endpoint, buffer, what.length, how.channel->number(), &options, &self.request);
+        return tw_send(endpoint, buffer, what.length, how.number, &options, &self.request);
       case StepVerb::recv:
         options.source = endpoint;
-        return tw_recv(&agent.worker(), buffer, what.length, how.channel->number(), ~uint64_t{0}, &options, &self.request);
+        return tw_recv(&agent.worker(), buffer, what.length, how.number, ~uint64_t{0}, &options, &self.request);
       case StepVerb::put:
         options.flags |= TW_OP_REMOTE;
         options.signal = how.agents_signal;

@@ -39,13 +39,12 @@ Status tw_plan::failure_now() {
   std::string text;
   {
     const std::lock_guard lock(mutex);
-    text = agent_why;
+    text = agent_why.empty() && !recorded ? channel_why : agent_why;
   }
-  const std::lock_guard agents(agent.mutex());
-  for (const Resolved& one : resolved) {  // the peers' waits end too
-    if (one.channel == nullptr) continue;
-    if (text.empty() && !recorded && one.channel->state() == Channel::State::failed) text = one.channel->why();
-    if (code != TW_ERR_BUSY) one.channel->fail_end(code, text.empty() ? "a plan at the peer failed" : text, true);
+  if (code != TW_ERR_BUSY) {  // the peers' waits end too
+    const std::lock_guard agents(agent.mutex());
+    for (const ChannelUse& use : channels)
+      use.channel->fail_end(use.attempt, code, text.empty() ? "a plan at the peer failed" : text);
   }
   if (text.empty()) text = text_of(*this, *failure);
   return fail(code, "%s", text.c_str());
@@ -64,21 +63,19 @@ Status tw_plan::check() {
 
 /// A channel is an ordered pipe: another queue takes it over only when the last one has nothing more to do.
 Status tw_plan::claim_channels(Queue* queue) {
-  bool any = false;
-  for (const Resolved& one : resolved) any |= one.channel != nullptr && one.channel->queue != queue;
-  if (!any) return TW_OK;
+  const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
+  if (std::all_of(channels.begin(), channels.end(), claimed)) return TW_OK;
   const std::lock_guard lock(agent.mutex());
-  for (size_t i = 0; i < resolved.size(); ++i) {
-    Channel* channel = resolved[i].channel;
-    if (channel == nullptr || channel->queue == queue) continue;
-    if (channel->queue != nullptr && channel->queue->query() == TW_IN_PROGRESS) {
+  for (const ChannelUse& use : channels) {
+    Queue* const other = use.channel->queue;
+    if (other == nullptr || other == queue) continue;
+    // A queue that is captured cannot be asked, and is in use.
+    if (other->capture_state() != CaptureState::none || other->query() == TW_IN_PROGRESS) {
       return fail(TW_ERR_BUSY, "the channel with tag %llu is in use by another queue: order the queues, or use another tag",
-                  static_cast<unsigned long long>(steps[i].tag));
+                  static_cast<unsigned long long>(use.channel->name.tag));
     }
   }
-  for (const Resolved& one : resolved) {
-    if (one.channel != nullptr) one.channel->queue = queue;
-  }
+  for (const ChannelUse& use : channels) use.channel->queue = queue;
   return TW_OK;
 }
 
@@ -204,7 +201,11 @@ std::string tw_plan::explain() const {
   return text + explain_waits();
 }
 
-void tw_plan::on_channel_failed(Status status) {
+void tw_plan::on_channel_failed(Status status, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex);
+    if (channel_why.empty()) channel_why = why;
+  }
   __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 

@@ -60,7 +60,7 @@ Status tw_plan::move_landing(uint32_t index, uint64_t address) {
     how.landing = made;
   }
   agent.hurry();
-  const Status status = await_channels(Deadline(10 * kSecond));
+  const Status status = await_landing(index, Deadline(10 * kSecond));
   if (is_error(status)) how.landing = before;
   agent.take_back({{how.channel, is_error(status) ? made : static_cast<uint16_t>(before)}});
   return status;

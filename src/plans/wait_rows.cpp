@@ -177,16 +177,13 @@ void WaitRows::fail_channels(const Row& row, size_t missing) {
     status = static_cast<Status>(failure.code);
     why = text_of(plan, failure);
   }
-  for (const Resolved& one : plan.resolved) {
-    if (one.channel != nullptr) one.channel->fail_end(status, why, true);
-  }
+  for (const ChannelUse& use : plan.channels) use.channel->fail_end(use.attempt, status, why);
 }
 
 Status WaitRows::close_programs(const tw_plan& plan) {
   std::vector<Copy> copies;
-  for (const Resolved& one : plan.resolved) {
-    if (one.channel == nullptr) continue;
-    for (const Channel::User* user : one.channel->users()) {
+  for (const ChannelUse& use : plan.channels) {
+    for (const Channel::User* user : use.channel->users()) {
       if (const Channel::Roles roles = user->roles(); roles.count != 0)
         copies.push_back({roles.words, at(words_ + kShutRoles), roles.count * sizeof(uint64_t)});
     }

@@ -12,10 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> written = write_control(message);
   ControlMessage again;
   if (is_error(parse_control(written.data(), written.size(), &again))) std::abort();
-  const bool same = again.type == message.type && again.name == message.name && again.incarnation == message.incarnation &&
-                    again.number == message.number && again.offset == message.offset && again.index == message.index &&
-                    again.capacity == message.capacity && again.status == message.status && again.key == message.key &&
-                    again.text == message.text && again.layout == message.layout;
+  const bool same = again.type == message.type && again.name == message.name && again.attempt == message.attempt &&
+                    again.partner == message.partner && again.number == message.number && again.offset == message.offset &&
+                    again.index == message.index && again.capacity == message.capacity && again.status == message.status &&
+                    again.key == message.key && again.text == message.text && again.layout == message.layout;
   if (!same) std::abort();
   return 0;
 }

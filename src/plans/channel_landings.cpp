@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiver's buffers: offered, told, reached by the sender, taken back.
+#include "base/clock.hpp"
+#include "core/c_checks.hpp"
+#include "memory/placement.hpp"
+#include "memory/registry_state.hpp"
+#include "plans/channel.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revoked first, then its endpoint says why
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ at the receiver
+
+Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index) {
+  size_t at = 0;
+  while (at < landings_.size() && landings_[at].state != LocalLanding::State::unused) ++at;
+  if (at == kLandings) {
+    return fail(TW_ERR_LIMIT,
+                "%u buffers wait for the messages of one channel: destroy plans that are not used, or use more tags",
+                kLandings);
+  }
+  LocalLanding made;
+  const int64_t first = layout != nullptr ? layout->first : 0;
+  const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(length);
+  void* const begin = reinterpret_cast<void*>(address + static_cast<uint64_t>(first));
+  Registry& registry = *agent_.context.registry;
+  const auto span = static_cast<size_t>(last - first);
+  uint64_t segment = 0, offset = 0;
+  if (span != 0) {
+    if (Status s = register_anywhere(registry, begin, span, TW_MEMORY_ALL, &made.memory); is_error(s)) return s;
+    // A part of library-allocated memory is reached by its segment.
+    if (made.memory->segment_id == 0 && registry.find_segment(begin, span, &segment, &offset)) {
+      made.memory->segment_id = segment;
+      made.memory->segment_offset = offset;
+    }
+    std::byte key[TW_KEY_MAX];
+    size_t key_length = sizeof key;
+    if (Status s = tw_memory_export(made.memory, key, &key_length); is_error(s)) {
+      registry.release(made.memory);
+      return s;
+    }
+    made.key.assign(key, key + key_length);
+  }
+  made.offset = -first;
+  made.capacity = length;
+  if (layout != nullptr) {
+    made.layout.resize(encode(*layout, nullptr, 0));
+    encode(*layout, made.layout.data(), made.layout.size());
+  }
+  made.state = LocalLanding::State::new_;
+  if (at == landings_.size()) landings_.emplace_back();
+  landings_[at] = std::move(made);
+  *index = static_cast<uint16_t>(at);
+  return TW_OK;
+}
+
+void Channel::withdraw(uint16_t index) {
+  LocalLanding& landing = landings_[index];
+  landing.state = landing.held && !is_error(peer.lost) ? LocalLanding::State::dropping : LocalLanding::State::dropped;
+  if (landing.state == LocalLanding::State::dropping) say(Control::drop, index);
+}
+
+bool Channel::withdrawn(uint16_t index) {
+  LocalLanding& landing = landings_[index];
+  if (landing.state != LocalLanding::State::dropped && !is_error(peer.lost)) return false;
+  if (landing.memory != nullptr) tw_memory_release(landing.memory);
+  landing = LocalLanding();
+  return true;
+}
+
+unsigned Channel::tell_landings() {
+  unsigned events = 0;
+  for (size_t i = 0; i < landings_.size(); ++i) {
+    LocalLanding& landing = landings_[i];
+    if (landing.state != LocalLanding::State::new_) continue;
+    ControlMessage message;
+    message.type = Control::landing;
+    message.name = name;
+    message.attempt = attempt_;
+    message.partner = theirs_.attempt;
+    message.index = static_cast<uint16_t>(i);
+    message.key = landing.key;
+    message.offset = static_cast<uint64_t>(landing.offset);
+    message.capacity = landing.capacity;
+    message.layout = landing.layout;
+    landing.state = LocalLanding::State::told;
+    landing.held = true;
+    agent_.send(peer, message);
+    ++events;
+  }
+  return events;
+}
+
+void Channel::landing_answered(const ControlMessage& message) {
+  LocalLanding& landing = landings_[message.index];
+  if (landing.state != LocalLanding::State::told) return;
+  landing.state = is_error(message.status) ? LocalLanding::State::refused : LocalLanding::State::known;
+  landing.status = message.status;
+  landing.text = message.text;
+}
+
+void Channel::landing_dropped(uint16_t index) {
+  if (index >= landings_.size() || landings_[index].state != LocalLanding::State::dropping) return;
+  landings_[index].state = LocalLanding::State::dropped;
+  if (landings_[index].abandoned) withdrawn(index);
+}
+
+// ------------------------------------------------------------------------------------------------ at the sender
+
+void Channel::landing_told(ControlMessage&& message) {
+  const uint16_t index = message.index;
+  if (remote_.size() <= index) remote_.resize(index + 1u);
+  forget(index);
+  remote_[index].used = true;
+  remote_[index].told = std::move(message);
+}
+
+Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
+  device::Landing made{};
+  made.capacity = landing.told.capacity;
+  if (!landing.told.key.empty()) {
+    if (landing.region == nullptr) {
+      const std::vector<std::byte>& key = landing.told.key;
+      if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
+    }
+    const Status status = reach(agent_.worker(), *region_of(landing.region), executor, &landing.reached);
+    if (status != TW_OK) return status;
+    Layout layout;
+    const Layout* use = nullptr;
+    const auto offset = static_cast<int64_t>(landing.told.offset);
+    int64_t first = 0, last = static_cast<int64_t>(landing.told.capacity);
+    if (!landing.told.layout.empty()) {
+      if (Status s = decode_into(landing.told.layout.data(), landing.told.layout.size(), layout); is_error(s)) return s;
+      use = &layout;
+      first = layout.first;
+      last = layout.last;
+    }
+    const uint64_t length = region_of(landing.region)->key.length;
+    if (first + offset != 0 || static_cast<uint64_t>(last - first) > length ||
+        (use != nullptr && use->bytes != made.capacity)) {
+      return fail(TW_ERR_PROTOCOL, "the peer described a buffer that is not in its memory");
+    }
+    const uint64_t address = landing.reached.address() + static_cast<uint64_t>(offset);
+    if (Status s = make_side(executor, address, use, made.capacity, &made.to, &landing.table, &landing.table_length);
+        is_error(s))
+      return s;
+  }
+  return executor.store(landing_table_ + index * sizeof made, &made, sizeof made);
+}
+
+void Channel::answer(uint16_t index, RemoteLanding& landing, Status status) {
+  landing.answered = true;
+  say(Control::landing_known, index, status, is_error(status) ? last_error() : "");
+  if (!is_error(status) || verdict_here_) return;
+  give_verdict(status, std::string("the receiver's buffer: ") + last_error());
+}
+
+unsigned Channel::advance_landings() {
+  unsigned events = 0;
+  bool all = true;
+  for (size_t i = 0; i < remote_.size(); ++i) {
+    RemoteLanding& landing = remote_[i];
+    const auto index = static_cast<uint16_t>(i);
+    if (landing.used && !landing.answered) {
+      const Status status = reach_landing(index, landing);
+      all = all && status != TW_IN_PROGRESS;
+      if (status == TW_IN_PROGRESS) continue;
+      answer(index, landing, status);
+      ++events;
+    }
+    // The owner wants its memory back: no later run may touch it.
+    if (landing.reached.revoked() && state_ == State::mapped) {
+      if (landing.revoked == 0) landing.revoked = monotonic_ns();
+      if (monotonic_ns() - landing.revoked < kLossShowsNs) continue;
+      fail_end(attempt_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
+      if (!alone_) forget(index);
+      ++events;
+    }
+  }
+  // The receiver's verdict stands behind its first landings.
+  if (state_ == State::opening && !verdict_here_ && verdict_there_ && their_words_.address() != 0 && all)
+    give_verdict(TW_OK, "");
+  return events;
+}
+
+/// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there by a kernel.
+void Channel::give_back(uint16_t index) {
+  if (alone_ && state_ == State::failed) {
+    held_.push_back(index);
+    return;
+  }
+  forget(index);
+  say(Control::dropped, index);
+}
+
+void Channel::release(RemoteLanding& landing) {
+  landing.reached.reset();
+  if (landing.region != nullptr) tw_remote_memory_release(landing.region);
+  executor.own().free(landing.table, landing.table_length);
+  landing = RemoteLanding();
+}
+
+/// A number that names no buffer is one of no bytes.
+void Channel::forget(uint16_t index) {
+  if (index >= remote_.size() || !remote_[index].used) return;
+  const device::Landing none{};
+  executor.store(landing_table_ + index * sizeof none, &none, sizeof none);
+  release(remote_[index]);
+}
+
+void Channel::forget_landings() {
+  for (size_t i = 0; i < remote_.size(); ++i) forget(static_cast<uint16_t>(i));
+}
+
+}  // namespace thalweg::impl
