@@ -12,7 +12,7 @@
 // other's attempts is always a beginning of what happened there. Whatever else is said belongs to a pair of attempts, names both,
 // and is taken only by that pair: what crosses with an end or a beginning hits nothing. An attempt that is opening pairs with the
 // peer's newest one, again as often as that changes; when an attempt that was open is over, who still waits here begins another
-// one. So two ends that both wait come to know each other's last attempts, and these open. Why: docs/decisions/0016-opening.md.
+// one. So two ends that both wait come to know each other's last attempts, and these open. Why: docs/decisions/0017-opening.md.
 //
 // All under Agent::mutex(); progress is made on the agent's thread.
 #pragma once
