@@ -75,6 +75,7 @@ Status step_frames(OpRun& run) {
       make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset, acknowledge ? kFrameAck : 0);
   run.fin = replied;
   if (Status s = peer.link->port->send(*peer.link, header, &body); s != TW_OK) return s;
+  note_frames(peer, run);
   return fetch || acknowledge ? TW_IN_PROGRESS : TW_OK;
 }
 

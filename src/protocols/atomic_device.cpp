@@ -50,7 +50,6 @@ void over(Engine& engine, void* token, Status status) {
   if (!engine.work_over(run)) return;
   Peer& peer = *run.peer;
   --peer.one_sided.device;
-  if (peer.one_sided.confirmed + 1 == run.sequence) confirm(peer, run);
   if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
   if (status == TW_OK) deliver_old(*run.op, old);
   engine.complete(run, status);
@@ -99,7 +98,7 @@ Status step(OpRun& run) {
   RemoteRegion& region = *run.op->remote;
   if (peer.link == nullptr) return TW_AGAIN;
   if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
-  if (fenced(peer) && !first_unconfirmed(peer, run)) return TW_AGAIN;  // a kernel cannot follow frames
+  if (fenced(peer) && !settled(peer)) return TW_AGAIN;  // a kernel cannot follow frames
   Device* device = nullptr;
   DeviceReach reached;
   Status status = reach_word(run, &device, &reached);
@@ -109,7 +108,6 @@ Status step(OpRun& run) {
   // Released, or of another context of this process: the target's answer says which. Else it stays like this.
   if (status != TW_ERR_STALE) region.unmappable = true;
   run.protocol = &kAtomicFrames;
-  note_silent(peer, run);
   return run.protocol->step(run);
 }
 

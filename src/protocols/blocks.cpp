@@ -13,18 +13,12 @@ enum Stage : uint8_t { kStart, kMove, kAnswers, kSignal, kNotify, kClose, kSent 
 
 bool is_put(const OpRun& run) { return run.op->verb == Verb::put_blocks; }
 
-/// The end: nothing of this operation is under way.
-Status ended(OpRun& run, Status status) {
-  if (!run.op->blocks->framed && first_unconfirmed(*run.peer, run)) confirm(*run.peer, run);
-  return status;
-}
-
 Status start(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   for (RemoteRegion* region : transfer.there->regions) {
     if (Status s = settle_import(region); s != TW_OK) return s;
   }
-  const bool fence = fenced(*run.peer) && !first_unconfirmed(*run.peer, run);
+  const bool fence = fenced(*run.peer) && !settled(*run.peer);
   if (fence && on_devices(transfer)) return TW_AGAIN;  // kernels cannot follow frames
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
@@ -55,7 +49,7 @@ Status give_signal(OpRun& run) {
   if (op.signal == nullptr) return TW_OK;
   Peer& peer = *run.peer;
   const bool alone = (op.flags & TW_OP_AFTER_ALL) == 0 && !fenced(peer);
-  if (!op.blocks->framed && (alone || first_unconfirmed(peer, run))) {
+  if (!op.blocks->framed && (alone || settled(peer))) {
     const Registry::Reading reading(peer.engine->registry());
     Status status = TW_OK;
     if (std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, &reading, &status); word != nullptr) {
@@ -64,7 +58,7 @@ Status give_signal(OpRun& run) {
     }
   }
   const Status s = send_signal(peer, op, covers(run), nullptr);
-  if (s == TW_OK) peer.one_sided.silent = run.sequence;
+  if (s == TW_OK) note_frames(peer, run);
   return s;
 }
 
@@ -117,7 +111,6 @@ Status step(OpRun& run) {
   const uint64_t moved = run.moved;
   while (run.stage < kSent && run.stage != kAnswers) {
     const Status s = advance(run);
-    if (is_error(s)) return ended(run, s);
     if (s != TW_OK) return s;
     if (run.stage == kMove && run.moved != moved) return TW_AGAIN;  // a turn: others first
   }
@@ -125,7 +118,7 @@ Status step(OpRun& run) {
   const bool answered = transfer.framed && is_put(run) && (run.op->flags & TW_OP_REMOTE) != 0;
   if (answered) return TW_IN_PROGRESS;
   if (transfer.framed && !is_put(run)) confirm(peer, run);
-  return ended(run, TW_OK);
+  return TW_OK;
 }
 
 bool probe(const OpDesc& op, Cost& cost) {

@@ -42,7 +42,7 @@ Status carry(OpRun& run) {
     transfer.framed = true;
     transfer.arrived = run.moved;
     run.fin = is_put(run) ? acknowledged : refused;
-    if (is_put(run)) note_silent(*run.peer, run);
+    note_frames(*run.peer, run);
   }
   if (is_put(run)) return send_blocks(*run.peer, run);
   transfer.packed = nullptr;  // asks for more than one chunk
@@ -107,7 +107,7 @@ Status window_turn(OpRun& run) {
 }  // namespace
 
 BlockWay way_of_host(const OpRun& run) {
-  const bool ordered = first_unconfirmed(*run.peer, run) || !fenced(*run.peer);
+  const bool ordered = settled(*run.peer) || !fenced(*run.peer);
   return ordered && can_move_directly(*run.op) ? BlockWay::loads : BlockWay::frames;
 }
 

@@ -9,6 +9,7 @@
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
+#include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
 
@@ -37,8 +38,7 @@ void Engine::attach(Peer& peer, Link& link) {
 
 bool Engine::idle(const Peer& peer) const {
   return peer.control.empty() && peer.ordered.empty() && peer.streams.empty() && peer.bytes.empty() && peer.waiting.empty() &&
-         peer.one_sided.lane.empty() && peer.one_sided.issued == peer.one_sided.confirmed &&
-         (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
+         !unconfirmed(peer) && (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
 }
 
 /// The link must be gone (or its port must not touch anybody's memory any more) before runs end: their buffers go back.
@@ -53,7 +53,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.assembly = Assembly{};
   peer.landing = nullptr;
   if (peer.stream) peer.stream->landing = nullptr;
-  peer.one_sided.issued = peer.one_sided.confirmed = peer.one_sided.fence = 0;
+  peer.one_sided.issued = peer.one_sided.framed = peer.one_sided.confirmed = peer.one_sided.fence = 0;
   peer.one_sided.silent = peer.one_sided.reported = 0;
   peer.one_sided.device = 0;
   while (OpRun* run = peer.waiting.front()) {

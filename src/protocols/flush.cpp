@@ -64,7 +64,7 @@ Status step(OpRun& run) {
   if (peer.link == nullptr) return TW_AGAIN;
   const OneSided& state = peer.one_sided;
   if (state.device != 0) return TW_AGAIN;
-  if (state.confirmed + 1 >= run.sequence && state.silent <= state.reported) {
+  if (settled(peer) && state.silent <= state.reported) {
     return settle(*peer.engine, run, TW_OK);  // what waited before it went without frames: the target has nothing to say
   }
   run.fin = answered;

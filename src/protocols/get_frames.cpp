@@ -60,6 +60,7 @@ Status step(OpRun& run) {
   }
   if (run.moved - run.stream.arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
   if (Status s = ask(peer, run); s != TW_OK) return s;
+  note_frames(peer, run);
   return run.moved < run.op->length ? TW_AGAIN : TW_IN_PROGRESS;
 }
 

@@ -25,7 +25,6 @@ const Protocol& frames_of(Verb verb) {
 Status become_frames(OpRun& run) {
   run.protocol = &frames_of(run.op->verb);
   run.stage = 0;
-  note_silent(*run.peer, run);
   return run.protocol->step(run);
 }
 
@@ -52,12 +51,6 @@ bool touch(const OpDesc& op) {
   return true;
 }
 
-/// The end: nothing of this operation is under way.
-Status applied(OpRun& run, Status status) {
-  if (first_unconfirmed(*run.peer, run)) confirm(*run.peer, run);
-  return status;
-}
-
 Status step(OpRun& run) {
   Peer& peer = *run.peer;
   const OpDesc& op = *run.op;
@@ -66,23 +59,23 @@ Status step(OpRun& run) {
     for (RemoteRegion* region : {op.remote, op.signal}) {
       const Status s = settle_import(region);
       if (s == TW_AGAIN) return s;
-      if (is_error(s)) return applied(run, s);
+      if (is_error(s)) return s;
     }
     if (peer.one_sided.device != 0 && (op.flags & kOpPart) == 0 && (fenced(peer) || (op.flags & TW_OP_AFTER_ALL) != 0)) {
       return TW_AGAIN;
     }
-    const bool ordered = first_unconfirmed(peer, run) || (!fenced(peer) && (op.flags & TW_OP_AFTER_ALL) == 0);
+    const bool ordered = settled(peer) || (!fenced(peer) && (op.flags & TW_OP_AFTER_ALL) == 0);
     if (!ordered) return become_frames(run);
     const Status s = move_data(op);
     if (frames_decide(s) && !(op.remote != nullptr && op.remote->revoked)) return become_frames(run);
-    if (is_error(s) || op.signal == nullptr || touch(op)) return applied(run, s);
+    if (is_error(s) || op.signal == nullptr || touch(op)) return s;
     if (op.verb == Verb::signal) return become_frames(run);
     run.stage = kSignal;
   }
   // The data is where it belongs; the signal's word is out of reach.
   const uint8_t covers = (op.flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
   const Status s = send_signal(peer, op, covers, nullptr);
-  if (s == TW_OK) peer.one_sided.silent = run.sequence;
+  if (s == TW_OK) note_frames(peer, run);
   return s;
 }
 

@@ -227,8 +227,9 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
 
 // ------------------------------------------------------------------------------------------------ the lane
 
-void note_silent(Peer& peer, const OpRun& run) {
+void note_frames(Peer& peer, const OpRun& run) {
   const OpDesc& op = *run.op;
+  peer.one_sided.framed = std::max(peer.one_sided.framed, run.sequence);
   const bool answered = op.verb == Verb::get || op.verb == Verb::get_blocks || op.verb == Verb::flush || op.result != nullptr ||
                         (op.flags & TW_OP_REMOTE) != 0;
   if (!answered || op.signal != nullptr) peer.one_sided.silent = run.sequence;
@@ -279,7 +280,6 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   run->sequence = ++peer.one_sided.issued;
-  if (needs_target(protocol)) note_silent(peer, *run);
   if (op.blocks != nullptr) hold_regions(*run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);

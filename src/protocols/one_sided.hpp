@@ -103,9 +103,11 @@ inline LinkCosts link_costs(const OpDesc& op) {
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
 }
-inline bool unconfirmed(const Peer& peer) {
-  return peer.one_sided.issued != peer.one_sided.confirmed || peer.one_sided.device != 0;
+/// All that has left the lane is applied: as frames, or by devices, whatever the order in which they end.
+inline bool settled(const Peer& peer) {
+  return peer.one_sided.confirmed >= peer.one_sided.framed && peer.one_sided.device == 0;
 }
+inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.lane.empty() || !settled(peer); }
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.confirmed < peer.one_sided.fence; }
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
@@ -121,8 +123,8 @@ Status settle_import(RemoteRegion* region);
 Status check_alive(RemoteRegion& region);
 /// Target: how the put frame in `header` went, for the signal and the answer behind it.
 void note_put(Peer& peer, const FrameHeader& header, Status status);
-/// A frame of the lane whose failure only a flush can tell.
-void note_silent(Peer& peer, const OpRun& run);
+/// The operation has gone as frames; where they have no answer of their own only a flush can tell how it went.
+void note_frames(Peer& peer, const OpRun& run);
 /// It failed. Where nobody holds it and nobody is called the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
@@ -143,10 +145,6 @@ uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading);
 Status signal_after_data(const OpDesc& op, const Registry::Reading* reading);
 /// Puts an operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
-/// Everything before this operation is applied.
-inline bool first_unconfirmed(const Peer& peer, const OpRun& run) {
-  return peer.one_sided.confirmed + 1 >= run.sequence && peer.one_sided.device == 0;
-}
 /// Keeps the regions of a run alive that its caller may release meanwhile.
 void hold_regions(OpRun& run);
 /// Ends what keeps the regions of a run in the lane alive (OpRun::holds_regions).

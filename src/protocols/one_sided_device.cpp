@@ -49,11 +49,6 @@ void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
   --peer.one_sided.device;
-  if (run.stage == kRelaying && is_put(op)) {
-    peer.one_sided.silent = std::max(peer.one_sided.silent, run.sequence);  // its parts may still travel as frames
-  } else if (peer.one_sided.confirmed + 1 == run.sequence) {
-    confirm(peer, run);
-  }
   const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
   if (status == TW_OK && signals) {
     const Registry::Reading reading(engine.registry());
@@ -253,7 +248,6 @@ Status relay_get(Engine& engine, OpRun& run) {
 /// Host memory at both ends after all, or frames as the only way.
 Status go_on_as(OpRun& run, const Protocol& protocol) {
   run.protocol = &protocol;
-  if (&protocol != &kLater) note_silent(*run.peer, run);
   return protocol.step(run);
 }
 
@@ -270,7 +264,7 @@ Status step(OpRun& run) {
   }
   const bool ends = local_device(op) || of_device(region);
   if (op.length == 0 || !ends) return go_on_as(run, kLater);
-  if (fenced(peer) && !first_unconfirmed(peer, run)) return TW_AGAIN;
+  if (fenced(peer) && !settled(peer)) return TW_AGAIN;
   Reached target;
   const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
   if (status == TW_AGAIN) return status;

@@ -77,12 +77,12 @@ struct Assembly {
 };
 
 /// One-sided operations of an endpoint that travel as frames. The lane is in order, so a signal, an atomic or a flush
-/// behind a put in it needs no more than its place. `issued` and `confirmed` count operations put into the lane and those
-/// the target has applied for sure (answers of flushes and acknowledged operations).
+/// behind a put in it needs no more than its place. Operations are numbered as they are issued; `framed` is the last one that went as
+/// frames, and the target has applied all frames up to `confirmed` for sure (answers of flushes and acknowledged operations).
 struct OneSided {
   RunList lane;
-  uint64_t issued = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
-  uint64_t silent = 0, reported = 0;              // last operation without an answer of its own; last flush that was answered
+  uint64_t issued = 0, framed = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
+  uint64_t silent = 0, reported = 0;  // last operation without an answer of its own; last flush that was answered
   uint32_t device = 0;  // operations on device memory that have left the lane and are under way: what needs an order waits
   Status owed = TW_OK;  // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.

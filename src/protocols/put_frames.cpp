@@ -94,6 +94,7 @@ Status step(OpRun& run) {
     // Length 0 still travels: it may carry a signal or ask for an acknowledgement.
     if (Status s = send_fragment(peer, run); s != TW_OK) return s;
     if (run.moved < op.length) return TW_AGAIN;
+    note_frames(peer, run);
     run.stage = op.signal != nullptr ? kSignal : kSent;
     run.stream.position = run.stream.end;
   }

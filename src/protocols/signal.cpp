@@ -29,6 +29,7 @@ Status step_frames(OpRun& run) {
   const uint8_t covers = (run.op->flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
   run.fin = on_confirmed;
   if (Status s = send_signal(peer, *run.op, covers, acknowledge ? &number : nullptr); s != TW_OK) return s;
+  note_frames(peer, run);
   return acknowledge ? TW_IN_PROGRESS : TW_OK;
 }
 
