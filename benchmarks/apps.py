@@ -52,7 +52,7 @@ def jobs(options: argparse.Namespace) -> list[list[str]]:
     ):  # a job each: every cell of the cube is verified, which takes a large one long
         halo = ["--n", edge, "--seconds", f"{options.seconds:g}", *common]
         found.append([*start, "--region", "jk,ik,ij", "--way", options.ways, *halo])
-        found.append([*start, "--region", "26", "--way", options.ways_26 or options.ways, *halo])
+        found.append([*start, "--region", "26", "--way", options.ways, *halo])
     return found
 
 
@@ -81,7 +81,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--processes", default="1,2", help="of Himeno, comma list")
     parser.add_argument("--triggers", default="all", help="of Himeno, comma list")
     parser.add_argument("--ways", default="all", help="of halo exchanges, comma list")
-    parser.add_argument("--ways-26", help="the same, with all 26 neighbours; default: --ways")
     parser.add_argument("--mpirun", help="runs thalweg-halo-mpi instead of thalweg-halo")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each number of thalweg-halo")
     parser.add_argument("--rounds", type=int, default=3)

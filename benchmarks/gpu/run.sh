@@ -7,7 +7,7 @@
 #   deaths       peers killed in the middle of every operation, devices' memory at both ends in every third one; memory of the
 #                GPUs before and after (150 s): deaths.log
 #   frameworks   the Python package with PyTorch, CuPy and Numba, where stage.sh was given one (150 s): frameworks.log
-#   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (85 s): apps.json
+#   apps         Himeno on 1, 2 and 4 GPUs (or as many as there are) and halo exchanges, by every trigger (170 s): apps.json
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
@@ -94,7 +94,7 @@ frameworks() {
 apps() {
   local processes=1,2
   [ "$(nvidia-smi --list-gpus | wc -l)" -lt 4 ] || processes=1,2,4
-  timeout 100 python3 apps.py --memory cuda --processes $processes --ways-26 host,kernel,pack --rounds 2 --seconds 0.03 --limit 75 --job-seconds 35 --output "$out/apps.json" 2>&1 |
+  timeout 175 python3 apps.py --memory cuda --processes $processes --rounds 2 --seconds 0.03 --limit 110 --job-seconds 60 --output "$out/apps.json" 2>&1 |
     tee "$out/apps.log"
 }
 

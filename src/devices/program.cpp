@@ -108,6 +108,10 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   }
   out->form = form_of(steps, after);
   out->form.items = static_cast<uint32_t>(items);
+  if (!out->form.known()) {  // a thread looks at a step
+    const uint64_t lookers = std::min<uint64_t>(std::bit_ceil(steps.size()), kMostThreads);
+    out->threads = std::max(out->threads, static_cast<uint32_t>(lookers));
+  }
   if (out->form.move == device::Move::list) {  // a warp for each piece
     out->threads = static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(items * kWarp / out->blocks, kWarp, kMostThreads)));
   }

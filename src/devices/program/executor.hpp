@@ -14,18 +14,19 @@
 //
 //   Nothing baked. Run number and channel counts are read once the role is taken and advanced by the run itself.
 //
-// Groups. On a GPU the 32 lanes of the first warp look at 32 steps at a time, and everyone does what they find. On the host
-// the group is one thread, which looks at one step at a time. A Group has: lanes (how many steps); one_look (no program has
-// more steps than that); lane() (at `lanes` or beyond:
-// does not look); leader(); sync(), a barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, found,
-// stop): a barrier, after which ready_mask(), open_mask(), found(lane) and stopped() are the same for all; step(i), after(i);
-// done(i), for lanes; mark(base, yes): the lane's step is done; share(base, role, blocks, item): of the ready steps, those in
-// which this thread has bytes to move; move(m, step, landing, ...) moves its share of one, to where it says or to a landing.
+// Groups. On a GPU each thread of as many warps as there are steps for looks at a step, and everyone does what they find. On the
+// host the group is one thread, which looks at one step at a time. A Group has: lanes() (how many steps at a time: 1, or 32 for each
+// of its parts()); one_look (no program has more steps than that); lane() (at lanes() or beyond: does not look); leader(); sync(), a
+// barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, moving, found, stop): a barrier, after which
+// any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are the same for all; step(i),
+// after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, role, blocks, item): of the part's ready
+// steps, those in which this thread has bytes to move; move(m, step, landing, ...) moves its share of one, to where it says or to a
+// landing.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
 
-#include "devices/program/hold.hpp"
+#include "devices/program/tired.hpp"
 
 namespace thalweg::device {
 
@@ -40,6 +41,16 @@ struct Watch {
   THALWEG_DEVICE bool reached(u64 found) const {
     return how == kSlotWord ? slot_reached(found, value) : holds(found, static_cast<Compare>(how), value);
   }
+};
+
+/// What a step needs to be ready. Fetched once where a lane has one step.
+struct Needs {
+  Watch watch;
+  StepKind kind;
+  u32 first_after, after_count;
+  u32 only;  // the earlier step, if it is one
+  u32 far;   // the earlier step whose end other blocks tell; or one of these
+  static constexpr u32 kNone = ~0u, kSeveral = ~0u - 1;
 };
 
 template <class M, class Group>
@@ -59,26 +70,28 @@ class Executor {
   THALWEG_DEVICE bool begin() {
     run_ = group_.tell(group_.leader() ? take_role(m_, guard_, state_, count_, blocks_, role_) : 0);
     if (run_ == kRefused) return false;
-    if (group_.lane() < count_) watch_ = watch(group_.step(group_.lane()));
-    if (early()) channels_ = group_.any(advance_channels());
+    if (looks_at(group_.lane())) needs_ = needs(group_.lane());
+    if (!early()) return true;
+    if (!Group::one_look) group_.sync();  // what others have looked at must not be counted yet
+    channels_ = group_.any(advance_channels());
     return true;
   }
 
   /// Once over all steps that are not done. True: the run is over for this block.
   THALWEG_DEVICE bool pass() {
     bool moved = false, over = false;
-    for (u32 base = first_; base < count_ && !over; base += Group::lanes) {
+    for (u32 base = first_; base < count_ && !over; base += group_.lanes()) {
       const u32 i = base + group_.lane();
       u64 found = 0;
-      const bool open = group_.lane() < Group::lanes && i < count_ && !group_.done(i);
+      const bool open = looks_at(i) && !group_.done(i);
       const bool ready = open && !stop_ && is_ready(i, &found);
-      group_.vote(ready, open, found, stop_);
+      group_.vote(ready, open, ready && moves(kind_of(i)), found, stop_);
       over = group_.stopped();
-      if (!over && group_.ready_mask() != 0) {
-        perform(base, found);
+      if (!over && group_.any_ready()) {
+        perform(base, ready, found);
         moved = true;
       }
-      if (base == first_ && group_.ready_mask() == group_.open_mask()) first_ += Group::lanes;
+      if (base == first_ && group_.all_ready()) first_ += group_.lanes();
       if (Group::one_look) break;
     }
     if (over || first_ >= count_) return leave();
@@ -87,30 +100,30 @@ class Executor {
   }
 
  private:
-  THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_look || count_ <= Group::lanes); }
+  THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_look || count_ <= group_.lanes()); }
+  THALWEG_DEVICE bool looks_at(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
-  static THALWEG_DEVICE bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
+  static THALWEG_DEVICE bool moves(StepKind kind) { return kind == StepKind::copy || kind == StepKind::send; }
   /// Each block sees for itself that it is done; of all other kinds the words tell.
-  static THALWEG_DEVICE bool only_looks(const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::take; }
+  static THALWEG_DEVICE bool only_looks(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
+
+  THALWEG_DEVICE Watch watch_slot(const u64* count, u64* const* slots, u64 offset) const {
+    const u64 n = m_.load(count) + offset;
+    return {read_pointer(m_, slots) + n % kSlots, n, kSlotWord};
+  }
 
   THALWEG_DEVICE Watch watch(const Step& step) const {
     const u32 ge = static_cast<u32>(Compare::greater_equal);
+    const SendEnd* const send = static_cast<const SendEnd*>(step.end);
+    const RecvEnd* const recv = static_cast<const RecvEnd*>(step.end);
     switch (step.kind) {
-      case StepKind::send: {
-        const SendEnd* const end = static_cast<const SendEnd*>(step.end);
-        const u64 n = m_.load(&end->count) + step.operand;
-        return {read_pointer(m_, &end->credits) + n % kSlots, n, kSlotWord};
-      }
-      case StepKind::take: {
-        const RecvEnd* const end = static_cast<const RecvEnd*>(step.end);
-        const u64 n = m_.load(&end->taken) + step.operand;
-        return {read_pointer(m_, &end->flags) + n % kSlots, n, kSlotWord};
-      }
-      case StepKind::post: {
-        const RecvEnd* const end = static_cast<const RecvEnd*>(step.end);
-        return {&end->taken, m_.load(&end->posted) + step.operand + 1 - kSlots, ge};
-      }
+      case StepKind::send:
+        return watch_slot(&send->count, &send->credits, step.operand);
+      case StepKind::take:
+        return watch_slot(&recv->taken, &recv->flags, step.operand);
+      case StepKind::post:
+        return {&recv->taken, m_.load(&recv->posted) + step.operand + 1 - kSlots, ge};
       case StepKind::wait:
         return {step.signal.word, value_in(step.signal, run_), step.compare};
       case StepKind::await:
@@ -120,17 +133,45 @@ class Executor {
     }
   }
 
-  THALWEG_DEVICE bool after_done(const Step& step) const {
-    for (u32 k = 0; k < step.after_count; ++k) {
-      if (!group_.done(group_.after(step.first_after + k))) return false;
-    }
-    if (blocks_ == 1 || step.after_count == 0) return true;
-    bool all = true;  // other blocks' shares; one look need not wait for the one before
+  /// Whether what other blocks do of the earlier step has to be asked for. A message that has come is behind its credit.
+  THALWEG_DEVICE bool is_far(const Step& step, const Step& earlier) const {
+    const bool own_credit = earlier.kind == StepKind::post && step.kind == StepKind::take && earlier.end == step.end;
+    return !only_looks(earlier.kind) && !own_credit;
+  }
+
+  THALWEG_DEVICE Needs needs(u32 i) const {
+    const Step& step = group_.step(i);
+    Needs found{watch(step), step.kind, step.first_after, step.after_count, 0, Needs::kNone};
+    if (step.after_count == 1) found.only = group_.after(step.first_after);
+    if (blocks_ == 1) return found;
     for (u32 k = 0; k < step.after_count; ++k) {
       const u32 earlier = group_.after(step.first_after + k);
-      if (only_looks(group_.step(earlier))) continue;
-      const u32 arrived = static_cast<u32>(m_.load(reinterpret_cast<u64*>(words(earlier))));
-      all = static_cast<int>(arrived - all_done()) >= 0 && all;
+      if (is_far(step, group_.step(earlier))) found.far = found.far == Needs::kNone ? earlier : Needs::kSeveral;
+    }
+    return found;
+  }
+  THALWEG_DEVICE Needs needs_of(u32 i) const { return Group::one_look || i < group_.lanes() ? needs_ : needs(i); }
+
+  THALWEG_DEVICE StepKind kind_of(u32 i) const {
+    return Group::one_look || i < group_.lanes() ? needs_.kind : group_.step(i).kind;
+  }
+
+  THALWEG_DEVICE bool all_arrived(u32 earlier) const {
+    const u32 arrived = static_cast<u32>(m_.load(reinterpret_cast<u64*>(words(earlier))));
+    return static_cast<int>(arrived - all_done()) >= 0;
+  }
+
+  THALWEG_DEVICE bool after_done(u32 i, const Needs& own) const {
+    if (own.after_count == 1 && !group_.done(own.only)) return false;
+    for (u32 k = 0; own.after_count > 1 && k < own.after_count; ++k) {
+      if (!group_.done(group_.after(own.first_after + k))) return false;
+    }
+    if (own.far == Needs::kNone) return true;
+    bool all = true;  // other blocks' shares; one look need not wait for the one before
+    if (own.far != Needs::kSeveral) all = all_arrived(own.far);
+    for (u32 k = 0; own.far == Needs::kSeveral && k < own.after_count; ++k) {
+      const u32 earlier = group_.after(own.first_after + k);
+      if (is_far(group_.step(i), group_.step(earlier))) all = all_arrived(earlier) && all;
     }
     if (all) m_.fence();
     return all;
@@ -138,35 +179,37 @@ class Executor {
 
   /// *found: what the word held; of a post, its number.
   THALWEG_DEVICE bool is_ready(u32 i, u64* found) const {
-    const Step& step = group_.step(i);
-    if (role_ != 0 && !moves(step) && !only_looks(step)) return true;  // the first block's
-    if (!after_done(step)) return false;
-    const Watch own = Group::one_look || i < Group::lanes ? watch_ : watch(step);
-    if (own.word == nullptr) return true;
-    *found = m_.acquire(own.word);
-    if (!own.reached(*found)) return false;
-    if (step.kind == StepKind::post) *found = own.value + kSlots - 1;
+    const Needs own = needs_of(i);
+    if (role_ != 0 && !moves(own.kind) && !only_looks(own.kind)) return true;  // the first block's
+    if (!after_done(i, own)) return false;
+    if (own.watch.word == nullptr) return true;
+    *found = m_.acquire(own.watch.word);
+    if (!own.watch.reached(*found)) return false;
+    if (own.kind == StepKind::post) *found = own.watch.value + kSlots - 1;
     return true;
   }
 
-  /// The steps of the mask: what they move, shared by all blocks; then, lane by lane, what comes behind their data.
-  THALWEG_DEVICE void perform(u32 base, u64 found) {
-    const bool mine = group_.lane() < Group::lanes && (group_.ready_mask() >> group_.lane() & 1) != 0;
+  /// The ready steps, `mine`: the lane's is one: what they move, shared by all blocks; then, lane by lane, what comes behind their data.
+  THALWEG_DEVICE void perform(u32 base, bool mine, u64 found) {
     const u32 i = base + group_.lane();
     if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
     if (mine && group_.step(i).kind == StepKind::send &&
         m_.read(&landing(group_.step(i), found)->capacity) < group_.step(i).bytes)
       status = kTruncated;
-    for (u32 rest = group_.share(base, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
-      const u32 lane = lowest(rest);
-      const Step& step = group_.step(base + lane);
-      group_.move(m_, step, step.kind == StepKind::send ? landing(step, group_.found(lane)) : nullptr, role_, blocks_, item_);
-    }
+    for (u32 part = 0; part < group_.parts(); ++part) move_part(base, part);
     group_.sync();
     const bool done = mine && complete(i, found, status);
     if (mine && !done) stop_ = true;
     group_.mark(base, done);
+  }
+
+  THALWEG_DEVICE void move_part(u32 base, u32 part) {
+    for (u32 rest = group_.share(base, part, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
+      const u32 lane = part * 32 + lowest(rest);
+      const Step& step = group_.step(base + lane);
+      group_.move(m_, step, step.kind == StepKind::send ? landing(step, group_.found(lane)) : nullptr, role_, blocks_, item_);
+    }
   }
 
   THALWEG_DEVICE const Landing* landing(const Step& step, u64 credit) const {
@@ -176,12 +219,12 @@ class Executor {
   /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
   THALWEG_DEVICE bool complete(u32 i, u64 found, i64 status) {
     const Step& step = group_.step(i);
-    if (only_looks(step)) {
+    if (only_looks(step.kind)) {
       if (step.kind == StepKind::wait || slot_info(found) == 0) return true;
       fail(m_, guard_, -static_cast<i64>(slot_info(found)), i, step.operand, slot_info(found));
       return false;
     }
-    if (moves(step)) {
+    if (moves(step.kind)) {
       if (blocks_ > 1 && m_.arrive(words(i)) + 1 != all_done()) return status == 0;
       if (step.kind == StepKind::send || step.signal.word != nullptr) m_.fence();
       return finish_move(step, i, found, status);
@@ -193,7 +236,9 @@ class Executor {
     if (step.kind == StepKind::atomic) change_word(step);
     if (step.kind == StepKind::atomic && step.signal.word != nullptr) m_.fence();
     if (step.kind == StepKind::signal || step.kind == StepKind::atomic) give(m_, step.signal, run_);
-    if (blocks_ > 1) m_.add_release(reinterpret_cast<u64*>(words(i)), u64{blocks_});
+    u64* const word = reinterpret_cast<u64*>(words(i));
+    if (blocks_ > 1 && step.kind == StepKind::post) m_.fetch_add(word, u64{blocks_});  // a credit publishes nothing
+    if (blocks_ > 1 && step.kind != StepKind::post) m_.add_release(word, u64{blocks_});
     return true;
   }
 
@@ -246,8 +291,7 @@ class Executor {
   /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
   THALWEG_DEVICE bool advance_channels() const {
     bool any = false;
-    if (group_.lane() >= Group::lanes) return false;  // each step by one lane: other warps would count it again
-    for (u32 i = group_.lane(); i < count_; i += Group::lanes) {
+    for (u32 i = group_.lane(); looks_at(i); i += group_.lanes()) {  // each step by one lane
       const Step& step = group_.step(i);
       u64* count = nullptr;
       if (step.kind == StepKind::send) count = &static_cast<SendEnd*>(step.end)->count;
@@ -262,27 +306,24 @@ class Executor {
 
   /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
   THALWEG_DEVICE void look_around() {
-    if (looks_++ % kLooksPerClock != 0) return;
-    const u64 now = m_.nanoseconds();
-    if (looks_ == 1) since_ = now;
-    if (now - since_ >= guard_.limit_ns) code_ = kTimedOut;
-    if (aborted_ != 0) code_ = static_cast<i64>(aborted_);
-    // Used at the next turn: a wait for pinned memory here would be one for what is awaited, too.
-    if (guard_.abort != nullptr && looks_ / kLooksPerClock % kClocksPerAbort == 1) aborted_ = m_.load(guard_.abort);
-    stop_ = code_ != 0 || poisoned(m_, guard_);
+    if (++looks_ % kLooksPerClock != 0) return;
+    const Tired tired = tire(m_, guard_, since_, looks_ / kLooksPerClock - 1);
+    since_ = tired.since;
+    stop_ = tired.code != 0;
+    if (tired.code != kPoisoned) code_ = tired.code;
   }
 
   /// Names the first step that waits.
   THALWEG_DEVICE void blame(i64 code) {
-    for (u32 base = 0; base < count_; base += Group::lanes) {
+    for (u32 base = 0; base < count_; base += group_.lanes()) {
       const u32 i = base + group_.lane();
       u64 found = 0;
-      const bool open = group_.lane() < Group::lanes && i < count_ && !group_.done(i);
-      const bool waits = open && after_done(group_.step(i)) && !is_ready(i, &found);
-      group_.vote(waits, open, found, false);
-      if (group_.ready_mask() == 0) continue;
-      if (group_.lane() != lowest(group_.ready_mask())) return;
-      const Watch own = Group::one_look || base == 0 ? watch_ : watch(group_.step(i));
+      const bool open = looks_at(i) && !group_.done(i);
+      const bool waits = open && after_done(i, needs_of(i)) && !is_ready(i, &found);
+      group_.vote(waits, open, false, found, false);
+      if (!group_.any_ready()) continue;
+      if (group_.lane() != group_.first_ready()) return;
+      const Watch own = needs_of(i).watch;
       const bool slot = own.how == kSlotWord;
       return fail(m_, guard_, code, i, slot ? own.value + 1 : own.value, slot ? found >> 16 : found);
     }
@@ -334,12 +375,12 @@ class Executor {
   const Guard guard_;
   const u32 count_, blocks_, role_, item_;
   u64 run_ = 0;
-  Watch watch_{nullptr, 0, 0};  // of the step numbered as this lane is
-  u32 first_ = 0;               // steps before it are done
+  Needs needs_{};  // of the step numbered as this lane is
+  u32 first_ = 0;  // steps before it are done
   bool channels_ = false;
   bool stop_ = false;
   u32 looks_ = 0;
-  u64 since_ = 0, aborted_ = 0;
+  u64 since_ = 0;
   i64 code_ = 0;  // of the leader
 };
 

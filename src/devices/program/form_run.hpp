@@ -20,7 +20,7 @@
 #include <thalweg/device/channel_steps.hpp>
 
 #include "devices/program/form.hpp"
-#include "devices/program/hold.hpp"
+#include "devices/program/tired.hpp"
 
 namespace thalweg::device {
 
@@ -39,24 +39,6 @@ constexpr u32 kFailed = 1, kShut = 2;  // of a verdict
 
 enum class Gate : u32 { shut, open, failed };
 
-/// What a wait that takes long has come to. By value: a FormRun whose address is taken would be kept in memory.
-struct Tired {
-  i64 code;   // why it ends, as tw_status; kPoisoned: somebody else has failed; 0: it goes on
-  u64 since;  // when it was first asked
-};
-constexpr i64 kPoisoned = 1;
-
-/// The clock, the poison, the host's word. clocks: how often it was asked before.
-template <class M>
-THALWEG_DEVICE_COLD Tired tire(M m, Guard guard, u64 since, u32 clocks) {
-  const u64 now = m.nanoseconds();
-  if (clocks == 0) since = now;
-  if (poisoned(m, guard)) return {kPoisoned, since};
-  if (guard.abort != nullptr && clocks % kClocksPerAbort == kClocksPerAbort - 1) {
-    if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
-  }
-  return {now - since >= guard.limit_ns ? kTimedOut : 0, since};
-}
 template <class M>
 THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
   record(m, guard.poison, guard.failure, code, what, expected, found);

@@ -25,22 +25,25 @@ void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t 
 
 class Solo {
  public:
-  static constexpr uint32_t lanes = 1;
   static constexpr bool one_look = false;
+  static constexpr uint32_t lanes() { return 1; }
+  static constexpr uint32_t parts() { return 1; }
   explicit Solo(SoloSteps& steps) : steps_(&steps) {}
   uint32_t lane() const { return 0; }
   bool leader() const { return true; }
   void sync() const {}
   bool any(bool yes) const { return yes; }
   uint64_t tell(uint64_t value) const { return value; }
-  void vote(bool ready, bool open, uint64_t found, bool stop) {
+  void vote(bool ready, bool open, bool moving, uint64_t found, bool stop) {
     ready_ = ready;
+    moving_ = moving;
     open_ = open;
     stop_ = stop;
     found_ = found;
   }
-  uint32_t ready_mask() const { return ready_; }
-  uint32_t open_mask() const { return open_; }
+  bool any_ready() const { return ready_; }
+  bool all_ready() const { return ready_ == open_; }
+  uint32_t first_ready() const { return ready_ ? 0 : lanes(); }
   bool stopped() const { return stop_; }
   uint64_t found(uint32_t) const { return found_; }
   const device::Step& step(uint32_t i) const { return steps_->steps[i]; }
@@ -48,10 +51,7 @@ class Solo {
   bool done(uint32_t i) const { return steps_->done[i] != 0; }
   void mark(uint32_t base, bool yes) { steps_->done[base] = yes; }
 
-  uint32_t share(uint32_t base, uint32_t, uint32_t, uint32_t) const {
-    const device::StepKind kind = steps_->steps[base].kind;
-    return ready_ && (kind == device::StepKind::copy || kind == device::StepKind::send);
-  }
+  uint32_t share(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t) const { return moving_; }
   template <class M>
   void move(M m, const device::Step& step, const device::Landing* landing, uint32_t role, uint32_t blocks, uint32_t) const {
     if (landing == nullptr) return copy_share(m, step, step.to, role, blocks);
@@ -61,7 +61,7 @@ class Solo {
 
  private:
   SoloSteps* steps_;
-  bool ready_ = false, open_ = false, stop_ = false;
+  bool ready_ = false, open_ = false, moving_ = false, stop_ = false;
   uint64_t found_ = 0;
 };
 

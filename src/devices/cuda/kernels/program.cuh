@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a program in one kernel. Each block is the Group of an Executor: its first warp looks at steps, all of its warps
+// One run of a program in one kernel. Each block is the Group of an Executor: its first warps look at steps, all of its warps
 // copy. Blocks of a power of two of whole warps, all of which must find room at once.
 #pragma once
 // All in line: around a call the executor's state would be kept in memory, and each wait would pay for it.
@@ -14,15 +14,17 @@ namespace thalweg::impl::cuda {
 using device::u32;
 using device::u64;
 
-constexpr u32 kStepBits = 4096 / 32;  // kMostSteps
+constexpr u32 kStepWords = 4096 / 32;  // kMostSteps
+constexpr u32 kMostParts = 512 / 32;   // warps of a block
 
 /// What votes and shares say is written to one of two places in turn: a barrier lies between the reading of one and the next
 /// writing to it.
+template <u32 Parts>
 struct ProgramShared {
-  u64 found[2][32];
-  u32 ready[2], open[2], stopped[2];
+  u64 found[2][32 * Parts];
+  u32 ready[2][Parts], open[2][Parts], moving[2][Parts], stopped[2][Parts];
   u64 value[2];
-  u32 done[kStepBits];
+  u32 done[kStepWords];
 };
 
 /// A warp's items of a step, as packed offsets. Item k goes to warp (k + the items of earlier steps) of all blocks' warps, so that
@@ -34,7 +36,8 @@ struct Items {
 __device__ __forceinline__ void copy_runs(Items items, u64 to, u64 from) {
   for (u64 at = items.first; at < items.bytes; at += items.stride) {
     const u64 left = items.bytes - at;
-    device::copy_run(device::DirectMachine(), threadIdx.x % 32, 32, to + at, from + at, left < items.length ? left : items.length);
+    device::copy_run(device::DirectMachine(), threadIdx.x % 32, 32, to + at, from + at,
+                     left < items.length ? left : items.length);
   }
 }
 __device__ __forceinline__ void copy_items(Items items, const device::Side& to, const device::Side& from) {
@@ -48,9 +51,12 @@ __device__ __forceinline__ void copy_items(Items items, const device::Side& to, 
 template <class Arguments>
 class BlockGroup {
  public:
-  static constexpr u32 lanes = 32;
   static constexpr bool one_look = !std::is_same_v<Arguments, ProgramArguments>;  // the steps that come along are few
-  __device__ BlockGroup(ProgramShared& shared, const Arguments& arguments) : shared_(shared), arguments_(arguments) {}
+  using Shared = ProgramShared<one_look ? 1 : kMostParts>;
+  __device__ BlockGroup(Shared& shared, const Arguments& arguments, u32 steps)
+      : shared_(shared), arguments_(arguments), parts_(one_look ? 1 : min(blockDim.x / 32, (steps + 31) / 32)) {}
+  __device__ u32 parts() const { return one_look ? 1 : parts_; }
+  __device__ u32 lanes() const { return 32 * parts(); }
   __device__ u32 lane() const { return threadIdx.x; }
   __device__ bool leader() const { return threadIdx.x == 0; }
   __device__ void sync() const { __syncthreads(); }
@@ -62,44 +68,67 @@ class BlockGroup {
     return shared_.value[turn_of_value_];
   }
 
-  __device__ void vote(bool ready, bool open, u64 found, bool stop) {
+  __device__ void vote(bool ready, bool open, bool moving, u64 found, bool stop) {
     turn_ ^= 1;
-    if (threadIdx.x < lanes) {
+    if (threadIdx.x < lanes()) {
       const u32 all_ready = __ballot_sync(~0u, ready), all_open = __ballot_sync(~0u, open);
+      const u32 all_moving = __ballot_sync(~0u, moving);
       const bool stopped = __any_sync(~0u, stop) != 0;
       if (ready) shared_.found[turn_][threadIdx.x] = found;
-      if (leader()) {
-        shared_.ready[turn_] = all_ready;
-        shared_.open[turn_] = all_open;
-        shared_.stopped[turn_] = stopped;
+      if (threadIdx.x % 32 == 0) {
+        const u32 part = threadIdx.x / 32;
+        shared_.ready[turn_][part] = all_ready;
+        shared_.open[turn_][part] = all_open;
+        shared_.moving[turn_][part] = all_moving;
+        shared_.stopped[turn_][part] = stopped;
       }
     }
     __syncthreads();
   }
-  __device__ u32 ready_mask() const { return shared_.ready[turn_]; }
-  __device__ u32 open_mask() const { return shared_.open[turn_]; }
-  __device__ bool stopped() const { return shared_.stopped[turn_] != 0; }
+  __device__ bool any_ready() const { return first_ready() < lanes(); }
+  __device__ bool all_ready() const {
+    bool all = true;
+    for (u32 part = 0; part < parts(); ++part) all = shared_.ready[turn_][part] == shared_.open[turn_][part] && all;
+    return all;
+  }
+  __device__ u32 first_ready() const {
+    for (u32 part = 0; part < parts(); ++part) {
+      const u32 mask = shared_.ready[turn_][part];
+      if (mask != 0) return part * 32 + static_cast<u32>(__ffs(static_cast<int>(mask)) - 1);
+    }
+    return lanes();
+  }
+  __device__ bool stopped() const {
+    bool any = false;
+    for (u32 part = 0; part < parts(); ++part) any = shared_.stopped[turn_][part] != 0 || any;
+    return any;
+  }
   __device__ u64 found(u32 lane) const { return shared_.found[turn_][lane]; }
 
   __device__ const device::Step& step(u32 i) const;
   __device__ u32 after(u32 i) const;
-  /// Only the first warp asks.
+  /// Only those who look ask.
   __device__ bool done(u32 i) const { return (shared_.done[i / 32] >> (i % 32) & 1) != 0; }
   __device__ void mark(u32 base, bool yes) {
-    if (threadIdx.x >= lanes) return;
-    const u32 mask = __ballot_sync(~0u, yes);
-    if (leader()) shared_.done[base / 32] |= mask;
-    __syncwarp();
+    if (threadIdx.x < lanes()) {
+      const u32 mask = __ballot_sync(~0u, yes);
+      if (threadIdx.x % 32 == 0) shared_.done[(base + threadIdx.x) / 32] |= mask;
+    }
+    if constexpr (one_look) {
+      __syncwarp();
+    } else {
+      __syncthreads();  // whoever looks next asks for any of them
+    }
   }
 
-  /// Each lane asks for one step.
-  __device__ u32 share(u32 base, u32 role, u32 blocks, u32 item) const {
-    const u32 lane = threadIdx.x % 32;
+  /// Each lane of a warp asks for one step.
+  __device__ u32 share(u32 base, u32 part, u32 role, u32 blocks, u32 item) const {
+    const u32 lane = threadIdx.x % 32, moving = shared_.moving[turn_][part];
+    if (moving == 0) return 0;
     bool some = false;
-    if ((ready_mask() >> lane & 1) != 0) {
-      const device::Step& one = step(base + lane);
-      some = (one.kind == device::StepKind::copy || one.kind == device::StepKind::send) &&
-             items_of(one, role, blocks, item).first < one.bytes;
+    if ((moving >> lane & 1) != 0) {
+      const device::Step& one = step(base + part * 32 + lane);
+      some = items_of(one, role, blocks, item).first < one.bytes;
     }
     return __ballot_sync(~0u, some);
   }
@@ -129,8 +158,9 @@ class BlockGroup {
     const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
     return {u64{(role * warps + threadIdx.x / 32 - step.landing) & (all - 1)} * item, u64{all} * item, item, step.bytes};
   }
-  ProgramShared& shared_;
+  Shared& shared_;
   const Arguments& arguments_;
+  const u32 parts_;
   u32 turn_ = 0, turn_of_value_ = 0;
 };
 
@@ -153,10 +183,11 @@ __device__ inline u32 BlockGroup<ProgramArguments>::after(u32 i) const {
 
 template <class Arguments>
 __device__ inline void run_program(const Arguments& arguments, const ProgramArguments& common) {
-  __shared__ ProgramShared shared;
+  __shared__ typename BlockGroup<Arguments>::Shared shared;
   for (u32 i = threadIdx.x; i < (common.program.step_count + 31) / 32; i += blockDim.x) shared.done[i] = 0;
   device::Executor<device::DirectMachine, BlockGroup<Arguments>> block(
-      {}, BlockGroup<Arguments>(shared, arguments), common.program, common.blocks, blockIdx.x, common.item);
+      {}, BlockGroup<Arguments>(shared, arguments, common.program.step_count), common.program, common.blocks, blockIdx.x,
+      common.item);
   if (!block.begin()) return;
   while (!block.pass()) {
   }

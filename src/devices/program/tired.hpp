@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a run whose looks are in vain: asked now and then, because each question takes longer than a look.
+#pragma once
+#include "devices/program/hold.hpp"
+
+namespace thalweg::device {
+
+/// What a wait that takes long has come to. By value: a run whose address is taken would be kept in memory.
+struct Tired {
+  i64 code;   // why it ends, as tw_status; kPoisoned: somebody else has failed; 0: it goes on
+  u64 since;  // when it was first asked
+};
+constexpr i64 kPoisoned = 1;
+
+/// The clock, the poison, the host's word. clocks: how often it was asked before.
+template <class M>
+THALWEG_DEVICE_COLD Tired tire(M m, Guard guard, u64 since, u32 clocks) {
+  const u64 now = m.nanoseconds();
+  if (clocks == 0) since = now;
+  if (poisoned(m, guard)) return {kPoisoned, since};
+  if (guard.abort != nullptr && clocks % kClocksPerAbort == kClocksPerAbort - 1) {
+    if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
+  }
+  return {now - since >= guard.limit_ns ? kTimedOut : 0, since};
+}
+
+}  // namespace thalweg::device
