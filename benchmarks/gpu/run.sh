@@ -14,7 +14,8 @@
 #   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
-#   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks (60 + 60 s): order.log
+#   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks of them and of programs (60 +
+#                260 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -163,6 +164,8 @@ order() {
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here" >>"$out/order.log"; break; }
     echo "== compute-sanitizer --tool $tool" >>"$out/order.log"
     timeout 30 compute-sanitizer --error-exitcode 1 --tool $tool ./gpu_device_code --cases=2 --messages=2000 >>"$out/order.log" 2>&1 || failed=1
+    THALWEG_GPU_REPLAYS=50 timeout 100 compute-sanitizer --error-exitcode 1 --tool $tool ./gpu_devices --backend=cuda \
+      --gtest_filter='*Programs*:*ProgramCaptures*' >>"$out/order.log" 2>&1 || failed=1
   done
   grep 'FAILED\|passed\|SUMMARY\|== \|messages' "$out/order.log"
   return $failed
