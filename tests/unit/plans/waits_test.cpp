@@ -53,16 +53,18 @@ class Waits : public Pair {
   /// Does the queue wait ahead of the plan's kernel?
   static bool ahead(tw_plan* what) { return explain(what).find("so did the last run") != std::string::npos; }
 
-  /// More sends than the device runs kernels, each on a queue of its own; nobody receives yet. marks: words of the host's, which
-  /// the kernels change when they begin.
-  void fill_device(uint32_t waits, uint64_t timeout_ns, unsigned char* marks = nullptr) {
+  /// More sends than the device runs kernels, each on a queue of its own; nobody receives yet. begun: each kernel adds 1 when it
+  /// begins.
+  void fill_device(uint32_t waits, uint64_t timeout_ns, tw_remote_signal* begun = nullptr) {
     for (unsigned i = 0; i <= kSlots; ++i) {
       sends.push_back(made(a, 20'011 + i, timeout_ns));
       receives.push_back(made(b, 20'011 + i));
       send(sends[i], a, i);
       receive(receives[i], b, i);
-      if (marks != nullptr) {
-        ASSERT_EQ(tw_plan_copy(sends[i].plan, marks + 8 * i, sends[i].from, 8, nullptr, nullptr), TW_OK) << tw_last_error();
+      if (begun != nullptr) {
+        tw_step_options add = TW_STEP_OPTIONS_INIT;
+        add.signal_op = TW_SIGNAL_ADD;
+        ASSERT_EQ(tw_plan_signal(sends[i].plan, begun, 1, &add, nullptr), TW_OK) << tw_last_error();
       }
       prepare(sends[i], receives[i]);
       fill(a, sends[i], &data.emplace_back());
@@ -70,6 +72,18 @@ class Waits : public Pair {
       queues.push_back(queue(a, waits));
     }
     for (unsigned i = 0; i <= kSlots; ++i) trigger(sends[i], queues[i]);
+  }
+  /// Of additions, in memory of the host.
+  static void make_signal(Side& owner, Side& user, tw_signal** signal, tw_remote_signal** remote) {
+    tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
+    options.kind = TW_SIGNAL_ADD;
+    ASSERT_EQ(tw_signal_create(owner.worker, &options, signal), TW_OK) << tw_last_error();
+    unsigned char key[TW_KEY_MAX];
+    size_t size = sizeof key;
+    ASSERT_EQ(tw_signal_export(*signal, key, &size), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_signal_import(user.endpoint, key, size, remote), TW_OK) << tw_last_error();
+    owner.last.emplace_back([made = *signal] { tw_signal_destroy(made); });
+    user.last.emplace_back([made = *remote] { tw_remote_signal_release(made); });
   }
   /// Something else on the same device, which needs a kernel.
   void copy_elsewhere(Made& what) {
@@ -107,15 +121,11 @@ TEST_P(Waits, MemoryOperationsLeaveTheDeviceToOthers) {
 
 /// The same with kernels that wait: only when one of them has given up is there room.
 TEST_P(Waits, KernelsThatWaitKeepOthersOut) {
-  unsigned char* const marks = a.memory("pinned", 8 * (kSlots + 1));
-  std::memset(marks, 0, 8 * (kSlots + 1));
-  fill_device(TW_WAITS_KERNEL, 10 * kShort, marks);
-  for (unsigned begun = 0; begun < kSlots;) {
-    begun = 0;
-    for (unsigned i = 0; i <= kSlots; ++i)
-      begun += __atomic_load_n(reinterpret_cast<uint64_t*>(marks) + i, __ATOMIC_ACQUIRE) != 0;
-    std::this_thread::yield();
-  }
+  tw_signal* begun = nullptr;
+  tw_remote_signal* adds = nullptr;
+  make_signal(b, a, &begun, &adds);
+  fill_device(TW_WAITS_KERNEL, 10 * kShort, adds);
+  ASSERT_EQ(tw_signal_wait(begun, TW_COMPARE_GE, kSlots, kLong), TW_OK) << tw_last_error();
   Made copy = made(a, 5'003);
   copy_elsewhere(copy);
   unsigned gave_up = 0;
@@ -182,11 +192,9 @@ TEST_P(Waits, APartIsNotHeldUpByAnother) {
   receive(first, b, 2);
   receive(second, b, 1);
   both([&] { ASSERT_EQ(tw_plan_prepare(two.plan, kLong), TW_OK) << tw_last_error(); },
-       [&] {
-         // A prepare waits for its buffer to be known, which the other side's one prepare sees to.
-         std::thread beside([&] { ASSERT_EQ(tw_plan_prepare(second.plan, kLong), TW_OK) << tw_last_error(); });
+       [&] {  // one after the other: a prepare waits for its buffer to be known, which the other side's one prepare sees to
          ASSERT_EQ(tw_plan_prepare(first.plan, kLong), TW_OK) << tw_last_error();
-         beside.join();
+         ASSERT_EQ(tw_plan_prepare(second.plan, kLong), TW_OK) << tw_last_error();
        });
   tw_queue *qa = queue(a, TW_WAITS_MEMORY), *qb = queue(b, TW_WAITS_MEMORY);
   for (int round = 0; round < 20; ++round) {
