@@ -17,14 +17,14 @@ TEST_P(ProgramFaults, AnExpiredWaitIsNamedAndStopsThePlanButNotTheQueue) {
     site.fill(a, 40000);
     const Bytes old = site.fill(b, 40000);
     site.write(words, Bytes(64));
-    site.put(words, uint64_t{41});
+    site.put_word(words, 41);
     Written program(site, blocks);
     program.signal({pointer<device::u64>(done + 8), 9, 0, 0});
     program.wait(words, 42, 0, TW_COMPARE_EQ);
     program.copy(at(b), at(a), 40000, {pointer<device::u64>(done), 1, 0, 0}, {1});
     program.prepare(kSoon);
-    site.put(done, uint64_t{0});
-    site.put(done + 8, uint64_t{0});
+    site.put_word(done, 0);
+    site.put_word(done + 8, 0);
     program.trigger();
     program.finish();
     EXPECT_EQ(program.failed().code, TW_ERR_TIMED_OUT);
@@ -32,8 +32,8 @@ TEST_P(ProgramFaults, AnExpiredWaitIsNamedAndStopsThePlanButNotTheQueue) {
     EXPECT_EQ(program.failed().expected, 42u);
     EXPECT_EQ(program.failed().found, 41u);
     EXPECT_EQ(site.word(done + 8), 9u);  // what waited for nothing
-    site.put(words, uint64_t{42});
-    site.put(done + 8, uint64_t{0});
+    site.put_word(words, 42);
+    site.put_word(done + 8, 0);
     program.trigger();  // poisoned: it does nothing, at once
     program.finish();
     EXPECT_EQ(program.failed().code, TW_ERR_TIMED_OUT);

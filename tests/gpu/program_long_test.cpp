@@ -34,9 +34,9 @@ TEST_P(LongPrograms, ChainsOfCopies) {
         for (size_t k = 0; k < kPiece - i; ++k)
           wanted[i * kPiece + k] = payload[2 * i * kPiece + k / kRow * 2 * kRow + k % kRow];
       }
-      if (run % 2 == 0) site.put(gate, run);
+      if (run % 2 == 0) site.put_word(gate, run);
       chain.trigger();
-      if (run % 2 != 0) site.put(gate, run);
+      if (run % 2 != 0) site.put_word(gate, run);
       chain.finish();
       chain.expect_good();
       ASSERT_EQ(target.read(to, count * kPiece), wanted) << count << " copies, run " << run;

@@ -84,7 +84,7 @@ TEST_P(Programs, CopiesOfEveryLayoutComeBeforeTheirSignals) {
     const Side source = random_side(site, from, bytes), sink = random_side(site, to, bytes);
     const std::vector<uint64_t> reads = addresses(site, source, bytes), writes = addresses(site, sink, bytes);
     for (uint64_t i = 0; i < bytes; ++i) expected[writes[i] - to] = payload[reads[i] - from];
-    target.put(word, uint64_t{0});
+    target.put_word(word, 0);
     Written program(site, turn % 3 == 0 ? 0 : 1u << turn % 5);
     program.copy(sink, source, bytes, {pointer<device::u64>(word), turn + 1, 0, turn % 2});
     program.prepare();
@@ -219,7 +219,7 @@ TEST_P(Programs, AtomicsRingsAndAwaits) {
     program.steps.back().signal = {pointer<device::u64>(done), 3, 2, 0};
     program.prepare();
     site.write(words, Bytes(64));
-    site.put(words + 24, uint64_t{7});
+    site.put_word(words + 24, 7);
     __atomic_store_n(pointer<uint64_t>(bell), 0, __ATOMIC_RELEASE);
     __atomic_store_n(pointer<uint64_t>(answer), 0, __ATOMIC_RELEASE);
     for (uint64_t turn = 0; turn < 5; ++turn) {

@@ -105,7 +105,13 @@ class Site {
     const auto* first = reinterpret_cast<const std::byte*>(&value);
     write(address, {first, first + sizeof(T)});
   }
+  /// Words that a running program may use, too.
+  void put_word(uint64_t address, uint64_t value) {
+    if (!on_device()) return __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
+    put(address, value);
+  }
   uint64_t word(uint64_t address) {
+    if (!on_device()) return __atomic_load_n(reinterpret_cast<const uint64_t*>(address), __ATOMIC_ACQUIRE);
     const Bytes bytes = read(address, 8);
     uint64_t value;
     std::memcpy(&value, bytes.data(), 8);
