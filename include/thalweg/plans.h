@@ -39,7 +39,8 @@ TW_API tw_status tw_queue_create(tw_context *context, const char *place, const t
  *  nothing is ever enqueued there. */
 TW_API tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
                                tw_queue **queue);
-/** Waits for what tw_send_on and its like have put there, and for runs that wait by memory operations; for nothing else. */
+/** Waits for what tw_send_on and its like have put there, and for runs that wait by memory operations; for nothing else. Runs of
+ *  plans on a device go on; those that a host queue has not ended are given up, and their plans fail (TW_ERR_CLOSED). */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
 /** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */
@@ -68,7 +69,7 @@ typedef struct tw_plan_options {
 } tw_plan_options;
 #define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0}
 TW_API tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
-TW_API tw_status tw_plan_destroy(tw_plan *plan); /* TW_ERR_BUSY while it runs */
+TW_API tw_status tw_plan_destroy(tw_plan *plan); /* TW_ERR_BUSY while it runs, or a queue has runs of it before it */
 
 typedef struct tw_step_options {
   size_t size;
@@ -113,13 +114,14 @@ TW_API tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
 /** Starts it. queue NULL: the host does, and tw_plan_test or tw_plan_finish drive and end the run. With a queue: behind the
  *  queue's earlier work, and the queue's later work is behind it. TW_ERR_BUSY: the last run by the host is not over. */
 TW_API tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
-/** The same for a stream that nobody wrapped (of the plan's device). */
+/** The same for a stream that nobody wrapped (of the plan's device). It may end before the plan. */
 TW_API tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
 /** Of runs by the host: TW_OK, TW_IN_PROGRESS, or how it failed. */
 TW_API tw_status tw_plan_test(tw_plan *plan);
 TW_API tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
- *  not run. The new buffer has the same length and layout; increments of a value go on counting. */
+ *  not run. The new buffer has the same length and layout; increments of a value go on counting. Graphs that were captured before
+ *  keep the old ones, and the plan what they need of it as long as they are there. TW_ERR_BUSY: as of tw_plan_destroy. */
 TW_API tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
 TW_API tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);

@@ -3,6 +3,7 @@
 #include "devices/program.hpp"
 
 #include "devices/program/form_of.hpp"
+#include "devices/program/hold.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +21,7 @@ using device::StepKind;
 constexpr uint32_t kWarp = 32, kMostThreads = 512;
 constexpr uint32_t kMostPieces = 16384;
 constexpr uint32_t kWarps = kMostThreads / kWarp;
+static_assert(kMostBlocks == device::kMostRoles);
 
 bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
 bool in_channel(const Step& step) {

@@ -49,7 +49,9 @@ struct ProgramRun {
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }
-constexpr size_t state_bytes(size_t steps) { return sizeof(device::ProgramState) + (steps + kMostBlocks) * sizeof(uint64_t); }
+constexpr size_t state_bytes(size_t steps) {
+  return sizeof(device::ProgramState) + (steps + kMostBlocks + 1) * sizeof(uint64_t);  // hold.hpp
+}
 /// What ProgramRun::placed must hold: the steps, `after`, and of a list which step each of its pieces is of.
 size_t placed_bytes(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape);
 /// Written to host memory, for the caller to bring there.

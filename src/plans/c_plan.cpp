@@ -136,7 +136,7 @@ tw_status tw_plan_trigger_stream(tw_plan* plan, void* stream) {
   if (Status s = check(plan); is_error(s)) return s;
   if (!plan->prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
   tw_queue* queue = nullptr;
-  if (Status s = queue_of_stream(plan->agent, *plan->executor, stream, &queue); is_error(s)) return s;
+  if (Status s = queue_of_stream(*plan, stream, &queue); is_error(s)) return s;
   return plan->trigger(queue);
 }
 

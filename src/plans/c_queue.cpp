@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: queues and graphs.
 #include <new>
+#include <utility>
 
 #include "core/c_checks.hpp"
 #include "plans/queue.hpp"
@@ -102,7 +103,7 @@ tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 
 tw_status tw_capture_begin(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
-  queue->captured.clear();
+  queue->leave_captured();
   return queue->queue->begin_capture();
 }
 
@@ -113,7 +114,7 @@ tw_status tw_capture_end(tw_queue* queue, tw_graph** graph) {
   auto made = std::make_unique<tw_graph>();
   made->executor = &queue->executor;
   if (Status s = queue->queue->end_capture(&made->graph); is_error(s)) return s;
-  made->runs = std::move(queue->captured);
+  made->runs = std::exchange(queue->captured, {});
   *graph = made.release();
   return TW_OK;
 }
@@ -122,9 +123,10 @@ tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   if (graph == nullptr) return fail(TW_ERR_INVALID, "the graph is NULL");
   if (graph->executor != &queue->executor) return fail(TW_ERR_INVALID, "the graph was captured at another place");
-  if (Status s = graph->graph->launch(*queue->queue); is_error(s)) return s;
-  for (const RunCount& runs : graph->runs) runs->fetch_add(1);
-  return TW_OK;
+  for (const auto& [version, runs] : graph->runs) version->runs->fetch_add(runs);
+  const Status status = graph->graph->launch(*queue->queue);
+  for (const auto& [version, runs] : graph->runs) version->runs->fetch_sub(is_error(status) ? runs : 0);
+  return status;
 }
 
 void tw_graph_destroy(tw_graph* graph) { delete graph; }

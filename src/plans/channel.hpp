@@ -108,7 +108,8 @@ class Channel {
   struct User {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status, const std::string& why) = 0;
-    virtual Roles roles() const { return {}; }  // of what it runs on queues
+    virtual Roles roles() const { return {}; }          // of what it runs on queues
+    virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
   };
   /// From now on the user waits until the channel is open. alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while
   /// there is another user, as for others while it is there.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_plan: operations that are prepared once. A step of the user's becomes one to three steps of the executor (types.hpp):
+// tw_plan: operations that are prepared once. A step of the user's becomes one to four steps of the executor (types.hpp):
 //
 //   send     mapped: send;            receive  mapped: post, take
 //   put, get, copy: copy              signal, wait, atomic: the same
-//   what the executor does not reach: ring, await (before them its signal's value); the agent's thread runs it in between
+//   what the executor does not reach: ring, await (before them its buffer and value); the agent's thread runs it in between
 //   (proxied.hpp)
 //
 // prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.
@@ -75,9 +75,24 @@ struct Resolved {
   tw_remote_signal* agents_signal = nullptr;
 };
 
-/// Runs that queues have been given, also by a graph that outlives its plan.
+/// Runs of a prepared plan that were begun, or that queues were given.
 using RunCount = std::shared_ptr<std::atomic<uint64_t>>;
 inline RunCount new_run_count() { return std::make_shared<std::atomic<uint64_t>>(0); }
+
+/// A prepared plan between two updates. Graphs that were captured from it share it, and may outlive the plan.
+struct Version {
+  explicit Version(RunCount of) : runs(std::move(of)) {}
+  const RunCount runs;                // of all versions
+  std::atomic<bool> for_good{false};  // captured by a graph that is not ours to see ending
+};
+
+/// What an earlier version names, and no later one; given back when none of its graphs is left.
+struct Outdated {
+  std::shared_ptr<Version> version;
+  std::pair<uint64_t, size_t> placed{}, table{};  // in executor.own()
+  Channel* channel = nullptr;                     // of the landing
+  uint16_t landing = 0;
+};
 
 }  // namespace thalweg::impl
 
@@ -127,7 +142,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status trigger_by_host();
   Status failure_now();
   Status claim_channels(thalweg::impl::Queue* queue);
-  Status load_state(uint64_t* runs, bool* held, bool* closed) const;
+  Status runs_over() const override;
   /// Of a mapped channel's send or receive: the number of its message in the next run.
   uint64_t message_of(uint32_t step) const;
   void count_messages(bool known);  // of a run that was enqueued; not known: nobody knows how often it will run
@@ -141,8 +156,10 @@ struct tw_plan final : thalweg::impl::Channel::User {
   // --- plan_update.cpp
   Status update(uint32_t step, const void* address, const uint64_t* value);
   void set_value(uint32_t step, uint64_t value);
-  Status move_step(uint32_t step, uint64_t address);
-  Status move_landing(uint32_t step, uint64_t address);
+  Status move_step(uint32_t step, uint64_t address, thalweg::impl::Outdated* left);
+  Status move_side(uint32_t step, thalweg::impl::Outdated* left);
+  Status move_landing(uint32_t step, thalweg::impl::Outdated* left);
+  void give_back(const thalweg::impl::Outdated& left);
   std::string explain() const;
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;
@@ -180,11 +197,13 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                // a run by the host
   bool proxies = false;                  // some step is proxied
-  thalweg::impl::Channel::Roles roles_;  // a device's; under the agent's mutex
+  thalweg::impl::Channel::Roles roles_;  // under the agent's mutex
   thalweg::impl::WaitsAhead ahead;
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
+  std::shared_ptr<thalweg::impl::Version> version = std::make_shared<thalweg::impl::Version>(runs_due);
+  std::vector<thalweg::impl::Outdated> outdated;
   std::mutex mutex;  // agent_why, channel_why, told
 };
 

@@ -23,15 +23,18 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
-/// For the agent, whose signal carries what this run's does: another launch of the plan may have another value.
+/// For the agent, which does what this run says: another launch of the plan may have another buffer, or another value.
 void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
-  device::Step made{};
-  if (step.signal != nullptr) {
+  const auto say = [out](uint64_t* word, uint64_t value, uint64_t increment) {
+    device::Step made{};
     made.kind = StepKind::signal;
-    made.signal = {reinterpret_cast<device::u64*>(how.value), step.value, step.increment, 0};
+    made.signal = {reinterpret_cast<device::u64*>(word), value, increment, 0};
     out->push_back(made);
-    made = {};
-  }
+  };
+  if (step.signal != nullptr) say(how.value, step.value, step.increment);
+  if (step.verb == StepVerb::atomic) say(how.value, step.operand, 0);
+  if (step.verb <= StepVerb::get) say(how.address, step.address, 0);
+  device::Step made{};
   made.kind = StepKind::ring;
   made.word = reinterpret_cast<device::u64*>(how.ring);
   out->push_back(made);
@@ -40,7 +43,7 @@ void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device:
   out->push_back(made);
 }
 
-/// One to three steps: the last one ends the user's.
+/// One to four steps: the last one ends the user's.
 void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
   if (how.proxied) return lower_proxied(step, *how.step, out);
   device::Step made{};
@@ -134,11 +137,10 @@ Status tw_plan::build() {
   if (Status s = compose(); is_error(s)) return s;
   state_length = state_bytes(program.size());
   if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
-  if (executor->device() != nullptr) {
-    auto* const words =
-        device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
+  auto* const words = device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
+  {
     const std::lock_guard lock(agent.mutex());
-    roles_ = {reinterpret_cast<uint64_t>(words), shape.blocks};
+    roles_ = {reinterpret_cast<uint64_t>(words), executor->device() != nullptr ? shape.blocks : 1};
   }
   return place_program();
 }

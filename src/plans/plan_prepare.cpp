@@ -213,6 +213,9 @@ Status tw_plan::release() {
   for (const Resolved& one : resolved) {
     if (one.channel != nullptr && one.landing >= 0) offered.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
   }
+  for (const Outdated& one : outdated) {
+    if (one.channel != nullptr) offered.emplace_back(one.channel, one.landing);
+  }
   leave_channels();
   agent.take_back(offered);
   if (executor != nullptr) executor->settle();  // a wait that was ended may have closed this program
@@ -225,6 +228,10 @@ Status tw_plan::release() {
   if (executor != nullptr) {
     executor->own().free(state, state_length);
     executor->own().free(placed, placed_length);
+    for (const Outdated& one : outdated) {
+      executor->own().free(one.placed.first, one.placed.second);
+      executor->own().free(one.table.first, one.table.second);
+    }
     executor->pinned().free(pinned, pinned_length);
   }
   state = placed = pinned = 0;
@@ -241,5 +248,7 @@ Status tw_plan::release() {
   agent_why.clear();
   channel_why.clear();
   runs_due = new_run_count();
+  version = std::make_shared<Version>(runs_due);
+  outdated.clear();
   return TW_OK;
 }

@@ -43,6 +43,7 @@ Status tw_plan::make_proxied(size_t index) {
   out.step->ring = abort_word + 1 + kProxiedWords * index;
   out.step->done = out.step->ring + 1;
   out.step->value = out.step->ring + 2;
+  out.step->address = out.step->ring + 3;
   out.step->failed = [this, index](Status status, const char* why) {
     // What a lost peer leaves behind is stale, too; that it is lost says more.
     const std::string text = why;  // may be last_error()
@@ -56,8 +57,8 @@ Status tw_plan::make_proxied(size_t index) {
     tw_op_options options = base;
     options.layout = what.layout;
     options.remote_layout = what.remote_layout;
-    void* const buffer = reinterpret_cast<void*>(what.address);
-    const uint64_t value = *self.value;  // stored before the ring, and again only behind `done`
+    void* const buffer = reinterpret_cast<void*>(*self.address);  // stored before the ring, and again only behind `done`
+    const uint64_t value = *self.value;
     switch (what.verb) {
       case StepVerb::send:
         return tw_send(endpoint, buffer, what.length, how.number, &options, &self.request);
@@ -77,7 +78,7 @@ Status tw_plan::make_proxied(size_t index) {
         return tw_signal_post(how.agents_signal, value, &options, &self.request);
       default:
         options.flags |= TW_OP_REMOTE;
-        return tw_atomic(endpoint, what.atomic_op, how.agents_remote, what.offset, what.length, what.operand, what.operand2,
+        return tw_atomic(endpoint, what.atomic_op, how.agents_remote, what.offset, what.length, value, what.operand2,
                          reinterpret_cast<void*>(what.result), &options, &self.request);
     }
   };

@@ -11,6 +11,7 @@ namespace device = thalweg::device;
 
 std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& failure) {
   const auto code = static_cast<Status>(failure.code);
+  if (code == TW_ERR_CLOSED) return "a queue ended, or broke, before it had run what it was given. Prepare the plan again";
   if (failure.what >= plan.owner.size()) return status_name(code);
   const uint32_t index = plan.owner[failure.what];
   const PlanStep& step = plan.steps[index];
@@ -61,16 +62,19 @@ Status tw_plan::check() {
   return status;
 }
 
-/// A channel is an ordered pipe: another queue takes it over only when the last one has nothing more to do.
+/// A channel is an ordered pipe: another queue takes it over only when the plans that use it have nothing more to do. They are
+/// asked, not the queue: it may be a stream that is not there any more.
 Status tw_plan::claim_channels(Queue* queue) {
   const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
   if (std::all_of(channels.begin(), channels.end(), claimed)) return TW_OK;
   const std::lock_guard lock(agent.mutex());
   for (const ChannelUse& use : channels) {
-    Queue* const other = use.channel->queue;
+    const Queue* const other = use.channel->queue;
     if (other == nullptr || other == queue) continue;
-    // A queue that is captured cannot be asked, and is in use.
-    if (other->capture_state() != CaptureState::none || other->query() == TW_IN_PROGRESS) {
+    for (const Channel::User* user : use.channel->users()) {
+      const Status status = user->runs_over();
+      if (status == TW_OK) continue;
+      if (is_error(status)) return status;
       return fail(TW_ERR_BUSY, "the channel with tag %llu is in use by another queue: order the queues, or use another tag",
                   static_cast<unsigned long long>(use.channel->name.tag));
     }
@@ -113,12 +117,17 @@ Status tw_plan::enqueue(tw_queue& on) {
   if (waited_ahead) {
     if (Status s = on.rows->enqueue(*this); is_error(s)) return s;
   }
-  if (Status s = on.queue->run(run_of()); is_error(s)) return s;
+  if (!captured) runs_due->fetch_add(1);
+  if (Status s = on.queue->run(run_of()); is_error(s)) {
+    if (!captured) runs_due->fetch_sub(1);
+    return s;
+  }
   count_messages(!captured);
-  if (captured) {
-    on.captured.push_back(runs_due);
+  if (!captured) return TW_OK;
+  if (on.of_stream) {
+    version->for_good = true;
   } else {
-    runs_due->fetch_add(1);
+    ++on.captured[version];
   }
   return TW_OK;
 }
@@ -129,14 +138,22 @@ Status tw_plan::trigger_by_host() {
   if (executor->device() == nullptr) {
     if (Status s = claim_channels(nullptr); is_error(s)) return s;
     if (host_run == nullptr) host_run = std::make_unique<HostProgram>(run_of());
-    if (Status s = host_run->start(); is_error(s)) return s;
+    runs_due->fetch_add(1);
+    if (Status s = host_run->start(); is_error(s)) {
+      runs_due->fetch_sub(1);
+      return s;
+    }
     status = host_run->advance();
   } else {
     if (own_queue == nullptr) {
       if (Status s = executor->device()->make_queue(&own_queue); is_error(s)) return s;
     }
     if (Status s = claim_channels(own_queue.get()); is_error(s)) return s;
-    if (Status s = own_queue->run(run_of()); is_error(s)) return s;
+    runs_due->fetch_add(1);
+    if (Status s = own_queue->run(run_of()); is_error(s)) {
+      runs_due->fetch_sub(1);
+      return s;
+    }
     count_messages(true);
   }
   if (proxies) agent.hurry();
@@ -144,35 +161,37 @@ Status tw_plan::trigger_by_host() {
   return is_error(status) ? failure_now() : Status{TW_OK};
 }
 
-/// What runs on queues change: their number, and the blocks' words, which each one changes last. The host's run in another thread.
-Status tw_plan::load_state(uint64_t* runs, bool* held, bool* closed) const {
-  auto* const head = reinterpret_cast<device::ProgramState*>(state);
-  device::u64* const words = device::role_words(head, static_cast<uint32_t>(program.size()));
-  std::vector<uint64_t> now(executor->device() == nullptr ? 1 : shape.blocks);
-  if (executor->device() == nullptr) {
-    now[0] = __atomic_load_n(words, __ATOMIC_ACQUIRE);
-    *runs = __atomic_load_n(&head->runs, __ATOMIC_ACQUIRE);
-  } else {
-    if (Status s = executor->load(now.data(), reinterpret_cast<uint64_t>(words), now.size() * sizeof now[0]); is_error(s))
-      return s;
-    if (Status s = executor->load(runs, reinterpret_cast<uint64_t>(&head->runs), sizeof *runs); is_error(s)) return s;
+/// Every block that a launch brought ends as part of a run that is counted, or in vain (devices/program/hold.hpp). A run's last
+/// blocks let go of their roles behind its count, so these are looked at last. Any thread, under the agent's mutex or the user's
+/// own order of calls.
+Status tw_plan::runs_over() const {
+  if (roles_.count == 0) return TW_OK;
+  const auto load = [this](uint64_t* to, uint64_t from, size_t count) {
+    if (executor->device() != nullptr) return executor->load(to, from, count * sizeof *to);
+    for (size_t i = 0; i < count; ++i) to[i] = __atomic_load_n(reinterpret_cast<const uint64_t*>(from) + i, __ATOMIC_ACQUIRE);
+    return Status{TW_OK};
+  };
+  const uint64_t due = runs_due->load() * roles_.count;
+  if (due == 0) return TW_OK;
+  uint64_t runs = 0, vain = 0;
+  if (Status s = load(&runs, state + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
+  if (runs * roles_.count < due) {
+    if (Status s = load(&vain, roles_.words + device::kMostRoles * sizeof vain, 1); is_error(s)) return s;
+    if (runs * roles_.count + vain < due) return TW_IN_PROGRESS;
   }
-  *held = std::any_of(now.begin(), now.end(), [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; });
-  *closed = std::any_of(now.begin(), now.end(), [](uint64_t word) { return (word & device::kClosed) != 0; });
-  return TW_OK;
+  std::vector<uint64_t> words(roles_.count);
+  if (Status s = load(words.data(), roles_.words, words.size()); is_error(s)) return s;
+  const auto held = [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; };
+  return std::any_of(words.begin(), words.end(), held) ? Status{TW_IN_PROGRESS} : Status{TW_OK};
 }
 
-/// Of runs on queues: the state counts them as they end; what follows a failed run is not counted.
 Status tw_plan::at_rest() {
   if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
   if (Status s = await_rows(); is_error(s)) return s;
-  const uint64_t due = runs_due->load();
-  if (due == 0) return TW_OK;
-  uint64_t runs = 0;
-  bool held = false, closed = false;
-  if (Status s = load_state(&runs, &held, &closed); is_error(s)) return s;
-  if (held || (!closed && !failed() && runs < due)) return fail(TW_ERR_BUSY, "the plan is still running on a queue");
-  return TW_OK;
+  const Status status = runs_over();
+  if (status != TW_IN_PROGRESS) return status;
+  return fail(TW_ERR_BUSY, failed() ? "the plan has failed, and queues have more runs of it, which do nothing: synchronize them"
+                                    : "the plan is still running on a queue");
 }
 
 Status tw_plan::test() {

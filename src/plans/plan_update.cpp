@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changing addresses and values of a prepared plan.
+// Changing addresses and values of a prepared plan. What graphs that were captured before name stays as it is: the program that
+// a long plan reads from memory, tables of layouts, landings. It is given back when the plan sees that they are gone, at its next
+// update; of graphs that somebody else has made of a stream, when it is prepared again.
+#include <algorithm>
+#include <utility>
+
 #include "core/c_checks.hpp"
 #include "plans/plan.hpp"
 
 using namespace thalweg::impl;
+namespace device = thalweg::device;
 
-/// In the steps that go with every launch; the caller places a program that is read from memory.
+namespace {
+
+bool in_graphs(const std::shared_ptr<Version>& one) { return one->for_good || one.use_count() > 1; }
+
+}  // namespace
+
+/// Of a plan of one step, in what goes along with every launch.
 void tw_plan::set_value(uint32_t index, uint64_t value) {
-  steps[index].value = value;
-  for (uint32_t i = resolved[index].first; i < owner.size() && owner[i] == index; ++i) program[i].signal.value = value;
+  PlanStep& step = steps[index];
+  step.value = value;
+  if (step.signal != nullptr || step.verb == StepVerb::wait) program[resolved[index].first].signal.value = value;
+}
+
+void tw_plan::give_back(const Outdated& left) {
+  executor->own().free(left.placed.first, left.placed.second);
+  executor->own().free(left.table.first, left.table.second);
+  if (left.channel != nullptr) agent.take_back({{left.channel, left.landing}});
 }
 
 Status tw_plan::update(uint32_t index, const void* address, const uint64_t* value) {
@@ -17,9 +36,22 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   PlanStep& step = steps[index];
   const bool has_value = step.signal != nullptr || step.verb == StepVerb::wait || step.verb == StepVerb::atomic;
   if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.verb));
-  if (value != nullptr) (step.verb == StepVerb::atomic ? step.operand : step.value) = *value;
+  std::erase_if(outdated, [this](const Outdated& one) {
+    if (in_graphs(one.version)) return false;
+    give_back(one);
+    return true;
+  });
+  Outdated left;
   if (address != nullptr) {
-    if (Status s = move_step(index, reinterpret_cast<uint64_t>(address)); is_error(s)) return s;
+    if (Status s = move_step(index, reinterpret_cast<uint64_t>(address), &left); is_error(s)) return s;
+  }
+  if (value != nullptr) (step.verb == StepVerb::atomic ? step.operand : step.value) = *value;
+  if (in_graphs(version)) {
+    left.placed = {std::exchange(placed, 0), placed_length};
+    left.version = std::exchange(version, std::make_shared<Version>(runs_due));
+    outdated.push_back(left);
+  } else {
+    give_back(left);
   }
   if (Status s = compose(); is_error(s)) return s;
   host_run.reset();
@@ -27,7 +59,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
 }
 
 /// The same layout around another address. Offsets of layouts that are contiguous are in the old address already.
-Status tw_plan::move_step(uint32_t index, uint64_t address) {
+Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   PlanStep& step = steps[index];
   Resolved& how = resolved[index];
   if (step.verb == StepVerb::signal || step.verb == StepVerb::wait || step.verb == StepVerb::atomic)
@@ -35,33 +67,46 @@ Status tw_plan::move_step(uint32_t index, uint64_t address) {
   if (step.length == 0) return TW_OK;  // nothing is read or written there
   const uint64_t before = step.address;
   step.address = address + step.start;
-  if (how.proxied) return TW_OK;  // the agent reads it at the next run
+  if (how.proxied) return TW_OK;  // the program tells the agent
   const int64_t first = step.layout != nullptr ? step.layout->first : 0;
   const int64_t last = step.layout != nullptr ? step.layout->last : static_cast<int64_t>(step.length);
   Status status = executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
-  if (!is_error(status)) {
-    if (step.verb == StepVerb::recv) {
-      status = move_landing(index, step.address);
-    } else {
-      status = make_side(how, step.address, step.layout, step.length, step.verb == StepVerb::get ? &how.to : &how.from);
-    }
-  }
+  if (!is_error(status)) status = step.verb == StepVerb::recv ? move_landing(index, left) : move_side(index, left);
   if (is_error(status)) step.address = before;
   return status;
 }
 
-Status tw_plan::move_landing(uint32_t index, uint64_t address) {
+Status tw_plan::move_side(uint32_t index, Outdated* left) {
+  const PlanStep& step = steps[index];
+  Resolved& how = resolved[index];
+  device::Side& side = step.verb == StepVerb::get ? how.to : how.from;
+  const auto table = reinterpret_cast<uint64_t>(side.pieces);
+  if (Status s = make_side(how, step.address, step.layout, step.length, &side); is_error(s)) return s;
+  const auto old = std::find_if(how.tables.begin(), how.tables.end(), [table](const auto& one) { return one.first == table; });
+  if (old == how.tables.end()) return TW_OK;
+  left->table = *old;
+  how.tables.erase(old);
+  return TW_OK;
+}
+
+Status tw_plan::move_landing(uint32_t index, Outdated* left) {
   Resolved& how = resolved[index];
   const int before = how.landing;
   uint16_t made = 0;
   {
     const std::lock_guard lock(agent.mutex());
-    if (Status s = how.channel->offer(address, steps[index].layout, steps[index].length, &made); is_error(s)) return s;
+    const PlanStep& step = steps[index];
+    if (Status s = how.channel->offer(step.address, step.layout, step.length, &made); is_error(s)) return s;
     how.landing = made;
   }
   agent.hurry();
   const Status status = await_landing(index, Deadline(10 * kSecond));
-  if (is_error(status)) how.landing = before;
-  agent.take_back({{how.channel, is_error(status) ? made : static_cast<uint16_t>(before)}});
-  return status;
+  if (is_error(status)) {
+    how.landing = before;
+    agent.take_back({{how.channel, made}});
+    return status;
+  }
+  left->channel = how.channel;
+  left->landing = static_cast<uint16_t>(before);
+  return TW_OK;
 }

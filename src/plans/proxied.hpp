@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that the host carries out for an executor, because the executor's own loads and stores do not get there: over tcp, from
 // pageable memory, between a device and the host. The executor stores the run's number into `ring`; the agent's thread sees it,
-// runs the ordinary operation on its worker, and stores the number into `done`, for which the executor waits. What a signal
-// carries in this run the executor has stored into `value` before.
+// runs the ordinary operation on its worker, and stores the number into `done`, for which the executor waits. Which buffer this run
+// moves, and what its signal or atomic operation carries, the executor has stored into `address` and `value` before: graphs that
+// were captured before an update have others.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,12 +15,13 @@
 
 namespace thalweg::impl {
 
-constexpr size_t kProxiedWords = 3;  // ring, done, value
+constexpr size_t kProxiedWords = 4;  // ring, done, value, address
 
 struct Proxied {
   uint64_t* ring = nullptr;  // pinned, or the host's
   uint64_t* done = nullptr;
   uint64_t* value = nullptr;
+  uint64_t* address = nullptr;
   uint64_t seen = 0;  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs

@@ -24,27 +24,25 @@ Status check(const tw_queue* queue) {
   return queue->born.check("queue");
 }
 
-Status queue_of_stream(Agent& agent, Executor& executor, void* stream, tw_queue** out) {
+Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out) {
+  Executor& executor = *plan.executor;
   if (executor.device() == nullptr) {
     return fail(TW_ERR_INVALID, "the host runs this plan: trigger it on a queue of the place \"host\", or without a queue");
   }
   Queues& known = queues();
-  {
-    const std::lock_guard lock(known.mutex);
-    if (const auto found = known.streams.find({&executor, stream}); found != known.streams.end()) {
-      *out = found->second;
-      return TW_OK;
-    }
-  }
-  auto made = std::make_unique<tw_queue>(agent, executor);
-  std::unique_ptr<Queue> wrapped;
-  if (Status s = executor.device()->wrap_queue(stream, &wrapped); is_error(s)) return s;
-  made->open(std::move(wrapped), TW_WAITS_AUTO);
-  agent.users_.fetch_sub(1);  // not the user's to destroy
-  *out = made.get();
   const std::lock_guard lock(known.mutex);
-  known.all.insert(made.get());
-  known.streams[{&executor, stream}] = made.release();
+  auto found = known.streams.find({&executor, stream});
+  if (found == known.streams.end()) {
+    std::unique_ptr<Queue> wrapped;
+    if (Status s = executor.device()->wrap_queue(stream, &wrapped); is_error(s)) return s;
+    auto made = std::make_unique<tw_queue>(plan.agent, executor);
+    made->open(std::move(wrapped), TW_WAITS_AUTO);
+    made->of_stream = true;
+    known.all.insert(made.get());
+    found = known.streams.emplace(std::pair{&executor, stream}, made.release()).first;
+  }
+  *out = found->second;
+  found->second->note(plan);
   return TW_OK;
 }
 
@@ -53,12 +51,18 @@ void register_queue(tw_queue* queue) {
   queues().all.insert(queue);
 }
 
+/// A wrapper may go with its last plan, so it is asked under the lock; a user's queue may be preparing, and wait for its peer.
 Status check_stream(const void* stream) {
   std::vector<tw_queue*> same;
   {
     const std::lock_guard lock(queues().mutex);
     for (tw_queue* queue : queues().all) {
-      if (queue->queue->native() == stream) same.push_back(queue);
+      if (queue->queue->native() != stream) continue;
+      if (!queue->of_stream) {
+        same.push_back(queue);
+      } else if (Status s = queue->check(); is_error(s)) {
+        return s;
+      }
     }
   }
   for (tw_queue* queue : same) {
@@ -93,6 +97,7 @@ tw_queue::~tw_queue() {
   for (tw_plan* plan : noted_) {
     if (plan->last_queue == this) plan->last_queue = nullptr;
   }
+  leave_captured();
   agent.forget(queue.get());
   queue.reset();
   agent.users_.fetch_sub(1);
@@ -104,11 +109,22 @@ void tw_queue::note(tw_plan& plan) {
 }
 
 void tw_queue::forget(tw_plan& plan) {
-  const std::lock_guard lock(queues().mutex);
-  for (tw_queue* queue : queues().all) {
+  std::vector<std::unique_ptr<tw_queue>> gone;  // outside the lock
+  Queues& known = queues();
+  const std::lock_guard lock(known.mutex);
+  for (tw_queue* queue : known.all) {
     const std::lock_guard inner(queue->mutex_);
-    queue->noted_.erase(&plan);
+    if (queue->noted_.erase(&plan) != 0 && queue->of_stream && queue->noted_.empty()) gone.emplace_back(queue);
   }
+  for (const auto& queue : gone) {
+    known.all.erase(queue.get());
+    known.streams.erase({&queue->executor, queue->queue->native()});
+  }
+}
+
+void tw_queue::leave_captured() {
+  for (const auto& [version, runs] : captured) version->for_good = true;
+  captured.clear();
 }
 
 Status tw_queue::check() {

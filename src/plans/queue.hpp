@@ -9,6 +9,10 @@
 
 #include "plans/plan.hpp"
 
+namespace thalweg::impl {
+using CapturedRuns = std::map<std::shared_ptr<Version>, uint64_t>;  // how many that a launch starts
+}
+
 struct tw_queue {
   using Status = thalweg::impl::Status;
   tw_queue(thalweg::impl::Agent& of, thalweg::impl::Executor& by) : agent(of), executor(by) { agent.users_.fetch_add(1); }
@@ -29,7 +33,9 @@ struct tw_queue {
   uint32_t waits = TW_WAITS_AUTO;
   std::unique_ptr<thalweg::impl::WaitRows> rows;  // a device's
   std::mutex order;                               // a run's numbers are taken as the queue has the runs
-  std::vector<thalweg::impl::RunCount> captured;  // since the capture began; like it, of one thread
+  bool of_stream = false;                         // the library's wrapper of a stream (queue_of_stream)
+  thalweg::impl::CapturedRuns captured;           // since the capture began; like it, of one thread
+  void leave_captured();                          // to graphs that somebody else has made of them
 
  private:
   std::mutex mutex_;
@@ -40,14 +46,14 @@ struct tw_queue {
 struct tw_graph {
   thalweg::impl::Executor* executor = nullptr;
   std::unique_ptr<thalweg::impl::Graph> graph;
-  std::vector<thalweg::impl::RunCount> runs;  // one for each that a launch starts
+  thalweg::impl::CapturedRuns runs;
 };
 
 namespace thalweg::impl {
 
-/// The wrapper of a stream that only plans know by its handle (tw_plan_trigger_stream); it lives until exit, because nobody
-/// says when the stream ends.
-Status queue_of_stream(Agent& agent, Executor& executor, void* stream, tw_queue** out);
+/// The wrapper of a stream that only plans know by its handle (tw_plan_trigger_stream), which takes note of the plan. Nobody says
+/// when the stream ends, so nothing asks it but what its user calls; the wrapper goes with the last of its plans.
+Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out);
 Status check(const tw_queue* queue);
 void register_queue(tw_queue* queue);  // made by a user
 Status check_stream(const void* stream);

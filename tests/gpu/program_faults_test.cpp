@@ -120,9 +120,8 @@ TEST_P(ProgramFaults, TwoRunsAtOnceAreNoticed) {
       const Bytes payload = a.fill(from, kLength);
       b.fill(to, kLength);
       ASSERT_EQ(graph->launch(a.queue()), TW_OK) << last_error();
-      for (uint32_t role = 0; role < (a.on_device() ? blocks : 1); ++role) {
-        while (sends.role_word(role) % 2 == 0) a.poke();  // it has begun, in all of its blocks
-      }
+      for (uint32_t role = 0; role < (a.on_device() ? blocks : 1); ++role)
+        ASSERT_TRUE(sends.begins(role)) << "turn " << turn << ", role " << role << " of " << blocks;
       ASSERT_EQ(again->launch(*second), TW_OK) << last_error();
       ASSERT_EQ(second->run(sends.run), TW_OK) << last_error();
       ASSERT_EQ(second->synchronize(), TW_OK) << last_error();

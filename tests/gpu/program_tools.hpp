@@ -228,7 +228,20 @@ class Written {
   }
   /// Odd: a run has begun in this block.
   uint64_t role_word(uint32_t role) {
-    return site_.word(state + state_bytes(steps.size()) - (kMostBlocks - role) * sizeof(uint64_t));
+    auto* const words = device::role_words(pointer<device::ProgramState>(state), static_cast<uint32_t>(steps.size()));
+    return site_.word(reinterpret_cast<uint64_t>(words + role));
+  }
+  /// A run does, in this block; within a time in which its waits have long expired.
+  bool begins(uint32_t role) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (role_word(role) % 2 == 0) {
+      site_.poke();
+      if (std::chrono::steady_clock::now() < limit) continue;
+      ADD_FAILURE() << "queue: " << site_.queue().query() << ", role " << role_word(role) << ", closed " << site_.word(state)
+                    << ", runs " << site_.word(state + 8) << ", failure " << failed().code;
+      return false;
+    }
+    return true;
   }
   const device::Failure& failed() const { return *pointer<device::Failure>(failure); }
   void expect_good() const {

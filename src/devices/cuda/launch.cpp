@@ -46,7 +46,11 @@ Status launch_raw(const DriverApi& driver, Kernels& kernels, KernelName name, un
 
 }  // namespace
 
-uint64_t CudaQueue::counter_now() { return counter_ != 0 && capture() == CaptureState::none ? counter_ : 0; }
+uint64_t CudaQueue::counter_now() {
+  if (counter_ == 0 || capture() != CaptureState::none) return 0;
+  counted_.store(true, std::memory_order_relaxed);
+  return counter_;
+}
 
 Status CudaQueue::signal_alone(const SignalAfter& signal, uint64_t status) {
   Ends ends{status, signal.address, signal.value, 0, signal.add};

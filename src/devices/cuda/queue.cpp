@@ -69,14 +69,15 @@ Status CudaDevice::wrap_event(void* native, std::unique_ptr<Event>* out) {
   return TW_OK;
 }
 
-/// A counter that a kernel may still use is not given back: when they run out, signals take a launch of their own.
+/// A counter that a kernel may still use is not given back: when they run out, signals take a launch of their own. A user's stream
+/// where none was used is not asked: plans' streams may end first.
 CudaQueue::~CudaQueue() {
   if (device_.forked()) return;
   const Current current(driver(), context_);
   const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return;
-  const bool idle = counter_ != 0 && capture() == CaptureState::none && driver().StreamQuery(stream_) == result::success;
-  if (idle) device_.give_back_counter(counter_);
+  const auto idle = [this] { return capture() == CaptureState::none && driver().StreamQuery(stream_) == result::success; };
+  if (counter_ != 0 && (!counted_.load(std::memory_order_relaxed) || idle())) device_.give_back_counter(counter_);
   if (kind_ == Kind::own) driver().StreamDestroy(stream_);
 }
 

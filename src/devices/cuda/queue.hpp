@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA stream: an own one, which never blocks against default streams, or a user's in its own context.
 #pragma once
+#include <atomic>
+
 #include "devices/cuda/device.hpp"
 #include "devices/queue.hpp"
 
@@ -56,6 +58,7 @@ class CudaQueue final : public Queue {
   const CuStream stream_;
   const Kind kind_;
   const uint64_t counter_;  // blocks of a kernel that are done; 0: a signal takes a launch of its own
+  std::atomic<bool> counted_{false};
 };
 
 }  // namespace thalweg::impl::cuda

@@ -24,35 +24,62 @@ struct Resident {
   SoloRun<Machine> block;
 };
 
-/// Until done() is not TW_IN_PROGRESS. A program's waits are bounded by its guard, not by the stream.
-Status drive(Stream& stream, const std::function<Status()>& turn) {
+/// Until turn() is not TW_IN_PROGRESS. A program's waits are bounded by its guard, not by the stream; of a stream that ends they
+/// end at once, by give_up().
+Status drive(Stream& stream, const std::function<Status()>& turn, const std::function<void()>& give_up) {
   Status status = TW_ERR_TIMED_OUT;
   while (status == TW_ERR_TIMED_OUT) status = stream.await(turn);
+  if (status != TW_ERR_CLOSED) return status;
+  give_up();
+  while (turn() == TW_IN_PROGRESS) continue;
   return status;
+}
+
+constexpr int64_t kEnded = TW_ERR_CLOSED;
+
+template <class M>
+void fail_ended(M m, const ProgramRun& program) {
+  device::fail(m, program.guard, kEnded, program.steps.size(), 0, 0);
+}
+
+/// A run that will not begin: its plan is told, and waits for it no more.
+void lose(const EmulatedDevice* device, const ProgramRun& program) {
+  const auto count = [&](auto m) {
+    fail_ended(m, program);
+    count_in_vain(m, reinterpret_cast<device::ProgramState*>(program.state), static_cast<uint32_t>(program.steps.size()),
+                  device == nullptr ? 1 : program.shape.blocks);
+  };
+  if (device == nullptr) return count(device::DirectMachine());
+  BlockMemory memory(device, false);
+  count(Machine(memory));
 }
 
 Status run_on_device(const EmulatedDevice* device, Stream& stream, const ProgramRun& program) {
   std::mt19937 order(std::random_device{}());
   std::deque<Resident> residents;  // executors stay where they are
   std::vector<Resident*> waiting;
+  const auto give_up = [&] { fail_ended(Machine(residents.front().memory), program); };
   for (uint32_t i = 0; i < program.shape.blocks; ++i)
     waiting.push_back(&residents.emplace_back(device, stream.engine().options.skip_fences, program, i));
-  return drive(stream, [&]() -> Status {
-    std::shuffle(waiting.begin(), waiting.end(), order);
-    for (auto at = waiting.begin(); at != waiting.end();) {
-      const bool over = (*at)->block.over();
-      if (order() % kSettle == 0) (*at)->memory.stores.settle();
-      if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
-      at = over ? waiting.erase(at) : at + 1;
-    }
-    return waiting.empty() ? TW_OK : TW_IN_PROGRESS;
-  });
+  return drive(
+      stream,
+      [&]() -> Status {
+        std::shuffle(waiting.begin(), waiting.end(), order);
+        for (auto at = waiting.begin(); at != waiting.end();) {
+          const bool over = (*at)->block.over();
+          if (order() % kSettle == 0) (*at)->memory.stores.settle();
+          if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
+          at = over ? waiting.erase(at) : at + 1;
+        }
+        return waiting.empty() ? TW_OK : TW_IN_PROGRESS;
+      },
+      give_up);
 }
 
 Status run_on_host(Stream& stream, const ProgramRun& program) {
   HostProgram run(program);
   if (Status s = run.start(); is_error(s)) return s;
-  return drive(stream, [&] { return run.advance(); });
+  return drive(stream, [&] { return run.advance(); }, [&] { fail_ended(device::DirectMachine(), program); });
 }
 
 /// The steps of a run, kept for its task.
@@ -83,6 +110,7 @@ Status make_program(const EmulatedDevice* device, const ProgramRun& program, Tas
   if (device != nullptr && !placed && !fits_inline(program.steps.size(), program.after.size()))
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
   out->kernel = device != nullptr;
+  out->lost = [=] { lose(device, program); };
   if (placed) {  // whoever places the steps keeps them
     out->run = [=](Stream& stream) { return run_placed(device, stream, program); };
     return TW_OK;

@@ -19,11 +19,20 @@ Stream::~Stream() {
   }
   changed_.notify_all();
   thread_.join();
+  for (const Task& task : tasks_) lose(task);
+}
+
+void Stream::lose(const Task& task) {
+  if (task.lost) task.lost();
 }
 
 Status Stream::perform(Task& task) {
-  if (Status s = engine_->faults.check(Operation::run); is_error(s)) return s;
-  if (task.kernel && !engine_->slots.acquire(stop_)) return TW_ERR_CLOSED;
+  Status refused = is_error(failed_) ? failed_ : engine_->faults.check(Operation::run);
+  if (!is_error(refused) && task.kernel && !engine_->slots.acquire(stop_)) refused = TW_ERR_CLOSED;
+  if (is_error(refused)) {
+    lose(task);
+    return refused;
+  }
   const Status status = task.run(*this);
   if (task.kernel) engine_->slots.release();
   return status;
@@ -40,13 +49,12 @@ void Stream::run() {
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
     running_ = true;
-    const bool broken = is_error(failed_);
     lock.unlock();
-    const Status status = broken ? TW_OK : perform(task);
+    const Status status = perform(task);
     task = Task();  // lets go of the memory before the stream says idle
     lock.lock();
     running_ = false;
-    if (is_error(status)) failed_ = status;
+    if (is_error(status)) failed_ = status;  // by this thread only
     if (tasks_.empty()) changed_.notify_all();
   }
 }

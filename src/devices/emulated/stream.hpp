@@ -19,6 +19,7 @@ class Stream;
 struct Task {
   std::function<Status(Stream&)> run;  // on whichever stream's thread: a captured one runs on several
   bool kernel = false;                 // holds a kernel slot
+  std::function<void()> lost = {};     // instead of run: the stream has broken, or ended
 };
 
 /// What a device shares with its streams.
@@ -48,6 +49,7 @@ class Stream {
  private:
   void run();
   Status perform(Task& task);
+  static void lose(const Task& task);
   Status refuse_in_capture(const char* what);
 
   const std::shared_ptr<Engine> engine_;

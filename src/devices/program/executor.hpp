@@ -69,7 +69,10 @@ class Executor {
   /// False: there is nothing to do for this block, and it may leave.
   THALWEG_DEVICE bool begin() {
     run_ = group_.tell(group_.leader() ? take_role(m_, guard_, state_, count_, blocks_, role_) : 0);
-    if (run_ == kRefused) return false;
+    if (run_ == kRefused) {
+      if (group_.leader()) count_in_vain(m_, state_, count_, 1);
+      return false;
+    }
     if (looks_at(group_.lane())) needs_ = needs(group_.lane());
     if (!early()) return true;
     if (!Group::one_look) group_.sync();  // what others have looked at must not be counted yet
@@ -357,6 +360,7 @@ class Executor {
   THALWEG_DEVICE void end_run(bool failed) {
     const bool closed = failed || (blocks_ > 1 && m_.load(&state_->closed) != 0);
     m_.store(failed ? &state_->closed : &state_->runs, run_ + 1);
+    if (failed) count_in_vain(m_, state_, count_, blocks_);
     if (channels_) m_.fence_near();
     let_go(m_, state_, count_, blocks_, run_, !closed, 0, 1);
   }

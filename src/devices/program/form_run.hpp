@@ -51,6 +51,7 @@ class FormRun {
   THALWEG_DEVICE FormRun(M m, Kind kind, const Steps& steps, const Program& program, const Form& form, u32 blocks, u32 role)
       : m_(m), kind_(kind), steps_(steps), program_(program), form_(form), blocks_(blocks), role_(role) {}
 
+  /// False: who calls it counts the block in vain.
   THALWEG_DEVICE bool begin() {
     u64 guess = 0;
     const u64* credits = nullptr;
@@ -154,7 +155,10 @@ class FormRun {
 
   /// First by one thread, then, behind a barrier, by each of `lanes`.
   THALWEG_DEVICE void count(bool failed) {
-    if (failed) return m_.store(&program_.state->closed, run_ + 1);
+    if (failed) {
+      m_.store(&program_.state->closed, run_ + 1);
+      return count_in_vain(m_, program_.state, program_.step_count, blocks_);
+    }
     m_.store(&program_.state->runs, run_ + 1);
     if (kind_.look == Look::take) {
       m_.store(&receiver()->taken, taken_ + 1);

@@ -7,6 +7,9 @@
 // blocks of both: nothing that is baked into a graph could tell its replays apart, and each role is still played once. A
 // refusal closes a program of several blocks behind the run that is under way, because blocks that were not refused would begin
 // another one that is never whole. So does a failure. A closed program stays so until its state is zeroed.
+//
+// Every block that was launched ends: as part of a run that ProgramState counts, or in vain, because it was refused or its run
+// failed. Who launches them, and knows how many, sees by the two counts that none is still to come.
 #pragma once
 #include <thalweg/device/wait.hpp>
 
@@ -21,8 +24,17 @@ namespace thalweg::device {
 constexpr i64 kBusy = -108;            // as tw_status
 constexpr u64 kClosed = u64{1} << 62;  // of a role's word
 constexpr u64 kRefused = ~u64{0};
+constexpr u32 kMostRoles = 64;
 
 THALWEG_DEVICE u64* role_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
+/// Blocks that came in vain.
+THALWEG_DEVICE u64* vain_word(ProgramState* state, u32 steps) { return role_words(state, steps) + kMostRoles; }
+/// The last thing that they do; before a failed run lets go of its roles.
+template <class M>
+THALWEG_DEVICE void count_in_vain(M m, ProgramState* state, u32 steps, u32 blocks) {
+  m.fence();
+  m.fetch_add(vain_word(state, steps), u64{blocks});
+}
 
 /// What the word held; what is loaded later was stored before it was let go.
 template <class M>
@@ -51,7 +63,7 @@ THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps,
   return kRefused;
 }
 
-/// Of the run that this block is of, the number; kRefused: it does nothing.
+/// Of the run that this block is of, the number; kRefused: it does nothing, and is to count_in_vain().
 template <class M>
 THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 role) {
   const u64 first_shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one

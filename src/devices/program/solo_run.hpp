@@ -26,7 +26,10 @@ class SoloForm {
   /// Does what can be done and waits for nothing. True: the run is over for this block.
   bool over() {
     if (part_ == Part::begin) {
-      if (!run_.begin()) return true;
+      if (!run_.begin()) {
+        count_in_vain(m_, program_.state, program_.step_count, 1);
+        return true;
+      }
       part_ = shape_.form.move == device::Move::send ? Part::credit : Part::before;
     }
     device::Gate credit = device::Gate::open;

@@ -234,6 +234,38 @@ TEST_F(CudaQueueTest, AUsersStreamBringsItsContext) {
   EXPECT_EQ(fake->calls["StreamDestroy"], destroyed);  // it stays the user's
 }
 
+TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
+  open();
+  const uint64_t state = allocate(MemoryKind::device, 4096), word = state + 2048;
+  CuStream stream = nullptr;
+  {
+    const OnDevice current(*static_cast<CudaDevice*>(devices[0]));
+    ASSERT_EQ(driver.StreamCreate(&stream, kStreamNonBlocking), result::success);
+  }
+  std::unique_ptr<Queue> queue;
+  ASSERT_EQ(devices[0]->wrap_queue(stream, &queue), TW_OK) << last_error();
+  device::Step signal{};
+  signal.kind = device::StepKind::signal;
+  signal.signal = {reinterpret_cast<device::u64*>(word), 7, 0, 0};
+  ProgramRun run;
+  run.steps = {&signal, 1};
+  run.state = state;
+  run.guard = {poison_of(state), nullptr, nullptr, 1'000'000'000};
+  std::memset(reinterpret_cast<void*>(state), 0, state_bytes(1));
+  ASSERT_EQ(arrange({&signal, 1}, {}, 1, &run.shape), TW_OK) << last_error();
+  ASSERT_EQ(queue->run(run), TW_OK) << last_error();
+  ASSERT_EQ(queue->synchronize(), TW_OK) << last_error();
+  EXPECT_EQ(word_at(word), 7u);
+  {
+    const OnDevice current(*static_cast<CudaDevice*>(devices[0]));
+    ASSERT_EQ(driver.StreamDestroy(stream), result::success);
+  }
+  const unsigned asked = fake->calls["StreamQuery"], looked = fake->calls["StreamIsCapturing"];
+  queue.reset();
+  EXPECT_EQ(fake->calls["StreamQuery"], asked);
+  EXPECT_EQ(fake->calls["StreamIsCapturing"], looked);
+}
+
 TEST_F(CudaQueueTest, PeersAreReachedOnceAdmitted) {
   open();
   const uint64_t here = allocate(MemoryKind::device, 100000);

@@ -164,6 +164,13 @@ __device__ __forceinline__ void start_early() {
 #endif
 }
 
+/// By all threads of a block that is refused: what they load ahead of the gates may be given back as soon as it is counted.
+__device__ __noinline__ void turn_away(device::ProgramState* state, u32 steps) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) device::count_in_vain(device::DirectMachine(), state, steps, 1);
+}
+
 constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
 
 /// By the first thread, up to the move.
@@ -196,14 +203,14 @@ __device__ __forceinline__ void run_form(const Arguments& arguments, const Progr
   if constexpr (kMove == Move::none || kMove == Move::list) {
     if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
     __syncthreads();
-    if (shared.gate == 0) return;
+    if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
     if (kMove == Move::list && (shared.gate & kMoves) != 0) move_list(steps, common, which);
   } else {
     Mover<kMove> mover(steps.step(common.form.move_step), common.blocks);
     if (kMove != Move::sides && (kLook == Look::none || common.form.behind == 0)) mover.load();
     if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
     __syncthreads();
-    if (shared.gate == 0) return;
+    if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
     if ((shared.gate & kMoves) != 0) {
       if constexpr (kMove == Move::send) {
         mover.store(shared);

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a plan is at rest: it is not while a queue has a run of it before it, also one that will do nothing because the plan failed.
+#include <atomic>
+#include <chrono>
+
+#include "pair.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+class PlansAtRest : public Pair {
+ protected:
+  /// A word of a's that b stores to.
+  struct Gate {
+    tw_signal* signal = nullptr;
+    tw_remote_signal* remote = nullptr;
+  };
+  Gate make_gate() {
+    Gate made;
+    tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
+    tw_memory* at = nullptr;
+    memory(a, 64, &at);
+    options.memory = at;
+    EXPECT_EQ(tw_signal_create(a.worker, &options, &made.signal), TW_OK) << tw_last_error();
+    unsigned char key[TW_KEY_MAX];
+    size_t length = sizeof key;
+    EXPECT_EQ(tw_signal_export(made.signal, key, &length), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_signal_import(b.endpoint, key, length, &made.remote), TW_OK) << tw_last_error();
+    a.last.emplace_back([made] { tw_signal_destroy(made.signal); });
+    b.last.emplace_back([made] { tw_remote_signal_release(made.remote); });
+    return made;
+  }
+  void open(const Gate& gate, uint64_t value) {
+    std::atomic<bool> stop{false};
+    std::thread progress([&] {  // a's worker serves b over frames
+      while (!stop) tw_progress(a.worker);
+    });
+    tw_request request = TW_REQUEST_NONE;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.flags = TW_OP_REMOTE;
+    const tw_status status = tw_signal_post(gate.remote, value, &options, &request);
+    EXPECT_TRUE(status == TW_OK || tw_wait(request) == TW_OK) << tw_last_error();
+    stop = true;
+    progress.join();
+  }
+  /// Waits for the gate, at most `limit`.
+  tw_plan* waiting(const Gate& gate, uint64_t limit) {
+    tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+    options.place = GetParam().place;
+    options.timeout_ns = limit;
+    tw_plan* made = nullptr;
+    EXPECT_EQ(tw_plan_create(a.context, &options, &made), TW_OK);
+    EXPECT_EQ(tw_plan_wait(made, gate.signal, TW_COMPARE_GE, 1, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(tw_plan_prepare(made, 0), TW_OK) << tw_last_error();
+    return made;
+  }
+  static tw_status until(const std::function<tw_status()>& ask, tw_status wanted) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    tw_status status = TW_OK;
+    while ((status = ask()) != wanted && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    return status;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Mapped, PlansAtRest, testing::Values(kWays[0], kWays[1]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(PlansAtRest, AFailedPlanIsNotWhileAQueueHasMoreRunsOfIt) {
+  const Gate never = make_gate(), gate = make_gate();
+  tw_queue* on = queue(a);
+  tw_plan *fails = waiting(never, 20'000'000), *holds = waiting(gate, kLong);
+  ASSERT_EQ(tw_plan_trigger(fails, on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(holds, on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(fails, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(until([&] { return tw_queue_check(on); }, TW_ERR_TIMED_OUT), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(tw_plan_prepare(fails, 0), TW_ERR_BUSY);
+  EXPECT_EQ(tw_plan_destroy(fails), TW_ERR_BUSY);
+  open(gate, 1);
+  EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(fails, 0), TW_OK) << tw_last_error();
+  open(never, 1);
+  ASSERT_EQ(tw_plan_trigger(fails, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(fails), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
+}
+
+/// What a graph launched counts, too, on whichever queue.
+TEST_P(PlansAtRest, GraphsOfAFailedPlanAreWaitedFor) {
+  const Gate never = make_gate(), gate = make_gate();
+  tw_queue *first = queue(a), *second = queue(a);
+  tw_plan *fails = waiting(never, 20'000'000), *holds = waiting(gate, kLong);
+  tw_graph* graph = nullptr;
+  ASSERT_EQ(tw_capture_begin(first), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(fails, first), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_capture_end(first, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(fails, first), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(holds, second), TW_OK) << tw_last_error();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(tw_graph_launch(graph, second), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(first), TW_ERR_TIMED_OUT);
+  const uint64_t value = 1;
+  EXPECT_EQ(tw_plan_update(fails, 0, nullptr, &value), TW_ERR_BUSY);
+  EXPECT_EQ(tw_plan_prepare(fails, 0), TW_ERR_BUSY);
+  EXPECT_EQ(tw_plan_destroy(fails), TW_ERR_BUSY);
+  tw_graph_destroy(graph);
+  EXPECT_EQ(tw_plan_destroy(fails), TW_ERR_BUSY);
+  open(gate, 1);
+  EXPECT_EQ(tw_queue_synchronize(second), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(fails), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
+}
+
+/// By several blocks, which are counted one by one; behind one that runs, and behind its failure.
+TEST_P(PlansAtRest, OfSeveralBlocks) {
+  constexpr size_t kSize = 70003;
+  const Gate gate = make_gate();
+  tw_queue* on = queue(a);
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = GetParam().place;
+  options.blocks = 8;
+  options.timeout_ns = 50'000'000;
+  tw_plan* moves = nullptr;
+  ASSERT_EQ(tw_plan_create(a.context, &options, &moves), TW_OK);
+  unsigned char *from = memory(a, kSize), *to = memory(a, kSize);
+  uint32_t wait = 0;
+  tw_step_options behind = TW_STEP_OPTIONS_INIT;
+  behind.after = &wait;
+  behind.after_count = 1;
+  ASSERT_EQ(tw_plan_wait(moves, gate.signal, TW_COMPARE_GE, 2, nullptr, &wait), TW_OK);
+  ASSERT_EQ(tw_plan_copy(moves, to, from, kSize, &behind, nullptr), TW_OK);
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_EQ(tw_plan_prepare(moves, 0), TW_OK) << tw_last_error();
+    const Bytes old = random_bytes(kSize), data = random_bytes(kSize);
+    a.store(from, data);
+    a.store(to, old);
+    ASSERT_EQ(tw_plan_trigger(moves, on), TW_OK) << tw_last_error();
+    const bool goes_well = turn == 2;
+    if (!goes_well) {
+      EXPECT_EQ(tw_queue_synchronize(on), TW_ERR_TIMED_OUT);
+      EXPECT_TRUE(a.load(to, kSize) == old);
+      if (turn == 1) open(gate, 2);
+      continue;
+    }
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(tw_plan_trigger(moves, on), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+    EXPECT_TRUE(a.load(to, kSize) == data);
+  }
+  EXPECT_EQ(tw_plan_destroy(moves), TW_OK) << tw_last_error();
+}
+
+/// Runs by the host are no runs of queues.
+TEST_P(PlansAtRest, RunsByTheHostHideNone) {
+  const Gate gate = make_gate();
+  tw_queue* on = queue(a);
+  tw_plan *holds = waiting(gate, kLong), *copies = plan(a);
+  unsigned char *from = memory(a, 100), *to = memory(a, 100);
+  ASSERT_EQ(tw_plan_copy(copies, to, from, 100, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(tw_plan_trigger(copies, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_finish(copies, kLong), TW_OK) << tw_last_error();
+  }
+  ASSERT_EQ(tw_plan_trigger(holds, on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(copies, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_update(copies, 0, to, nullptr), TW_ERR_BUSY);
+  open(gate, 1);
+  EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_update(copies, 0, from, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
+}
+
+/// What a queue of the library's own had not run when it ended is said by its plan, and waited for by nobody.
+TEST_P(PlansAtRest, AQueueEndsInTheMiddle) {
+  const Gate gate = make_gate();
+  tw_queue* gone = nullptr;
+  ASSERT_EQ(tw_queue_create(a.context, GetParam().place, nullptr, &gone), TW_OK);
+  tw_plan *holds = waiting(gate, kLong), *behind = waiting(gate, kLong);
+  ASSERT_EQ(tw_plan_trigger(holds, gone), TW_OK) << tw_last_error();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(tw_plan_trigger(behind, gone), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(behind), TW_ERR_BUSY);
+  tw_queue_destroy(gone);
+  EXPECT_EQ(tw_plan_trigger(behind, nullptr), TW_ERR_CLOSED);
+  EXPECT_EQ(tw_plan_prepare(behind, 0), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(holds, 0), TW_OK) << tw_last_error();
+  open(gate, 1);
+  tw_queue* on = queue(a);
+  for (tw_plan* one : {holds, behind}) {
+    ASSERT_EQ(tw_plan_trigger(one, on), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_destroy(one), TW_OK) << tw_last_error();
+  }
+}
+
+/// Whatever else the last one has before it, and whether it is still there.
+TEST_P(PlansAtRest, AnotherQueueTakesAChannelOver) {
+  constexpr size_t kSize = 1203;
+  const Gate gate = make_gate();
+  tw_queue *first = queue(a), *second = queue(a), *there = queue(b);
+  tw_plan *holds = waiting(gate, kLong), *sends = plan(a), *receives = plan(b);
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, 1, nullptr, nullptr), TW_OK);
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  const auto pass = [&](tw_queue* by) {
+    const Bytes data = random_bytes(kSize);
+    a.store(from, data);
+    b.store(to, Bytes(kSize, 0xee));
+    ASSERT_EQ(tw_plan_trigger(sends, by), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_trigger(sends, by == first ? second : first), TW_ERR_BUSY);
+    ASSERT_EQ(tw_plan_trigger(receives, there), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(there), TW_OK) << tw_last_error();
+    EXPECT_TRUE(b.load(to, kSize) == data);
+  };
+  pass(first);
+  ASSERT_EQ(tw_queue_synchronize(first), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(holds, first), TW_OK) << tw_last_error();
+  pass(second);
+  open(gate, 1);
+  EXPECT_EQ(tw_queue_synchronize(second), TW_OK) << tw_last_error();
+  pass(first);
+  EXPECT_EQ(tw_queue_synchronize(first), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
+}
+
+}  // namespace
+}  // namespace thalweg::tests
