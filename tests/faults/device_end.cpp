@@ -117,7 +117,6 @@ void End::connect() {
 }
 
 void End::make_buffer() {
-  constexpr uint64_t kRow = 16, kStride = 48;
   if (row.rows) {
     const uint64_t rows = std::max<uint64_t>(row.size / kRow, 1);
     const int64_t stride = kStride;
@@ -216,10 +215,16 @@ void End::close() {
   swap("released");
 }
 
+std::vector<Named> all_operations() {
+  std::vector<Named> all;
+  for (const auto* some : {&operations(), &block_operations()}) all.insert(all.end(), some->begin(), some->end());
+  return all;
+}
+
 namespace {
 
 tw_status run_operation(End& end, uint64_t seed) {
-  for (const Named& one : operations()) {
+  for (const Named& one : all_operations()) {
     if (std::strcmp(one.name, end.row.operation) == 0) return one.run(end, seed);
   }
   throw Wrong("an unknown operation");

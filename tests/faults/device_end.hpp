@@ -93,6 +93,7 @@ class End {
   std::string error;
   std::array<uint32_t, kKinds> calls{};  // of devices, during the first operation
   static constexpr size_t kGuard = 128;
+  static constexpr uint64_t kRow = 16, kStride = 48;  // bytes of short rows
 
  private:
   void connect();
@@ -114,7 +115,9 @@ struct Named {
   const char* name;
   tw_status (*run)(End& end, uint64_t seed);
 };
-const std::vector<Named>& operations();
+const std::vector<Named>& operations();        // device_operations.cpp
+const std::vector<Named>& block_operations();  // device_blocks.cpp
+std::vector<Named> all_operations();
 
 /// All of a row at one end. Never throws.
 Outcome run_row(const Row& row, unsigned rank, test::Pipe& pipe);
