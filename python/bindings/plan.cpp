@@ -12,7 +12,7 @@ struct Plan {
   nb::object context_object;
   Context* context = nullptr;
   tw_plan* handle = nullptr;
-  std::vector<std::vector<std::unique_ptr<BufferView>>> buffers;
+  std::vector<Buffers> buffers;
   std::vector<nb::object> kept;
   std::vector<Worker*> workers;  ///< of the endpoints, which are in kept
 
@@ -21,12 +21,7 @@ struct Plan {
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     if (handle == nullptr) return;
-    if (close() == TW_ERR_BUSY) {
-      // It runs: what it writes to stays for good.
-      for (auto& step : buffers) {
-        for (auto& view : step) (void)view.release();
-      }
-    }
+    if (close() == TW_ERR_BUSY) new std::vector<Buffers>(std::move(buffers));  // it runs: what it writes to stays for good
   }
   tw_status close() noexcept {
     tw_status status = TW_OK;
@@ -206,7 +201,10 @@ void plan_trigger(nb::handle_t<Plan> object, nb::handle on) {
   if (!nb::isinstance<Queue>(on)) return check(tw_plan_trigger_stream(plan, stream_handle(on)));
   Queue& queue = *nb::inst_ptr<Queue>(on);
   check(tw_plan_trigger(plan, queue.get()));
-  if (queue.capturing) queue.captured.push_back(nb::borrow(object));
+  if (!queue.capturing) return;
+  queue.captured.push_back(nb::borrow(object));
+  for (const Buffers& step : self.buffers)
+    queue.captured_buffers.insert(queue.captured_buffers.end(), step.begin(), step.end());
 }
 
 bool plan_test(Plan& self) {
@@ -321,7 +319,9 @@ void bind_plan(nb::module_& m) {
       .def("finish", &plan_finish, arg("timeout") = none,
            "Waits, with the GIL released, until the run by the host is over. Raises how it failed, TimedOut.")
       .def("update", &plan_update, arg("step"), arg("buffer") = none, arg("value") = none,
-           "Another buffer of the same length and layout, or another value, for a step of a plan that does not run.")
+           "Another buffer of the same length and layout, or another value, for a step of a plan that does not run. A Graph "
+           "that "
+           "was\ncaptured before keeps the old one; of a stream that another library captured, keep the buffer yourself.")
       .def("explain", &plan_explain, "Every step, its way and why.")
       .def("close", [](Plan& s) { check(s.close()); }, "Ends it. Raises BusyError while it runs.");
   context_manager<Plan>(m.attr("Plan"));

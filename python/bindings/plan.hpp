@@ -10,6 +10,8 @@
 
 namespace thalweg::python {
 
+using Buffers = std::vector<std::shared_ptr<BufferView>>;
+
 struct Queue {
   nb::object context_object, stream;
   Context* context = nullptr;
@@ -17,7 +19,8 @@ struct Queue {
   bool capturing = false;
   std::multimap<std::pair<void*, size_t>, std::unique_ptr<BufferView>> buffers;  ///< of single operations, which stay prepared
   std::vector<nb::object> kept;                                                  ///< what else they use
-  std::vector<nb::object> captured;                                              ///< plans enqueued while capturing
+  std::vector<nb::object> captured;                                              ///< plans enqueued while capturing,
+  Buffers captured_buffers;                                                      ///< and what was theirs then
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -38,9 +41,13 @@ struct Graph {
   nb::object queue;
   tw_graph* handle = nullptr;
   std::vector<nb::object> kept;
+  Buffers buffers;  ///< an update gives the plans others
   Graph() = default;
   Graph(Graph&& other) noexcept
-      : queue(std::move(other.queue)), handle(std::exchange(other.handle, nullptr)), kept(std::move(other.kept)) {}
+      : queue(std::move(other.queue)),
+        handle(std::exchange(other.handle, nullptr)),
+        kept(std::move(other.kept)),
+        buffers(std::move(other.buffers)) {}
   ~Graph() { close(); }
   void close() noexcept;
 };

@@ -67,6 +67,7 @@ nb::object end_capture(nb::handle_t<Queue> owner) {
   Graph graph;
   self.capturing = false;
   graph.kept = std::exchange(self.captured, {});
+  graph.buffers = std::exchange(self.captured_buffers, {});
   check(tw_capture_end(self.get(), &graph.handle));
   graph.queue = nb::borrow(owner);
   return nb::cast(std::move(graph), nb::rv_policy::move);
@@ -184,6 +185,7 @@ void Queue::close() noexcept {
   buffers.clear();
   kept.clear();
   captured.clear();
+  captured_buffers.clear();
 }
 
 tw_queue* Queue::get() const {
@@ -195,6 +197,7 @@ tw_queue* Queue::get() const {
 void Graph::close() noexcept {
   if (tw_graph* ended = std::exchange(handle, nullptr); ended != nullptr) tw_graph_destroy(ended);
   kept.clear();
+  buffers.clear();
 }
 
 void bind_queue(nb::module_& m) {
@@ -224,7 +227,7 @@ void bind_queue(nb::module_& m) {
       .def("begin_capture", &begin_capture, "What is enqueued from now on is captured instead of run.")
       .def("end_capture", &end_capture, "The captured work as a Graph.")
       .def("close", &Queue::close, "Ends the queue; waits for nothing that does not run yet.");
-  nb::class_<Graph>(m, "Graph", "Captured work; it keeps the plans in it.")
+  nb::class_<Graph>(m, "Graph", "Captured work; it keeps the plans in it, and the buffers that they had.")
       .def("launch", &graph_launch, arg("queue"), "Enqueues it.")
       .def("close", &Graph::close);
   context_manager<Queue>(m.attr("Queue"));

@@ -98,7 +98,10 @@ void Channel::end_attempt(Control how, Status status, const std::string& why) {
   for (const Use& one : users_) {
     if (one.relies == attempt_) one.user->on_channel_failed(status, why);
   }
-  if (users_.empty()) forget_landings();
+  if (users_.empty()) {  // nobody stores there any more
+    forget_landings();
+    forget_words();
+  }
   if (how == Control::failed && has_waiter() && !is_error(peer.lost)) {
     if (Status s = begin_attempt(); is_error(s)) {
       status_ = s;

@@ -2,6 +2,9 @@
 // Channels whose ends are code of the user's in two processes over shm: on the host and on emulated devices; and a process that
 // is killed while the other one's code waits for it.
 #include <gtest/gtest.h>
+#include <thalweg/plans.h>
+
+#include <atomic>
 
 #include "../unit/plans/kernel_twins.hpp"
 #include "process.hpp"
@@ -84,6 +87,51 @@ const Role kSilent("channel silent", [](Pipe& pipe) {
   pipe.receive();
   return 1;
 });
+
+/// A channel between emulated devices that was opened by a plan, which is gone.
+struct OpenedOnce {
+  template <class Other>
+  OpenedOnce(Other& pipe, bool sends) {
+    pipe.send(side.address());
+    tw_endpoint* const endpoint = side.connect(pipe.receive());
+    const char* const place = sends ? "emulated:0" : "emulated:1";
+    tw_memory_options where = TW_MEMORY_OPTIONS_INIT;
+    where.place = place;
+    tw_memory* memory = nullptr;
+    EXPECT_EQ(tw_memory_allocate(side.context, kLength, &where, &memory), TW_OK) << tw_last_error();
+    tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+    options.place = place;
+    tw_plan* plan = nullptr;
+    EXPECT_EQ(tw_plan_create(side.context, &options, &plan), TW_OK) << tw_last_error();
+    void* const buffer = tw_memory_address(memory);
+    EXPECT_EQ(sends ? tw_plan_send(plan, endpoint, buffer, kLength, 3, nullptr, nullptr)
+                    : tw_plan_recv(plan, endpoint, buffer, kLength, 3, nullptr, nullptr),
+              TW_OK)
+        << tw_last_error();
+    EXPECT_EQ(tw_plan_prepare(plan, kLimit), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+  }
+  Side side;
+};
+
+/// Ends while the test lives. Its exit code counts what the library warns of.
+const Role kLeaver("channel leaver", [](Pipe& pipe) {
+  static std::atomic<int> warnings{0};
+  {
+    const OpenedOnce channel(pipe, true);
+    pipe.receive();
+    tw_set_log_handler([](void*, int level, const char*) { warnings += level >= TW_LOG_WARNING ? 1 : 0; }, nullptr);
+  }
+  return warnings.load();
+});
+
+TEST(ChannelsOpenedOnce, NobodyWaitsForAPeerThatUsedOneWhenItEnds) {
+  Child other("channel leaver");
+  const OpenedOnce channel(other, false);
+  other.send("end");
+  EXPECT_EQ(other.join(), 0);
+}
 
 class Channels : public testing::TestWithParam<const char*> {
  protected:

@@ -149,6 +149,27 @@ def test_captured_work_is_launched_again_and_again(context):
             graph.launch(queue)
 
 
+def test_a_graph_keeps_the_buffers_that_it_was_captured_with(context):
+    with tw.Plan(context) as plan, tw.Queue(context) as queue:
+        to = bytearray(777)
+        step = plan.copy(to, bytearray(777))
+        contents, graphs = [], []
+        plan.prepare(10)
+        for _ in range(3):
+            contents.append(os.urandom(777))
+            plan.update(step, bytearray(contents[-1]))  # nobody else keeps it
+            queue.begin_capture()
+            plan.trigger(queue)
+            graphs.append(queue.end_capture())
+        for which in (0, 2, 1, 0):
+            to[:] = bytes(777)
+            graphs[which].launch(queue)
+            queue.synchronize()
+            assert to == contents[which]
+        for graph in graphs:
+            graph.close()
+
+
 def test_streams_of_a_device_trigger_what_is_prepared_there(context):
     class Stream:
         """As CuPy, Numba and others name theirs."""
