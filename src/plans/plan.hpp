@@ -141,6 +141,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status enqueue(tw_queue& on);
   Status trigger_by_host();
   Status failure_now();
+  void tell_failure();
   Status claim_channels(thalweg::impl::Queue* queue);
   Status runs_over() const override;
   /// Of a mapped channel's send or receive: the number of its message in the next run.

@@ -203,7 +203,15 @@ void tw_plan::reopen_channels() {
     use.channel->fail_end(use.attempt, TW_ERR_STALE, "a plan that uses the channel was prepared again");
 }
 
+/// Who ends a failed plan may never have asked it: its channels' ends no longer agree on what has passed.
+void tw_plan::tell_failure() {
+  const std::string said = last_error();
+  (void)failure_now();
+  set_last_error(said);
+}
+
 Status tw_plan::release() {
+  if (prepared) tell_failure();
   for (Resolved& one : resolved) {
     if (one.step == nullptr) continue;
     if (Status s = agent.unwatch(one.step.get()); is_error(s)) return s;

@@ -222,5 +222,54 @@ TEST_P(PlansAtRest, AnotherQueueTakesAChannelOver) {
   EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
 }
 
+class FailedPlans : public Pair {
+ protected:
+  static constexpr size_t kSize = 1203;
+  void prepare_both(tw_plan* sends, tw_plan* receives) {
+    both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  }
+  tw_plan* receiving(unsigned char* to, uint64_t limit) {
+    tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+    options.place = GetParam().place;
+    options.timeout_ns = limit;
+    tw_plan* made = nullptr;
+    EXPECT_EQ(tw_plan_create(b.context, &options, &made), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_recv(made, b.endpoint, to, kSize, 1, nullptr, nullptr), TW_OK) << tw_last_error();
+    return made;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, FailedPlans, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
+
+/// The message that a destroyed plan did not take must not be the next one's.
+TEST_P(FailedPlans, EndTheirChannelsWhenTheyAreDestroyedAndNobodyAskedThem) {
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_plan *sends = plan(a), *receives = receiving(to, 20'000'000);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
+  prepare_both(sends, receives);
+  tw_queue *here = queue(a), *there = nullptr;
+  ASSERT_EQ(tw_queue_create(b.context, GetParam().place, nullptr, &there), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(receives, there), TW_OK) << tw_last_error();
+  tw_queue_destroy(there);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto goes_on = [&](bool so) { return so && std::chrono::steady_clock::now() < limit; };
+  while (goes_on(tw_plan_destroy(receives) == TW_ERR_BUSY)) std::this_thread::yield();
+  while (goes_on(tw_plan_test(sends) == TW_OK)) std::this_thread::yield();
+  EXPECT_LT(tw_plan_test(sends), 0);
+
+  receives = receiving(to, kLong);
+  prepare_both(sends, receives);
+  const Bytes data = random_bytes(kSize);
+  a.store(from, data);
+  b.store(to, Bytes(kSize, 0xee));
+  there = queue(b);
+  ASSERT_EQ(tw_plan_trigger(sends, here), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(receives, there), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(there), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(here), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, kSize) == data);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+}
+
 }  // namespace
 }  // namespace thalweg::tests
