@@ -187,7 +187,7 @@ void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const 
     return engine.violation(peer, "blocks of other lengths than their frame");
   }
   note_put(peer, header, store_all(engine, names, count, names + count * sizeof(BlockName)));
-  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+  conclude_put(engine, peer, header, body);
 }
 
 void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {

@@ -86,8 +86,9 @@ struct OneSided {
   uint32_t device = 0;  // operations on device memory that have left the lane and are under way: what needs an order waits
   Status owed = TW_OK;  // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.
-  Status put_failed = TW_OK;  // of the put whose frames are being applied
-  Status failed = TW_OK;      // first failure since the last flush that nobody was told of
+  Status put_failed = TW_OK;    // of the put whose frames are being applied
+  Status failed = TW_OK;        // first failure since the last flush that nobody was told of
+  bool put_remembered = false;  // `failed` is that of the put whose frames are being applied
 };
 
 struct Peer {

@@ -2,6 +2,7 @@
 // Put by frames: fragments in the endpoint's lane, applied by the target's progress. Every frame stands alone (rkey, offset,
 // and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
 #include <algorithm>
+#include <utility>
 
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
@@ -112,8 +113,20 @@ Status step(OpRun& run) {
 const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr};
 
 void note_put(Peer& peer, const FrameHeader& header, Status status) {
-  if ((header.flags & kFrameFirst) != 0) peer.one_sided.put_failed = TW_OK;
+  if ((header.flags & kFrameFirst) != 0) {
+    peer.one_sided.put_failed = TW_OK;
+    peer.one_sided.put_remembered = false;
+  }
   if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
+}
+
+/// What an earlier fragment failed with is told by the answer of the last one, if it has one, and by no flush then.
+void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+  OneSided& state = peer.one_sided;
+  const bool answered = (header.flags & kFrameAck) != 0, failed_before = is_error(state.failed);
+  if (answered && std::exchange(state.put_remembered, false)) state.failed = TW_OK;
+  conclude(engine, peer, header, body, state.put_failed);
+  if (!answered && !failed_before && is_error(state.failed)) state.put_remembered = true;
 }
 
 void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
@@ -136,7 +149,7 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
     }
   }
   note_put(peer, header, status);
-  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+  conclude_put(engine, peer, header, body);
 }
 
 void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
@@ -167,7 +180,7 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const 
     }
   }
   note_put(peer, header, status);
-  conclude(engine, peer, header, body, peer.one_sided.put_failed);
+  conclude_put(engine, peer, header, body);
 }
 
 }  // namespace thalweg::impl
