@@ -160,10 +160,10 @@ size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, ui
 /// Target: a decoded layout at `offset` of an exported range, checked; base->address is the address of the layout's zero.
 Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
                       const Layout& layout, uint32_t access, Target* base);
-/// Target: the same for a frame of a put, behind note_put().
-void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 /// Target: answers or remembers how an operation went.
 void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status);
+/// Target: the same for a frame of a put, behind note_put().
+void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
 /// Fin handler of acknowledged operations and flushes: confirms what was issued up to the run.
 void on_confirmed(Engine& engine, OpRun& run, Status status);
 /// Sequence number of a lane run, kept in OpRun::sequence.

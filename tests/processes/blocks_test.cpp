@@ -119,12 +119,6 @@ struct Case {
 
 class BlocksBetween : public testing::TestWithParam<Case> {
  protected:
-  static tw_status finish(tw_status status, tw_request request) {
-    if (status != TW_IN_PROGRESS) return status;
-    status = tw_request_wait(request, kLimit);
-    tw_request_release(request);
-    return status;
-  }
   /// What the owner's pools hold, one behind the other.
   static std::string pools_of(Child& child) {
     std::string all;

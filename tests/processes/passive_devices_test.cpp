@@ -58,12 +58,6 @@ const Role kTarget("passive target of devices", [](Pipe& pipe) {
 
 class PassiveDevices : public testing::TestWithParam<const char*> {
  protected:
-  static tw_status finish(tw_status status, tw_request request) {
-    if (status != TW_IN_PROGRESS) return status;
-    status = tw_request_wait(request, kLimit);
-    tw_request_release(request);
-    return status;
-  }
   static std::string shown(Child& child) {
     child.send("show");
     std::string bytes;

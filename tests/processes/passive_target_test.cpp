@@ -59,16 +59,7 @@ const Role kTarget("passive target", [](Pipe& pipe) {
   return tw_signal_destroy(signal) == TW_OK && tw_memory_release(memory) == TW_OK ? 0 : 11;
 });
 
-class PassiveTarget : public testing::TestWithParam<bool> {
- protected:
-  /// How the operation ended, within the limit.
-  static tw_status finish(tw_status status, tw_request request) {
-    if (status != TW_IN_PROGRESS) return status;
-    status = tw_request_wait(request, kLimit);
-    tw_request_release(request);
-    return status;
-  }
-};
+class PassiveTarget : public testing::TestWithParam<bool> {};
 
 TEST_P(PassiveTarget, NeedsNoCallOfTheLibraryFromTheFirstOperationOn) {
   const bool connected_first = GetParam();

@@ -164,6 +164,13 @@ bool progress_until(tw_worker* worker, const std::function<bool()>& done, uint64
   return true;
 }
 
+tw_status finish(tw_status started, tw_request request, uint64_t limit_ns) {
+  if (started != TW_IN_PROGRESS) return started;
+  const tw_status status = tw_request_wait(request, limit_ns);
+  tw_request_release(request);
+  return status;
+}
+
 bool echo(tw_worker* worker, tw_endpoint* endpoint, size_t length, uint64_t tag) {
   const std::string out = random_bytes(length);
   std::string in(length + 16, '\x5a');

@@ -80,6 +80,9 @@ std::string random_bytes(size_t length);
 /// Progresses until done() or the limit: false.
 bool progress_until(tw_worker* worker, const std::function<bool()>& done, uint64_t limit_ns = 20'000'000'000);
 
+/// How the operation that was started so ended, within the limit.
+tw_status finish(tw_status started, tw_request request, uint64_t limit_ns = 20'000'000'000);
+
 /// Sends, and receives back from an echo role, `length` random bytes: true when they are the same.
 bool echo(tw_worker* worker, tw_endpoint* endpoint, size_t length, uint64_t tag);
 /// Echoes messages of any tag to their senders until one with tag kStop comes. Returns its sender.

@@ -2,6 +2,7 @@
 // Two contexts of this process with a worker each, connected; their own threads for what is done at the same time.
 #pragma once
 #include <gtest/gtest.h>
+#include <thalweg/plans.h>
 #include <thalweg/thalweg.h>
 
 #include <cstdlib>
@@ -104,6 +105,11 @@ class Pair : public testing::TestWithParam<Way> {
     std::thread other(second);
     first();
     other.join();
+  }
+  /// Plans of the two sides, which wait for each other.
+  static void prepare_both(tw_plan* of_a, tw_plan* of_b) {
+    both([&] { ASSERT_EQ(tw_plan_prepare(of_a, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_prepare(of_b, kLong), TW_OK) << tw_last_error(); });
   }
   unsigned char* memory(Side& side, size_t length, tw_memory** handle = nullptr) {
     return side.memory(GetParam().place, length, handle);

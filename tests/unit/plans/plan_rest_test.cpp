@@ -199,8 +199,7 @@ TEST_P(PlansAtRest, AnotherQueueTakesAChannelOver) {
   unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, 1, nullptr, nullptr), TW_OK);
-  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  prepare_both(sends, receives);
   const auto pass = [&](tw_queue* by) {
     const Bytes data = random_bytes(kSize);
     a.store(from, data);
@@ -225,10 +224,6 @@ TEST_P(PlansAtRest, AnotherQueueTakesAChannelOver) {
 class FailedPlans : public Pair {
  protected:
   static constexpr size_t kSize = 1203;
-  void prepare_both(tw_plan* sends, tw_plan* receives) {
-    both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
-         [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
-  }
   tw_plan* receiving(unsigned char* to, uint64_t limit) {
     tw_plan_options options = TW_PLAN_OPTIONS_INIT;
     options.place = GetParam().place;

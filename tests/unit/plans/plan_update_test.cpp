@@ -35,8 +35,7 @@ TEST_P(PlanUpdates, GraphsOfChannelsKeepTheirBuffers) {
   for (unsigned char*& at : to) at = memory(b, kSize + 3) + 3;
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from[0], kSize, 1, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to[0], kSize, 1, nullptr, nullptr), TW_OK);
-  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  prepare_both(sends, receives);
   tw_graph *there[kVersions], *here[kVersions];
   for (int i = 0; i < kVersions; ++i) {
     if (i > 0) {
@@ -115,8 +114,7 @@ TEST_P(PlanUpdates, ManyUpdatesTakeNoRoom) {
   unsigned char *from = memory(a, kSize), *to[2] = {memory(b, kSize), memory(b, kSize)};
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to[0], kSize, 1, nullptr, nullptr), TW_OK);
-  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  prepare_both(sends, receives);
   for (int i = 1; i < 300; ++i) {  // a channel has 256 landings
     ASSERT_EQ(tw_plan_update(receives, 0, to[i % 2], nullptr), TW_OK) << tw_last_error();
     if (i % 50 != 0) continue;
@@ -137,8 +135,7 @@ TEST_P(PlanUpdates, GraphsThatAreGoneKeepNothing) {
   unsigned char *from = memory(a, kSize), *to[2] = {memory(b, kSize), memory(b, kSize)};
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to[0], kSize, 1, nullptr, nullptr), TW_OK);
-  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  prepare_both(sends, receives);
   for (int i = 1; i < 300; ++i) {
     ASSERT_EQ(tw_plan_update(receives, 0, to[i % 2], nullptr), TW_OK) << tw_last_error();
     tw_graph* graph = capture(receives, qb);
