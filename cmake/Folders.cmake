@@ -2,7 +2,7 @@
 # One static target per src/ folder; links go downward only.
 add_library(thalweg_options INTERFACE)
 target_include_directories(thalweg_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(thalweg_options INTERFACE -Wall -Wextra -Werror=return-type -fno-plt
+target_compile_options(thalweg_options INTERFACE -Wall -Wextra -Werror=return-type -fno-plt $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   $<$<CONFIG:Release>:-O3>)
 target_link_libraries(thalweg_options INTERFACE Threads::Threads)
 if(THALWEG_SANITIZE)
@@ -21,6 +21,8 @@ if(THALWEG_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STR
   set(THALWEG_LTO_LINK -flto=auto)
 endif()
 
+include(cmake/Precompiled.cmake)
+
 function(thalweg_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
@@ -31,6 +33,7 @@ function(thalweg_folder name)
     add_library(thalweg_${name} STATIC ${sources})
     set(scope PUBLIC)
     target_compile_options(thalweg_${name} PRIVATE ${THALWEG_LTO_COMPILE})
+    thalweg_precompiled(thalweg_headers thalweg_${name})
   endif()
   target_link_libraries(thalweg_${name} ${scope} thalweg_options)
   foreach(dependency IN LISTS ARG_DEPENDS)
