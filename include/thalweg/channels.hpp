@@ -74,7 +74,7 @@ class BoundSend : public detail::BoundEnd<device::SendEnd> {
 /// Where a channel's messages may land.
 struct ChannelBuffer : tw_channel_buffer {
   ChannelBuffer(Bytes bytes) : tw_channel_buffer{bytes.data(), bytes.size(), nullptr} {}
-  ChannelBuffer(void* address, const Layout& layout) : tw_channel_buffer{address, 0, layout.get()} {}
+  ChannelBuffer(void* start, const Layout& shape) : tw_channel_buffer{start, 0, shape.get()} {}
 };
 
 /// The receiving end. place null: the device of the first buffer on one, else the host. The buffers must outlive it.

@@ -504,15 +504,21 @@ typedef struct tw_store_options {
   size_t size;
   const void *job_key; /* NULL: THALWEG_JOB_KEY, then the user's key file, as in tw_context_options */
   size_t job_key_length;
-  uint64_t timeout_ns;  /* of blocking calls; 0: 60 s */
-  uint32_t rank, count; /* for exchange and barrier */
+  uint64_t timeout_ns; /* of blocking calls; 0: 60 s */
+  /* For exchange and barrier. TW_STORE_ENVIRONMENT (the default): THALWEG_RANK and THALWEG_SIZE, which `thalweg run` sets,
+     else 0 of 1. rank < count, and count 0 is TW_ERR_INVALID. */
+  uint32_t rank, count;
 } tw_store_options;
-#define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, 0, 0}
+#define TW_STORE_ENVIRONMENT UINT32_MAX
+#define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT}
 /** "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0 picks
  *  one, see tw_store_address), NULL: THALWEG_STORE. Thread-safe. End with tw_store_close. */
 TW_API tw_status tw_store_open(const char *address, const tw_store_options *options, tw_store **store);
 TW_API void tw_store_close(tw_store *store);
 TW_API const char *tw_store_address(const tw_store *store);
+/** This process's place in exchange and barrier, also when it came from the environment. 0 for NULL. */
+TW_API uint32_t tw_store_rank(const tw_store *store);
+TW_API uint32_t tw_store_count(const tw_store *store);
 TW_API tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
 /** TW_ERR_NO_MATCH when absent. *length: capacity in, true length out (TW_ERR_TRUNCATED when short). */
 TW_API tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);

@@ -10,6 +10,9 @@
 //   auto peer = worker.connect_to("10.0.0.2:4711");
 //   if (peer.send_blocking(std::span(data), tag) != TW_OK) ...
 #pragma once
+#if __cplusplus <= 201703L
+#error "thalweg.hpp needs C++20: compile with -std=c++20 (CMake's target thalweg::thalweg asks for it; thalweg.h needs C99)"
+#else
 #include <thalweg/thalweg.h>
 
 #include <chrono>
@@ -540,12 +543,15 @@ class Worker {
 
 class Store {
  public:
-  explicit Store(const char* address, const tw_store_options* options = nullptr) {
+  /// address null: THALWEG_STORE; without options rank and count come from THALWEG_RANK and THALWEG_SIZE, else 0 of 1.
+  explicit Store(const char* address = nullptr, const tw_store_options* options = nullptr) {
     tw_store* made = nullptr;
     detail::check(tw_store_open(address, options, &made));
     handle_ = detail::Handle<tw_store, tw_store_close>(made);
   }
   std::string address() const { return tw_store_address(get()); }
+  uint32_t rank() const noexcept { return tw_store_rank(get()); }
+  uint32_t count() const noexcept { return tw_store_count(get()); }
   void put(const std::string& key, ConstBytes value) const {
     detail::check(tw_store_put(get(), key.c_str(), value.data(), value.size()));
   }
@@ -573,3 +579,4 @@ class Store {
 #include <thalweg/channels.hpp>
 #include <thalweg/plans.hpp>
 #include <thalweg/windows.hpp>
+#endif

@@ -9,7 +9,7 @@ namespace thalweg::python {
 namespace {
 
 void store_init(Store* self, std::optional<std::string> address, std::optional<nb::bytes> job_key, nb::handle timeout,
-                uint32_t rank, uint32_t count) {
+                std::optional<uint32_t> rank, std::optional<uint32_t> count) {
   new (self) Store();
   tw_store_options options = TW_STORE_OPTIONS_INIT;
   if (job_key) {
@@ -17,8 +17,8 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
     options.job_key_length = job_key->size();
   }
   options.timeout_ns = duration_of(timeout.ptr(), 0);
-  options.rank = rank;
-  options.count = count;
+  if (rank) options.rank = *rank;
+  if (count) options.count = *count;
   tw_status status;
   {
     nb::gil_scoped_release release;
@@ -109,9 +109,11 @@ tw_store* Store::get() const {
 void bind_store(nb::module_& m) {
   using nb::arg;
   nb::class_<Store>(m, "_Store")
-      .def("__init__", &store_init, arg("address").none(), arg("job_key").none(), arg("timeout").none(), arg("rank"),
-           arg("count"))
+      .def("__init__", &store_init, arg("address").none(), arg("job_key").none(), arg("timeout").none(), arg("rank").none(),
+           arg("count").none())
       .def_prop_ro("address", [](Store& s) { return tw_store_address(s.get()); })
+      .def_prop_ro("rank", [](Store& s) { return tw_store_rank(s.get()); })
+      .def_prop_ro("count", [](Store& s) { return tw_store_count(s.get()); })
       .def("put", &store_put, arg("key"), arg("value"))
       .def("get", &store_get, arg("key"), arg("default").none())
       .def("wait", &store_wait, arg("key"))

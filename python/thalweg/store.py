@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-
 from . import _core
 
 
@@ -26,9 +24,9 @@ class Store:
         rank: int | None = None,
         count: int | None = None,
     ) -> None:
-        self.rank = int(os.environ.get("THALWEG_RANK", 0)) if rank is None else rank
-        self.count = int(os.environ.get("THALWEG_SIZE", 1)) if count is None else count
-        self._store = _core._Store(address, job_key, timeout, self.rank, self.count)
+        self._store = _core._Store(address, job_key, timeout, rank, count)
+        self.rank: int = self._store.rank
+        self.count: int = self._store.count
 
     @property
     def address(self) -> str:

@@ -25,7 +25,8 @@ def prefix(tmp_path_factory):
     if not (BUILD / "cmake_install.cmake").exists():
         pytest.skip("build/release is not there: make build")
     where = tmp_path_factory.mktemp("prefix") / "thalweg"
-    run("cmake", "--install", BUILD, "--prefix", where)
+    for component in ("library", "development"):
+        run("cmake", "--install", BUILD, "--prefix", where, "--component", component)
     return where
 
 

@@ -3,6 +3,7 @@
 
 import os
 import re
+import subprocess
 
 import pytest
 from conftest import need, run
@@ -21,6 +22,23 @@ def test_cmake_package(prefix, consumer, tmp_path):
     run("cmake", "-S", consumer, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", tmp_path)
     assert "through the installed library" in run(tmp_path / "consumer")
+
+
+@pytest.mark.parametrize("standard", ["the compiler's default", "17"])
+def test_cmake_package_carries_its_cpp_standard(prefix, consumer, tmp_path, standard):
+    chosen = [] if not standard.isdigit() else [f"-DCMAKE_CXX_STANDARD={standard}"]
+    run("cmake", "-S", f"{consumer}_cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", *chosen)
+    run("cmake", "--build", tmp_path)
+    environment = os.environ | {"THALWEG_RANK": "1", "THALWEG_SIZE": "3"}
+    assert "through the installed library, rank 1 of 3" in run(tmp_path / "consumer", env=environment)
+
+
+def test_an_older_cpp_standard_is_named_in_one_error(prefix, consumer):
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-fsyntax-only", f"-I{prefix / 'include'}"]
+    program = "#include <thalweg/thalweg.hpp>\nint main() { return tw_version() == 0; }\n"
+    done = subprocess.run([*command, "-x", "c++", "-"], input=program, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "thalweg.hpp needs C++20: compile with -std=c++20" in done.stderr
 
 
 def test_pkg_config_also_after_the_prefix_has_moved(prefix, consumer, tmp_path):

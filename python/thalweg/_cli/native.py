@@ -189,7 +189,7 @@ class Store:
 
     def __init__(self, address: str, job_key: bytes) -> None:
         self._key = ctypes.create_string_buffer(job_key, len(job_key))
-        options = StoreOptions(size=ctypes.sizeof(StoreOptions))
+        options = StoreOptions(size=ctypes.sizeof(StoreOptions), rank=0, count=1)
         options.job_key, options.job_key_length = ctypes.cast(self._key, c_void_p), len(job_key)
         self._store = c_void_p()
         check(library().tw_store_open(address.encode(), byref(options), byref(self._store)))

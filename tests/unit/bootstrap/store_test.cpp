@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -115,6 +116,78 @@ TEST_P(StorePlace, MistakesAreNamed) {
   EXPECT_EQ(tw_store_wait(a.store, "never put", nullptr, &length), TW_ERR_TIMED_OUT);
   EXPECT_NE(std::string(last_error()).find("never put"), std::string::npos);
   EXPECT_EQ(tw_store_put(a.store, "still", "alive", 5), TW_OK);
+}
+
+/// A variable of the environment for the length of a test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* old = getenv(name)) old_ = old;
+    value ? setenv(name, value, 1) : unsetenv(name);
+  }
+  ~Variable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+tw_store_options options_without_place(uint64_t timeout_ns) {
+  return options_of(TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT, timeout_ns);
+}
+
+TEST_P(StorePlace, RankAndCountComeFromTheEnvironmentUnlessGiven) {
+  const Variable size("THALWEG_SIZE", "2");
+  const Variable rank("THALWEG_RANK", "1");
+  const tw_store_options defaults = TW_STORE_OPTIONS_INIT;
+  EXPECT_EQ(defaults.rank, TW_STORE_ENVIRONMENT);
+  EXPECT_EQ(defaults.count, TW_STORE_ENVIRONMENT);
+  OpenStore one(address_, options_without_place(30 * kSecond));
+  ASSERT_EQ(one.status, TW_OK) << last_error();
+  EXPECT_EQ(tw_store_rank(one.store), 1u);
+  EXPECT_EQ(tw_store_count(one.store), 2u);
+  OpenStore zero(address_, options_of(0, TW_STORE_ENVIRONMENT));
+  ASSERT_EQ(zero.status, TW_OK) << last_error();
+  EXPECT_EQ(tw_store_rank(zero.store), 0u);
+  const uint32_t mine[2] = {7, 8};
+  uint32_t of_zero[2] = {}, of_one[2] = {};
+  std::thread other(
+      [&] { EXPECT_EQ(tw_store_exchange(zero.store, &mine[0], sizeof mine[0], of_zero), TW_OK) << last_error(); });
+  EXPECT_EQ(tw_store_exchange(one.store, &mine[1], sizeof mine[1], of_one), TW_OK) << last_error();
+  other.join();
+  for (const uint32_t* all : {of_zero, of_one}) {
+    EXPECT_EQ(all[0], 7u);
+    EXPECT_EQ(all[1], 8u);
+  }
+  // Nobody else calls it: a barrier of one process that thinks it is alone would return.
+  OpenStore alone(address_, options_without_place(50 * kMillisecond));
+  EXPECT_EQ(tw_store_barrier(alone.store), TW_ERR_TIMED_OUT);
+}
+
+TEST_P(StorePlace, WithoutAnEnvironmentOneProcessIsAlone) {
+  const Variable size("THALWEG_SIZE", nullptr);
+  const Variable rank("THALWEG_RANK", nullptr);
+  OpenStore alone(address_, options_without_place(kSecond));
+  ASSERT_EQ(alone.status, TW_OK) << last_error();
+  EXPECT_EQ(tw_store_rank(alone.store), 0u);
+  EXPECT_EQ(tw_store_count(alone.store), 1u);
+  EXPECT_EQ(tw_store_barrier(alone.store), TW_OK) << last_error();
+}
+
+TEST_P(StorePlace, PlacesThatMakeNoSenseAreRefused) {
+  const auto refused = [&](const tw_store_options& options, const char* said) {
+    OpenStore opened(address_, options);
+    EXPECT_EQ(opened.status, TW_ERR_INVALID) << options.rank << " of " << options.count;
+    EXPECT_NE(std::string(last_error()).find(said), std::string::npos) << last_error();
+  };
+  refused(options_of(0, 0), "0 processes");
+  refused(options_of(2, 2), "rank 2 of 2");
+  for (const char* text : {"zero", "-1", "1x", "4294967295", "99999999999"}) {
+    const Variable rank("THALWEG_RANK", text);
+    refused(options_without_place(kSecond), "THALWEG_RANK");
+  }
+  const Variable size("THALWEG_SIZE", "0");
+  refused(options_without_place(kSecond), "0 processes");
 }
 
 TEST_P(StorePlace, WaitIsWokenByALaterPutThroughTheSameStore) {
