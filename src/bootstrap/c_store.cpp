@@ -2,6 +2,7 @@
 // The C functions of the store.
 #include <thalweg/thalweg.h>
 
+#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,18 @@ struct tw_store {
 
 namespace {
 
+// What stays at TW_STORE_ENVIRONMENT: the variable's number, or otherwise.
+Status read_place(uint32_t given, const char* variable, uint32_t otherwise, uint32_t* out) {
+  const char* text = std::getenv(variable);
+  *out = given == TW_STORE_ENVIRONMENT ? otherwise : given;
+  if (given != TW_STORE_ENVIRONMENT || !text || !*text) return TW_OK;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, *out);
+  if (error == std::errc() && stop == end && *out != TW_STORE_ENVIRONMENT) return TW_OK;
+  return fail(TW_ERR_INVALID, "%s is \"%s\", which is no rank or count: set a number, or give it in tw_store_options", variable,
+              text);
+}
+
 Status read_options(const tw_store_options* given, StoreOptions* out) {
   tw_store_options options = TW_STORE_OPTIONS_INIT;
   if (given) {
@@ -26,8 +39,8 @@ Status read_options(const tw_store_options* given, StoreOptions* out) {
     std::memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
   }
   if (options.timeout_ns != 0) out->timeout_ns = options.timeout_ns;
-  out->rank = options.rank;
-  out->count = options.count ? options.count : 1;
+  if (const Status status = read_place(options.rank, "THALWEG_RANK", 0, &out->rank); is_error(status)) return status;
+  if (const Status status = read_place(options.count, "THALWEG_SIZE", 1, &out->count); is_error(status)) return status;
   return JobKey::load(options.job_key, options.job_key_length, nullptr, &out->key);
 }
 
@@ -82,6 +95,10 @@ tw_status tw_store_open(const char* address, const tw_store_options* options, tw
 void tw_store_close(tw_store* store) { delete store; }
 
 const char* tw_store_address(const tw_store* store) { return store ? store->store->address().c_str() : ""; }
+
+uint32_t tw_store_rank(const tw_store* store) { return store ? store->store->rank() : 0; }
+
+uint32_t tw_store_count(const tw_store* store) { return store ? store->store->count() : 0; }
 
 tw_status tw_store_put(tw_store* store, const char* key, const void* value, size_t length) {
   if (const Status status = check(store, key, &length); is_error(status)) return status;

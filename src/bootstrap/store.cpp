@@ -15,8 +15,14 @@
 namespace thalweg::impl {
 
 Status Store::open(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out) {
-  if (options.count == 0 || options.rank >= options.count) {
-    return fail(TW_ERR_INVALID, "store: rank %u of %u makes no sense", options.rank, options.count);
+  if (options.count == 0) {
+    return fail(TW_ERR_INVALID,
+                "a store for 0 processes: set count in tw_store_options, or leave TW_STORE_OPTIONS_INIT's, which "
+                "takes THALWEG_RANK and THALWEG_SIZE");
+  }
+  if (options.rank >= options.count) {
+    return fail(TW_ERR_INVALID, "rank %u of %u processes: ranks go from 0 to count - 1 (options, THALWEG_RANK, THALWEG_SIZE)",
+                options.rank, options.count);
   }
   if (address.rfind("file:", 0) == 0) return FileStore::open(address.substr(5), options, out);
   if (address.rfind("tcp:", 0) == 0) return TcpStore::open(address.substr(4), options, out);

@@ -35,6 +35,8 @@ class Store {
   virtual ~Store() = default;
   /// What other processes open; for "serve:" the "tcp:" form with the true port.
   const std::string& address() const { return address_; }
+  uint32_t rank() const { return options_.rank; }
+  uint32_t count() const { return options_.count; }
 
   // Any thread. The last put of a key wins.
   Status put(const std::string& key, const void* value, size_t length);
