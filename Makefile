@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: what it does stands in scripts/.
-.PHONY: help setup build demo test check format bench wheel clean
+.PHONY: help setup build demo test check check-programs format bench wheel clean
 
 help:
 	@echo "make demo    set up what is missing, build, install into .venv, and show how fast this machine's processes talk"
 	@echo "make test    set up what is missing, build, run all tests and examples"
-	@echo "make check   format, types, lint, address and thread sanitizers, fuzzing"
+	@echo "make check   format, types, lint, sanitizers, hostile peers, fuzzing, clang, aarch64, the wheel: tests/check.json"
+	@echo "make check-programs   with other people's programs (an MPI)"
 	@echo "make bench   Thalweg, its peers and the machine's floors in one run; docs/performance.md"
 	@echo "make wheel   the wheel, looked at and repaired by auditwheel, in wheelhouse/"
 	@echo "make format  format all sources"
@@ -14,12 +15,10 @@ setup:
 	@scripts/setup.sh
 
 build: setup
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release
-	@scripts/install_package.sh
+	@scripts/build.sh release all
 
 demo: setup
-	@scripts/install_package.sh
+	@scripts/build.sh release
 	@.venv/bin/thalweg demo
 
 test: setup
@@ -27,7 +26,11 @@ test: setup
 
 check:
 	@scripts/setup.sh check
-	@scripts/check.sh
+	@.venv/bin/python scripts/check.py
+
+check-programs:
+	@scripts/setup.sh programs
+	@.venv/bin/python scripts/check.py programs
 
 format: setup
 	@scripts/format.sh

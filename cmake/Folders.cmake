@@ -15,8 +15,17 @@ if(THALWEG_SANITIZE)
   target_link_options(thalweg_options INTERFACE -fsanitize=${THALWEG_SANITIZE})
 endif()
 
-# Across files for the shared library; fat objects, so that the tests link without waiting for it.
+# Across files for the shared library, where the compiler can (some lack its plugin or wrapper); fat objects, so that the tests link
+# without waiting for it.
+set(THALWEG_LTO_WORKS OFF)
 if(THALWEG_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT THALWEG_SANITIZE)
+  include(CheckIPOSupported)
+  check_ipo_supported(RESULT THALWEG_LTO_WORKS OUTPUT reason LANGUAGES CXX)
+  if(NOT THALWEG_LTO_WORKS)
+    message(STATUS "Link-time optimisation: none, as ${CMAKE_CXX_COMPILER} cannot (THALWEG_LTO=OFF does not ask): ${reason}")
+  endif()
+endif()
+if(THALWEG_LTO_WORKS)
   set(THALWEG_LTO_COMPILE -flto=auto -ffat-lto-objects)
   set(THALWEG_LTO_LINK -flto=auto)
 endif()

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the shared library, headers, CMake package and pkg-config file; or, for the wheel, the library alone.
+# cmake --install: the shared library, headers, CMake package and pkg-config file. python/CMakeLists.txt has the package's component.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-
-if(SKBUILD)
-  return() # python/CMakeLists.txt puts the library next to the module
-endif()
 
 install(TARGETS thalweg EXPORT thalweg-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/thalweg DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)

@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
 # As another user it only checks, and says what to install. What is optional and absent is reported.
-# usage: scripts/setup.sh [check|cuda]   check: also what `make check` needs (clang: lint, fuzzing)
-#                                        cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
+# usage: scripts/setup.sh [check|programs|cuda]   check: also what `make check` needs (clang; aarch64's compiler, libraries and qemu)
+#                                                 programs: also other people's programs for `make check-programs` (an MPI)
+#                                                 cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-dev python3 python3-dev python3-venv)
-optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git openmpi-bin libopenmpi-dev)
-[ "${1:-}" = check ] && optional+=(clang clang-tidy)
+optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git)
+[ "${1:-}" = check ] && optional+=(clang clang-tidy g++-aarch64-linux-gnu qemu-user-static)
+foreign=(libssl-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64) # what aarch64 links to, from Debian's packages
+[ "${1:-}" = check ] && [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] && optional+=("${foreign[@]}")
+[ "${1:-}" = programs ] && optional+=(openmpi-bin libopenmpi-dev)
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 # What came from elsewhere than the distribution's packages is good enough.
@@ -32,6 +36,7 @@ mapfile -t absent_optional < <(missing "${optional[@]}")
 if [ $((${#absent[@]} + ${#absent_optional[@]})) -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "setup: installing ${absent[*]} ${absent_optional[*]}"
   export DEBIAN_FRONTEND=noninteractive
+  case "${absent_optional[*]}" in *:arm64*) dpkg --add-architecture arm64 ;; esac
   apt-get update -qq || echo "setup: apt-get update failed; trying with the lists there are"
   [ ${#absent[@]} -eq 0 ] || apt-get install -y -qq --no-install-recommends "${absent[@]}" >/dev/null
   for package in "${absent_optional[@]}"; do

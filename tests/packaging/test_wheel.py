@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, run
+from conftest import BUILD, ROOT, run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -32,14 +32,21 @@ print(tw.__file__, bytes(buffer).decode())
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built as pip does it, with the tools of this environment."""
+    """Made of the finished build, as scripts/build.sh does it; THALWEG_WHEEL: one compiled from source (check.py wheel)."""
+    if given := os.environ.get("THALWEG_WHEEL"):
+        return pathlib.Path(given).resolve()
+    if not (BUILD / "python" / "cmake_install.cmake").exists():
+        pytest.skip(f"{BUILD} has no Python module: make build")
     where = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", where, ROOT)
+    settings = [f"-Cbuild-dir={where / 'build'}", f"-Ccmake.define.THALWEG_PREBUILT={BUILD.resolve()}"]
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", where, *settings, ROOT)
     return next(where.glob("*.whl"))
 
 
 def test_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
+    if "THALWEG_WHEEL" not in os.environ:  # nothing was compiled a second time for it
+        assert zipfile.ZipFile(wheel).read("thalweg/libthalweg.so.0") == (BUILD / "libthalweg.so.0").read_bytes()
     for needed in ("thalweg/libthalweg.so.0", "thalweg/py.typed", "thalweg/_core.pyi", "thalweg/bin/thalweg-perf"):
         assert needed in names
     assert any(name.startswith("thalweg/_core.") and name.endswith(".so") for name in names)
