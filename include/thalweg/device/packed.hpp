@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed messages: the flag travels beside the data, in the same store, so that there is no fence to wait for: the fastest way
 // for up to some KiB. The room at the receiver is used again and again without being cleared: the flag is the message's
-// generation, any number that the room did not hold yet; fresh memory holds 0; so count 1, 2, 3... (cyclically in 32 bits).
+// generation, any number that the room does not hold; fresh memory holds 0; so count 1, 2, 3... (cyclically in 32 bits). What a
+// shorter message does not write keeps its old generation: where messages of a room differ in length, one of the longest comes at
+// least every 2^32 - 1 generations (or use packed_lines.hpp, whose generations have 64 bits).
 //
 //   put_packed(Block(), window, peer, room, values, count, generation);
 //   if (!take_packed(Block(), window, room, values, count, generation)) return;  // unpacked

@@ -118,7 +118,7 @@ struct ProgramState {
   u64 closed;  // not 0: a run failed, or a second one at a time was refused; no run from this number on begins
   u64 runs;    // finished
   u64 poison;
-  u64 arrived;  // blocks that are done
+  u64 arrived;  // blocks that are done; a form's: form_run.hpp
   // followed by the executor's own: one u64 per step, one per block
 };
 struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run

@@ -98,7 +98,7 @@ class Executor {
       if (Group::one_look) break;
     }
     if (over || first_ >= count_) return leave();
-    if (group_.leader()) moved ? void(looks_ = 0) : look_around();
+    if (group_.leader()) moved ? rest() : look_around();
     return false;
   }
 
@@ -307,6 +307,10 @@ class Executor {
     return any;
   }
 
+  THALWEG_DEVICE void rest() {
+    looks_ = 0;
+    since_ = 0;
+  }
   /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
   THALWEG_DEVICE void look_around() {
     if (++looks_ % kLooksPerClock != 0) return;

@@ -36,6 +36,9 @@ struct AnyForm {
 };
 
 constexpr u32 kFailed = 1, kShut = 2;  // of a verdict
+/// ProgramState::arrived of a form: the upper half counts blocks over all runs, `blocks`, a power of two, for each; its carry
+/// goes nowhere. The lower half counts those that failed, no more than one run's, as none begins after.
+constexpr u64 kOneArrived = u64{1} << 32;
 
 enum class Gate : u32 { shut, open, failed };
 
@@ -68,7 +71,7 @@ class FormRun {
     if (kind_.move == Move::send) {
       found_ = m_.acquire(credits + guess % kSlots);
       credit_ = credits + sent_ % kSlots;
-      if (guess == sent_ && slot_reached(found_, sent_)) credited_ = found_;
+      if (guess == sent_) take_credit();
     }
     if (kind_.look == Look::take) {
       flag_ = read_pointer(m_, &receiver()->flags) + taken_ % kSlots;
@@ -79,11 +82,11 @@ class FormRun {
 
   /// Of a send: the n-th credit, which says where it lands.
   THALWEG_DEVICE Gate credit() {
-    if (credited_ != 0) return Gate::open;
+    if (credited_) return Gate::open;
     what_ = form_.move_step;
     found_ = m_.acquire(credit_);
-    if (slot_reached(found_, sent_)) credited_ = found_;
-    return credited_ != 0 ? Gate::open : Gate::shut;
+    take_credit();
+    return credited_ ? Gate::open : Gate::shut;
   }
   THALWEG_DEVICE Gate before() {
     const bool looks = kind_.look != Look::none && (kind_.move == Move::none || form_.behind != 0);
@@ -104,7 +107,7 @@ class FormRun {
 
   THALWEG_DEVICE const Step& move_step() const { return steps_.step(form_.move_step); }
   /// Of a send whose credit is there.
-  THALWEG_DEVICE const Landing* landing() const { return landing_of(landings_, credited_); }
+  THALWEG_DEVICE const Landing* landing() const { return landing_of(landings_, its_credit_); }
   /// A send's room. False: there is too little; nothing is moved.
   THALWEG_DEVICE bool fits(u64 capacity) {
     if (move_step().bytes > capacity) status_ = kTruncated;
@@ -117,10 +120,9 @@ class FormRun {
     if (blocks_ == 1) return true;
     if (announces()) m_.fence();
     const u64 closed = m_.load(&program_.state->closed);
-    // The upper half says whether any block has failed; each run adds `blocks`, a power of two, to the lower one.
-    const u64 before = m_.fetch_add(&program_.state->arrived, failed ? u64{1} << 32 | 1 : 1);
-    verdict_ |= (before >> 32 != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
-    return ((before + 1) & (blocks_ - 1)) == 0;
+    const u64 before = m_.fetch_add(&program_.state->arrived, failed ? kOneArrived | 1 : kOneArrived);
+    verdict_ |= (static_cast<u32>(before) != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
+    return ((before / kOneArrived + 1) & (blocks_ - 1)) == 0;
   }
   /// What the last block to arrive knows; its other threads join. Returns: has the run failed?
   THALWEG_DEVICE u32 verdict() const { return verdict_; }
@@ -179,6 +181,10 @@ class FormRun {
     return kind_.move == Move::send || kind_.move == Move::list ||
            (kind_.move != Move::none && move_step().signal.word != nullptr);
   }
+  THALWEG_DEVICE void take_credit() {
+    credited_ = slot_reached(found_, sent_);
+    its_credit_ = found_;
+  }
   THALWEG_DEVICE void give_credit() {
     if (role_ == 0) {
       m_.store(read_pointer(m_, &receiver()->credits) + posted_ % kSlots,
@@ -231,7 +237,8 @@ class FormRun {
   u64 sent_ = 0, taken_ = 0, posted_ = 0;
   const u64 *credit_ = nullptr, *flag_ = nullptr;
   const Landing* landings_ = nullptr;
-  u64 credited_ = 0;  // the credit; never 0, as it holds a number from 1 on
+  bool credited_ = false;
+  u64 its_credit_ = 0;
   u64 expected_ = 0, found_ = 0;
   u32 what_ = 0, looks_ = 0;
   i64 status_ = 0;

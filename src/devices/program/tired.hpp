@@ -8,7 +8,7 @@ namespace thalweg::device {
 /// What a wait that takes long has come to. By value: a run whose address is taken would be kept in memory.
 struct Tired {
   i64 code;   // why it ends, as tw_status; kPoisoned: somebody else has failed; 0: it goes on
-  u64 since;  // when it was first asked
+  u64 since;  // when it was first asked; 0: not yet
 };
 constexpr i64 kPoisoned = 1;
 
@@ -16,7 +16,7 @@ constexpr i64 kPoisoned = 1;
 template <class M>
 THALWEG_DEVICE_COLD Tired tire(M m, Guard guard, u64 since, u32 clocks) {
   const u64 now = m.nanoseconds();
-  if (clocks == 0) since = now;
+  if (since == 0) since = now;  // not by `clocks`, which begin anew where a wait takes many minutes
   if (poisoned(m, guard)) return {kPoisoned, since};
   if (guard.abort != nullptr && clocks % kClocksPerAbort == kClocksPerAbort - 1) {
     if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
