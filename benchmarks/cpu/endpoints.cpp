@@ -88,7 +88,7 @@ void finish(tw_worker* worker, tw_request request) {
   tw_status status;
   while ((status = tw_request_test(request)) == TW_IN_PROGRESS) tw_progress(worker);
   must(status, "a request");
-  tw_request_release(request);
+  (void)tw_request_release(request);
 }
 void send(tw_endpoint* endpoint, uint64_t tag, uint64_t value) {
   tw_request request = TW_REQUEST_NONE;
@@ -243,7 +243,7 @@ void all_active(Center& center, uint64_t round) {
     while (tw_request_test(requests[i]) == TW_IN_PROGRESS) tw_progress(center.worker);
     must(tw_request_info(requests[i], &info), "tw_request_info");
     if (words[i] != mix(round + center.numbers.at(info.endpoint))) fail_with("a wrong word arrived");
-    tw_request_release(requests[i]);
+    (void)tw_request_release(requests[i]);
   }
 }
 

@@ -30,17 +30,17 @@ typedef struct tw_block_range {
 
 /** Prepares blocks of `length` bytes each, less than 2^32 of them. The memory must outlive them. Any thread. End with
  *  tw_blocks_destroy, also while operations on them are under way. */
-TW_API tw_status tw_blocks_create(tw_context *context, const tw_block_range *ranges, size_t range_count, size_t length,
-                                  tw_blocks **blocks);
+TW_CHECKED tw_status tw_blocks_create(tw_context *context, const tw_block_range *ranges, size_t range_count, size_t length,
+                                      tw_blocks **blocks);
 TW_API void tw_blocks_destroy(tw_blocks *blocks);
 TW_API uint64_t tw_blocks_count(const tw_blocks *blocks);
 TW_API size_t tw_blocks_length(const tw_blocks *blocks);
 /** A key of all blocks with at most the access of their memory (TW_MEMORY_*; 0: all of it); revoked by the release of that
  *  memory. *key_length: capacity in, length out; key NULL asks for the length: 24 bytes, 32 a range and TW_KEY_MAX for each
  *  memory. TW_ERR_INVALID: a range has no tw_memory. */
-TW_API tw_status tw_blocks_export(tw_blocks *blocks, uint32_t access, void *key, size_t *key_length);
+TW_CHECKED tw_status tw_blocks_export(tw_blocks *blocks, uint32_t access, void *key, size_t *key_length);
 /** Makes a peer's blocks addressable through an endpoint to it, as tw_memory_import. End with tw_remote_blocks_release. */
-TW_API tw_status tw_blocks_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_blocks **remote);
+TW_CHECKED tw_status tw_blocks_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_blocks **remote);
 TW_API void tw_remote_blocks_release(tw_remote_blocks *remote);
 TW_API uint64_t tw_remote_blocks_count(const tw_remote_blocks *remote);
 TW_API size_t tw_remote_blocks_length(const tw_remote_blocks *remote);
@@ -74,10 +74,12 @@ typedef struct tw_blocks_options {
  *  as an eager message of the endpoint, so an owner that takes none makes later operations with one wait. Either side may be
  *  memory of a device: where no device of this process reaches both, the blocks go through pinned memory, by progress of the
  *  caller and, unless its memory is mapped here, of the target. */
-TW_API tw_status tw_put_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index, tw_remote_blocks *remote,
-                               const uint64_t *remote_index, size_t n, const tw_blocks_options *options, tw_request *request);
-TW_API tw_status tw_get_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index, tw_remote_blocks *remote,
-                               const uint64_t *remote_index, size_t n, const tw_blocks_options *options, tw_request *request);
+TW_CHECKED tw_status tw_put_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index,
+                                   tw_remote_blocks *remote, const uint64_t *remote_index, size_t n,
+                                   const tw_blocks_options *options, tw_request *request);
+TW_CHECKED tw_status tw_get_blocks(tw_endpoint *endpoint, tw_blocks *local, const uint64_t *local_index,
+                                   tw_remote_blocks *remote, const uint64_t *remote_index, size_t n,
+                                   const tw_blocks_options *options, tw_request *request);
 
 typedef struct tw_notification {
   tw_endpoint *endpoint; /* whom it came from; NULL: that endpoint is closed */
@@ -85,7 +87,7 @@ typedef struct tw_notification {
   unsigned char data[TW_NOTIFICATION_MAX];
 } tw_notification;
 /** The next notification that peers queued here, in the order of arrival; TW_AGAIN: none. Does not progress. */
-TW_API tw_status tw_notification_next(tw_worker *worker, tw_notification *notification);
+TW_CHECKED tw_status tw_notification_next(tw_worker *worker, tw_notification *notification);
 
 #ifdef __cplusplus
 }

@@ -39,14 +39,14 @@ class RemoteBlocks {
   uint64_t count() const noexcept { return tw_remote_blocks_count(get()); }
   size_t length() const noexcept { return tw_remote_blocks_length(get()); }
   /// local[from[i]] to here[to[i]]; both have the same number of indices.
-  tw_status put_blocks(const Blocks& local, std::span<const uint64_t> from, std::span<const uint64_t> to, Request& request,
-                       const tw_blocks_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status put_blocks(const Blocks& local, std::span<const uint64_t> from, std::span<const uint64_t> to,
+                                     Request& request, const tw_blocks_options* options = nullptr) const noexcept {
     if (from.size() != to.size()) return TW_ERR_INVALID;
     return tw_put_blocks(endpoint_, local.get(), from.data(), get(), to.data(), to.size(), options, request.out());
   }
   /// here[from[i]] to local[to[i]].
-  tw_status get_blocks(const Blocks& local, std::span<const uint64_t> to, std::span<const uint64_t> from, Request& request,
-                       const tw_blocks_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status get_blocks(const Blocks& local, std::span<const uint64_t> to, std::span<const uint64_t> from,
+                                     Request& request, const tw_blocks_options* options = nullptr) const noexcept {
     if (from.size() != to.size()) return TW_ERR_INVALID;
     return tw_get_blocks(endpoint_, local.get(), to.data(), get(), from.data(), from.size(), options, request.out());
   }

@@ -41,27 +41,27 @@ typedef struct tw_channel_buffer {
  *  TW_ERR_UNSUPPORTED: the two ends do not reach each other by loads and stores (another machine or tcp, pageable, pool or managed
  *  memory, a device and a host); the text has the reason; a plan on a queue works there. TW_ERR_BUSY: a plan, a queue's operations or
  *  another binding of this process has the end. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
-TW_API tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t tag, const tw_channel_options *options,
-                                      tw_channel_end **end);
+TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t tag, const tw_channel_options *options,
+                                          tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must
  *  live until the end is released. Plans and queues of the sender need not be paired: any number of them may send to it. */
-TW_API tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t tag, const tw_channel_buffer *buffers, size_t count,
-                                      const tw_channel_options *options, tw_channel_end **end);
+TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t tag, const tw_channel_buffer *buffers, size_t count,
+                                          const tw_channel_options *options, tw_channel_end **end);
 
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */
-TW_API tw_status tw_channel_end_address(const tw_channel_end *end, void **address);
+TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **address);
 /** Pass it by value, as a thalweg::device::Guard. */
-TW_API tw_status tw_channel_end_guard(const tw_channel_end *end, struct tw_device_guard *guard);
+TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, struct tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
-TW_API tw_status tw_channel_end_landing(const tw_channel_end *end, size_t index, uint32_t *landing);
+TW_CHECKED tw_status tw_channel_end_landing(const tw_channel_end *end, size_t index, uint32_t *landing);
 /** TW_OK, or what went wrong, with a text: what the code recorded when it gave up, which is told to the peer here; the peer's failure;
  *  TW_ERR_PEER_LOST. It does not get better: release both ends and bind (or prepare) them again. Waits for nothing. */
-TW_API tw_status tw_channel_end_check(tw_channel_end *end);
+TW_CHECKED tw_status tw_channel_end_check(tw_channel_end *end);
 /** The code has ended. Gives the buffers back, which waits for the peer to let go of them, at most 5 s; until a failed peer has ended
  *  too, do not free memory of this process that it was to write to. The channel stays open, and its messages go on where they are, for a
  *  plan, a queue or another binding; the peer's waits are not ended by this. The handle is gone in any case; NULL is TW_OK.
  *  TW_ERR_CANCELED: receives were posted and not taken: the channel has failed at both ends. */
-TW_API tw_status tw_channel_end_release(tw_channel_end *end);
+TW_CHECKED tw_status tw_channel_end_release(tw_channel_end *end);
 
 #ifdef __cplusplus
 }

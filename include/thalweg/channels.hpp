@@ -39,7 +39,7 @@ class BoundEnd {
   /// Throws what went wrong: a wait that its code gave up, the peer's failure, a lost peer. Waits for nothing.
   void check() const { check_status(tw_channel_end_check(get())); }
   /// Its code has ended: the end that the destructor makes too, and how it went.
-  tw_status close() noexcept { return tw_channel_end_release(handle_.release()); }
+  [[nodiscard]] tw_status close() noexcept { return tw_channel_end_release(handle_.release()); }
   tw_channel_end* get() const noexcept { return handle_.get(); }
 
  protected:

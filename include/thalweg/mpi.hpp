@@ -45,14 +45,14 @@ class MpiPeers {
     return Window(worker(), handles(), static_cast<uint32_t>(rank()), memory, exchange, state_.get(), options);
   }
   /// A tw_exchange whose argument is exchange_argument().
-  static tw_status exchange(void* arg, const void* mine, size_t length, void* values) noexcept {
+  [[nodiscard]] static tw_status exchange(void* arg, const void* mine, size_t length, void* values) noexcept {
     const auto bytes = static_cast<int>(length);
     const int done = MPI_Allgather(mine, bytes, MPI_BYTE, values, bytes, MPI_BYTE, *static_cast<State*>(arg)->communicator);
     return done == MPI_SUCCESS ? TW_OK : TW_ERR_IO;
   }
   /// Delivers what is queued, then ends the connections; the destructor ends them by force. For which the peers must progress.
   void close() {
-    for (Endpoint& endpoint : state_->endpoints) endpoint.close();
+    for (Endpoint& endpoint : state_->endpoints) (void)endpoint.close();
   }
   void* exchange_argument() const noexcept { return state_.get(); }
 

@@ -52,12 +52,12 @@ typedef struct tw_memory_info {
 #define TW_MEMORY_INFO_INIT {sizeof(tw_memory_info), 0, 0, 0, -1, {0}, {0}, NULL, 0, 0}
 
 /** What lies at an address. Any thread; costs some 100 ns, initialises no device library. */
-TW_API tw_status tw_memory_query(const void *address, tw_memory_info *info);
+TW_CHECKED tw_status tw_memory_query(const void *address, tw_memory_info *info);
 
 /** Copies length bytes between any two memories of this process, and returns when they are there: for filling, checking and
  *  tools; messages and puts need it not. Orders itself after no stream: wait for work on the buffers first. May overlap in host
  *  memory only. Any thread; does not progress. TW_ERR_OUT_OF_BOUNDS: a range leaves its device allocation. */
-TW_API tw_status tw_memory_copy(tw_context *context, void *to, const void *from, size_t length);
+TW_CHECKED tw_status tw_memory_copy(tw_context *context, void *to, const void *from, size_t length);
 
 #ifdef __cplusplus
 }

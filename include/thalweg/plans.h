@@ -34,30 +34,30 @@ typedef struct tw_queue_options {
 #define TW_QUEUE_OPTIONS_INIT {sizeof(tw_queue_options), TW_WAITS_AUTO}
 /** A queue of the library's own at a place (places.h): "host": a thread that runs what is enqueued, in order; "cuda:1",
  *  "emulated:0": a stream of that device. options NULL: the defaults. End with tw_queue_destroy. */
-TW_API tw_status tw_queue_create(tw_context *context, const char *place, const tw_queue_options *options, tw_queue **queue);
+TW_CHECKED tw_status tw_queue_create(tw_context *context, const char *place, const tw_queue_options *options, tw_queue **queue);
 /** The caller's stream (CUstream, cudaStream_t) of the device at `place`; it must outlive *queue. A default stream is refused:
  *  nothing is ever enqueued there. */
-TW_API tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
-                               tw_queue **queue);
+TW_CHECKED tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
+                                   tw_queue **queue);
 /** Waits for what tw_send_on and its like have put there, and for runs that wait by memory operations; for nothing else. Runs of
  *  plans on a device go on; those that a host queue has not ended are given up, and their plans fail (TW_ERR_CLOSED). */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
 /** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */
-TW_API tw_status tw_queue_call(tw_queue *queue, void (*fn)(void *arg), void *arg);
+TW_CHECKED tw_status tw_queue_call(tw_queue *queue, void (*fn)(void *arg), void *arg);
 /** Waits for what is enqueued, then tw_queue_check. */
-TW_API tw_status tw_queue_synchronize(tw_queue *queue);
+TW_CHECKED tw_status tw_queue_synchronize(tw_queue *queue);
 /** The first failure of operations that ran on the queue since the last check, with a text: operation, peer, generation, what
  *  was missing. Waits for nothing. */
-TW_API tw_status tw_queue_check(tw_queue *queue);
+TW_CHECKED tw_status tw_queue_check(tw_queue *queue);
 /** tw_queue_check of whatever wraps this stream. */
-TW_API tw_status tw_stream_check(const void *stream);
+TW_CHECKED tw_status tw_stream_check(const void *stream);
 
 /** Captures what is enqueued from now on, instead of running it; for CUDA streams the same as cudaStreamBeginCapture
  *  (thread-local mode), which may be used as well. */
-TW_API tw_status tw_capture_begin(tw_queue *queue);
-TW_API tw_status tw_capture_end(tw_queue *queue, tw_graph **graph);
-TW_API tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
+TW_CHECKED tw_status tw_capture_begin(tw_queue *queue);
+TW_CHECKED tw_status tw_capture_end(tw_queue *queue, tw_graph **graph);
+TW_CHECKED tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
 TW_API void tw_graph_destroy(tw_graph *graph);
 
 /* ---------------------------------------------------------------- plans */
@@ -68,8 +68,10 @@ typedef struct tw_plan_options {
   uint32_t blocks;     /* thread blocks of a device; 0: chosen */
 } tw_plan_options;
 #define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0}
-TW_API tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
-TW_API tw_status tw_plan_destroy(tw_plan *plan); /* TW_ERR_BUSY while it runs, or a queue has runs of it before it */
+TW_CHECKED tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
+/** TW_ERR_BUSY, and the plan is still there: it runs, a queue has runs of it before it, or a peer does not give back a buffer that a
+ *  receive named, which was waited for up to 5 s. */
+TW_CHECKED tw_status tw_plan_destroy(tw_plan *plan);
 
 typedef struct tw_step_options {
   size_t size;
@@ -86,60 +88,62 @@ typedef struct tw_step_options {
 
 /* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps without `after` have no order among each other. */
 /** Channel (endpoint, tag), from here to the peer: the n-th send ever meets the n-th receive of the peer, across plans. */
-TW_API tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
-                              const tw_step_options *options, uint32_t *step);
-TW_API tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
-                              const tw_step_options *options, uint32_t *step);
-TW_API tw_status tw_plan_put(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote,
-                             uint64_t offset, const tw_step_options *options, uint32_t *step);
-TW_API tw_status tw_plan_get(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
-                             uint64_t offset, const tw_step_options *options, uint32_t *step);
-TW_API tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_step_options *options,
-                                uint32_t *step);
-TW_API tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
-                              const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+                                  const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+                                  const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_put(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length,
+                                 tw_remote_memory *remote, uint64_t offset, const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_get(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
+                                 uint64_t offset, const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_step_options *options,
+                                    uint32_t *step);
+TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
+                                  const tw_step_options *options, uint32_t *step);
 /** operand, compare: as of tw_atomic. result: a word of `size` bytes, aligned, in memory that the plan's executor reaches; where
  *  the host carries the step, host or pinned memory, else tw_plan_prepare says TW_ERR_UNSUPPORTED. NULL: the old value is not
  *  fetched. */
-TW_API tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset,
-                                size_t size, uint64_t operand, uint64_t compare, void *result, const tw_step_options *options,
-                                uint32_t *step);
-TW_API tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_step_options *options,
-                              uint32_t *step);
+TW_CHECKED tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote,
+                                    uint64_t offset, size_t size, uint64_t operand, uint64_t compare, void *result,
+                                    const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_step_options *options,
+                                  uint32_t *step);
 
 /** Resolves routes, exchanges buffers with the peers of every channel (which must prepare their ends too), builds descriptors.
  *  Progresses the endpoints' workers meanwhile; TW_ERR_TIMED_OUT names the channel that is missing.
  *  Called again, on both sides, it re-arms a plan that failed: its channels begin anew, also for other plans that use them. */
-TW_API tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
-/** Starts it. queue NULL: the host does, and tw_plan_test or tw_plan_finish drive and end the run. With a queue: behind the
+TW_CHECKED tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
+/** Starts it. queue NULL: the host does, and tw_plan_test or tw_plan_finish drive and end the run (tw_plan_run does both). With a queue: behind the
  *  queue's earlier work, and the queue's later work is behind it. TW_ERR_BUSY: the last run by the host is not over. */
-TW_API tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
+TW_CHECKED tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
 /** The same for a stream that nobody wrapped (of the plan's device). It may end before the plan. */
-TW_API tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
+TW_CHECKED tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
 /** Of runs by the host: TW_OK, TW_IN_PROGRESS, or how it failed. */
-TW_API tw_status tw_plan_test(tw_plan *plan);
-TW_API tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_plan_test(tw_plan *plan);
+TW_CHECKED tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
+/** One run by the host, from start to end: tw_plan_trigger with queue NULL, then tw_plan_finish. */
+TW_CHECKED tw_status tw_plan_run(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
  *  not run. The new buffer has the same length and layout; increments of a value go on counting. Graphs that were captured before
  *  keep the old ones, and the plan what they need of it as long as they are there. TW_ERR_BUSY: as of tw_plan_destroy. */
-TW_API tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
+TW_CHECKED tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
-TW_API tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
+TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
 
 /* ---------------------------------------------------------------- one operation on a queue: a plan of one step, kept for reuse
  * The first call with a channel, memory or buffer prepares it (milliseconds; refused while the queue is captured); later ones
  * cost about one launch. */
-TW_API tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
-                            const tw_step_options *options);
-TW_API tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
-                            const tw_step_options *options);
-TW_API tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote,
-                           uint64_t offset, const tw_step_options *options);
-TW_API tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
-                           uint64_t offset, const tw_step_options *options);
-TW_API tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_step_options *options);
-TW_API tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
-                            const tw_step_options *options);
+TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+                                const tw_step_options *options);
+TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+                                const tw_step_options *options);
+TW_CHECKED tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length,
+                               tw_remote_memory *remote, uint64_t offset, const tw_step_options *options);
+TW_CHECKED tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
+                               uint64_t offset, const tw_step_options *options);
+TW_CHECKED tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_step_options *options);
+TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
+                                const tw_step_options *options);
 
 #ifdef __cplusplus
 }

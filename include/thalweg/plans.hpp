@@ -4,8 +4,10 @@
 //   thalweg::Plan halo;
 //   halo.recv(peer, to, face(0), tag).send(peer, from, face(1), tag);
 //   halo.prepare();                          // both ends do
-//   for (...) { kernel<<<..., stream>>>(...); halo.trigger(stream); }
+//   for (...) { kernel<<<..., stream>>>(...); thalweg::check(halo.trigger(stream)); }
 //   thalweg::check(stream);                  // throws what failed on it
+//
+// Without a stream: for (...) { compute(); thalweg::check(halo.run()); }
 #pragma once
 #include <thalweg/plans.h>
 #include <thalweg/views.h>
@@ -92,9 +94,9 @@ class Queue {
   }
   void* native() const noexcept { return tw_queue_native(get()); }
   /// On a host queue: runs fn(arg) in its order.
-  tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
-  tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
-  tw_status status() const noexcept { return tw_queue_check(get()); }
+  [[nodiscard]] tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
+  [[nodiscard]] tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
+  [[nodiscard]] tw_status status() const noexcept { return tw_queue_check(get()); }
   /// What is enqueued from now on is captured instead of run.
   void begin_capture() const { detail::check(tw_capture_begin(get())); }
   Graph end_capture() const {
@@ -103,31 +105,32 @@ class Queue {
     return Graph(graph);
   }
   /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
-  tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t tag,
+                               const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
     return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
   }
-  tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
     return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
   }
-  tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
-                const StepOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
+                              const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
     return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
   }
-  tw_status get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset,
-                const StepOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset,
+                              const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
     return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
   }
-  tw_status signal(const RemoteSignal& signal, uint64_t value) const noexcept {
+  [[nodiscard]] tw_status signal(const RemoteSignal& signal, uint64_t value) const noexcept {
     return tw_signal_on(get(), signal.get(), value, nullptr);
   }
-  tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
+  [[nodiscard]] tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
     return tw_wait_on(get(), signal.get(), compare, value, nullptr);
   }
-  tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
+  [[nodiscard]] tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
   tw_queue* get() const noexcept { return handle_.get(); }
 
  private:
@@ -200,16 +203,24 @@ class Plan {
     detail::check(tw_plan_prepare(get(), detail::nanoseconds(timeout)));
   }
   /// By the host: test() and finish() drive the run and end it.
-  tw_status trigger() const noexcept { return tw_plan_trigger(get(), nullptr); }
-  tw_status trigger(const Queue& queue) const noexcept { return tw_plan_trigger(get(), queue.get()); }
+  [[nodiscard]] tw_status trigger() const noexcept { return tw_plan_trigger(get(), nullptr); }
+  [[nodiscard]] tw_status trigger(const Queue& queue) const noexcept { return tw_plan_trigger(get(), queue.get()); }
   /// A CUstream or cudaStream_t of the plan's device that nobody wrapped.
-  tw_status trigger(void* stream) const noexcept { return tw_plan_trigger_stream(get(), stream); }
-  tw_status test() const noexcept { return tw_plan_test(get()); }
-  tw_status finish(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+  [[nodiscard]] tw_status trigger(void* stream) const noexcept { return tw_plan_trigger_stream(get(), stream); }
+  [[nodiscard]] tw_status test() const noexcept { return tw_plan_test(get()); }
+  [[nodiscard]] tw_status finish(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_plan_finish(get(), detail::nanoseconds(timeout));
   }
-  tw_status update(uint32_t step, const void* address) const noexcept { return tw_plan_update(get(), step, address, nullptr); }
-  tw_status update(uint32_t step, uint64_t value) const noexcept { return tw_plan_update(get(), step, nullptr, &value); }
+  /// By the host, from start to end: trigger() and finish().
+  [[nodiscard]] tw_status run(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+    return tw_plan_run(get(), detail::nanoseconds(timeout));
+  }
+  [[nodiscard]] tw_status update(uint32_t step, const void* address) const noexcept {
+    return tw_plan_update(get(), step, address, nullptr);
+  }
+  [[nodiscard]] tw_status update(uint32_t step, uint64_t value) const noexcept {
+    return tw_plan_update(get(), step, nullptr, &value);
+  }
   std::string explain() const {
     return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
   }

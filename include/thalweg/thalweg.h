@@ -30,6 +30,16 @@
 #define TW_API
 #endif
 
+/* Of a function that returns a tw_status, which must be looked at: an operation that was refused has moved nothing. Where it truly
+ * does not matter, C++ and C23 say (void). */
+#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
+#define TW_CHECKED [[nodiscard]] TW_API
+#elif defined(__GNUC__)
+#define TW_CHECKED __attribute__((warn_unused_result)) TW_API
+#else
+#define TW_CHECKED TW_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -143,21 +153,21 @@ typedef struct tw_context_options {
 #define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0}
 
 /** Makes a context: transports, job key, service thread. End with tw_context_destroy after its workers. */
-TW_API tw_status tw_context_create(const tw_context_options *options, tw_context **context);
+TW_CHECKED tw_status tw_context_create(const tw_context_options *options, tw_context **context);
 TW_API void tw_context_destroy(tw_context *context);
 /** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
  *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
-TW_API tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
+TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
 /** Keeps costs that were measured on this machine for this user: contexts made from now on choose routes by them. `values` are
  *  lines "name = value" with the names and units that `costs` of tw_context_info shows; what is left out stays a default.
  *  The file is THALWEG_COSTS, else one of this machine in $XDG_CACHE_HOME/thalweg or ~/.cache/thalweg; its path goes to `file`
  *  as in tw_context_info (length NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
  *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
  *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
-TW_API tw_status tw_costs_save(const char *values, char *file, size_t *length);
+TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *length);
 /** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed), as
  *  JSON. */
-TW_API tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
+TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
 /* ------------------------------------------------------------------------------------------------ worker */
 
@@ -171,24 +181,24 @@ typedef struct tw_worker_options {
 } tw_worker_options;
 #define TW_WORKER_OPTIONS_INIT {sizeof(tw_worker_options), 0, 0, 0}
 
-TW_API tw_status tw_worker_create(tw_context *context, const tw_worker_options *options, tw_worker **worker);
+TW_CHECKED tw_status tw_worker_create(tw_context *context, const tw_worker_options *options, tw_worker **worker);
 /** Ends every endpoint without waiting, fails what is pending with TW_ERR_CLOSED, frees the worker. */
 TW_API void tw_worker_destroy(tw_worker *worker);
 /** Moves the worker's work forward; never blocks. Returns the number of events handled (0: idle). */
 TW_API unsigned tw_progress(tw_worker *worker);
 /** Sleeps until there may be something to progress, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT when nothing came. */
-TW_API tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 /** Makes a sleeping tw_worker_wait return. Any thread, any signal handler. */
-TW_API tw_status tw_worker_wake(tw_worker *worker);
+TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
-TW_API tw_status tw_worker_fd(tw_worker *worker, int *fd);
+TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
 /** Arms the descriptor. TW_ERR_BUSY: something came in meanwhile, progress first. Race-free. */
-TW_API tw_status tw_worker_arm(tw_worker *worker);
+TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
 /** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
-TW_API tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
+TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
 #define TW_ADDRESS_MAX 128
 /** Completes when all earlier one-sided operations of all endpoints of the worker are visible at their targets. */
-TW_API tw_status tw_worker_flush(tw_worker *worker, tw_request *request);
+TW_CHECKED tw_status tw_worker_flush(tw_worker *worker, tw_request *request);
 
 /* ------------------------------------------------------------------------------------------------ connections */
 
@@ -206,12 +216,13 @@ typedef struct tw_listener_options {
 
 /** Listens at "host:port", "[v6]:port", ":port" (all interfaces), port 0 picks one; or "unix:/path".
  *  End with tw_listener_destroy. */
-TW_API tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options, tw_listener **listener);
+TW_CHECKED tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options,
+                               tw_listener **listener);
 TW_API void tw_listener_destroy(tw_listener *listener);
 /** The port listened on (0 for unix). */
 TW_API uint16_t tw_listener_port(const tw_listener *listener);
 /** The next waiting request, or TW_AGAIN. Each request must be answered by tw_accept or tw_reject. */
-TW_API tw_status tw_listener_next(tw_listener *listener, tw_connection_request **request);
+TW_CHECKED tw_status tw_listener_next(tw_listener *listener, tw_connection_request **request);
 /** Private data the client sent, and the client's address as text; both valid until the request is answered. */
 TW_API const void *tw_connection_request_data(const tw_connection_request *request, size_t *length);
 TW_API const char *tw_connection_request_peer(const tw_connection_request *request);
@@ -229,19 +240,19 @@ typedef struct tw_endpoint_options {
 #define TW_ENDPOINT_OPTIONS_INIT {sizeof(tw_endpoint_options), NULL, 0, 0, NULL, NULL, NULL, 0}
 
 /** Answers a connection request; consumes it. The endpoint may be used at once. */
-TW_API tw_status tw_accept(tw_connection_request *request, const tw_endpoint_options *options, tw_endpoint **endpoint);
-TW_API tw_status tw_reject(tw_connection_request *request, const void *data, size_t length);
+TW_CHECKED tw_status tw_accept(tw_connection_request *request, const tw_endpoint_options *options, tw_endpoint **endpoint);
+TW_CHECKED tw_status tw_reject(tw_connection_request *request, const void *data, size_t length);
 /** Connects to a worker address. Never blocks: operations may be posted at once, they start when connected. Connecting
  *  twice to one worker, or from both sides at once, gives the same single connection. Connecting to oneself is allowed. */
-TW_API tw_status tw_connect(tw_worker *worker, const void *address, size_t length, const tw_endpoint_options *options,
-                            tw_endpoint **endpoint);
+TW_CHECKED tw_status tw_connect(tw_worker *worker, const void *address, size_t length, const tw_endpoint_options *options,
+                                tw_endpoint **endpoint);
 /** Connects to a listener at "host:port", "[v6]:port" or "unix:/path". Never blocks. */
-TW_API tw_status tw_connect_to(tw_worker *worker, const char *address, const tw_endpoint_options *options,
-                               tw_endpoint **endpoint);
+TW_CHECKED tw_status tw_connect_to(tw_worker *worker, const char *address, const tw_endpoint_options *options,
+                                   tw_endpoint **endpoint);
 /** TW_IN_PROGRESS while connecting, TW_OK, or why it ended. */
-TW_API tw_status tw_endpoint_state(tw_endpoint *endpoint);
+TW_CHECKED tw_status tw_endpoint_state(tw_endpoint *endpoint);
 /** Progresses until the endpoint is connected or failed. */
-TW_API tw_status tw_endpoint_wait(tw_endpoint *endpoint, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_endpoint_wait(tw_endpoint *endpoint, uint64_t timeout_ns);
 /** Private data that came with accept or reject. */
 TW_API const void *tw_endpoint_data(tw_endpoint *endpoint, size_t *length);
 TW_API tw_worker *tw_endpoint_worker(tw_endpoint *endpoint);
@@ -254,15 +265,15 @@ TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
 enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 /** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
  *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. */
-TW_API tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
+TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic" and "signal" depend on the target's
  *  memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in tw_context_info. */
-TW_API tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
+TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get or atomic; else NULL. */
-TW_API tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
-                                   tw_remote_memory *remote, char *buffer, size_t *size);
+TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
+                                       tw_remote_memory *remote, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
@@ -277,56 +288,57 @@ typedef struct tw_memory_options {
 
 /** Registers a region of host or device memory so that peers may be given access. Costs no pinning. End with tw_memory_release,
  *  before the memory is freed. TW_ERR_UNSUPPORTED: this process may not read it, as a GPU's memory without its driver. */
-TW_API tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
-                                    tw_memory **memory);
+TW_CHECKED tw_status tw_memory_register(tw_context *context, void *address, size_t length, const tw_memory_options *options,
+                                        tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
  *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). With the place
  *  of a device: that device's memory, with undefined contents, which the host may touch where tw_memory_query says so. */
-TW_API tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options, tw_memory **memory);
+TW_CHECKED tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options,
+                                        tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
 /** Revokes every exported key, waits for copies that peers are in the middle of, then ends the registration (and frees what
  *  tw_memory_allocate gave). TW_ERR_BUSY: a stopped peer is in the middle of one; release it again when it goes on. */
-TW_API tw_status tw_memory_release(tw_memory *memory);
+TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
 TW_API void *tw_alloc(tw_context *context, size_t length);
-TW_API tw_status tw_free(tw_context *context, void *address);
+TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
  *  revoked by tw_memory_release. At most TW_KEY_MAX bytes. *key_length: capacity in, length out. */
-TW_API tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
-                                        size_t *key_length);
-TW_API tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
+TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
+                                            size_t *key_length);
+TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
 #define TW_KEY_MAX 96
 /** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
  *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
  *  either. End with tw_remote_memory_release. */
-TW_API tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
+TW_CHECKED tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
 TW_API void tw_remote_memory_release(tw_remote_memory *remote);
 TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
 /** As tw_endpoint_explain, of a "put", "get" or "atomic" to this memory. */
-TW_API tw_status tw_remote_memory_explain(tw_remote_memory *remote, const char *verb, size_t length, char *buffer,
-                                          size_t *size);
+TW_CHECKED tw_status tw_remote_memory_explain(tw_remote_memory *remote, const char *verb, size_t length, char *buffer,
+                                              size_t *size);
 /** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or
  *  TW_ERR_UNSUPPORTED. May wait for the mapping to be made. Valid until tw_remote_memory_release or the peer's loss. */
-TW_API tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);
+TW_CHECKED tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);
 
 /* ------------------------------------------------------------------------------------------------ layouts */
 
 /** count blocks of block bytes, stride apart, in up to three dimensions: dimension 0 varies fastest.
  *  Strides are bytes and may be negative. Blocks must not overlap when received into. End with tw_layout_destroy. */
-TW_API tw_status tw_layout_strided(unsigned dimensions, size_t block, const uint64_t *count, const int64_t *stride,
-                                   tw_layout **layout);
+TW_CHECKED tw_status tw_layout_strided(unsigned dimensions, size_t block, const uint64_t *count, const int64_t *stride,
+                                       tw_layout **layout);
 enum { TW_ORDER_C = 0, TW_ORDER_FORTRAN = 1 };
 /** The part of an N-dimensional array (N <= 8) that starts at start[] and has extent[] elements; shape[] is the whole.
  *  Offsets are from the array's first element. */
-TW_API tw_status tw_layout_subarray(unsigned dimensions, const uint64_t *shape, const uint64_t *extent, const uint64_t *start,
-                                    size_t element, int order, tw_layout **layout);
+TW_CHECKED tw_status tw_layout_subarray(unsigned dimensions, const uint64_t *shape, const uint64_t *extent,
+                                        const uint64_t *start, size_t element, int order, tw_layout **layout);
 typedef struct tw_piece {
   uint64_t offset, length;
 } tw_piece;
 /** Pieces in the order given, each relative to the buffer's address. */
-TW_API tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
+TW_CHECKED tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
 TW_API void tw_layout_destroy(tw_layout *layout);
 /** Bytes moved, and the span [first, last) touched relative to the buffer's address. */
 TW_API size_t tw_layout_bytes(const tw_layout *layout);
@@ -380,47 +392,47 @@ enum {
 
 /* --- requests */
 /** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */
-TW_API tw_status tw_request_test(tw_request request);
+TW_CHECKED tw_status tw_request_test(tw_request request);
 /** Of count requests, the index of one that is done, or TW_IN_PROGRESS. TW_REQUEST_NONE entries count as not there. */
-TW_API tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
+TW_CHECKED tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
 /** Progresses until done or timeout; the request stays alive. */
-TW_API tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
 /** Waits for all, releases them, sets them to TW_REQUEST_NONE; the first error is returned. */
-TW_API tw_status tw_wait_all(tw_request *requests, size_t count);
+TW_CHECKED tw_status tw_wait_all(tw_request *requests, size_t count);
 /** Waits without limit, then releases. */
-TW_API tw_status tw_wait(tw_request request);
+TW_CHECKED tw_status tw_wait(tw_request request);
 /** Sender, tag, immediate and true length of a completed receive. */
-TW_API tw_status tw_request_info(tw_request request, tw_recv_info *info);
+TW_CHECKED tw_status tw_request_info(tw_request request, tw_recv_info *info);
 /** The text of how it ended. Valid until release. */
 TW_API const char *tw_request_message(tw_request request);
 /** Ends interest; an operation still running goes on unobserved. */
-TW_API tw_status tw_request_release(tw_request request);
+TW_CHECKED tw_status tw_request_release(tw_request request);
 /** The work that is enqueued on the stream (CUstream, cudaStream_t; NULL: the default stream) from now on waits until the request
  *  has ended, well or not: what the work finds then, the request tells. Returns at once, and TW_OK when it has ended already (so does
  *  TW_REQUEST_NONE). The stream is of the buffer's device; with a buffer in host memory of any, a default stream of the first one.
  *  Somebody has to progress the worker meanwhile: who waits for such a stream on the host without that waits for ever. The request
  *  may be released. Worker's threads. TW_ERR_UNSUPPORTED: the stream is being captured; TW_ERR_LIMIT: streams wait for 8 requests of
  *  this worker and device; TW_ERR_INVALID: no such stream. */
-TW_API tw_status tw_request_before(tw_request request, const void *stream);
+TW_CHECKED tw_status tw_request_before(tw_request request, const void *stream);
 /** Asks an unmatched receive or an unannounced send to end with TW_ERR_CANCELED. TW_ERR_BUSY: too late. */
-TW_API tw_status tw_cancel(tw_request request);
+TW_CHECKED tw_status tw_cancel(tw_request request);
 
 /* --- tagged messages */
-TW_API tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag, const tw_op_options *options,
-                         tw_request *request);
+TW_CHECKED tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+                             const tw_op_options *options, tw_request *request);
 /** Matches messages whose tag equals tag in the bits of mask. request must not be NULL unless a callback is given. */
-TW_API tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
-                         const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
+                             const tw_op_options *options, tw_request *request);
 /** Blocking forms: progress until done. */
-TW_API tw_status tw_send_blocking(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag);
-TW_API tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
-                                  tw_recv_info *info);
+TW_CHECKED tw_status tw_send_blocking(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag);
+TW_CHECKED tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
+                                      tw_recv_info *info);
 /** Looks for an unmatched message: TW_OK with info, or TW_ERR_NO_MATCH. message non-NULL takes it out of matching; it must
  *  then be received by tw_message_recv. */
-TW_API tw_status tw_probe(tw_worker *worker, uint64_t tag, uint64_t mask, const tw_op_options *options, tw_recv_info *info,
-                          tw_message **message);
-TW_API tw_status tw_message_recv(tw_message *message, void *buffer, size_t length, const tw_op_options *options,
-                                 tw_request *request);
+TW_CHECKED tw_status tw_probe(tw_worker *worker, uint64_t tag, uint64_t mask, const tw_op_options *options, tw_recv_info *info,
+                              tw_message **message);
+TW_CHECKED tw_status tw_message_recv(tw_message *message, void *buffer, size_t length, const tw_op_options *options,
+                                     tw_request *request);
 
 /* --- active messages */
 #define TW_AM_HEADER_MAX 256
@@ -437,38 +449,40 @@ typedef struct tw_am_message {
  *  message->descriptor for a later tw_am_recv or tw_am_release. */
 typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
 /** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
-TW_API tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
+TW_CHECKED tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
 /** The header (at most TW_AM_HEADER_MAX bytes) is copied before the call returns; the payload is the library's until done. */
-TW_API tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length, const void *buffer,
-                            size_t length, const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length,
+                                const void *buffer, size_t length, const tw_op_options *options, tw_request *request);
 /** Receives a kept payload into buffer and ends the descriptor. */
-TW_API tw_status tw_am_recv(tw_am_data *data, void *buffer, size_t length, const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_am_recv(tw_am_data *data, void *buffer, size_t length, const tw_op_options *options,
+                                tw_request *request);
 /** Drops a kept payload (a rendezvous sender completes). */
-TW_API tw_status tw_am_release(tw_am_data *data);
+TW_CHECKED tw_status tw_am_release(tw_am_data *data);
 
 /* --- byte streams: contiguous, ordered, no message borders */
-TW_API tw_status tw_bytes_send(tw_endpoint *endpoint, const void *buffer, size_t length, const tw_op_options *options,
-                               tw_request *request);
+TW_CHECKED tw_status tw_bytes_send(tw_endpoint *endpoint, const void *buffer, size_t length, const tw_op_options *options,
+                                   tw_request *request);
 /** Completes with 1..length bytes (tw_recv_info.length), or all with TW_OP_WAIT_ALL. */
-TW_API tw_status tw_bytes_recv(tw_endpoint *endpoint, void *buffer, size_t length, const tw_op_options *options,
-                               tw_request *request);
+TW_CHECKED tw_status tw_bytes_recv(tw_endpoint *endpoint, void *buffer, size_t length, const tw_op_options *options,
+                                   tw_request *request);
 
 /* --- one-sided */
 /** Offsets are relative to the exported range. Completion: local (source reusable / data arrived); see TW_OP_REMOTE, flush. */
-TW_API tw_status tw_put(tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
-                        const tw_op_options *options, tw_request *request);
-TW_API tw_status tw_get(tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
-                        const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_put(tw_endpoint *endpoint, const void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
+                            const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_get(tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote, uint64_t offset,
+                            const tw_op_options *options, tw_request *request);
 /** Completes when all earlier one-sided operations of the endpoint are visible at the target. */
-TW_API tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *request);
+TW_CHECKED tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *request);
 /** Later one-sided operations of the endpoint become visible after earlier ones. Does not wait. */
-TW_API tw_status tw_fence(tw_endpoint *endpoint);
+TW_CHECKED tw_status tw_fence(tw_endpoint *endpoint);
 
 enum { TW_ATOMIC_ADD = 0, TW_ATOMIC_AND = 1, TW_ATOMIC_OR = 2, TW_ATOMIC_XOR = 3, TW_ATOMIC_SWAP = 4, TW_ATOMIC_CSWAP = 5 };
 /** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. result: where the old
  *  value goes (4 or 8 bytes), NULL: not fetched. */
-TW_API tw_status tw_atomic(tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset, size_t size,
-                           uint64_t operand, uint64_t compare, void *result, const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_atomic(tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset, size_t size,
+                               uint64_t operand, uint64_t compare, void *result, const tw_op_options *options,
+                               tw_request *request);
 
 /* --- signals: a 64-bit word at the waiter */
 typedef struct tw_signal_options {
@@ -481,22 +495,23 @@ typedef struct tw_signal_options {
 } tw_signal_options;
 #define TW_SIGNAL_OPTIONS_INIT {sizeof(tw_signal_options), 0, 0, NULL, 0}
 enum { TW_COMPARE_GE = 0, TW_COMPARE_EQ = 1, TW_COMPARE_NE = 2 }; /* GE is cyclic: (int64_t)(word - value) >= 0 */
-TW_API tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
-TW_API tw_status tw_signal_destroy(tw_signal *signal);
-TW_API tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
-TW_API tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
+TW_CHECKED tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
+TW_CHECKED tw_status tw_signal_destroy(tw_signal *signal);
+TW_CHECKED tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
+TW_CHECKED tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
 TW_API void tw_remote_signal_release(tw_remote_signal *remote);
 /** Reads the word with acquire ordering: what the signal covers is visible. A word in device memory is fetched (microseconds), as by
  *  the functions below; steps of plans and kernels wait for it at no such cost. */
 TW_API uint64_t tw_signal_read(const tw_signal *signal);
 /** Stores the word. Only when nobody waits and nothing is in flight. */
-TW_API tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
+TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 /** TW_OK when the comparison holds (acquire), else TW_IN_PROGRESS. Does not progress. */
-TW_API tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
+TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
 /** Progresses until it holds. */
-TW_API tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
 /** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts. */
-TW_API tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options, tw_request *request);
+TW_CHECKED tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options,
+                                    tw_request *request);
 
 /* ------------------------------------------------------------------------------------------------ store */
 
@@ -513,20 +528,20 @@ typedef struct tw_store_options {
 #define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT}
 /** "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0 picks
  *  one, see tw_store_address), NULL: THALWEG_STORE. Thread-safe. End with tw_store_close. */
-TW_API tw_status tw_store_open(const char *address, const tw_store_options *options, tw_store **store);
+TW_CHECKED tw_status tw_store_open(const char *address, const tw_store_options *options, tw_store **store);
 TW_API void tw_store_close(tw_store *store);
 TW_API const char *tw_store_address(const tw_store *store);
 /** This process's place in exchange and barrier, also when it came from the environment. 0 for NULL. */
 TW_API uint32_t tw_store_rank(const tw_store *store);
 TW_API uint32_t tw_store_count(const tw_store *store);
-TW_API tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
+TW_CHECKED tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
 /** TW_ERR_NO_MATCH when absent. *length: capacity in, true length out (TW_ERR_TRUNCATED when short). */
-TW_API tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);
+TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);
 /** Waits until the key is there, then as tw_store_get. */
-TW_API tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *length);
+TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *length);
 /** Everyone's bytes to everyone: values[i * length] is rank i's. Called by all ranks in the same order. */
-TW_API tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
-TW_API tw_status tw_store_barrier(tw_store *store);
+TW_CHECKED tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
+TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 
 #ifdef __cplusplus
 }

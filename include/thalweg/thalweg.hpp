@@ -36,7 +36,7 @@ class Error : public std::runtime_error {
  public:
   explicit Error(tw_status status, const std::string& text = tw_last_error())
       : std::runtime_error(std::string(tw_status_name(status)) + ": " + text), status_(status) {}
-  tw_status status() const noexcept { return status_; }
+  [[nodiscard]] tw_status status() const noexcept { return status_; }
 
  private:
   tw_status status_;
@@ -60,7 +60,7 @@ class Handle {
 
  private:
   struct Ender {
-    void operator()(T* handle) const noexcept { End(handle); }
+    void operator()(T* handle) const noexcept { static_cast<void>(End(handle)); }
   };
   std::unique_ptr<T, Ender> handle_;
 };
@@ -84,6 +84,9 @@ inline uint64_t nanoseconds(std::optional<std::chrono::nanoseconds> time) {
 }
 
 }  // namespace detail
+
+/// Throws what a status of the data path says is wrong: check(plan.run()).
+inline void check(tw_status status) { detail::check(status); }
 
 /// Bytes of any contiguous range of trivially copyable values.
 class ConstBytes {
@@ -138,24 +141,24 @@ class Request {
   }
   ~Request() { reset(); }
   bool done() const noexcept { return tw_request_test(number_) != TW_IN_PROGRESS; }
-  tw_status test() const noexcept { return tw_request_test(number_); }
+  [[nodiscard]] tw_status test() const noexcept { return tw_request_test(number_); }
   /// Progresses until done. The request stays: info() and message() may follow.
-  tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) noexcept {
+  [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) noexcept {
     return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
   }
-  tw_status cancel() noexcept { return tw_cancel(number_); }
+  [[nodiscard]] tw_status cancel() noexcept { return tw_cancel(number_); }
   /// Later work of the stream (CUstream, cudaStream_t) waits until the request has ended; tw_request_before.
   void before(const void* stream) const { detail::check(tw_request_before(number_, stream)); }
   tw_recv_info info() const noexcept {
     tw_recv_info info{};
-    tw_request_info(number_, &info);
+    (void)tw_request_info(number_, &info);
     return info;
   }
   const char* message() const noexcept { return tw_request_message(number_); }
   tw_request number() const noexcept { return number_; }
   tw_request release() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
   void reset() noexcept {
-    if (number_ != TW_REQUEST_NONE) tw_request_release(std::exchange(number_, TW_REQUEST_NONE));
+    if (number_ != TW_REQUEST_NONE) (void)tw_request_release(std::exchange(number_, TW_REQUEST_NONE));
   }
   /// Where a C call stores its number.
   tw_request* out() noexcept {
@@ -320,7 +323,8 @@ class RemoteSignal {
  public:
   RemoteSignal() = default;
   explicit RemoteSignal(tw_remote_signal* remote) : handle_(remote) {}
-  tw_status post(uint64_t value, const tw_op_options* options = nullptr, Request* request = nullptr) const noexcept {
+  [[nodiscard]] tw_status post(uint64_t value, const tw_op_options* options = nullptr,
+                               Request* request = nullptr) const noexcept {
     return tw_signal_post(handle_.get(), value, options, request == nullptr ? nullptr : request->out());
   }
   tw_remote_signal* get() const noexcept { return handle_.get(); }
@@ -333,12 +337,12 @@ class Signal {
  public:
   explicit Signal(tw_signal* signal) : handle_(signal) {}
   uint64_t read() const noexcept { return tw_signal_read(handle_.get()); }
-  tw_status reset(uint64_t value) const noexcept { return tw_signal_reset(handle_.get(), value); }
+  [[nodiscard]] tw_status reset(uint64_t value) const noexcept { return tw_signal_reset(handle_.get(), value); }
   bool test(uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
     return tw_signal_test(handle_.get(), compare, value) == TW_OK;
   }
-  tw_status wait(uint64_t value, uint32_t compare = TW_COMPARE_GE,
-                 std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+  [[nodiscard]] tw_status wait(uint64_t value, uint32_t compare = TW_COMPARE_GE,
+                               std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_signal_wait(handle_.get(), compare, value, detail::nanoseconds(timeout));
   }
   std::string key() const {
@@ -359,7 +363,7 @@ class Endpoint {
  public:
   Endpoint() = default;
   explicit Endpoint(tw_endpoint* endpoint) : handle_(endpoint) {}
-  tw_status state() const noexcept { return tw_endpoint_state(get()); }
+  [[nodiscard]] tw_status state() const noexcept { return tw_endpoint_state(get()); }
   /// Progresses until connected; throws when that fails.
   void wait(std::optional<std::chrono::nanoseconds> timeout = {}) const {
     detail::check(tw_endpoint_wait(get(), detail::nanoseconds(timeout)));
@@ -379,23 +383,24 @@ class Endpoint {
         [&](char* to, size_t* size) { return tw_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, to, size); });
   }
   /// Flushes, tells the peer, ends the handle.
-  tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }
+  [[nodiscard]] tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }
 
   // --- messages
-  tw_status send(ConstBytes from, uint64_t tag, Request& request, const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status send(ConstBytes from, uint64_t tag, Request& request,
+                               const tw_op_options* options = nullptr) const noexcept {
     return tw_send(get(), from.data(), from.size(), tag, options, request.out());
   }
-  tw_status send_blocking(ConstBytes from, uint64_t tag) const noexcept {
+  [[nodiscard]] tw_status send_blocking(ConstBytes from, uint64_t tag) const noexcept {
     return tw_send_blocking(get(), from.data(), from.size(), tag);
   }
-  tw_status am_send(uint16_t id, ConstBytes header, ConstBytes from, Request& request,
-                    const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status am_send(uint16_t id, ConstBytes header, ConstBytes from, Request& request,
+                                  const tw_op_options* options = nullptr) const noexcept {
     return tw_am_send(get(), id, header.data(), header.size(), from.data(), from.size(), options, request.out());
   }
-  tw_status bytes_send(ConstBytes from, Request& request, const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status bytes_send(ConstBytes from, Request& request, const tw_op_options* options = nullptr) const noexcept {
     return tw_bytes_send(get(), from.data(), from.size(), options, request.out());
   }
-  tw_status bytes_recv(Bytes to, Request& request, const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status bytes_recv(Bytes to, Request& request, const tw_op_options* options = nullptr) const noexcept {
     return tw_bytes_recv(get(), to.data(), to.size(), options, request.out());
   }
 
@@ -410,25 +415,26 @@ class Endpoint {
     detail::check(tw_signal_import(get(), key.data(), key.size(), &made));
     return RemoteSignal(made);
   }
-  tw_status put(ConstBytes from, const RemoteMemory& to, uint64_t offset, Request& request,
-                const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status put(ConstBytes from, const RemoteMemory& to, uint64_t offset, Request& request,
+                              const tw_op_options* options = nullptr) const noexcept {
     return tw_put(get(), from.data(), from.size(), to.get(), offset, options, request.out());
   }
-  tw_status get(Bytes to, const RemoteMemory& from, uint64_t offset, Request& request,
-                const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status get(Bytes to, const RemoteMemory& from, uint64_t offset, Request& request,
+                              const tw_op_options* options = nullptr) const noexcept {
     return tw_get(get(), to.data(), to.size(), from.get(), offset, options, request.out());
   }
-  tw_status atomic(uint32_t op, const RemoteMemory& at, uint64_t offset, size_t size, uint64_t operand, uint64_t compare,
-                   void* result, Request& request, const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status atomic(uint32_t op, const RemoteMemory& at, uint64_t offset, size_t size, uint64_t operand,
+                                 uint64_t compare, void* result, Request& request,
+                                 const tw_op_options* options = nullptr) const noexcept {
     return tw_atomic(get(), op, at.get(), offset, size, operand, compare, result, options, request.out());
   }
-  tw_status flush(Request& request) const noexcept { return tw_endpoint_flush(get(), request.out()); }
-  tw_status fence() const noexcept { return tw_fence(get()); }
+  [[nodiscard]] tw_status flush(Request& request) const noexcept { return tw_endpoint_flush(get(), request.out()); }
+  [[nodiscard]] tw_status fence() const noexcept { return tw_fence(get()); }
   tw_endpoint* get() const noexcept { return handle_.get(); }
   operator tw_endpoint*() const noexcept { return get(); }  // for the C functions, and plans
 
  private:
-  static void end(tw_endpoint* endpoint) noexcept { tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr); }
+  static void end(tw_endpoint* endpoint) noexcept { (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr); }
   detail::Handle<tw_endpoint, &Endpoint::end> handle_;
 };
 
@@ -454,7 +460,7 @@ class ConnectionRequest {
   }
 
  private:
-  static void end(tw_connection_request* request) noexcept { tw_reject(request, nullptr, 0); }
+  static void end(tw_connection_request* request) noexcept { (void)tw_reject(request, nullptr, 0); }
   detail::Handle<tw_connection_request, &ConnectionRequest::end> handle_;
 };
 
@@ -483,16 +489,16 @@ class Worker {
     handle_ = detail::Handle<tw_worker, tw_worker_destroy>(made);
   }
   unsigned progress() const noexcept { return tw_progress(get()); }
-  tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+  [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_worker_wait(get(), detail::nanoseconds(timeout));
   }
-  void wake() const noexcept { tw_worker_wake(get()); }
+  void wake() const noexcept { (void)tw_worker_wake(get()); }
   int fd() const {
     int fd = -1;
     detail::check(tw_worker_fd(get(), &fd));
     return fd;
   }
-  tw_status arm() const noexcept { return tw_worker_arm(get()); }
+  [[nodiscard]] tw_status arm() const noexcept { return tw_worker_arm(get()); }
   std::string address() const {
     std::string address(TW_ADDRESS_MAX, '\0');
     size_t length = address.size();
@@ -515,18 +521,19 @@ class Worker {
     detail::check(tw_listen(get(), address.c_str(), nullptr, &made));
     return Listener(made);
   }
-  tw_status recv(Bytes to, uint64_t tag, Request& request, uint64_t mask = UINT64_MAX,
-                 const tw_op_options* options = nullptr) const noexcept {
+  [[nodiscard]] tw_status recv(Bytes to, uint64_t tag, Request& request, uint64_t mask = UINT64_MAX,
+                               const tw_op_options* options = nullptr) const noexcept {
     return tw_recv(get(), to.data(), to.size(), tag, mask, options, request.out());
   }
-  tw_status recv_blocking(Bytes to, uint64_t tag, tw_recv_info* info = nullptr, uint64_t mask = UINT64_MAX) const noexcept {
+  [[nodiscard]] tw_status recv_blocking(Bytes to, uint64_t tag, tw_recv_info* info = nullptr,
+                                        uint64_t mask = UINT64_MAX) const noexcept {
     return tw_recv_blocking(get(), to.data(), to.size(), tag, mask, info);
   }
-  tw_status probe(uint64_t tag, tw_recv_info& info, uint64_t mask = UINT64_MAX) const noexcept {
+  [[nodiscard]] tw_status probe(uint64_t tag, tw_recv_info& info, uint64_t mask = UINT64_MAX) const noexcept {
     return tw_probe(get(), tag, mask, nullptr, &info, nullptr);
   }
   void on_am(uint16_t id, tw_am_handler handler, void* arg) const { detail::check(tw_am_register(get(), id, handler, arg)); }
-  tw_status flush(Request& request) const noexcept { return tw_worker_flush(get(), request.out()); }
+  [[nodiscard]] tw_status flush(Request& request) const noexcept { return tw_worker_flush(get(), request.out()); }
   Signal signal(uint32_t kind = TW_SIGNAL_SET, uint64_t initial = 0) const {
     tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
     options.kind = kind;

@@ -38,24 +38,24 @@ typedef struct tw_window_options {
  *  A rank that is refused its arguments tells the others, who are refused too, with its number. TW_ERR_INVALID: lengths or sizes
  *  differ, a rank is there twice; TW_ERR_TIMED_OUT: a rank is missing; TW_ERR_PEER_LOST.
  *  End with tw_window_destroy, before the worker. */
-TW_API tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t rank, uint32_t size,
-                                  tw_memory *memory, const tw_window_options *options, tw_exchange exchange, void *arg,
-                                  tw_window **window);
+TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t rank, uint32_t size,
+                                      tw_memory *memory, const tw_window_options *options, tw_exchange exchange, void *arg,
+                                      tw_window **window);
 /** Collective: no kernel of this rank may use the window any more. Lets go of the peers' memory, then waits until all ranks have done
  *  so: afterwards each may free its part. The handle is gone in any case. When a peer was lost nobody is waited for
  *  (TW_ERR_PEER_LOST): ranks of one process then free their parts only after each other's kernels; other memory is guarded by
  *  tw_memory_release, which waits for imports or says TW_ERR_BUSY. */
-TW_API tw_status tw_window_destroy(tw_window *window);
+TW_CHECKED tw_status tw_window_destroy(tw_window *window);
 TW_API uint32_t tw_window_rank(const tw_window *window);
 TW_API uint32_t tw_window_size(const tw_window *window);
 TW_API size_t tw_window_length(const tw_window *window);
 
 /** Where loads and stores of this process reach rank's part: host memory of this rank, of a rank in this process, or of
  *  tw_memory_allocate on this machine. Good while the window lives, also when the peer is gone. TW_ERR_UNSUPPORTED says why not. */
-TW_API tw_status tw_window_address(tw_window *window, uint32_t rank, void **address);
+TW_CHECKED tw_status tw_window_address(tw_window *window, uint32_t rank, void **address);
 /** Rank's part as imported memory, for tw_put, tw_get, tw_atomic and plans; any transport. The window's: not to be released.
  *  TW_ERR_INVALID for the own rank. */
-TW_API tw_status tw_window_remote(tw_window *window, uint32_t rank, tw_remote_memory **remote);
+TW_CHECKED tw_status tw_window_remote(tw_window *window, uint32_t rank, tw_remote_memory **remote);
 
 /* Plain data, the same bytes as thalweg::device::Guard and ::Window (device/types.hpp): pass it to a kernel by value. */
 typedef struct tw_device_guard {
@@ -79,10 +79,10 @@ typedef struct tw_device_window {
  *  TW_ERR_UNSUPPORTED, TW_ERR_UNREACHABLE: a rank's memory cannot be reached by loads and stores from there (another machine or tcp,
  *  pool or managed memory, no peer access, device memory from the host): the text has the rank, the reason and what to do.
  *  TW_ERR_PEER_LOST: a peer has left. */
-TW_API tw_status tw_window_bind(tw_window *window, const char *place, tw_device_window *bound);
+TW_CHECKED tw_status tw_window_bind(tw_window *window, const char *place, tw_device_window *bound);
 /** TW_OK, or what went wrong first, with a text: TW_ERR_PEER_LOST with the rank; or the failure that device code recorded: what it
  *  waited for and what it found. Waits for nothing. Any thread, also while others use the window. */
-TW_API tw_status tw_window_check(tw_window *window);
+TW_CHECKED tw_status tw_window_check(tw_window *window);
 
 #ifdef __cplusplus
 }

@@ -54,7 +54,7 @@ class Window {
   /// Throws what went wrong: a lost peer, or a wait of device code that gave up.
   void check() const { detail::check(tw_window_check(get())); }
   /// Collective: the end that the destructor makes too, and how it went.
-  tw_status close() noexcept { return tw_window_destroy(handle_.release()); }
+  [[nodiscard]] tw_status close() noexcept { return tw_window_destroy(handle_.release()); }
   tw_window* get() const noexcept { return handle_.get(); }
 
  private:

@@ -44,7 +44,7 @@ struct AmMessage {
   }
   ~AmMessage() {
     bool alive = worker->handle != nullptr && worker->generation == fork_generation();
-    if (record.descriptor != nullptr && alive) tw_am_release(record.descriptor);
+    if (record.descriptor != nullptr && alive) (void)tw_am_release(record.descriptor);
   }
 };
 

@@ -84,7 +84,7 @@ void endpoint_close(Endpoint& self, bool force) {
   if (status == TW_IN_PROGRESS) {
     wait_until(*self.worker, TW_FOREVER, [&] { return tw_request_test(request) != TW_IN_PROGRESS; });
     status = tw_request_test(request);
-    tw_request_release(request);
+    (void)tw_request_release(request);
   }
   if (status != TW_ERR_PEER_LOST) check(status);  // gone already: as closed as can be
 }
@@ -152,7 +152,7 @@ nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std
     uint64_t slice = std::min(deadline, now_ns() + slice_ns);
     {
       Waiting waiting(*self.worker);
-      tw_worker_wait(self.worker->handle, slice > now_ns() ? slice - now_ns() : 0);
+      (void)tw_worker_wait(self.worker->handle, slice > now_ns() ? slice - now_ns() : 0);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     self.worker->dispatch();
@@ -200,7 +200,7 @@ void Endpoint::drop() noexcept {
   tw_endpoint_set_user(ended, nullptr);
   if (!owned || (worker->waiting && !worker->multi)) return;  // else the worker's end closes it
   tw_request request = TW_REQUEST_NONE;
-  if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) tw_request_release(request);
+  if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) (void)tw_request_release(request);
 }
 
 tw_endpoint* Endpoint::get() const {

@@ -142,7 +142,7 @@ std::string remote_explain(RemoteMemory& self, const std::string& verb, size_t l
 
 void Memory::close() noexcept {
   tw_memory* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && context->generation == fork_generation()) tw_memory_release(ended);
+  if (ended != nullptr && context->generation == fork_generation()) (void)tw_memory_release(ended);
   if (ended != nullptr) --context->children;
   source.reset();
 }

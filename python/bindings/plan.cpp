@@ -218,6 +218,11 @@ void plan_finish(Plan& self, nb::handle timeout) {
   check(unlocked(self, [&](tw_plan* plan) { return tw_plan_finish(plan, limit); }));
 }
 
+void plan_run(Plan& self, nb::handle timeout) {
+  const uint64_t limit = duration_of(timeout.ptr(), TW_FOREVER);
+  check(unlocked(self, [&](tw_plan* plan) { return tw_plan_run(plan, limit); }));
+}
+
 void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value) {
   tw_plan* plan = self.get();
   uint64_t number = 0;
@@ -318,6 +323,7 @@ void bind_plan(nb::module_& m) {
       .def("test", &plan_test, "Is the run by the host over? Raises how it failed.")
       .def("finish", &plan_finish, arg("timeout") = none,
            "Waits, with the GIL released, until the run by the host is over. Raises how it failed, TimedOut.")
+      .def("run", &plan_run, arg("timeout") = none, "One run by the host, from start to end: trigger() and finish(timeout).")
       .def("update", &plan_update, arg("step"), arg("buffer") = none, arg("value") = none,
            "Another buffer of the same length and layout, or another value, for a step of a plan that does not run. A Graph "
            "that "

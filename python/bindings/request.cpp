@@ -98,9 +98,9 @@ Request::~Request() {
 
 void Operation::finish() {
   tw_status ended = tw_request_test(request);
-  if (result == Result::received) tw_request_info(request, &info);
+  if (result == Result::received) (void)tw_request_info(request, &info);
   if (ended < 0) message = tw_request_message(request);
-  tw_request_release(request);
+  (void)tw_request_release(request);
   request = TW_REQUEST_NONE;
   status = ended;
 }
@@ -127,7 +127,7 @@ void Operation::wait(uint64_t deadline) {
   if (!under_way()) return;
   auto ended = [this] { return test(); };
   if (!wait_until(*worker, deadline, ended)) {
-    tw_cancel(request);
+    (void)tw_cancel(request);
     wait_until(*worker, TW_FOREVER, ended);  // too late to cancel: the transfer is under way and ends by itself
     finish();
     if (status == TW_ERR_CANCELED) raise(TW_ERR_TIMED_OUT, "nothing came in time; the receive was cancelled");
@@ -141,7 +141,7 @@ PyObject* complete(Operation& operation, uint64_t deadline) {
     operation.wait(deadline);
   } catch (...) {
     if (operation.under_way()) {
-      tw_cancel(operation.request);
+      (void)tw_cancel(operation.request);
       orphan(std::move(operation));
     }
     throw;

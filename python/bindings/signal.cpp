@@ -80,7 +80,7 @@ uint32_t compare_of(const std::string& compare) {
 
 void Signal::close() noexcept {
   tw_signal* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && worker->handle != nullptr && worker->generation == fork_generation()) tw_signal_destroy(ended);
+  if (ended != nullptr && worker->handle != nullptr && worker->generation == fork_generation()) (void)tw_signal_destroy(ended);
 }
 
 tw_signal* Signal::get() const {

@@ -60,7 +60,7 @@ bool wait_slice(Worker& worker, uint64_t deadline, Done&& done) {
     if (worker.progress_thread) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));  // another thread progresses: this one only looks
     } else {
-      tw_worker_wait(handle, end - now);
+      (void)tw_worker_wait(handle, end - now);
     }
     if (done()) return true;
     if (worker.am_waiting.load(std::memory_order_relaxed) != 0) return false;

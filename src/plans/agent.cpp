@@ -60,7 +60,7 @@ Status Agent::open() {
 
 Agent::~Agent() {
   stop_.store(true);
-  if (worker_ != nullptr) tw_worker_wake(worker_);
+  if (worker_ != nullptr) (void)tw_worker_wake(worker_);
   if (thread_.joinable()) thread_.join();
   channels_.clear();
   tw_worker_destroy(worker_);
@@ -102,7 +102,7 @@ Status Agent::route(tw_endpoint& endpoint, Route* out) {
       return s;
     }
     peer = std::move(fresh);
-    tw_worker_wake(worker_);
+    (void)tw_worker_wake(worker_);
   }
   if (is_error(peer->lost)) return fail(peer->lost, "the peer of this endpoint is lost");
   const Status state = tw_endpoint_state(peer->endpoint);
@@ -173,7 +173,7 @@ void Agent::send(AgentPeer& peer, const ControlMessage& message) {
   options.arg = bytes;
   const Status status = tw_am_send(peer.endpoint, kControlId, nullptr, 0, bytes->data(), bytes->size(), &options, nullptr);
   if (status != TW_IN_PROGRESS) delete bytes;  // gone already, or the peer is lost, which look_at_peers() sees
-  tw_worker_wake(worker_);
+  (void)tw_worker_wake(worker_);
 }
 
 /// Under the worker's lock: only the inbox's own lock may be taken.
@@ -276,16 +276,16 @@ void Agent::take_back(const std::vector<std::pair<Channel*, uint16_t>>& offered)
 void Agent::watch(Proxied* step) {
   const std::lock_guard lock(mutex_);
   steps_.push_back(step);
-  tw_worker_wake(worker_);
+  (void)tw_worker_wake(worker_);
 }
 
 Status Agent::unwatch(Proxied* step) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(steps_, step);
-    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE) tw_cancel(step->request);
+    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE) (void)tw_cancel(step->request);
   }
-  tw_worker_wake(worker_);
+  (void)tw_worker_wake(worker_);
   const Deadline deadline(kSecond);
   while (step->running.load(std::memory_order_acquire)) {
     if (deadline.passed()) {
@@ -314,7 +314,7 @@ void Agent::look_through_rows() {
 
 void Agent::hurry() {
   hurried_.store(monotonic_ns(), std::memory_order_relaxed);
-  tw_worker_wake(worker_);
+  (void)tw_worker_wake(worker_);
 }
 
 unsigned Agent::look_at_steps() {
@@ -357,7 +357,7 @@ void Agent::run() {
       const std::lock_guard lock(mutex_);
       waiting = !steps_.empty();
     }
-    tw_worker_wait(worker_, waiting ? kNapNs : kLongNapNs);
+    (void)tw_worker_wait(worker_, waiting ? kNapNs : kLongNapNs);
   }
 }
 

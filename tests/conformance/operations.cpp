@@ -119,7 +119,7 @@ void probe(Side& side, const Row& r) {
     tw_status st;
     while ((st = tw_probe(side.worker, kTag, ~0xffull, nullptr, &info, n % 2 ? &message : nullptr)) == TW_ERR_NO_MATCH) {
       side.alive();
-      tw_worker_wait(side.worker, 1000000);
+      (void)tw_worker_wait(side.worker, 1000000);
     }
     must(st, "tw_probe");
     unsigned i = static_cast<unsigned>(info.tag - kTag);
@@ -193,7 +193,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   Arrived a{&side, &r, &in, keep, {}, {}, {}, {}};
   must(tw_am_register(side.worker, id, on_message, &a), "tw_am_register");
   side.barrier();
-  for (; a.count < many(r); side.alive()) tw_worker_wait(side.worker, 1000000);
+  for (; a.count < many(r); side.alive()) (void)tw_worker_wait(side.worker, 1000000);
   for (size_t i = 0; i < a.kept.size(); ++i) {
     tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = in[i].layout();
@@ -276,7 +276,7 @@ struct Exposed {
   ~Exposed() {
     for (tw_remote_memory* m : remote) tw_remote_memory_release(m);
     if (remote_signal) tw_remote_signal_release(remote_signal);
-    if (signal) tw_signal_destroy(signal);
+    if (signal) (void)tw_signal_destroy(signal);
   }
 };
 
@@ -377,7 +377,7 @@ void blocks(Side& side, const Row& r, bool put) {
         const tw_status st = tw_notification_next(side.worker, &news);
         i += st == TW_OK ? 1 : 0;
         if (st == TW_AGAIN) side.alive();
-        if (st == TW_AGAIN && tw_progress(side.worker) == 0) tw_worker_wait(side.worker, 1000000);
+        if (st == TW_AGAIN && tw_progress(side.worker) == 0) (void)tw_worker_wait(side.worker, 1000000);
       }
       check(news.endpoint == side.endpoint && news.length == 8, "another notification than was sent");
     } else {

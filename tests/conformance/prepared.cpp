@@ -140,7 +140,7 @@ Cells::Cells(Side& side, unsigned place, uint64_t seed, size_t length) : context
   fill(seed);
 }
 
-Cells::~Cells() { tw_memory_release(memory); }
+Cells::~Cells() { (void)tw_memory_release(memory); }
 
 void Cells::fill(uint64_t seed) {
   image_ = random_bytes(seed, image_.size());
@@ -183,7 +183,7 @@ Word::Word(Side& side, unsigned place, uint32_t kind, uint64_t initial, uint64_t
 }
 
 Word::~Word() {
-  if (signal != nullptr) tw_signal_destroy(signal);
+  if (signal != nullptr) (void)tw_signal_destroy(signal);
 }
 
 void Word::verify(uint64_t value) {

@@ -67,7 +67,7 @@ Side::Side(Side& first, int r)
 
 Side::~Side() {
   if (!owner_) return;
-  if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  if (endpoint) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
   if (worker) tw_worker_destroy(worker);
 }
 
@@ -100,7 +100,7 @@ tw_status Side::wait_status(tw_request request, tw_recv_info* info) {
   for (int step = 0; step < 600 && st == TW_ERR_TIMED_OUT; ++step) {
     st = tw_request_wait(request, 100000000ull);
     // A receive from anyone outlives its sender: give it up when the only sender is gone.
-    if (st == TW_ERR_TIMED_OUT && tw_endpoint_state(endpoint) < 0) tw_cancel(request);
+    if (st == TW_ERR_TIMED_OUT && tw_endpoint_state(endpoint) < 0) (void)tw_cancel(request);
   }
   if (st == TW_ERR_TIMED_OUT) failed("an operation did not complete within a minute");
   if (info) must(tw_request_info(request, info), "tw_request_info");
@@ -118,7 +118,7 @@ void Side::wait_all(std::vector<tw_request>& requests) {
     bool any = std::any_of(requests.begin(), requests.end(), [](tw_request r) { return r != TW_REQUEST_NONE; });
     if (!any) return;
     if (st == TW_IN_PROGRESS) {
-      if (tw_progress(worker) == 0 && spins % 64 == 0) tw_worker_wait(worker, 1000000);
+      if (tw_progress(worker) == 0 && spins % 64 == 0) (void)tw_worker_wait(worker, 1000000);
       continue;
     }
     wait(requests[index]);
@@ -189,7 +189,7 @@ Payload::Payload(Side& side, Shape s, uint64_t size, unsigned place, uint64_t se
 }
 
 Payload::~Payload() {
-  tw_memory_release(memory_);
+  (void)tw_memory_release(memory_);
   if (layout_) tw_layout_destroy(layout_);
 }
 

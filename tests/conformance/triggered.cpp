@@ -74,7 +74,7 @@ class BoundEnd {
     must(tw_channel_end_guard(end_, &words), "tw_channel_end_guard");
     std::memcpy(&guard, &words, sizeof guard);
   }
-  ~BoundEnd() { tw_channel_end_release(end_); }
+  ~BoundEnd() { (void)tw_channel_end_release(end_); }
   uint32_t landing(unsigned i) const {
     uint32_t number = 0;
     must(tw_channel_end_landing(end_, i, &number), "tw_channel_end_landing");

@@ -103,7 +103,7 @@ void send_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
       packed[i].poison();
       if (run > 0 && size > 0) plan.update(copies[i], from[i].address(), nullptr);
     }
-    plan.give_up = [&] { tw_signal_reset(go.signal, run + 1); };
+    plan.give_up = [&] { (void)tw_signal_reset(go.signal, run + 1); };
     plan.start();
     side.await(go.signal, TW_COMPARE_GE, run + 1);
     plan.finish();
@@ -144,7 +144,7 @@ void receive_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
       in[i].poison();
       out[i].poison();
     }
-    plan.give_up = [&] { tw_signal_reset(done.signal, run + 1); };
+    plan.give_up = [&] { (void)tw_signal_reset(done.signal, run + 1); };
     plan.start();
     tw_request request = TW_REQUEST_NONE;
     must(tw_signal_post(source.signal[0], run + 1, nullptr, &request), "tw_signal_post");

@@ -111,7 +111,7 @@ struct Waits {
     }
   }
   void give_up(const Row& r, unsigned run) {
-    for (unsigned i = 0; i < many(r); ++i) tw_signal_reset(words[i]->signal, r.seed + i + run + 1);
+    for (unsigned i = 0; i < many(r); ++i) (void)tw_signal_reset(words[i]->signal, r.seed + i + run + 1);
   }
 };
 

@@ -62,7 +62,7 @@ class Part {
  public:
   Part(Side& side, const Row& r, size_t length);
   ~Part() {
-    if (window_ != nullptr) tw_window_destroy(window_);
+    if (window_ != nullptr) (void)tw_window_destroy(window_);
   }
   Part(const Part&) = delete;
   /// Both sides can. Otherwise who cannot was refused as documented.

@@ -96,9 +96,9 @@ End::End(const Row& of, unsigned r, test::Pipe& pipe) : row(of), rank(r), pipe_(
 }
 
 End::~End() {
-  if (endpoint != nullptr) tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+  if (endpoint != nullptr) (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   if (worker != nullptr) tw_worker_destroy(worker);
-  if (memory != nullptr) tw_memory_release(memory);
+  if (memory != nullptr) (void)tw_memory_release(memory);
   if (layout_ != nullptr) tw_layout_destroy(layout_);
   if (context != nullptr) tw_context_destroy(context);
 }

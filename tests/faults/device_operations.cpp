@@ -20,7 +20,7 @@ constexpr uint64_t kOnItsWay = 200'000'000;  // nanoseconds: what was sent befor
 tw_status await_message(End& end, tw_request request) {
   const auto over = [&] { return tw_request_test(request) != TW_IN_PROGRESS; };
   end.progress_until("a receive", [&] { return over() || end.told(); });
-  if (!test::progress_until(end.worker, over, kOnItsWay)) tw_cancel(request);
+  if (!test::progress_until(end.worker, over, kOnItsWay)) (void)tw_cancel(request);
   return end.wait(request);
 }
 

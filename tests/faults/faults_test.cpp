@@ -122,7 +122,7 @@ double survive(tw_context* context, int rank, const char* transport, const char*
   double seconds = std::chrono::duration<double>(ended - killed).count();
   bool named = text.find("peer_lost") != std::string::npos || text.find("canceled") != std::string::npos;
   if (!named) failed("%s over %s ended with: %s", operation, transport, text.c_str());
-  for (int i = 0; i < 100 && tw_endpoint_state(side.endpoint) == TW_OK; ++i) tw_worker_wait(side.worker, 10000000);
+  for (int i = 0; i < 100 && tw_endpoint_state(side.endpoint) == TW_OK; ++i) (void)tw_worker_wait(side.worker, 10000000);
   if (tw_status st = tw_endpoint_state(side.endpoint); st != TW_ERR_PEER_LOST)
     failed("%s over %s ended with %s, but the endpoint says %s", operation, transport, text.c_str(), tw_status_name(st));
   return seconds;

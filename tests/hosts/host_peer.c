@@ -73,7 +73,10 @@ static tw_endpoint* accept_one(tw_listener* listener) {
   tw_connection_request* request = NULL;
   tw_endpoint* ep = NULL;
   tw_status s;
-  while ((s = tw_listener_next(listener, &request)) == TW_AGAIN) tw_worker_wait(worker, 100000000);
+  while ((s = tw_listener_next(listener, &request)) == TW_AGAIN) {
+    s = tw_worker_wait(worker, 100000000);
+    if (s != TW_ERR_TIMED_OUT) must(s, "waiting");
+  }
   must(s, "tw_listener_next");
   printf("client %s\n", tw_connection_request_peer(request));
   must(tw_accept(request, NULL, &ep), "tw_accept");
@@ -128,7 +131,7 @@ int main(int argc, char** argv) {
   if (lost)
     until_lost(ep);
   else
-    tw_endpoint_close(ep, TW_CLOSE_GRACEFUL, NULL);
+    must(tw_endpoint_close(ep, TW_CLOSE_GRACEFUL, NULL), "closing");
   tw_worker_destroy(worker);
   tw_context_destroy(context);
   return 0;

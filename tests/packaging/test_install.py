@@ -75,7 +75,7 @@ def test_only_tw_names_are_visible_with_soname_and_version(prefix):
 def test_every_declared_function_is_exported(prefix):
     need("readelf")
     headers = sorted((prefix / "include" / "thalweg").glob("*.h"))
-    declared = {name for header in headers for name in re.findall(r"TW_API[^;]*?\b(tw_\w+)\(", header.read_text())}
+    declared = {name for header in headers for name in re.findall(r"TW_(?:API|CHECKED)[^;]*?\b(tw_\w+)\(", header.read_text())}
     exported = set(re.findall(r"\b(tw_\w+)@@", run("readelf", "--dyn-syms", "-W", library_of(prefix))))
     assert declared, "no declaration was found"
     assert declared == exported

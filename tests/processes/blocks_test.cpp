@@ -34,8 +34,9 @@ tw_memory* zeroed(tw_context* context, size_t length, const char* place) {
   tw_memory* memory = nullptr;
   if (tw_memory_allocate(context, length, &options, &memory) != TW_OK) return nullptr;
   const std::string zeros(length, '\0');
-  tw_memory_copy(context, tw_memory_address(memory), zeros.data(), length);
-  return memory;
+  if (tw_memory_copy(context, tw_memory_address(memory), zeros.data(), length) == TW_OK) return memory;
+  (void)tw_memory_release(memory);
+  return nullptr;
 }
 
 /// What memory anywhere holds.
@@ -63,7 +64,7 @@ struct Pools {
   }
   ~Pools() {
     tw_blocks_destroy(blocks);
-    for (tw_memory* memory : memories) tw_memory_release(memory);
+    for (tw_memory* memory : memories) (void)tw_memory_release(memory);
   }
   std::vector<std::string> plain = [] {
     std::vector<std::string> two;
@@ -203,7 +204,7 @@ TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
   tw_remote_blocks_release(remote);
   child.send("end");
   EXPECT_EQ(child.join(), 0);
-  tw_memory_release(memory);
+  (void)tw_memory_release(memory);
 }
 
 constexpr Case kCases[] = {{"shm", "blocks in library memory", nullptr, "shm_plain_library"},
@@ -253,7 +254,7 @@ TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
   ASSERT_EQ(tw_request_test(request), TW_IN_PROGRESS);
   child.kill();
   EXPECT_EQ(tw_request_wait(request, kLimit), TW_ERR_PEER_LOST) << tw_request_message(request);
-  tw_request_release(request);
+  (void)tw_request_release(request);
   EXPECT_EQ(tw_put_blocks(endpoint, local, from.data(), remote, to.data(), 5, nullptr, &request), TW_ERR_PEER_LOST);
   tw_remote_blocks_release(remote);
 
@@ -264,7 +265,7 @@ TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
   EXPECT_EQ(other.receive(), text);
   tw_remote_blocks_release(untouched);
   tw_blocks_destroy(local);
-  tw_memory_release(memory);
+  (void)tw_memory_release(memory);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, BlocksOfTheDead, testing::Values(Death{"shm", false}, Death{"tcp", false}, Death{"tcp", true}),

@@ -50,10 +50,10 @@ struct Ends {
     recv.look(kBuffers);
   }
   ~Ends() {
-    if (recv.handle != nullptr) tw_channel_end_release(recv.handle);
-    if (send.handle != nullptr) tw_channel_end_release(send.handle);
-    tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
-    tw_memory_release(memory);
+    if (recv.handle != nullptr) (void)tw_channel_end_release(recv.handle);
+    if (send.handle != nullptr) (void)tw_channel_end_release(send.handle);
+    (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    (void)tw_memory_release(memory);
   }
   Side side;
   const std::string place;

@@ -30,8 +30,8 @@ bool round_of(Side& side, const std::string& other, uint64_t mine, uint64_t thei
     fprintf(stderr, "round: sent %s, received %s (%s)\n", tw_status_name(sent), tw_status_name(received), tw_last_error());
     return false;
   }
-  tw_request_release(receive);
-  if (graceful) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  (void)tw_request_release(receive);
+  if (graceful) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
   return got == theirs;
 }
 
@@ -69,8 +69,8 @@ TEST(ConnectBoth, InOneThread) {
     tw_endpoint* ba = b.connect(a.address());
     uint64_t to_b = 11, to_a = 22, at_a = 0, at_b = 0;
     tw_request requests[4] = {};
-    tw_send(ab, &to_b, 8, 1, nullptr, &requests[0]);
-    tw_send(ba, &to_a, 8, 1, nullptr, &requests[1]);
+    ASSERT_GE(tw_send(ab, &to_b, 8, 1, nullptr, &requests[0]), 0);
+    ASSERT_GE(tw_send(ba, &to_a, 8, 1, nullptr, &requests[1]), 0);
     tw_op_options from = TW_OP_OPTIONS_INIT;
     from.source = ab;
     ASSERT_EQ(tw_recv(a.worker, &at_a, 8, 1, UINT64_MAX, &from, &requests[2]), TW_IN_PROGRESS);

@@ -42,7 +42,7 @@ int listen_role(Pipe& pipe, const SideOptions& options) {
     if (tw_accept(request, &accept, &endpoint) != TW_OK) return 5;
     tw_endpoint* last = serve_echo(side.worker);
     if (last != endpoint) return 6;
-    tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
+    (void)tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
     tw_listener_destroy(listener);
     return 0;
   }
@@ -191,7 +191,7 @@ TEST(ListenerCallback, IsCalledFromProgressAndMayAccept) {
   tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
   options.on_request = [](void* arg, tw_connection_request* request) {
     ++*static_cast<int*>(arg);
-    tw_accept(request, nullptr, &accepted);
+    EXPECT_GE(tw_accept(request, nullptr, &accepted), 0);
   };
   int calls = 0;
   options.arg = &calls;

@@ -24,7 +24,7 @@ const Role kEcho("echo", [](Pipe& pipe) {
   Side side;
   pipe.send(side.address());
   tw_endpoint* last = serve_echo(side.worker);
-  tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
+  (void)tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
   return 0;
 });
 
@@ -222,7 +222,7 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
       wrong += tw_recv(own.worker, to, sizeof to, 1, ~0ull, nullptr, &request) != TW_IN_PROGRESS;
       wrong += tw_send_blocking(self, from, sizeof from, 1) != TW_OK;
       wrong += tw_wait(request) != TW_OK || std::memcmp(from, to, sizeof to) != 0;
-      tw_endpoint_close(self, TW_CLOSE_FORCE, nullptr);
+      (void)tw_endpoint_close(self, TW_CLOSE_FORCE, nullptr);
     }
     tw_worker_destroy(side.worker);
     tw_context_destroy(side.context);
@@ -247,7 +247,7 @@ TEST(Security, AnotherJobKeyIsRefusedAndCounted) {
   for (const char* transport : {"shm", "tcp"}) {
     tw_endpoint* endpoint = b.connect(a.address(), transport);
     EXPECT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_ERR_AUTHENTICATION) << tw_last_error();
-    tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
   // The client may hear the verdict before the server has counted it.
   char text[1024];
@@ -338,7 +338,7 @@ TEST_P(Sleep, WaitWakesForMessagesAndWake) {
     EXPECT_EQ(tw_wait(receive), TW_OK);
     EXPECT_EQ(in, out);
   }
-  std::thread waker([&] { tw_worker_wake(side.worker); });
+  std::thread waker([&] { (void)tw_worker_wake(side.worker); });
   EXPECT_EQ(tw_worker_wait(side.worker, 10'000'000'000), TW_OK);
   waker.join();
 }

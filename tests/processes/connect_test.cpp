@@ -19,7 +19,7 @@ const Role kEcho("echo", [](Pipe& pipe) {
   Side side(options);
   pipe.send(side.address());
   tw_endpoint* last = serve_echo(side.worker);
-  tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
+  (void)tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
   return 0;
 });
 
@@ -133,7 +133,7 @@ TEST(Connect, StaleAddressIsRefused) {
   tw_endpoint* endpoint = a.connect(gone);
   const tw_status status = tw_endpoint_wait(endpoint, 10'000'000'000);
   EXPECT_TRUE(status == TW_ERR_STALE || status == TW_ERR_UNREACHABLE) << tw_status_name(status);
-  tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+  (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
 
   // The process is alive, the worker is not: known for sure.
   Side b;

@@ -38,8 +38,8 @@ struct Ends {
   ~Ends() {
     tw_queue_destroy(queue);
     for (tw_plan* plan : {sends, receives}) EXPECT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
-    tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
-    tw_memory_release(memory);
+    (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    (void)tw_memory_release(memory);
   }
   void prepare(bool first) {
     for (tw_plan* plan : {first ? sends : receives, first ? receives : sends})

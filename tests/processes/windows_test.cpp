@@ -81,7 +81,7 @@ struct Rank {
               TW_OK)
         << tw_last_error();
   }
-  ~Rank() { tw_memory_release(memory); }
+  ~Rank() { (void)tw_memory_release(memory); }
   std::vector<std::string> gather(std::string mine) {
     const size_t length = mine.size();
     std::string all(size * TW_ADDRESS_MAX, '\0');

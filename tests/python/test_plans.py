@@ -70,6 +70,9 @@ def test_a_plan_by_the_host(context):
         plan.finish(10)
         assert plan.test()
         assert to == source
+        source[:] = os.urandom(1003)
+        plan.run(timeout=10)
+        assert to == source
         other = bytearray(1003)
         source[:] = os.urandom(1003)
         with pytest.raises(tw.InvalidError):

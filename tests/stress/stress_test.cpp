@@ -116,7 +116,7 @@ TEST(Stress, EightThreadsWithAWorkerEach) {
       ++ready;
       while (ready < kThreads) tw_progress(workers[me]);
       for (tw_endpoint* ep : peers)
-        if (ep) tw_endpoint_close(ep, TW_CLOSE_FORCE, nullptr);
+        if (ep) (void)tw_endpoint_close(ep, TW_CLOSE_FORCE, nullptr);
     };
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < kThreads; ++t) threads.emplace_back(life, t);
@@ -162,8 +162,8 @@ TEST(Stress, OneWorkerPostedToByEightThreads) {
   for (unsigned t = 0; t < kThreads; ++t) threads.emplace_back(life, t);
   for (std::thread& t : threads) t.join();
   EXPECT_GT(messages.load(), 100u);
-  tw_endpoint_close(to_right, TW_CLOSE_FORCE, nullptr);
-  tw_endpoint_close(to_left, TW_CLOSE_FORCE, nullptr);
+  (void)tw_endpoint_close(to_right, TW_CLOSE_FORCE, nullptr);
+  (void)tw_endpoint_close(to_left, TW_CLOSE_FORCE, nullptr);
   tw_worker_destroy(left);
   tw_worker_destroy(right);
   tw_context_destroy(context);
@@ -204,8 +204,8 @@ TEST(Stress, TwoHundredEndpoints) {
     }
     for (unsigned i = 0; i < kWorkers; ++i) {
       EXPECT_EQ(values[i], i * 1000003ull + 1);
-      tw_request_release(receives[i]);
-      if (sends[i]) tw_request_release(sends[i]);
+      (void)tw_request_release(receives[i]);
+      if (sends[i]) (void)tw_request_release(sends[i]);
     }
     for (tw_worker* w : workers) tw_worker_destroy(w);
     tw_worker_destroy(center);
@@ -256,7 +256,7 @@ struct FlowSide {
     if (size > 8) data[size - 1] = pattern(n, size);
     must(tw_send_blocking(side.endpoint, data.data(), size, 1), "tw_send_blocking");
   }
-  tw_endpoint_close(side.endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  (void)tw_endpoint_close(side.endpoint, TW_CLOSE_GRACEFUL, nullptr);
   _exit(0);
 }
 
@@ -303,7 +303,7 @@ TEST_P(Outrun, AnIdleReceiverStaysSmallAndEverythingArrives) {
 #endif
   std::printf("%s, %zu B: %llu messages, both processes together at most %.0f MB\n", transport, size, (unsigned long long)count,
               static_cast<double>(peak) / 1e6);
-  tw_endpoint_close(side.endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  (void)tw_endpoint_close(side.endpoint, TW_CLOSE_GRACEFUL, nullptr);
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);

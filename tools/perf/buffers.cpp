@@ -56,7 +56,7 @@ void Buffers::allocate(const std::string& memory, size_t total) {
 }
 
 Buffers::~Buffers() {
-  tw_memory_release(memory_);
+  (void)tw_memory_release(memory_);
   if (layout_) tw_layout_destroy(layout_);
   std::free(plain_);
 }

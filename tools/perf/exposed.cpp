@@ -32,8 +32,8 @@ Exposed::~Exposed() {
   pair.sync();
   tw_remote_memory_release(remote);
   tw_remote_signal_release(remote_signal);
-  tw_signal_destroy(signal);
-  if (word_ != nullptr) tw_memory_release(word_);
+  (void)tw_signal_destroy(signal);
+  if (word_ != nullptr) (void)tw_memory_release(word_);
 }
 
 uint64_t Exposed::signal_value() const {

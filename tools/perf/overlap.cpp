@@ -81,7 +81,7 @@ class ByChannel final : public Way {
     must(added, "tw_plan_recv and tw_plan_send");
     must(tw_plan_prepare(plan_, kLimit), "tw_plan_prepare");
   }
-  ~ByChannel() override { tw_plan_destroy(plan_); }
+  ~ByChannel() override { (void)tw_plan_destroy(plan_); }
   void begin() override { must(tw_plan_trigger(plan_, nullptr), "tw_plan_trigger"); }
   void end() override { must(tw_plan_finish(plan_, kLimit), "tw_plan_finish"); }
 

@@ -64,7 +64,7 @@ Pair::Pair(const Options& options, tw_context* ctx, int r) : context(ctx), rank(
 }
 
 Pair::~Pair() {
-  if (endpoint) tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
+  if (endpoint) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
   if (worker) tw_worker_destroy(worker);
 }
 
@@ -96,7 +96,7 @@ void Pair::connect_to(const std::string& host) {
 void Pair::accept_from(tw_listener* listener) {
   tw_connection_request* request = nullptr;
   tw_status st;
-  while ((st = tw_listener_next(listener, &request)) == TW_AGAIN) tw_worker_wait(worker, 1000000000ull);
+  while ((st = tw_listener_next(listener, &request)) == TW_AGAIN) (void)tw_worker_wait(worker, 1000000000ull);
   must(st, "tw_listener_next");
   must(tw_accept(request, nullptr, &endpoint), "tw_accept");
   finish_connecting();
@@ -105,7 +105,7 @@ void Pair::accept_from(tw_listener* listener) {
 void Pair::finish_connecting() { must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting"); }
 
 void Pair::progress() {
-  if (tw_progress(worker) == 0 && sleep) tw_worker_wait(worker, 100000000ull);
+  if (tw_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);
 }
 
 void Pair::wait(tw_request request) {
@@ -116,7 +116,7 @@ void Pair::wait(tw_request request) {
     std::fprintf(stderr, "thalweg perf: request: %s\n", tw_request_message(request));
     _exit(3);
   }
-  tw_request_release(request);
+  (void)tw_request_release(request);
 }
 
 void Pair::send(const void* data, size_t length, uint64_t tag) {

@@ -10,7 +10,7 @@ namespace perf {
 class SharedWindow {
  public:
   SharedWindow(Pair& pair, const Buffers& buffers);  // both ranks
-  ~SharedWindow() { tw_window_destroy(window_); }
+  ~SharedWindow() { (void)tw_window_destroy(window_); }
   SharedWindow(const SharedWindow&) = delete;
   SharedWindow& operator=(const SharedWindow&) = delete;
   tw_window* get() const { return window_; }

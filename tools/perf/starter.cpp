@@ -33,7 +33,7 @@ Starter::Starter(Pair& pair, const Order& order, unsigned plans)
 
 Starter::~Starter() {
   if (graph_ != nullptr) tw_graph_destroy(graph_);
-  for (tw_plan* plan : plans_) tw_plan_destroy(plan);
+  for (tw_plan* plan : plans_) (void)tw_plan_destroy(plan);
   if (queue_ != nullptr) tw_queue_destroy(queue_);
 }
 

@@ -162,7 +162,7 @@ TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
     ASSERT_GE(put({}, {}, &o), TW_OK);
   }
   for (int i = 0; i < 3; ++i) {
-    while (tw_notification_next(worker.get(), &next) == TW_AGAIN) tw_worker_wait(worker.get(), 1'000'000);
+    while (tw_notification_next(worker.get(), &next) == TW_AGAIN) (void)tw_worker_wait(worker.get(), 1'000'000);
     EXPECT_EQ(next.endpoint, endpoint);
     ASSERT_EQ(next.length, sizeof i);
     EXPECT_EQ(std::memcmp(next.data, &i, sizeof i), 0);
@@ -193,7 +193,7 @@ TEST_F(BlocksApi, MixturesOfHostAndDeviceMoveThroughPinnedMemory) {
   const uint64_t reverse[] = {4, 3, 2, 1, 0}, others[] = {8, 9, 10, 11, 12};
   const auto finish = [&](tw_status status, tw_request request) {
     if (status == TW_IN_PROGRESS) status = tw_request_wait(request, 10'000'000'000);
-    if (request != TW_REQUEST_NONE) tw_request_release(request);
+    if (request != TW_REQUEST_NONE) (void)tw_request_release(request);
     return status;
   };
   tw_request request = TW_REQUEST_NONE;

@@ -67,9 +67,9 @@ class DeviceOrder : public DeviceMemories {
     release();
     if (stream_ != nullptr) stream_->synchronize();
     stream_.reset();
-    tw_endpoint_close(endpoint_, TW_CLOSE_GRACEFUL, nullptr);
+    (void)tw_endpoint_close(endpoint_, TW_CLOSE_GRACEFUL, nullptr);
     tw_worker_destroy(worker_);
-    for (tw_memory* memory : {source_, fresh_, target_}) tw_memory_release(memory);
+    for (tw_memory* memory : {source_, fresh_, target_}) (void)tw_memory_release(memory);
     if (device_ != nullptr) device_->free(word_);
     tw_context_destroy(context_);
   }

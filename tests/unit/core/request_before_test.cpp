@@ -116,7 +116,7 @@ TEST_F(RequestBefore, ADestroyedWorkerLeavesNoStreamWaiting) {
   const tw_request receive = post();
   ASSERT_EQ(tw_request_before(receive, stream_->native()), TW_OK) << tw_last_error();
   EXPECT_EQ(stream_->query(), TW_IN_PROGRESS);
-  tw_endpoint_close(endpoint_, TW_CLOSE_FORCE, nullptr);
+  (void)tw_endpoint_close(endpoint_, TW_CLOSE_FORCE, nullptr);
   tw_worker_destroy(worker_);
   endpoint_ = nullptr;
   worker_ = nullptr;

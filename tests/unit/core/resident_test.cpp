@@ -34,9 +34,9 @@ class ResidentOperations : public DeviceMemories {
   }
   void TearDown() override {
     if (remote_ != nullptr) tw_remote_memory_release(remote_);
-    if (endpoint_ != nullptr) tw_endpoint_close(endpoint_, TW_CLOSE_GRACEFUL, nullptr);
+    if (endpoint_ != nullptr) (void)tw_endpoint_close(endpoint_, TW_CLOSE_GRACEFUL, nullptr);
     if (worker_ != nullptr) tw_worker_destroy(worker_);
-    for (tw_memory* memory : {source_, target_}) tw_memory_release(memory);
+    for (tw_memory* memory : {source_, target_}) (void)tw_memory_release(memory);
     tw_context_destroy(context_);
   }
   tw_memory* allocate(const char* place, unsigned char poison) {
@@ -160,7 +160,7 @@ TEST_F(ResidentOperations, TheyEndWithTheWorker) {
   const std::weak_ptr<Resident> kernel = resident();
   tw_remote_memory_release(remote_);
   remote_ = nullptr;
-  tw_endpoint_close(endpoint_, TW_CLOSE_FORCE, nullptr);
+  (void)tw_endpoint_close(endpoint_, TW_CLOSE_FORCE, nullptr);
   endpoint_ = nullptr;
   tw_worker_destroy(worker_);
   worker_ = nullptr;

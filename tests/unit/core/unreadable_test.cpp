@@ -51,7 +51,7 @@ class Unreadable : public testing::Test {
     for (tw_request request : requests) {
       if (request == TW_REQUEST_NONE) continue;
       EXPECT_EQ(tw_request_wait(request, 10'000'000'000), TW_OK);
-      tw_request_release(request);
+      (void)tw_request_release(request);
     }
     EXPECT_EQ(back, bytes);
   }

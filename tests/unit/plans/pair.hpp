@@ -66,9 +66,9 @@ struct Side {
   void close() {
     for (size_t i = last.size(); i-- > 0;) last[i]();
     last.clear();
-    if (endpoint != nullptr) tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    if (endpoint != nullptr) (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
     tw_worker_destroy(worker);
-    for (tw_memory* one : memories) tw_memory_release(one);
+    for (tw_memory* one : memories) (void)tw_memory_release(one);
     tw_context_destroy(context);
   }
 };
@@ -133,9 +133,9 @@ class Pair : public testing::TestWithParam<Way> {
   }
   static std::string explain(tw_plan* of) {
     size_t size = 0;
-    tw_plan_explain(of, nullptr, &size);
+    EXPECT_EQ(tw_plan_explain(of, nullptr, &size), TW_OK);
     std::string text(size, '\0');
-    tw_plan_explain(of, text.data(), &size);
+    EXPECT_EQ(tw_plan_explain(of, text.data(), &size), TW_OK);
     return text;
   }
   static constexpr uint64_t kLong = 20'000'000'000;

@@ -26,7 +26,7 @@ class PlansAtRest : public Pair {
     size_t length = sizeof key;
     EXPECT_EQ(tw_signal_export(made.signal, key, &length), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_signal_import(b.endpoint, key, length, &made.remote), TW_OK) << tw_last_error();
-    a.last.emplace_back([made] { tw_signal_destroy(made.signal); });
+    a.last.emplace_back([made] { (void)tw_signal_destroy(made.signal); });
     b.last.emplace_back([made] { tw_remote_signal_release(made.remote); });
     return made;
   }

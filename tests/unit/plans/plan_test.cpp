@@ -58,6 +58,10 @@ TEST_P(Plans, ExchangeByTheHost) {
       sides[i]->store(buffers[i][1], Bytes(kSize, 0xee));
     }
     const auto run = [&](int i) {
+      if (round % 2 == 0) {
+        ASSERT_EQ(tw_plan_run(plans[i], kLong), TW_OK) << tw_last_error();
+        return;
+      }
       ASSERT_EQ(tw_plan_trigger(plans[i], nullptr), TW_OK) << tw_last_error();
       ASSERT_EQ(tw_plan_finish(plans[i], kLong), TW_OK) << tw_last_error();
     };
@@ -120,7 +124,7 @@ void make_target(Side& owner, Side& user, const char* place, size_t length, uint
   size = sizeof key;
   ASSERT_EQ(tw_signal_export(out->signal, key, &size), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_signal_import(user.endpoint, key, size, &out->remote_signal), TW_OK) << tw_last_error();
-  owner.last.emplace_back([made = *out] { tw_signal_destroy(made.signal); });
+  owner.last.emplace_back([made = *out] { (void)tw_signal_destroy(made.signal); });
   user.last.emplace_back([made = *out] {
     tw_remote_signal_release(made.remote_signal);
     tw_remote_memory_release(made.remote);

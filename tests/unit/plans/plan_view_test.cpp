@@ -53,6 +53,8 @@ TEST(PlanView, ChainsOfStridedFacesOnAQueueAndByTheHost) {
       if (round % 2 == 0) {
         ASSERT_EQ(plan.trigger(queue), TW_OK) << tw_last_error();
         ASSERT_EQ(queue.synchronize(), TW_OK) << tw_last_error();
+      } else if (round == 1) {
+        check(plan.run(std::chrono::seconds(20)));
       } else {
         ASSERT_GE(plan.trigger(), TW_OK) << tw_last_error();
         ASSERT_EQ(plan.finish(std::chrono::seconds(20)), TW_OK) << tw_last_error();

@@ -82,7 +82,7 @@ class Waits : public Pair {
     size_t size = sizeof key;
     ASSERT_EQ(tw_signal_export(*signal, key, &size), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_signal_import(user.endpoint, key, size, remote), TW_OK) << tw_last_error();
-    owner.last.emplace_back([made = *signal] { tw_signal_destroy(made); });
+    owner.last.emplace_back([made = *signal] { (void)tw_signal_destroy(made); });
     user.last.emplace_back([made = *remote] { tw_remote_signal_release(made); });
   }
   /// Something else on the same device, which needs a kernel.
@@ -136,7 +136,7 @@ TEST_P(Waits, KernelsThatWaitKeepOthersOut) {
     gave_up += status == TW_ERR_TIMED_OUT;
   }
   EXPECT_GT(gave_up, 0u);
-  for (tw_queue* one : queues) tw_queue_synchronize(one);
+  for (tw_queue* one : queues) EXPECT_EQ(tw_queue_synchronize(one), TW_OK);
 }
 
 TEST_P(Waits, WhatAllOfARunNeedsIsAwaited) {
@@ -156,7 +156,7 @@ TEST_P(Waits, WhatAllOfARunNeedsIsAwaited) {
       {"copy beside a receive",
        [](Made& m, Side& s) {
          receive(m, s, 1);
-         tw_plan_copy(m.plan, m.from, m.to, 1, nullptr, nullptr);
+         EXPECT_EQ(tw_plan_copy(m.plan, m.from, m.to, 1, nullptr, nullptr), TW_OK);
        },
        "in the kernel; there is no"},
   };
