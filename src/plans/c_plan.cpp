@@ -161,12 +161,12 @@ tw_status tw_plan_update(tw_plan* plan, uint32_t step, const void* address, cons
   return plan->update(step, address, value);
 }
 
-tw_status tw_plan_explain(tw_plan* plan, char* buffer, size_t* size) {
 tw_status tw_plan_run(tw_plan* plan, uint64_t timeout_ns) {
   if (Status s = tw_plan_trigger(plan, nullptr); is_error(s)) return s;
   return tw_plan_finish(plan, timeout_ns);
 }
 
+tw_status tw_plan_explain(tw_plan* plan, char* buffer, size_t* size) {
   if (Status s = check(plan); is_error(s)) return s;
   const std::string text = plan->explain();
   return copy_out(text.c_str(), text.size() + 1, buffer, size);
