@@ -43,8 +43,7 @@ struct AmMessage {
     other.record.descriptor = nullptr;
   }
   ~AmMessage() {
-    bool alive = worker->handle != nullptr && worker->generation == fork_generation();
-    if (record.descriptor != nullptr && alive) (void)tw_am_release(record.descriptor);
+    if (record.descriptor != nullptr) worker->in_turn([descriptor = record.descriptor] { (void)tw_am_release(descriptor); });
   }
 };
 

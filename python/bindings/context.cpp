@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "buffer.hpp"
 #include "wait.hpp"
 
 namespace thalweg::python {
@@ -53,9 +54,17 @@ int fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 void Context::close() noexcept {
   tw_context* ended = std::exchange(handle, nullptr);
   if (ended == nullptr || generation != fork_generation()) return;
-  PyThreadState* saved = PyEval_SaveThread();  // its threads may be about to end
-  tw_context_destroy(ended);
-  PyEval_RestoreThread(saved);
+  auto dropped = std::exchange(unreleased, {});
+  {
+    const nb::gil_scoped_release release;  // its threads may be about to end
+    for (auto& [memory, source] : dropped) {
+      if (tw_memory_release(memory) != TW_ERR_BUSY) memory = nullptr;
+    }
+    tw_context_destroy(ended);
+  }
+  for (auto& [memory, source] : dropped) {
+    if (memory != nullptr) new std::shared_ptr<BufferView>(std::move(source));  // a stopped peer has it for good
+  }
 }
 
 tw_context* Context::get() const {

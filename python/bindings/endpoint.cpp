@@ -25,23 +25,16 @@ tw_endpoint_options endpoint_options(const std::optional<nb::bytes>& data, uint6
 }
 
 bool endpoint_wait(Endpoint& self, nb::handle timeout) {
-  tw_status state = TW_IN_PROGRESS;
-  self.worker->enter();
-  bool ended = wait_until(*self.worker, deadline_of(timeout.ptr()), [&] {
-    state = tw_endpoint_state(self.handle);
-    return state != TW_IN_PROGRESS;
-  });
-  if (!ended) raise(TW_ERR_TIMED_OUT, "not connected in time");
-  if (state < 0) {
-    std::string text = std::string("the connection failed: ") + tw_status_name(state);
-    if (state == TW_ERR_REJECTED) {
-      size_t length = 0;
-      const void* data = tw_endpoint_data(self.handle, &length);
-      text += "; the listener's reason: " + std::string(static_cast<const char*>(data != nullptr ? data : ""), length);
-    }
-    raise(state, text.c_str());
-  }
-  return true;
+  tw_endpoint* const handle = self.get();
+  if (!wait_until(*self.worker, deadline_of(timeout.ptr()), [=] { return tw_endpoint_state(handle) != TW_IN_PROGRESS; }))
+    check(tw_endpoint_wait(handle, 0));
+  const tw_status state = tw_endpoint_state(handle);
+  if (state != TW_ERR_REJECTED) return check(state), true;
+  std::string text = tw_last_error();
+  size_t length = 0;
+  const void* data = tw_endpoint_data(handle, &length);
+  if (length > 0) text += "; the listener's reason: " + std::string(static_cast<const char*>(data), length);
+  raise(state, text.c_str());
 }
 
 nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std::optional<nb::bytes> data, nb::handle timeout,
@@ -57,7 +50,7 @@ nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std:
     tw_worker* handle = worker.enter();
     tw_status status;
     {
-      nb::gil_scoped_release release;  // a name may have to be looked up
+      const Waiting waiting(worker);  // a name may have to be looked up
       status = tw_connect_to(handle, text.c_str(), &options, &endpoint);
     }
     check(status);
@@ -81,12 +74,16 @@ void endpoint_close(Endpoint& self, bool force) {
   tw_endpoint_set_user(handle, nullptr);
   tw_request request = TW_REQUEST_NONE;
   tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &request);
-  if (status == TW_IN_PROGRESS) {
-    wait_until(*self.worker, TW_FOREVER, [&] { return tw_request_test(request) != TW_IN_PROGRESS; });
-    status = tw_request_test(request);
-    (void)tw_request_release(request);
+  if (status != TW_IN_PROGRESS) {
+    if (status != TW_ERR_PEER_LOST) check(status);  // gone already: as closed as can be
+    return;
   }
-  if (status != TW_ERR_PEER_LOST) check(status);  // gone already: as closed as can be
+  Operation closing(self.worker_object, self.worker, Result::none);
+  closing.request = request;
+  const nb::object object = nb::steal(into_request(std::move(closing)));
+  Operation& operation = nb::inst_ptr<Request>(object)->operation;
+  operation.await(TW_FOREVER);
+  if (operation.status != TW_ERR_PEER_LOST) operation.value();
 }
 
 nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
@@ -172,10 +169,6 @@ nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address,
   return nb::cast(std::move(listener), nb::rv_policy::move);
 }
 
-bool alive(const Worker* worker) {
-  return worker != nullptr && worker->handle != nullptr && worker->generation == fork_generation();
-}
-
 }  // namespace
 
 nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
@@ -196,11 +189,13 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
 
 void Endpoint::drop() noexcept {
   tw_endpoint* ended = std::exchange(handle, nullptr);
-  if (ended == nullptr || !alive(worker)) return;
+  if (ended == nullptr || worker == nullptr || !worker->alive()) return;
   tw_endpoint_set_user(ended, nullptr);
-  if (!owned || (worker->waiting && !worker->multi)) return;  // else the worker's end closes it
-  tw_request request = TW_REQUEST_NONE;
-  if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) (void)tw_request_release(request);
+  if (!owned) return;
+  worker->in_turn([ended] {
+    tw_request request = TW_REQUEST_NONE;
+    if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) (void)tw_request_release(request);
+  });
 }
 
 tw_endpoint* Endpoint::get() const {
@@ -212,7 +207,7 @@ tw_endpoint* Endpoint::get() const {
 
 void Listener::close() noexcept {
   tw_listener* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && alive(worker)) tw_listener_destroy(ended);
+  if (ended != nullptr) worker->in_turn([ended] { tw_listener_destroy(ended); });
 }
 
 tw_listener* Listener::get() const {

@@ -97,7 +97,7 @@ PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buf
 
 void memory_release(Memory& self) {
   if (self.views > 0) raise(TW_ERR_BUSY, "arrays or views over this memory are alive: drop them first");
-  self.close();
+  check(self.close());
 }
 
 nb::object remote_import(nb::handle_t<Endpoint> owner, nb::bytes key) {
@@ -140,11 +140,29 @@ std::string remote_explain(RemoteMemory& self, const std::string& verb, size_t l
 
 }  // namespace
 
-void Memory::close() noexcept {
-  tw_memory* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && context->generation == fork_generation()) (void)tw_memory_release(ended);
-  if (ended != nullptr) --context->children;
+Memory::~Memory() {
+  if (close() != TW_ERR_BUSY) return;
+  context->unreleased.emplace_back(handle, std::move(source));  // a peer still writes there
+  --context->children;
+}
+
+tw_status Memory::close() noexcept {
+  tw_memory* const ended = std::exchange(handle, nullptr);  // nobody else takes it meanwhile
+  if (ended == nullptr) return TW_OK;
+  if (context->generation == fork_generation()) {
+    tw_status status;
+    {
+      const nb::gil_scoped_release release;  // it waits for peers that are in the middle of a copy
+      status = tw_memory_release(ended);
+    }
+    if (status == TW_ERR_BUSY) {
+      handle = ended;
+      return status;
+    }
+  }
+  --context->children;
   source.reset();
+  return TW_OK;
 }
 
 tw_memory* Memory::get() const {
@@ -156,10 +174,10 @@ tw_memory* Memory::get() const {
 void RemoteMemory::close() noexcept {
   tw_remote_memory* ended = std::exchange(handle, nullptr);
   if (owner.is_valid()) return owner.reset();
-  if (ended != nullptr && endpoint->handle != nullptr && endpoint->worker->handle != nullptr &&
-      endpoint->worker->generation == fork_generation()) {
-    tw_remote_memory_release(ended);
-  }
+  if (ended == nullptr) return;
+  endpoint->worker->in_turn([ended, kept = endpoint_object, by = endpoint] {
+    if (by->handle != nullptr) tw_remote_memory_release(ended);
+  });
 }
 
 tw_remote_memory* RemoteMemory::get() const {
@@ -188,7 +206,10 @@ void bind_memory(nb::module_& m) {
            "An unguessable key of at most KEY_MAX bytes for a range (bytes), to travel by any means. Revoked by release().")
       .def_prop_ro("address", [](Memory& s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })
       .def("__len__", [](Memory& s) { return tw_memory_length(s.get()); })
-      .def("release", &memory_release, "Revokes every key, then ends the region.")
+      .def("release", &memory_release,
+           "Revokes every key, then ends the region. The GIL is released while peers that are in the middle of a copy are "
+           "waited "
+           "for.\nRaises BusyError when one is stopped: everything stays, and release() may be called again.")
       .def_prop_ro("released", [](const Memory& s) { return s.handle == nullptr; });
   nb::class_<RemoteMemory>(m, "RemoteMemory", "A peer's memory, imported through an endpoint from its key.")
       .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return remote_import(endpoint, std::move(key)); }),

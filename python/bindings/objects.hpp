@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,10 +22,14 @@ namespace nb = nanobind;
 /// Counts forks of this process: what was made in an earlier generation belongs to the parent and is left alone.
 int fork_generation() noexcept;
 
+class BufferView;
+
 struct Context {
   tw_context* handle = nullptr;
   int generation = fork_generation();
   int children = 0;  ///< live workers and memories: they must end first
+  /// Memory that was dropped while a peer was in the middle of a copy, with the buffers that it uses: ended with the context.
+  std::vector<std::pair<tw_memory*, std::shared_ptr<BufferView>>> unreleased;
 
   ~Context() { close(); }
   void close() noexcept;
@@ -45,7 +50,8 @@ struct Worker {
   tw_worker* handle = nullptr;
   int generation = fork_generation();
   bool multi = false, progress_thread = false;
-  bool waiting = false;                                   ///< a thread waits without the GIL
+  int waiters = 0;                                        ///< threads that are inside without the GIL; counted with it
+  std::atomic<bool> closing{false};                       ///< they are to leave
   mutable bool touched = false;                           ///< entered since the event loop's last turn
   std::vector<nb::object> watched;                        ///< requests an event loop waits for
   std::vector<nb::object> orphans;                        ///< requests dropped by Python while the library used their buffers
@@ -53,11 +59,24 @@ struct Worker {
   std::mutex am_mutex;
   std::deque<AmRecord> am_queue;  ///< filled inside progress, by any thread, without the GIL
   std::atomic<size_t> am_waiting{0};
+  std::vector<std::function<void()>> handed_over;  ///< what destructors on other threads could not do at once
 
   ~Worker() { close(); }
   void close() noexcept;
   tw_worker* get() const;    ///< raises when closed
   tw_worker* enter() const;  ///< as get, and refuses a second thread on a single-thread worker
+  bool alive() const { return handle != nullptr && generation == fork_generation(); }
+  bool entered_elsewhere() const { return waiters > 0 && !multi && alive(); }
+  /// Ends an object of this worker: now, or when the thread leaves that is inside; because a destructor runs on any thread.
+  template <class End>
+  void in_turn(End&& end) noexcept {
+    if (!alive()) return;
+    if (!entered_elsewhere()) return end();
+    handed_over.emplace_back(std::forward<End>(end));
+  }
+  void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
+  void end_handed() noexcept;
+  bool leave_all() noexcept;  ///< wakes the waiters and waits until they are out, with the GIL released; false: one stays
   void reap_orphans() noexcept;
   bool dispatch();  ///< runs the handlers of waiting active messages; false: none waited
 };
@@ -88,8 +107,6 @@ struct Listener {
   tw_listener* get() const;
 };
 
-class BufferView;
-
 struct Memory {
   nb::object context_object;
   Context* context = nullptr;
@@ -106,8 +123,8 @@ struct Memory {
         source(std::move(other.source)),
         info(other.info),
         writable(other.writable) {}
-  ~Memory() { close(); }
-  void close() noexcept;
+  ~Memory();
+  tw_status close() noexcept;  ///< TW_ERR_BUSY: a peer is in the middle of a copy, and all stays
   tw_memory* get() const;
 };
 
@@ -132,6 +149,7 @@ struct Signal {
   Worker* worker = nullptr;
   tw_signal* handle = nullptr;
   bool adds = false;
+  int waits = 0;  ///< threads that wait for it
   Signal() = default;
   Signal(Signal&& other) noexcept
       : worker_object(std::move(other.worker_object)),
@@ -182,10 +200,23 @@ struct RecvInfo {
 
 struct Store {
   tw_store* handle = nullptr;
+  int users = 0;  ///< threads that wait in it
   int generation = fork_generation();
   ~Store() { close(); }
   void close() noexcept;
   tw_store* get() const;
+};
+
+/// Counts a thread in while it uses a handle without the GIL.
+class Using {
+ public:
+  explicit Using(int& count) : count_(count) { ++count_; }
+  Using(const Using&) = delete;
+  Using& operator=(const Using&) = delete;
+  ~Using() { --count_; }
+
+ private:
+  int& count_;
 };
 
 /// Makes a class usable in `with`: its close method runs at the end.

@@ -15,6 +15,7 @@ struct Plan {
   std::vector<Buffers> buffers;
   std::vector<nb::object> kept;
   std::vector<Worker*> workers;  ///< of the endpoints, which are in kept
+  int users = 0;                 ///< threads that wait for it
 
   Plan() = default;
   Plan(const Plan&) = delete;
@@ -185,6 +186,7 @@ uint32_t add_atomic(Plan& self, nb::handle op, nb::handle_t<RemoteMemory> remote
 template <class Wait>
 tw_status unlocked(Plan& self, Wait wait) {
   tw_plan* plan = self.get();
+  const Using user(self.users);
   const Unlocked without(self.workers);
   return wait(plan);
 }
@@ -329,7 +331,13 @@ void bind_plan(nb::module_& m) {
            "that "
            "was\ncaptured before keeps the old one; of a stream that another library captured, keep the buffer yourself.")
       .def("explain", &plan_explain, "Every step, its way and why.")
-      .def("close", [](Plan& s) { check(s.close()); }, "Ends it. Raises BusyError while it runs.");
+      .def(
+          "close",
+          [](Plan& s) {
+            if (s.users > 0) raise(TW_ERR_BUSY, "a thread waits for this plan: end its wait first");
+            check(s.close());
+          },
+          "Ends it. Raises BusyError while it runs, or a thread waits for it.");
   context_manager<Plan>(m.attr("Plan"));
 }
 

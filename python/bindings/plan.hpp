@@ -16,6 +16,7 @@ struct Queue {
   nb::object context_object, stream;
   Context* context = nullptr;
   tw_queue* handle = nullptr;
+  int users = 0;  ///< threads that wait for it
   bool capturing = false;
   std::multimap<std::pair<void*, size_t>, std::unique_ptr<BufferView>> buffers;  ///< of single operations, which stay prepared
   std::vector<nb::object> kept;                                                  ///< what else they use
@@ -40,6 +41,7 @@ struct Queue {
 struct Graph {
   nb::object queue;
   tw_graph* handle = nullptr;
+  int users = 0;  ///< threads that launch it
   std::vector<nb::object> kept;
   Buffers buffers;  ///< an update gives the plans others
   Graph() = default;
@@ -57,14 +59,14 @@ class Unlocked {
  public:
   explicit Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)) {
     for (Worker* worker : workers_) worker->enter();
-    for (Worker* worker : workers_) worker->waiting = true;
+    for (Worker* worker : workers_) ++worker->waiters;
     saved_ = PyEval_SaveThread();
   }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked() {
     PyEval_RestoreThread(saved_);
-    for (Worker* worker : workers_) worker->waiting = false;
+    for (Worker* worker : workers_) worker->left();
   }
 
  private:

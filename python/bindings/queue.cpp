@@ -51,7 +51,8 @@ void queue_synchronize(Queue& self) {
   tw_queue* handle = self.get();
   tw_status status;
   {
-    nb::gil_scoped_release release;
+    const Using user(self.users);
+    const nb::gil_scoped_release release;
     status = tw_queue_synchronize(handle);
   }
   check(status);
@@ -78,7 +79,8 @@ void graph_launch(Graph& self, nb::handle_t<Queue> on) {
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the graph is closed");
   tw_status status;
   {
-    nb::gil_scoped_release release;
+    const Using user(self.users), queue_user(nb::inst_ptr<Queue>(on)->users);
+    const nb::gil_scoped_release release;
     status = tw_graph_launch(self.handle, queue);
   }
   check(status);
@@ -86,9 +88,10 @@ void graph_launch(Graph& self, nb::handle_t<Queue> on) {
 
 /// One operation on a queue: what it prepares at its first call may wait for the peer, so without the GIL.
 template <class Post>
-void run_on(Endpoint& endpoint, Post post) {
+void run_on(Queue& queue, Endpoint& endpoint, Post post) {
   tw_status status;
   {
+    const Using user(queue.users);
     const Unlocked unlocked({endpoint.worker});
     status = post();
   }
@@ -115,7 +118,7 @@ void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle 
   void* const address =
       keep_buffer(queue, step, buffer, layout, sends ? BufferView::Use::source : BufferView::Use::destination);
   queue.keep(nb::borrow(peer));
-  run_on(endpoint, [&] {
+  run_on(queue, endpoint, [&] {
     return sends ? tw_send_on(handle, to, address, step.length, tag, &step.options)
                  : tw_recv_on(handle, to, address, step.length, tag, &step.options);
   });
@@ -133,7 +136,7 @@ void transfer_on(nb::handle_t<Queue> on, nb::handle buffer, nb::handle_t<RemoteM
   void* const address = keep_buffer(queue, step, buffer, layout, puts ? BufferView::Use::source : BufferView::Use::destination);
   step.take_remote_layout(remote_layout);
   queue.keep(nb::borrow(remote_object));
-  run_on(*remote.endpoint, [&] {
+  run_on(queue, *remote.endpoint, [&] {
     return puts ? tw_put_on(handle, to, address, step.length, target, offset, &step.options)
                 : tw_get_on(handle, to, address, step.length, target, offset, &step.options);
   });
@@ -145,7 +148,7 @@ void signal_on(nb::handle_t<Queue> on, nb::handle_t<RemoteSignal> signal, uint64
   tw_queue* const handle = queue.get();
   tw_remote_signal* const target = remote.get();
   queue.keep(nb::borrow(signal));
-  run_on(*remote.endpoint, [&] { return tw_signal_on(handle, target, value, nullptr); });
+  run_on(queue, *remote.endpoint, [&] { return tw_signal_on(handle, target, value, nullptr); });
 }
 
 void wait_on(nb::handle_t<Queue> on, nb::handle_t<Signal> signal, uint64_t value, const std::string& compare) {
@@ -226,10 +229,19 @@ void bind_queue(nb::module_& m) {
           "Raises the first failure of what ran since the last check, with operation and peer. Waits for nothing.")
       .def("begin_capture", &begin_capture, "What is enqueued from now on is captured instead of run.")
       .def("end_capture", &end_capture, "The captured work as a Graph.")
-      .def("close", &Queue::close, "Ends the queue; waits for nothing that does not run yet.");
+      .def(
+          "close",
+          [](Queue& s) {
+            if (s.users > 0) raise(TW_ERR_BUSY, "a thread waits for this queue: end its wait first");
+            s.close();
+          },
+          "Ends the queue; waits for nothing that does not run yet. Raises BusyError while a thread waits for it.");
   nb::class_<Graph>(m, "Graph", "Captured work; it keeps the plans in it, and the buffers that they had.")
       .def("launch", &graph_launch, arg("queue"), "Enqueues it.")
-      .def("close", &Graph::close);
+      .def("close", [](Graph& s) {
+        if (s.users > 0) raise(TW_ERR_BUSY, "a thread launches this graph");
+        s.close();
+      });
   context_manager<Queue>(m.attr("Queue"));
   m.def(
       "send_on", &message_on<true>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),

@@ -7,7 +7,7 @@ namespace {
 /// The library still uses the operation's buffer while Python has lost interest: the worker keeps it until it ends.
 void orphan(Operation&& operation) noexcept {
   Worker* worker = operation.worker;
-  if (worker->handle == nullptr || worker->generation != fork_generation()) return;  // ended with its worker
+  if (!worker->alive()) return;  // ended with its worker
   try {
     nb::object self = nb::cast(Request(std::move(operation)), nb::rv_policy::move);
     nb::inst_ptr<Request>(self)->operation.worker_object.reset();  // the worker owns it now: no cycle
@@ -32,12 +32,9 @@ bool request_done(Request& request) {
 nb::object request_wait(Request& request, nb::handle timeout) {
   Operation& operation = request.operation;
   if (operation.under_way()) {
-    uint64_t deadline = deadline_of(timeout.ptr());
+    const uint64_t deadline = deadline_of(timeout.ptr());
     operation.worker->enter();
-    if (!wait_until(*operation.worker, deadline, [&] { return operation.test(); })) {
-      raise(TW_ERR_TIMED_OUT, "the operation has not ended yet; the request stays alive");
-    }
-    operation.finish();
+    operation.await(deadline);
   }
   return operation.value();
 }
@@ -88,8 +85,8 @@ void request_before(Request& request, nb::handle stream) {
 Request::~Request() {
   if (!operation.under_way() || !operation.worker_object.is_valid()) return;
   Worker& worker = *operation.worker;
-  if (worker.handle == nullptr || worker.generation != fork_generation()) return;
-  if (operation.test()) {
+  if (!worker.alive()) return;
+  if (!worker.entered_elsewhere() && operation.test()) {
     operation.finish();
   } else {
     orphan(std::move(operation));
@@ -97,9 +94,11 @@ Request::~Request() {
 }
 
 void Operation::finish() {
+  if (!under_way()) return;
   tw_status ended = tw_request_test(request);
   if (result == Result::received) (void)tw_request_info(request, &info);
   if (ended < 0) message = tw_request_message(request);
+  if (ended < 0 && message.empty()) message = tw_status_name(ended);
   (void)tw_request_release(request);
   request = TW_REQUEST_NONE;
   status = ended;
@@ -123,14 +122,29 @@ nb::object Operation::value() {
   return nb::cast(RecvInfo{std::move(from), info.tag, info.immediate, info.length}, nb::rv_policy::move);
 }
 
+void Operation::await(uint64_t deadline) {
+  if (!under_way()) return;
+  const tw_request asked = request;  // another thread that waits for it may take the outcome first
+  if (!wait_until(*worker, deadline, [asked] { return tw_request_test(asked) != TW_IN_PROGRESS; }) && under_way()) {
+    (void)tw_request_wait(asked, 0);  // words it
+    if (tw_request_test(asked) == TW_IN_PROGRESS) raise(TW_ERR_TIMED_OUT);
+  }
+  finish();
+}
+
 void Operation::wait(uint64_t deadline) {
   if (!under_way()) return;
-  auto ended = [this] { return test(); };
+  const tw_request asked = request;
+  const auto ended = [asked] { return tw_request_test(asked) != TW_IN_PROGRESS; };
   if (!wait_until(*worker, deadline, ended)) {
     (void)tw_cancel(request);
-    wait_until(*worker, TW_FOREVER, ended);  // too late to cancel: the transfer is under way and ends by itself
+    if (!ended()) {
+      raise(TW_ERR_TIMED_OUT,
+            "it did not end in time and cannot be cancelled any more: it goes on, and its buffer stays the library's until it "
+            "ends");
+    }
     finish();
-    if (status == TW_ERR_CANCELED) raise(TW_ERR_TIMED_OUT, "nothing came in time; the receive was cancelled");
+    if (status == TW_ERR_CANCELED) raise(TW_ERR_TIMED_OUT, "nothing came in time; the operation was cancelled");
     return;
   }
   finish();
@@ -162,7 +176,8 @@ void Worker::reap_orphans() noexcept {
       continue;
     }
     operation.finish();
-    std::swap(orphans[i], orphans.back());
+    const nb::object ended = std::move(orphans[i]);  // whose end may run anything
+    orphans[i] = std::move(orphans.back());
     orphans.pop_back();
   }
 }

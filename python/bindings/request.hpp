@@ -45,11 +45,13 @@ struct Operation {
   bool test() {  ///< true when it has ended; any thread state
     return !under_way() || tw_request_test(request) != TW_IN_PROGRESS;
   }
-  /// Takes the outcome of an ended request and releases it.
+  /// Takes the outcome of an ended request and releases it; once, whoever of its waiters comes first.
   void finish();
+  /// Waits at most until the deadline, or raises TimedOut with the library's text.
+  void await(uint64_t deadline);
   /// The value of an ended operation, or raises how it ended.
   nb::object value();
-  /// Waits for the end, or raises TimedOut after the operation was cancelled.
+  /// Waits for the end, or raises TimedOut; the operation is cancelled then, or goes on when it is too late for that.
   void wait(uint64_t deadline);
 };
 

@@ -37,16 +37,14 @@ bool signal_test(Signal& self, uint64_t value, const std::string& compare) {
 }
 
 void signal_wait(Signal& self, uint64_t value, const std::string& compare, nb::handle timeout) {
-  tw_signal* handle = self.get();
+  tw_signal* const handle = self.get();
   self.worker->enter();
-  uint32_t comparison = compare_of(compare);
-  tw_status status = TW_IN_PROGRESS;
-  bool came = wait_until(*self.worker, deadline_of(timeout.ptr()), [&] {
-    status = tw_signal_test(handle, comparison, value);
-    return status != TW_IN_PROGRESS;
-  });
-  if (!came) raise(TW_ERR_TIMED_OUT, "the signal did not come in time");
-  check(status);
+  const uint32_t comparison = compare_of(compare);
+  const uint64_t deadline = deadline_of(timeout.ptr());
+  const Using waits(self.waits);
+  const auto came = [=] { return tw_signal_test(handle, comparison, value) != TW_IN_PROGRESS; };
+  if (!wait_until(*self.worker, deadline, came, Comes::by_store)) check(tw_signal_wait(handle, comparison, value, 0));
+  check(tw_signal_test(handle, comparison, value));
 }
 
 nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::string& kind) {
@@ -80,7 +78,7 @@ uint32_t compare_of(const std::string& compare) {
 
 void Signal::close() noexcept {
   tw_signal* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && worker->handle != nullptr && worker->generation == fork_generation()) (void)tw_signal_destroy(ended);
+  if (ended != nullptr) worker->in_turn([ended] { (void)tw_signal_destroy(ended); });
 }
 
 tw_signal* Signal::get() const {
@@ -91,10 +89,10 @@ tw_signal* Signal::get() const {
 
 void RemoteSignal::close() noexcept {
   tw_remote_signal* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr && endpoint->handle != nullptr && endpoint->worker->handle != nullptr &&
-      endpoint->worker->generation == fork_generation()) {
-    tw_remote_signal_release(ended);
-  }
+  if (ended == nullptr) return;
+  endpoint->worker->in_turn([ended, kept = endpoint_object, by = endpoint] {
+    if (by->handle != nullptr) tw_remote_signal_release(ended);
+  });
 }
 
 tw_remote_signal* RemoteSignal::get() const {
@@ -118,7 +116,13 @@ void bind_signal(nb::module_& m) {
       .def(
           "reset", [](Signal& s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
           "Stores the word. Only when nobody waits and nothing is in flight.")
-      .def("release", &Signal::close, "Ends the signal.");
+      .def(
+          "release",
+          [](Signal& s) {
+            if (s.waits > 0) raise(TW_ERR_BUSY, "a thread waits for this signal: end its wait first");
+            s.close();
+          },
+          "Ends the signal. Raises BusyError while a thread waits for it.");
   nb::class_<RemoteSignal>(m, "RemoteSignal",
                            "A peer's signal, imported through an endpoint from its key; kind as at its home.")
       .def(nb::new_(&remote_make), arg("endpoint"), arg("key"), arg("kind") = "set")

@@ -27,6 +27,14 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
   check(status);
 }
 
+/// A call without the GIL; the store is not closed meanwhile.
+template <class Call>
+tw_status unlocked(Store& self, Call call) {
+  const Using user(self.users);
+  const nb::gil_scoped_release release;
+  return call();
+}
+
 /// Asks with a growing buffer until the value fits.
 template <class Ask>
 nb::object read_value(Store& self, Ask ask, nb::object absent) {
@@ -34,11 +42,7 @@ nb::object read_value(Store& self, Ask ask, nb::object absent) {
   std::string value(4096, '\0');
   while (true) {
     size_t length = value.size();
-    tw_status status;
-    {
-      nb::gil_scoped_release release;
-      status = ask(handle, value.data(), &length);
-    }
+    const tw_status status = unlocked(self, [&] { return ask(handle, value.data(), &length); });
     if (status == TW_ERR_TRUNCATED) {
       value.resize(length);
       continue;
@@ -60,23 +64,13 @@ nb::object store_wait(Store& self, const std::string& key) {
 
 void store_put(Store& self, const std::string& key, nb::bytes value) {
   tw_store* handle = self.get();
-  tw_status status;
-  {
-    nb::gil_scoped_release release;
-    status = tw_store_put(handle, key.c_str(), value.c_str(), value.size());
-  }
-  check(status);
+  check(unlocked(self, [&] { return tw_store_put(handle, key.c_str(), value.c_str(), value.size()); }));
 }
 
 nb::list store_exchange(Store& self, nb::bytes mine, uint32_t count) {
   tw_store* handle = self.get();
   std::string all(mine.size() * count, '\0');
-  tw_status status;
-  {
-    nb::gil_scoped_release release;
-    status = tw_store_exchange(handle, mine.c_str(), mine.size(), all.data());
-  }
-  check(status);
+  check(unlocked(self, [&] { return tw_store_exchange(handle, mine.c_str(), mine.size(), all.data()); }));
   nb::list values;
   for (uint32_t i = 0; i < count; ++i) values.append(nb::bytes(all.data() + i * mine.size(), mine.size()));
   return values;
@@ -84,12 +78,7 @@ nb::list store_exchange(Store& self, nb::bytes mine, uint32_t count) {
 
 void store_barrier(Store& self) {
   tw_store* handle = self.get();
-  tw_status status;
-  {
-    nb::gil_scoped_release release;
-    status = tw_store_barrier(handle);
-  }
-  check(status);
+  check(unlocked(self, [&] { return tw_store_barrier(handle); }));
 }
 
 }  // namespace
@@ -119,7 +108,10 @@ void bind_store(nb::module_& m) {
       .def("wait", &store_wait, arg("key"))
       .def("exchange", &store_exchange, arg("mine"), arg("count"))
       .def("barrier", &store_barrier)
-      .def("close", &Store::close);
+      .def("close", [](Store& s) {
+        if (s.users > 0) raise(TW_ERR_BUSY, "a thread waits in this store: end its wait first");
+        s.close();
+      });
   context_manager<Store>(m.attr("_Store"));
 }
 

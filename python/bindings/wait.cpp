@@ -17,4 +17,25 @@ uint64_t deadline_of(PyObject* seconds) {
   return duration == TW_FOREVER ? TW_FOREVER : now_ns() + duration;
 }
 
+bool Wait::nap(uint64_t end) const {
+  const uint64_t now = now_ns();
+  if (now >= end) return false;
+  uint64_t longest = end - now;
+  if (worker.progress_thread) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(longest, watching_nap_ns)));
+    return false;
+  }
+  if (worker.multi) longest = std::min(longest, shared_nap_ns);
+  if (comes == Comes::by_store) longest = std::min(longest, stored_nap_ns);
+  return tw_worker_wait(worker.handle, longest) == TW_OK;
+}
+
+void Wait::between() const {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  worker.enter();
+  if (!worker.orphans.empty()) worker.reap_orphans();
+  worker.dispatch();
+  worker.enter();  // a handler may have closed it
+}
+
 }  // namespace thalweg::python

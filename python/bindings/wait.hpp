@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting with the GIL released. A wait spins for a few dozen microseconds (the other side of a ping-pong answers sooner),
-// then sleeps in the worker; between two sleeps it takes the GIL to see Ctrl-C and to run active message handlers.
+// Waiting with the GIL released, at the pace of the C functions: a wait spins for some hundred microseconds (the other side of a
+// ping-pong answers sooner), yields for two milliseconds, then sleeps in the worker. Every slice_ns, and when an active message
+// came, it takes the GIL to see Ctrl-C and to run handlers.
 #pragma once
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "errors.hpp"
 
@@ -17,18 +19,22 @@ uint64_t deadline_of(PyObject* seconds);
 /// Nanoseconds of a duration in seconds; None and null: otherwise.
 uint64_t duration_of(PyObject* seconds, uint64_t otherwise);
 
-constexpr uint64_t spin_ns = 50'000;
-constexpr uint64_t slice_ns = 100'000'000;  ///< the longest that a signal waits for its handler
+constexpr uint64_t spin_ns = 100'000;
+constexpr uint64_t yield_ns = 2'000'000;
+constexpr uint64_t slice_ns = 20'000'000;      ///< the longest that Ctrl-C waits
+constexpr uint64_t stored_nap_ns = 50'000;     ///< of a wait for what a peer may store into mapped memory, which wakes nobody
+constexpr uint64_t shared_nap_ns = 1'000'000;  ///< another thread may take the event of this one
+constexpr uint64_t watching_nap_ns = 20'000;   ///< the progress thread takes all events
 
 /// Marks the worker as waited in by this thread, and lets others run Python meanwhile.
 class Waiting {
  public:
-  explicit Waiting(Worker& worker) : worker_(worker), saved_((worker.waiting = true, PyEval_SaveThread())) {}
+  explicit Waiting(Worker& worker) : worker_(worker), saved_((++worker.waiters, PyEval_SaveThread())) {}
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
     PyEval_RestoreThread(saved_);
-    worker_.waiting = false;
+    worker_.left();
   }
 
  private:
@@ -36,50 +42,74 @@ class Waiting {
   PyThreadState* saved_;
 };
 
-/// One slice of a wait without the GIL: true when done() holds, false when it is time to look at the interpreter.
+/// By what the end of a wait is noticed: by progress, or (also) by a word that a peer stores.
+enum class Comes : uint8_t { by_event, by_store };
+
+/// A wait over as many slices as it takes.
+struct Wait {
+  Worker& worker;
+  uint64_t deadline;
+  Comes comes;
+  bool asleep = false;  ///< nothing came for so long that it sleeps
+
+  bool wanted() const {  ///< is something to be done with the GIL?
+    return worker.am_waiting.load(std::memory_order_relaxed) != 0 || worker.closing.load(std::memory_order_relaxed);
+  }
+  /// Sleeps in the worker, until `end` at most; false: nothing came.
+  bool nap(uint64_t end) const;
+  /// With the GIL: Ctrl-C, handlers, a worker that was closed meanwhile. Raises.
+  void between() const;
+};
+
+/// Looks for done() without sleeping. True when it holds; else wait.asleep says that it is time to sleep.
 template <class Done>
-bool wait_slice(Worker& worker, uint64_t deadline, Done&& done) {
-  Waiting waiting(worker);
-  tw_worker* handle = worker.handle;
-  {
-    uint64_t stop = 0;
-    for (unsigned round = 0;; ++round) {
-      if (!worker.progress_thread) tw_progress(handle);
+bool look(Wait& wait, Done& done) {
+  const unsigned looks = wait.comes == Comes::by_store ? 8 : 1;
+  unsigned events = 0;
+  uint64_t idle_since = 0;
+  for (unsigned round = 1;; ++round) {
+    if (!wait.worker.progress_thread) events += tw_progress(wait.worker.handle);
+    for (unsigned i = 0; i < looks; ++i) {
       if (done()) return true;
-      if (worker.am_waiting.load(std::memory_order_relaxed) != 0) return false;
-      if ((round & 63) != 63) continue;
-      uint64_t now = now_ns();
-      if (stop == 0) stop = now + spin_ns;
-      if (now >= deadline) return false;
-      if (now >= stop) break;
     }
+    if (wait.wanted()) return false;
+    if (round % 64 != 0) continue;
+    const uint64_t now = now_ns();
+    if (now >= wait.deadline) return false;
+    if (std::exchange(events, 0) != 0 || idle_since == 0) idle_since = now;
+    if (now - idle_since >= yield_ns) break;
+    if (now - idle_since >= spin_ns) std::this_thread::yield();
   }
-  uint64_t now = now_ns();
-  uint64_t end = std::min(deadline, now + slice_ns);
-  while (now < end) {
-    if (worker.progress_thread) {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));  // another thread progresses: this one only looks
-    } else {
-      (void)tw_worker_wait(handle, end - now);
-    }
-    if (done()) return true;
-    if (worker.am_waiting.load(std::memory_order_relaxed) != 0) return false;
-    now = now_ns();
-  }
-  return done();
+  wait.asleep = true;
+  return false;
 }
 
-/// Progresses until done() holds: true; or until the deadline: false. Raises what a signal handler raised.
+/// One slice without the GIL: true when done() holds, false when it is time to look at the interpreter.
 template <class Done>
-bool wait_until(Worker& worker, uint64_t deadline, Done&& done) {
+bool wait_slice(Wait& wait, Done& done) {
+  const Waiting waiting(wait.worker);
+  const uint64_t end = std::min(wait.deadline, now_ns() + slice_ns);
   while (true) {
+    if (!wait.asleep) {
+      if (look(wait, done)) return true;
+    } else if (wait.nap(end)) {
+      wait.asleep = false;
+    }
     if (done()) return true;
-    if (wait_slice(worker, deadline, done)) return true;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    worker.dispatch();
+    if (wait.wanted() || now_ns() >= end) return false;
+  }
+}
+
+/// Progresses until done() holds: true; or until the deadline: false. Raises what a signal handler raised, and ClosedError when the
+/// worker was closed meanwhile. done() is called without the GIL too.
+template <class Done>
+bool wait_until(Worker& worker, uint64_t deadline, Done&& done, Comes comes = Comes::by_event) {
+  Wait wait{worker, deadline, comes};
+  while (true) {
+    if (done() || wait_slice(wait, done)) return true;
+    wait.between();
     if (done()) return true;
     if (now_ns() >= deadline) return false;
-    worker.enter();  // a handler may have closed it
   }
 }
 

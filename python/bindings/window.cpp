@@ -5,6 +5,12 @@
 namespace thalweg::python {
 namespace {
 
+struct Window;
+/// What the library calls for an exchange; it outlives the window's object.
+struct Exchanger {
+  Window* window;
+};
+
 /// The window's views of parts count themselves: close() may not take the memory from under them.
 struct Window {
   nb::object worker_object, memory_object, exchange;
@@ -13,17 +19,21 @@ struct Window {
   tw_window* handle = nullptr;
   int generation = fork_generation();
   Py_ssize_t views = 0;
-  bool alone = false;  ///< ends without asking the others
-  nb::object raised;   ///< by exchange
+  int users = 0;      ///< threads that are inside without the GIL
+  nb::object raised;  ///< by exchange
+  std::shared_ptr<Exchanger> exchanger = std::make_shared<Exchanger>(Exchanger{this});
   ~Window() {
-    alone = true;
-    close();
+    exchanger->window = nullptr;  // ends without asking the others
+    tw_window* const ended = std::exchange(handle, nullptr);
+    if (ended == nullptr || generation != fork_generation()) return;
+    worker->in_turn([ended, by = exchanger, memory = memory_object, peers = endpoints] { (void)tw_window_destroy(ended); });
   }
   /// The status of tw_window_destroy. Waits for the other ranks, without the GIL.
   tw_status close() noexcept {
     tw_window* ended = std::exchange(handle, nullptr);
     if (ended == nullptr || generation != fork_generation() || worker->handle == nullptr) return TW_OK;
-    Waiting waiting(*worker);
+    const Using user(users);
+    const Waiting waiting(*worker);
     return tw_window_destroy(ended);
   }
   tw_window* get() const {
@@ -35,8 +45,8 @@ struct Window {
 
 /// tw_exchange by a callable that takes bytes and gives everyone's, by rank.
 tw_status exchange_bytes(void* arg, const void* mine, size_t length, void* values) noexcept {
-  Window& window = *static_cast<Window*>(arg);
-  if (window.alone) return TW_ERR_CLOSED;
+  if (static_cast<Exchanger*>(arg)->window == nullptr) return TW_ERR_CLOSED;
+  Window& window = *static_cast<Exchanger*>(arg)->window;
   nb::gil_scoped_acquire acquire;
   try {
     const nb::object all = window.exchange(nb::bytes(mine, length));
@@ -99,7 +109,7 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
   {
     Waiting waiting(*self->worker);
     status = tw_window_create(handle, endpoints.data(), static_cast<uint32_t>(rank), static_cast<uint32_t>(endpoints.size()),
-                              part, &options, exchange_bytes, self.get(), &self->handle);
+                              part, &options, exchange_bytes, self->exchanger.get(), &self->handle);
   }
   check_exchange(*self, status);
   return nb::cast(self.release(), nb::rv_policy::take_ownership);
@@ -107,6 +117,7 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
 
 void window_close(Window& self) {
   if (self.views > 0) raise(TW_ERR_BUSY, "arrays or views over parts of this window are alive: drop them first");
+  if (self.users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of this window");
   if (self.handle != nullptr) self.worker->enter();
   check_exchange(self, self.close());
 }
@@ -164,7 +175,8 @@ nb::object window_bind(nb::handle_t<Window> owner, const std::string& place) {
   tw_device_window bound{};
   tw_status status;
   {
-    Waiting waiting(*self.worker);
+    const Using user(self.users);
+    const Waiting waiting(*self.worker);
     status = tw_window_bind(handle, place.c_str(), &bound);
   }
   check(status);

@@ -54,7 +54,9 @@ bool worker_wait(Worker& self, nb::handle timeout) {
     }
     if (status != TW_ERR_TIMED_OUT) check(status);
     came = status == TW_OK;
+    if (!self.orphans.empty()) self.reap_orphans();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    self.enter();
     if (self.dispatch()) came = true;
     self.enter();
   }
@@ -71,7 +73,13 @@ bool worker_arm(Worker& self) {
 /// One turn of an event loop: progress, then the watched requests that have ended (None: nothing happened).
 nb::object worker_turn(Worker& self) {
   bool touched = std::exchange(self.touched, false);  // calls since the last turn may have ended watched requests
-  unsigned events = worker_progress(self);
+  unsigned events = 0;
+  try {
+    events = worker_progress(self);
+  } catch (...) {  // a handler raised: what ended meanwhile is for the next turn
+    self.touched = true;
+    throw;
+  }
   self.touched = false;
   if (events == 0 && !touched && !self.progress_thread) return nb::none();
   nb::list ended;
@@ -99,12 +107,13 @@ PyObject* worker_flush(Worker& self, nb::handle owner, bool blocking, uint64_t d
 }  // namespace
 
 void Worker::close() noexcept {
+  if (handle == nullptr) return;
+  end_handed();
   tw_worker* ended = std::exchange(handle, nullptr);
-  if (ended == nullptr) return;
   if (generation == fork_generation()) tw_worker_destroy(ended);
-  watched.clear();
-  orphans.clear();
-  handlers.clear();
+  handed_over.clear();
+  const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
+  const auto callables = std::exchange(handlers, {});
   if (context.is_valid()) --nb::inst_ptr<Context>(context)->children;
 }
 
@@ -115,8 +124,34 @@ tw_worker* Worker::get() const {
   return handle;
 }
 
+void Worker::left() noexcept {
+  if (--waiters == 0 && !handed_over.empty()) end_handed();
+}
+
+void Worker::end_handed() noexcept {
+  const auto ends = std::exchange(handed_over, {});
+  if (!alive()) return;
+  for (const auto& end : ends) end();
+}
+
+bool Worker::leave_all() noexcept {
+  constexpr auto nap = std::chrono::microseconds(200);
+  constexpr int naps = 50'000;  // ten seconds: a call of the library that does not look is bounded by its own time-out
+  closing.store(true);
+  for (int i = 0; i < naps && waiters > 0 && alive(); ++i) {
+    (void)tw_worker_wake(handle);
+    const nb::gil_scoped_release release;
+    std::this_thread::sleep_for(nap);
+  }
+  if (waiters == 0) return true;
+  closing.store(false);
+  return false;
+}
+
 tw_worker* Worker::enter() const {
-  if (waiting && !multi) [[unlikely]] {
+  if (closing.load(std::memory_order_relaxed)) [[unlikely]]
+    raise(TW_ERR_CLOSED, "the worker was closed by another thread");
+  if (entered_elsewhere()) [[unlikely]] {
     raise(TW_ERR_THREAD, "another thread waits in this single-thread worker: make it with threads=\"multi\"");
   }
   touched = true;
@@ -174,10 +209,14 @@ void bind_worker(nb::module_& m) {
       .def(
           "close",
           [](Worker& w) {
-            if (w.waiting) raise(TW_ERR_BUSY, "a thread waits in this worker: end its wait first");
+            if (w.waiters > 0 && w.alive() && !w.leave_all()) {
+              raise(TW_ERR_BUSY, "a thread is inside a call of this worker that does not end: end that first");
+            }
             w.close();
           },
-          "Ends every endpoint without waiting; what is pending ends with ClosedError.")
+          "Ends every endpoint without waiting; what is pending ends with ClosedError, and so do the waits of other threads "
+          "in\n"
+          "this worker, for which it waits.")
       .def_prop_ro("closed", [](const Worker& w) { return w.handle == nullptr; });
   context_manager<Worker>(m.attr("Worker"));
 }

@@ -72,17 +72,22 @@ class Worker:
         self._scheduled = False
         if self.core.closed:
             return
-        for _ in range(1 if self.polling else _ROUNDS):
-            ended = self.core._turn()
-            if ended:
-                for request in ended:
-                    if not request._token.done():
-                        request._token.set_result(None)
-            if self._conditions:
-                self._check_conditions()
-            if ended is None and not self.polling and self.core.arm():
-                return
-        self._kick()
+        armed = False
+        try:  # what a handler raises is the loop's to tell: the worker goes on
+            for _ in range(1 if self.polling else _ROUNDS):
+                ended = self.core._turn()
+                if ended:
+                    for request in ended:
+                        if not request._token.done():
+                            request._token.set_result(None)
+                if self._conditions:
+                    self._check_conditions()
+                if ended is None and not self.polling and self.core.arm():
+                    armed = True
+                    return
+        finally:
+            if not armed and not self.core.closed:
+                self._kick()
 
     def _check_conditions(self) -> None:
         left = []

@@ -203,3 +203,29 @@ async def test_a_worker_belongs_to_one_loop(context):
 
     await asyncio.to_thread(elsewhere)
     worker.close()
+
+
+@MODES
+@run
+async def test_a_handler_that_raises_does_not_stall_the_worker(polling):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["exception"]))
+    context = tw.Context(job_key=secrets.token_bytes(32))
+
+    def refuse(message):
+        raise ValueError(message.header)
+
+    with aio.Worker(context, polling=polling) as worker, tw.Worker(context) as sender:
+        worker.on_am(1, refuse)
+        endpoint = sender.connect(worker.address, wait=False)
+        for turn in range(20):
+            buffer = bytearray(8)
+            receiving = asyncio.ensure_future(worker.recv(buffer, turn))
+            await asyncio.sleep(0)
+            requests = [endpoint.iam(1, b"first"), endpoint.isend(b"behind", turn), endpoint.iam(1, b"last")]
+            while not all(request.done() for request in requests):
+                await asyncio.sleep(0)
+            assert (await receiving).length == 6
+            while len(told) < 2 * turn + 2:
+                await asyncio.sleep(0)
+        assert [str(error) for error in told] == [str(b"first"), str(b"last")] * 20

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads: several waiters of one request, a close under a wait, and objects that end in another thread than their worker's."""
+
+import functools
+import gc
+import os
+import secrets
+import signal
+import threading
+import time
+
+import pytest
+import thalweg as tw
+from peers import connected, context, spawn
+
+SECONDS = 20
+
+
+class Outcome(threading.Thread):
+    """Runs a function in a thread and keeps what it returned or raised."""
+
+    def __init__(self, function, *args):
+        super().__init__(daemon=True)
+        self.function, self.args = function, args
+        self.value = self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.value = self.function(*self.args)
+        except Exception as error:
+            self.error = error
+
+    def end(self):
+        """Waits for it; the exception or None."""
+        self.join(SECONDS)
+        assert not self.is_alive(), "it waits for ever"
+        return self.error
+
+
+def until(condition):
+    """Asks until the condition holds."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "nothing happened in time"
+
+
+def connect(first, second):
+    """Both sides' endpoints of two workers of this thread."""
+    endpoint = first.connect(second.address, wait=False)
+    other = second.connect(first.address, wait=False)
+    until(lambda: first.progress() + second.progress() >= 0 and endpoint.state == other.state == "ok")
+    return endpoint, other
+
+
+def test_a_lost_peer_is_told_to_all_threads_that_wait_for_one_request(context):
+    for _ in range(20):
+        with tw.Worker(context, threads="multi") as worker:
+            other = tw.Worker(context)
+            endpoint, _ = connect(worker, other)
+            request = endpoint.irecv(bytearray(8), 1)
+            waiters = [Outcome(request.wait, SECONDS) for _ in range(3)]
+            other.close()
+            for waiter in waiters:
+                assert isinstance(waiter.end(), (tw.PeerLost, tw.ClosedError)), waiter.value
+            with pytest.raises((tw.PeerLost, tw.ClosedError)):
+                request.wait()
+
+
+def test_a_value_is_told_to_all_threads_that_wait_for_it(worker, context):
+    with tw.Worker(context, threads="multi") as shared:
+        endpoint, other = connect(shared, worker)
+        for turn in range(20):
+            request = endpoint.irecv(bytearray(8), 1)
+            waiters = [Outcome(request.wait, SECONDS) for _ in range(2)]
+            other.send(b"x" * (turn % 8), 1)
+            for waiter in waiters:
+                assert waiter.end() is None and waiter.value.length == turn % 8
+
+
+WAITS = {
+    "request": lambda worker, endpoint: endpoint.irecv(bytearray(8), 7).wait,
+    "recv": lambda worker, endpoint: lambda: endpoint.recv(bytearray(8), 7),
+    "signal": lambda worker, endpoint: functools.partial(tw.Signal(worker).wait, 1),
+    "worker": lambda worker, endpoint: lambda: [worker.wait() for _ in iter(int, 1)],
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+@pytest.mark.parametrize("threads", ["single", "multi"])
+def test_a_close_ends_the_waits_of_other_threads_by_name(context, threads, how):
+    worker = tw.Worker(context, threads=threads)
+    endpoint = worker.connect(worker.address)
+    waits = [WAITS[how](worker, endpoint) for _ in range(3 if threads == "multi" else 1)]
+    waiters = [Outcome(wait) for wait in waits]
+    until(lambda: all(waiter.is_alive() for waiter in waiters))
+    worker.close()
+    for waiter in waiters:
+        assert isinstance(waiter.end(), tw.ClosedError), waiter.error
+    with pytest.raises(tw.ClosedError):
+        endpoint.send(b"x")
+
+
+def entered(worker):
+    """Is another thread inside a single-threaded worker?"""
+    try:
+        worker.progress()
+    except tw.ThreadError:
+        return True
+    return False
+
+
+def test_what_ends_in_another_thread_is_handed_to_the_one_inside(context):
+    with tw.Worker(context) as worker, tw.Worker(context) as other:
+        endpoint, theirs = connect(worker, other)
+        memory, word = tw.Memory.allocate(context, 4096), tw.Signal(other)
+        dropped = [endpoint, tw.RemoteMemory(endpoint, memory.export()), tw.RemoteSignal(endpoint, word.export())]
+        dropped += [tw.Signal(worker), worker.listen(), worker.irecv(bytearray(8), 5)]
+        held = tw.Signal(worker)
+        waiter = Outcome(held.wait, 1, ">=", SECONDS)
+        until(lambda: entered(worker))
+        dropped.clear()
+        del endpoint
+        gc.collect()
+        held.reset(1)
+        assert waiter.end() is None
+        # The connection was closed in its turn: the peer is told.
+        until(lambda: worker.progress() + other.progress() >= 0 and theirs.state != "ok")
+        with pytest.raises(tw.BusyError):
+            stays = tw.Signal(worker)
+            waiter = Outcome(stays.wait, 1, ">=", SECONDS)
+            until(lambda: entered(worker))
+            try:
+                stays.release()
+            finally:
+                stays.reset(1)
+                assert waiter.end() is None
+
+
+def send_and_stop(endpoint, pipe, length):
+    """Announces a message, then serves nobody until it is told to."""
+    payload = os.urandom(length)
+    request = endpoint.isend(payload, 3)
+    pipe.send(payload)
+    pipe.recv()
+    request.wait(SECONDS)
+
+
+def test_a_time_out_does_not_wait_for_a_transfer_that_cannot_be_cancelled():
+    length = 8 << 20
+    with connected(send_and_stop, length, transport="tcp") as (endpoint, pipe):
+        payload = pipe.recv()
+        until(lambda: endpoint.worker.probe(3) is not None)
+        buffer = bytearray(length)
+        with pytest.raises(tw.TimedOut, match="goes on"):
+            endpoint.recv(buffer, 3, timeout=0.2)
+        with pytest.raises(BufferError):  # the library has it still
+            buffer.extend(b"x")
+        pipe.send("go on")
+        until(lambda: endpoint.worker.progress() >= 0 and buffer == payload)
+
+
+def import_and_wait(pipe, key):
+    worker = tw.Worker(context(key, "shm"))
+    pipe.send(worker.address)
+    endpoint = worker.connect(pipe.recv())
+    there = tw.RemoteMemory(endpoint, pipe.recv())
+    here = tw.Memory.allocate(worker.context, 4096, place="emulated:0")
+    endpoint.put(here, there, visible=True)
+    pipe.send("imported")
+    while not pipe.poll(0):
+        worker.wait(0.01)
+
+
+def test_memory_that_a_stopped_peer_uses_stays_until_it_is_released():
+    key = secrets.token_bytes(32)
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=import_and_wait, args=(there, key))
+    process.start()
+    own = tw.Context(job_key=key, transports="self,shm", silent_timeout=0.3)
+    try:
+        with tw.Worker(own) as worker:
+            theirs = here.recv()
+            here.send(worker.address)
+            endpoint = worker.connect(theirs)
+            memory = tw.Memory.allocate(own, 1 << 20, place="emulated:0")
+            here.send(memory.export())
+            until(lambda: worker.progress() >= 0 and here.poll(0))
+            assert here.recv() == "imported"
+            os.kill(process.pid, signal.SIGSTOP)
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            with pytest.raises(tw.BusyError):
+                memory.release()
+            assert not memory.released and len(memory) == 1 << 20
+            os.kill(process.pid, signal.SIGCONT)
+            memory.release()
+            assert memory.released and endpoint.state == "ok"
+            here.send("end")
+            process.join(SECONDS)
+            assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join()
