@@ -8,6 +8,10 @@ socket pair; end 1 waits for it, connects, and says hello; from then on all data
 only tell of a peer that ends before it ever connected. Objects sent before the peer is there wait in a small outbox, as they
 would in a system pipe's buffer.
 
+Both ends may live in one process, also in two threads: they share the host then. A message waits in memory until it is
+taken, so that one thread may send and then receive; only arrays on devices, and what is beyond _HERE_BYTES, wait for the
+receiver.
+
 Like multiprocessing's, an end is used by one thread at a time; its two directions have their own tags.
 """
 
@@ -19,8 +23,10 @@ import multiprocessing
 import os
 import secrets
 import select
+import threading
 import time
 import weakref
+from collections import deque
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,30 +35,44 @@ from .errors import ClosedError, PeerLost, TimedOut, Truncated
 from .objects import HEADER_BYTES, decode, encode
 
 _OUTBOX_BYTES = 1 << 16
+_HERE_BYTES = 1 << 28  # sent and not yet taken, between ends of one process
 _LINGER = 5.0  # seconds that close() gives a peer that has not connected yet to fetch what was sent
 _HELLO, _DATA = 0, 2  # tags: hello; data of end 0 is _DATA, of end 1 _DATA + 1
 _END = b""  # an empty message: no more will come
 
 _hosts: weakref.WeakValueDictionary[bytes, _Host] = weakref.WeakValueDictionary()
 _ends: weakref.WeakSet[PipeEnd] = weakref.WeakSet()
+_joining = threading.Lock()
 
 
 class _Host:
     """The context and worker of a pipe's ends in this process."""
 
-    def __init__(self, name: bytes, key: bytes) -> None:
+    def __init__(self, name: bytes, key: bytes, shared: bool) -> None:
         self.name = name
         self.pid = os.getpid()
         self.context = _core.Context(job_key=key)
-        self.worker = _core.Worker(self.context)
+        self.worker = _core.Worker(self.context, threads="multi" if shared else "single")
         self.ends: list[PipeEnd] = []
+        self.lock = threading.RLock()  # each end steps the other, too
+        self.settled = False  # all ends are connected
 
     def leave(self, end: PipeEnd) -> None:
-        self.ends.remove(end)
-        if not self.ends:
-            _hosts.pop(self.name, None)
-            self.worker.close()
-            self.context.close()
+        with _joining, self.lock:
+            self.ends.remove(end)
+            if self.ends:
+                return
+            if _hosts.get(self.name) is self:
+                del _hosts[self.name]
+        self.worker.close()
+        self.context.close()
+
+
+def _host_bytes(header: bytes, rest: list[Any]) -> int | None:
+    """Bytes of a message; None: some of it lies on a device."""
+    if not all(isinstance(part, (bytes, memoryview)) for part in rest):
+        return None
+    return len(header) + sum(memoryview(part).nbytes for part in rest)
 
 
 class PipeEnd:
@@ -71,6 +91,7 @@ class PipeEnd:
         self._header = bytearray(HEADER_BYTES)
         self._posted: _core.Request | None = None
         self._outbox: list[bytes] = []
+        self._untaken: deque[tuple[_core.Request, int]] = deque()  # by an end of this process, with their bytes
         self._moved = False
         self._ended = False
         self._epoll: select.epoll | None = None
@@ -89,25 +110,40 @@ class PipeEnd:
         if self.closed:
             raise OSError("handle is closed")
         if self._host is None:
-            host = _hosts.get(self._name)
-            if host is None or host.pid != os.getpid():
-                host = _hosts[self._name] = _Host(self._name, self._key)
-            self._host = host
-            host.ends.append(self)
-            if self._role == 0:
-                self._hello = host.worker.irecv(bytearray(1), _HELLO)
-                with contextlib.suppress(BrokenPipeError):  # a peer that is gone shows at the next look at the socket
-                    self._socket.send_bytes(host.worker.address)
-            for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
-                if end._name == self._name and end._moved:
-                    end._socket.close()
+            with _joining:
+                host = _hosts.get(self._name)
+                if host is None or host.pid != os.getpid():
+                    host = _hosts[self._name] = _Host(self._name, self._key, self._peer_here() is not None)
+                with host.lock:
+                    host.ends.append(self)
+                    host.settled = False
+                    self._host = host
+            with host.lock:
+                if self._role == 0:
+                    self._hello = host.worker.irecv(bytearray(1), _HELLO)
+                    with contextlib.suppress(BrokenPipeError):  # a peer that is gone shows at the next look at the socket
+                        self._socket.send_bytes(host.worker.address)
+                for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
+                    if end._name == self._name and end._moved:
+                        end._socket.close()
         return self._host
+
+    def _peer_here(self) -> PipeEnd | None:
+        """The other end, when it is open in this process and was not pickled to another one."""
+        for end in list(_ends):
+            if end._name == self._name and end._role != self._role and not end._moved and not end.closed:
+                return end
+        return None
 
     def _step(self) -> bool:
         """One try to get connected; raises EOFError when the peer ended before it was."""
         if self._endpoint is not None:
             return True
         host = self._join()
+        with host.lock:
+            return self._endpoint is not None or self._connect(host)
+
+    def _connect(self, host: _Host) -> bool:
         if self._role == 1:
             if not self._socket.poll(0):
                 return False
@@ -115,7 +151,8 @@ class PipeEnd:
             self._endpoint.isend(b"\0", _HELLO)
             self._send_outbox()
             return True
-        assert self._hello is not None
+        if self._hello is None:  # another thread is about to post it
+            return False
         if self._hello.done():
             self._endpoint = self._hello.wait().endpoint
             self._hello = None
@@ -138,9 +175,11 @@ class PipeEnd:
         host = self._join()
         while True:
             # Both ends may live here: each moves on while the other waits, and what one has in its outbox is for the other.
-            ready = [end._step() for end in list(host.ends)]
-            if all(ready):
-                return self._endpoint
+            with host.lock:
+                ready = [end._step() for end in list(host.ends) if not end.closed]
+                if all(ready):
+                    host.settled = True
+                    return self._endpoint
             left = nap if deadline is None else min(nap, deadline - time.monotonic())
             if left <= 0:
                 return None
@@ -162,6 +201,8 @@ class PipeEnd:
                 return
         tag = _DATA + self._role
         try:
+            if self._host is not None and len(self._host.ends) > 1 and self._keep(header, rest):
+                return
             if not rest:
                 endpoint.send(header, tag)
                 return
@@ -174,17 +215,31 @@ class PipeEnd:
     def _reach(self, header: bytes, rest: list[Any]) -> _core.Endpoint | None:
         """The endpoint; or None, and the message is in the outbox."""
         try:
-            self._join()
-            if self._step():
-                return self._endpoint
-            here = [part for part in rest if isinstance(part, (bytes, memoryview))]
-            size = sum(map(len, self._outbox)) + len(header) + sum(memoryview(part).nbytes for part in here)
-            if size <= _OUTBOX_BYTES and len(here) == len(rest):  # what lies on a device waits there
-                self._outbox += [header, *(bytes(part) for part in rest)]
-                return None
+            with self._join().lock:
+                if self._step():
+                    return self._endpoint
+                size, held = _host_bytes(header, rest), sum(map(len, self._outbox))
+                here = self._peer_here() is not None
+                if size is not None and (held + size <= (_HERE_BYTES if here else _OUTBOX_BYTES) or (here and not held)):
+                    self._outbox += [header, *(bytes(part) for part in rest)]
+                    return None
             return self._connected()
         except EOFError as error:
             raise BrokenPipeError("the other end was closed") from error
+
+    def _keep(self, header: bytes, rest: list[Any]) -> bool:
+        """Sends a copy to the end in this process, which this thread may be the one to use; False: it has to be waited for."""
+        assert self._endpoint is not None
+        while self._untaken and self._untaken[0][0].done():
+            self._untaken.popleft()
+        size = _host_bytes(header, rest)
+        if size is None or (self._untaken and sum(each for _, each in self._untaken) + size > _HERE_BYTES):
+            return False
+        for part in (header, *map(bytes, rest)):
+            request = self._endpoint.isend(part, _DATA + self._role)
+            if not request.ended:
+                self._untaken.append((request, len(part)))
+        return True
 
     def send_bytes(self, buffer: Any, offset: int = 0, size: int | None = None) -> None:
         """Sends bytes, to be taken by recv_bytes."""
@@ -199,8 +254,8 @@ class PipeEnd:
         number to one of these. Raises EOFError when the peer closed its end or died and nothing is left."""
         if not self.readable:
             raise OSError("connection is write-only")
-        endpoint = self._endpoint
-        if endpoint is None or self.closed:
+        endpoint, host = self._endpoint, self._host
+        if endpoint is None or host is None or self.closed or not host.settled:
             endpoint = self._connected()
             assert endpoint is not None
         if self._ended:
@@ -327,6 +382,7 @@ class PipeEnd:
         self._socket.close()
 
     def _leave(self, host: _Host) -> None:
+        self._untaken.clear()  # the worker keeps them
         here_alone = host.ends == [self]
         if self._endpoint is not None and here_alone:
             with contextlib.suppress(TimedOut, PeerLost, ClosedError):

@@ -4,6 +4,7 @@
 import multiprocessing.connection
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -64,6 +65,69 @@ def test_both_ends_in_one_process(value):
         b.send([value])
         assert a.poll(5) and a.recv() == [value]
         assert not a.poll()
+
+
+LARGE = [bytes(100_000), np.arange(1 << 20), {"a": np.ones(300_000), "b": os.urandom(3 << 20)}]
+
+
+def test_one_thread_sends_and_receives_large_objects_through_both_ends():
+    a, b = tw.Pipe()
+    with a, b:
+        for turn in range(3):  # before they are connected, and afterwards
+            for value in LARGE:
+                a.send(value)
+                b.send(turn)
+                np.testing.assert_equal(b.recv(), value)
+                assert a.recv() == turn
+        for value in [*LARGE, *range(300)]:
+            a.send(value)
+        for value in [*LARGE, *range(300)]:
+            np.testing.assert_equal(b.recv(), value)
+        array = np.arange(200_000)
+        a.send(array)
+        array[:] = 0  # the sender's again
+        assert (b.recv() == np.arange(200_000)).all()
+        a.send(LARGE[0])
+        a.close()
+        assert b.recv() == LARGE[0]
+        with pytest.raises(EOFError):
+            b.recv()
+
+
+def answer(pipe, count):
+    for _ in range(count):
+        pipe.send(pipe.recv())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_threads_each_use_an_end_of_one_process(first):
+    for _ in range(5):
+        ends = tw.Pipe()
+        mine, theirs = ends[first], ends[1 - first]
+        thread = threading.Thread(target=answer, args=(theirs, 60), daemon=True)
+        thread.start()
+        for turn in range(20):
+            for value in (turn, LARGE[turn % 3], os.urandom(turn)):
+                mine.send(value)
+                np.testing.assert_equal(mine.recv(), value)
+        thread.join(30)
+        assert not thread.is_alive()
+        mine.close()
+        theirs.close()
+
+
+def test_what_is_sent_before_the_child_gets_its_end_may_be_large():
+    a, b = tw.Pipe()
+    for value in LARGE:
+        a.send(value)
+    process = start(child, b)
+    for value in LARGE:
+        np.testing.assert_equal(a.recv(), value)
+    a.send("end")
+    assert a.recv() == "bye"
+    process.join(20)
+    assert process.exitcode == 0
+    a.close()
 
 
 def is_text(value, text):
