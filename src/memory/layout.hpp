@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/peer_bytes.hpp"
 #include "base/platform/fork.hpp"
 #include "base/status.hpp"
 
@@ -108,9 +109,9 @@ inline constexpr size_t kMaxWirePieces = 4096;
 size_t encode(const Layout& layout, std::byte* to, size_t capacity);
 /// Encodes only the pieces [first, first + count) of a list, count <= kMaxWirePieces.
 size_t encode_pieces(const Layout& list, size_t first, size_t count, std::byte* to, size_t capacity);
-/// decode allocates a layout or refuses. *used is how many bytes the layout took (the payload may follow it).
-Status decode(const std::byte* from, size_t length, Layout** out, size_t* used = nullptr);
+/// decode allocates a layout or refuses. It takes no more than the layout: the payload may follow.
+Status decode(PeerBytes& from, Layout** out);
 /// Into a caller's layout, so that a strided one costs no allocation. `out` is not to be released.
-Status decode_into(const std::byte* from, size_t length, Layout& out, size_t* used = nullptr);
+Status decode_into(PeerBytes& from, Layout& out);
 
 }  // namespace thalweg::impl

@@ -47,34 +47,30 @@ size_t encode(const Layout& layout, std::byte* to, size_t capacity) {
   return needed;
 }
 
-Status decode_into(const std::byte* from, size_t length, Layout& out, size_t* used) {
+Status decode_into(PeerBytes& from, Layout& out) {
   Head head;
-  if (length < sizeof head) return malformed();
-  std::memcpy(&head, from, sizeof head);
+  if (!from.take(&head)) return malformed();
   if (head.version != kVersion || head.form > kList) return malformed();
   if (head.form == kList) {
-    const size_t needed = sizeof head + head.count * sizeof(tw_piece);
-    if (head.count > kMaxWirePieces || length < needed) return malformed();
-    std::vector<tw_piece> pieces(head.count);  // copied: a frame's body has no alignment
-    if (head.count > 0) std::memcpy(pieces.data(), from + sizeof head, head.count * sizeof(tw_piece));
-    if (used) *used = needed;
+    const size_t bytes = head.count * sizeof(tw_piece);
+    if (head.count > kMaxWirePieces || from.left() < bytes) return malformed();
+    std::vector<tw_piece> pieces(head.count);
+    if (!from.take(pieces.data(), bytes)) return malformed();
     return fill_list(out, pieces.data(), pieces.size());
   }
-  const size_t needed = sizeof head + 16 + head.count * sizeof(Dimension);
-  if (head.count > kMaxDimensions || length < needed) return malformed();
   Dimension dimension[kMaxDimensions];
   int64_t start;
   uint64_t block;
-  std::memcpy(&start, from + 4, 8);
-  std::memcpy(&block, from + 12, 8);
-  std::memcpy(dimension, from + 20, head.count * sizeof(Dimension));
-  if (used) *used = needed;
+  if (head.count > kMaxDimensions || !from.take(&start) || !from.take(&block) ||
+      !from.take(dimension, head.count * sizeof(Dimension))) {
+    return malformed();
+  }
   return fill_strided(out, head.count, start, block, dimension);
 }
 
-Status decode(const std::byte* from, size_t length, Layout** out, size_t* used) {
+Status decode(PeerBytes& from, Layout** out) {
   auto layout = std::make_unique<Layout>();
-  if (Status s = decode_into(from, length, *layout, used); is_error(s)) return s;
+  if (Status s = decode_into(from, *layout); is_error(s)) return s;
   *out = layout.release();
   return TW_OK;
 }

@@ -31,6 +31,12 @@ inline constexpr size_t kEndBytes = std::max(sizeof(device::SendEnd), sizeof(dev
 inline constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
 inline constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 
+/// What the peer says of its buffer (`landing`), against the `memory` bytes that its key names (0: no key): *layout is its layout,
+/// if it has one. An error has its text.
+Status check_told(const ControlMessage& told, uint64_t memory, Layout* layout);
+/// The same of its words, `offset` bytes behind `address`, where its memory is reached.
+Status check_words(uint64_t memory, uint64_t address, uint64_t offset);
+
 /// A buffer that a receiving end offers. Numbers of dropped ones are used again.
 struct LocalLanding {
   enum class State : uint8_t { unused, new_, told, known, refused, dropping, dropped };

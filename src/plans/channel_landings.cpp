@@ -119,32 +119,50 @@ void Channel::landing_told(ControlMessage&& message) {
   remote_[index].told = std::move(message);
 }
 
+Status check_told(const ControlMessage& told, uint64_t memory, Layout* layout) {
+  if (told.key.empty() && told.capacity != 0) {
+    return fail(TW_ERR_PROTOCOL, "the peer described a buffer of %llu bytes without a key to it",
+                static_cast<unsigned long long>(told.capacity));
+  }
+  uint64_t first = 0, span = told.capacity, bytes = told.capacity;
+  if (!told.layout.empty()) {
+    PeerBytes wire(told.layout.data(), told.layout.size());
+    if (Status s = decode_into(wire, *layout); is_error(s)) return s;
+    if (wire.left() != 0) return fail(TW_ERR_PROTOCOL, "the peer described a buffer by more than a layout");
+    first = static_cast<uint64_t>(layout->first);
+    span = static_cast<uint64_t>(layout->last) - first;
+    bytes = layout->bytes;
+  }
+  // The key's range begins with the buffer's first byte.
+  if (told.offset + first != 0 || span > memory || bytes != told.capacity) {
+    return fail(TW_ERR_PROTOCOL, "the peer described a buffer that is not in its memory");
+  }
+  return TW_OK;
+}
+
+Status check_words(uint64_t memory, uint64_t address, uint64_t offset) {
+  if (memory < kWordsBytes || offset > memory - kWordsBytes)
+    return fail(TW_ERR_OUT_OF_BOUNDS, "they are described as outside of their memory");
+  if ((address + offset) % sizeof(device::u64) != 0) return fail(TW_ERR_MISALIGNED, "they are described as not aligned");
+  return TW_OK;
+}
+
 Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
   device::Landing made{};
   made.capacity = landing.told.capacity;
-  if (!landing.told.key.empty()) {
+  Layout layout;
+  if (landing.told.key.empty()) {
+    if (Status s = check_told(landing.told, 0, &layout); is_error(s)) return s;
+  } else {
     if (landing.region == nullptr) {
       const std::vector<std::byte>& key = landing.told.key;
       if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
     }
     const Status status = reach(agent_.worker(), *region_of(landing.region), executor, &landing.reached);
     if (status != TW_OK) return status;
-    Layout layout;
-    const Layout* use = nullptr;
-    const auto offset = static_cast<int64_t>(landing.told.offset);
-    int64_t first = 0, last = static_cast<int64_t>(landing.told.capacity);
-    if (!landing.told.layout.empty()) {
-      if (Status s = decode_into(landing.told.layout.data(), landing.told.layout.size(), layout); is_error(s)) return s;
-      use = &layout;
-      first = layout.first;
-      last = layout.last;
-    }
-    const uint64_t length = region_of(landing.region)->key.length;
-    if (first + offset != 0 || static_cast<uint64_t>(last - first) > length ||
-        (use != nullptr && use->bytes != made.capacity)) {
-      return fail(TW_ERR_PROTOCOL, "the peer described a buffer that is not in its memory");
-    }
-    const uint64_t address = landing.reached.address() + static_cast<uint64_t>(offset);
+    if (Status s = check_told(landing.told, region_of(landing.region)->key.length, &layout); is_error(s)) return s;
+    const Layout* use = landing.told.layout.empty() ? nullptr : &layout;
+    const uint64_t address = landing.reached.address() + landing.told.offset;
     if (Status s = make_side(executor, address, use, made.capacity, &made.to, &landing.table, &landing.table_length);
         is_error(s))
       return s;

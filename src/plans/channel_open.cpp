@@ -33,9 +33,7 @@ unsigned Channel::advance_words() {
     if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), executor, &their_words_);
     if (status == TW_IN_PROGRESS) return 0;
     if (!is_error(status)) {
-      const uint64_t length = region_of(their_words_region_)->key.length;
-      if (length < kWordsBytes || theirs_.offset > length - kWordsBytes)
-        status = fail(TW_ERR_OUT_OF_BOUNDS, "they are described as outside of their memory");
+      status = check_words(region_of(their_words_region_)->key.length, their_words_.address(), theirs_.offset);
     }
     if (is_error(status)) why = std::string("the other end's words: ") + last_error();
   }

@@ -270,21 +270,23 @@ tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kin
 
 }  // namespace
 
-void on_am(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   if (header.a > TW_AM_HEADER_MAX || header.a > header.length) return engine.violation(peer, "a bad active message header");
   uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
   tw_am_data* data = open(engine, peer, header, Kind::borrowed, header.length - header.a);
   if (data == nullptr) return;
   data->cost = cost;
-  data->data = body + header.a;
-  run_handler(engine, peer, *data, body);
+  std::byte copy[TW_AM_HEADER_MAX];  // handlers parse it
+  if (!body.take(copy, header.a)) return;
+  data->data = body.payload();
+  run_handler(engine, peer, *data, copy);
 }
 
-void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   FirstBody first;
-  if (!read_body(header, body, &first) || header.a > TW_AM_HEADER_MAX || header.a > header.length - sizeof first ||
-      first.length == 0 || first.length < header.length - sizeof first - header.a || first.length > peer.granted_bytes ||
+  if (!body.take(&first) || header.a > TW_AM_HEADER_MAX || header.a > body.left() || first.length == 0 ||
+      first.length < body.left() - header.a || first.length > peer.granted_bytes ||
       peer.assembly.kind != Assembly::Kind::none) {
     return engine.violation(peer, "a bad first part of an active message");
   }
@@ -295,8 +297,8 @@ void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, const st
   data->cost = cost;
   data->memory = static_cast<std::byte*>(std::malloc(header.a + first.length));
   if (data->memory == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
-  uint64_t here = header.length - sizeof first;
-  std::memcpy(data->memory, body + sizeof first, here);
+  const uint64_t here = body.left();
+  std::memcpy(data->memory, body.payload(), here);
   data->data = data->memory + header.a;
   peer.assembly = Assembly{Assembly::Kind::active, first.op, first.length, here - header.a, nullptr, nullptr, data};
   if (peer.assembly.arrived == first.length) {
@@ -310,17 +312,18 @@ void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
   run_handler(engine, peer, data, data.memory);
 }
 
-void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   Announcement rts;
-  const size_t used = read_announcement(header, body, &rts);
-  if (used == 0 || header.a > TW_AM_HEADER_MAX || header.a != header.length - used) {
+  std::byte copy[TW_AM_HEADER_MAX];
+  if (!take_announcement(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != body.left() ||
+      !body.take(copy, header.a)) {
     return engine.violation(peer, "a bad active message announcement");
   }
   if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
   tw_am_data* data = open(engine, peer, header, Kind::announced, rts.rts.length);
   if (data == nullptr) return;
   data->rts = rts;
-  run_handler(engine, peer, *data, body + used);
+  run_handler(engine, peer, *data, copy);
 }
 
 namespace {

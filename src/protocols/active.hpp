@@ -69,9 +69,9 @@ class ActiveTable {
 };
 
 Status start_am(Engine& engine, const OpDesc& op, const Completion& completion);
-void on_am(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// All of an am_first message is here.
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data);
 

@@ -70,7 +70,7 @@ Status step_frames(OpRun& run) {
   if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
   const bool fetch = op.result != nullptr;
   const bool acknowledge = !fetch && (op.flags & TW_OP_REMOTE) != 0;
-  AtomicBody body{peer.engine->number(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
+  AtomicBody body{peer.engine->wire_op(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
   const FrameHeader header =
       make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset, acknowledge ? kFrameAck : 0);
   run.fin = replied;
@@ -140,9 +140,9 @@ Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint6
   return apply_on_device(engine, target, kernel, &old);
 }
 
-void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   AtomicBody fields;
-  if (!read_body(header, body, &fields)) return engine.violation(peer, "an atomic too short for its own fields");
+  if (!body.take(&fields)) return engine.violation(peer, "an atomic too short for its own fields");
   if ((fields.size != 4 && fields.size != 8) || fields.code > TW_ATOMIC_CSWAP) {
     return engine.violation(peer, "an atomic of unknown size or kind");
   }
@@ -159,14 +159,14 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std:
       old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
     }
   }
-  if (fields.fetch == 0) return conclude(engine, peer, header, body, status);
+  if (fields.fetch == 0) return conclude(engine, peer, header, fields.op, status);
   if (status == TW_OK) return engine.send_control(peer, make_header(Frame::atomic_reply, 0, fields.op, old), nullptr);
   const uint64_t code = static_cast<uint64_t>(static_cast<int64_t>(status));
   engine.send_control(peer, make_header(Frame::fin, 0, fields.op, code), nullptr);
 }
 
-void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
-  OpRun* run = engine.find(header.a, peer);
+void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr || run->protocol != &kAtomicFrames || run->op->result == nullptr) return;  // ended meanwhile
   deliver_old(*run->op, header.b);
   confirm(peer, *run);

@@ -64,7 +64,7 @@ Status give_signal(OpRun& run) {
 
 /// An empty frame behind the blocks asks how they went.
 Status close(Peer& peer, OpRun& run) {
-  const uint64_t number = peer.engine->number(run);
+  const uint64_t number = peer.engine->wire_op(run);
   return peer.link->port->send(*peer.link, make_header(Frame::put_blocks, sizeof number, 0, 0, kFrameAck), &number);
 }
 

@@ -114,14 +114,14 @@ Status send_blocks(Peer& peer, OpRun& run);
 Status ask_blocks(Peer& peer, OpRun& run);
 /// All requested blocks of a get are where they belong (blocks.cpp).
 void blocks_arrived(Engine& engine, OpRun& run);
-void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
 // --- blocks_notify.cpp
 /// TW_OK: sent, TW_AGAIN: no room or no credit.
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers);
-void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// tw_notification_next.
 Status next_notification(Engine& engine, tw_notification* out);
 

@@ -36,13 +36,11 @@ Status name_pieces(const Peer& peer, OpRun& run, uint64_t limit, BlockPiece* pie
 }
 
 /// The sum of the lengths; false when it is more than `limit`.
-bool sum_lengths(const std::byte* names, size_t count, uint64_t limit, uint64_t* sum) {
+bool sum_lengths(const BlockName* names, size_t count, uint64_t limit, uint64_t* sum) {
   *sum = 0;
   for (size_t i = 0; i < count; ++i) {
-    BlockName name;
-    std::memcpy(&name, names + i * sizeof name, sizeof name);
-    if (name.length > limit - *sum) return false;
-    *sum += name.length;
+    if (names[i].length > limit - *sum) return false;
+    *sum += names[i].length;
   }
   return true;
 }
@@ -53,11 +51,10 @@ struct Place {
   uint64_t length;
   Device* device;  // null: host memory
 };
-Status resolve_all(const Registry& registry, const Registry::Reading& reading, const std::byte* names, size_t count,
+Status resolve_all(const Registry& registry, const Registry::Reading& reading, const BlockName* names, size_t count,
                    uint32_t access, Place* places) {
   for (size_t i = 0; i < count; ++i) {
-    BlockName name;
-    std::memcpy(&name, names + i * sizeof name, sizeof name);
+    const BlockName& name = names[i];
     Target target;
     const Status s = registry.resolve(reading, name.rkey, name.offset, name.length, access, &target);
     if (s != TW_OK) return s;
@@ -99,7 +96,7 @@ DeviceLane* lane_for(Engine& engine, const Place* places, size_t count) {
   return any ? &engine.devices() : nullptr;
 }
 
-Status store_all(Engine& engine, const std::byte* names, size_t count, const std::byte* packed) {
+Status store_all(Engine& engine, const BlockName* names, size_t count, const std::byte* packed) {
   const Registry& registry = engine.registry();
   const Registry::Reading reading(registry);
   Place places[kPieces];
@@ -109,7 +106,7 @@ Status store_all(Engine& engine, const std::byte* names, size_t count, const std
 
 // ------------------------------------------------------------------------------------------------ answers to gets
 
-/// What is wanted; the pieces' names are the header of the OpDesc.
+/// What is wanted; the pieces' names, copied out of the frame, are the header of the OpDesc.
 struct Answer {
   uint64_t op, position, bytes, count;
 };
@@ -121,7 +118,8 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpD
   {
     const Registry::Reading reading(engine.registry());
     Place places[kPieces];
-    status = resolve_all(engine.registry(), reading, op.header, answer.count, TW_MEMORY_READ, places);
+    const auto* names = reinterpret_cast<const BlockName*>(op.header);
+    status = resolve_all(engine.registry(), reading, names, answer.count, TW_MEMORY_READ, places);
     if (status == TW_OK) {
       std::byte* const room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
@@ -168,60 +166,59 @@ Status ask_blocks(Peer& peer, OpRun& run) {
   size_t count = 0;
   uint64_t bytes = 0;
   if (Status s = name_pieces(peer, run, lane_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
-  const FrameHeader header = make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->number(run), run.moved);
+  const FrameHeader header = make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->wire_op(run), run.moved);
   const Status s = peer.link->port->send(*peer.link, header, names);
   if (s == TW_OK) run.moved += bytes;
   return s;
 }
 
-void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
-  if (header.length < prefix || header.a > kPieces || header.length - prefix < header.a * sizeof(BlockName)) {
+void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  BlockName names[kPieces];
+  const size_t count = header.a;
+  uint64_t ack, sum = 0;
+  if (!take_ack(header, body, &ack) || count > kPieces || !body.take(names, count * sizeof(BlockName))) {
     return engine.violation(peer, "blocks too short for their own fields");
   }
-  const std::byte* names = body + prefix;
-  const size_t count = header.a;
-  const uint64_t payload = header.length - prefix - count * sizeof(BlockName);
-  uint64_t sum = 0;
+  const uint64_t payload = body.left();
   if (!sum_lengths(names, count, payload, &sum) || sum != payload) {
     return engine.violation(peer, "blocks of other lengths than their frame");
   }
-  note_put(peer, header, store_all(engine, names, count, names + count * sizeof(BlockName)));
-  conclude_put(engine, peer, header, body);
+  note_put(peer, header, store_all(engine, names, count, body.payload()));
+  conclude_put(engine, peer, header, ack);
 }
 
-void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  BlockName names[kPieces];
   const size_t count = header.length / sizeof(BlockName);
   uint64_t sum = 0;
-  if (count == 0 || count > kPieces || header.length % sizeof(BlockName) != 0 ||
-      !sum_lengths(body, count, peer.link->copy_max, &sum) || sum == 0) {
+  if (count == 0 || count > kPieces || header.length % sizeof(BlockName) != 0 || !body.take(names, header.length) ||
+      !sum_lengths(names, count, peer.link->copy_max, &sum) || sum == 0) {
     return engine.violation(peer, "a request for blocks that makes no sense");
   }
   const Answer answer{header.a, header.b, sum, count};
   OpDesc op;
-  op.header = body;
+  op.header = reinterpret_cast<const std::byte*>(names);
   op.header_length = static_cast<uint32_t>(header.length);
   Answering<Answer, Verb::get_blocks, answer_blocks>::give(engine, peer, answer, op);
 }
 
-void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  OpRun* run = engine.find(header.a, peer);
-  if (run == nullptr || run->protocol != &kGetBlocks || run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return;
+void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  OpRun* run = engine.answered(header.a, peer);
+  if (run == nullptr || run->protocol != &kGetBlocks) return;
   BlockTransfer& transfer = *run->op->blocks;
   const uint64_t asked = run->moved - transfer.arrived, ahead = header.b - transfer.arrived;
   if (!transfer.framed || header.length == 0 || ahead > asked || header.length > asked - ahead) {
     return engine.violation(peer, "blocks that were not asked for");
   }
   if (ahead != 0) return;  // an earlier part could not be read there: the fin that says so is behind
-  if (run->staging != nullptr) return take_staged(engine, *run, body, header.length);
+  if (run->staging != nullptr) return take_staged(engine, *run, body.payload(), header.length);
   const uint64_t end = transfer.arrived + header.length;
   while (transfer.arrived < end) {
     BlockPiece pieces[kPieces];
     uint64_t bytes = 0;
     const size_t count = gather_pieces(transfer, transfer.arrived, end, false, pieces, kPieces, &bytes);
     for (size_t i = 0; i < count; ++i) {
-      std::memcpy(pieces[i].here, body, pieces[i].length);
-      body += pieces[i].length;
+      std::memcpy(pieces[i].here, body.payload(pieces[i].length), pieces[i].length);
     }
     transfer.arrived += bytes;
   }

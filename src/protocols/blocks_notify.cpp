@@ -2,6 +2,7 @@
 // Notifications: small eager messages bound to a block transfer. They go the lane's way behind the data, cost credit as active
 // messages do, and end in a handler or in the worker's queue.
 #include <cstring>
+#include <utility>
 
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
@@ -30,14 +31,14 @@ Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t cove
   return s;
 }
 
-void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   if (header.length > TW_NOTIFICATION_MAX) return engine.violation(peer, "a notification of more than 64 bytes");
   const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
                       ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
   if (header.id != kQueue && !failed) {
     FrameHeader message = header;
     message.a = header.length;  // all of it is the message's header
-    return on_am(engine, peer, message, body);
+    return on_am(engine, peer, message, std::move(body));
   }
   const uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more notifications than it was granted");
@@ -45,7 +46,7 @@ void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, const std:
   Notification kept;
   kept.peer = &peer;
   kept.length = header.length;
-  std::memcpy(kept.data, body, header.length);
+  if (!body.take(kept.data, header.length)) return;
   engine.active().notifications.push_back(kept);
 }
 

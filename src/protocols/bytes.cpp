@@ -62,13 +62,6 @@ void filled(Engine& engine, Peer& peer, OpRun& run, size_t n) {
   if (all || (run.op->flags & TW_OP_WAIT_ALL) == 0) engine.complete(run, TW_OK);
 }
 
-/// Copies what fits into the receive; returns how much.
-size_t pour(OpRun& run, const std::byte* from, size_t n) {
-  n = static_cast<size_t>(std::min<uint64_t>(n, run.op->length - run.moved));
-  std::memcpy(run.op->address + run.moved, from, n);
-  return n;
-}
-
 void keep(ByteStream& stream, const std::byte* from, size_t n) {
   stream.kept += n;
   while (n != 0) {
@@ -134,20 +127,20 @@ Status start_bytes_receive(Engine& engine, const OpDesc& op, const Completion& c
   return TW_IN_PROGRESS;
 }
 
-void on_bytes(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_bytes(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
   ByteStream& stream = stream_of(peer);
-  size_t n = header.length;
+  size_t n = body.left();
   while (n != 0) {
     OpRun* run = waiting(peer);
     if (run == nullptr) break;
-    size_t taken = pour(*run, body, n);
-    body += taken;
-    n -= taken;
-    filled(engine, peer, *run, taken);
+    const size_t fits = static_cast<size_t>(std::min<uint64_t>(n, run->op->length - run->moved));
+    std::memcpy(run->op->address + run->moved, body.payload(fits), fits);
+    n -= fits;
+    filled(engine, peer, *run, fits);
   }
   if (n == 0) return;
   if (stream.kept + n > peer.granted_stream) return engine.violation(peer, "more stream bytes than it was granted");
-  keep(stream, body, n);
+  keep(stream, body.payload(), n);
 }
 
 std::byte* bytes_landing(Engine&, Peer& peer, const FrameHeader& header) {

@@ -23,7 +23,7 @@ struct ByteStream {
 
 Status start_bytes_send(Engine& engine, const OpDesc& op, const Completion& completion);
 Status start_bytes_receive(Engine& engine, const OpDesc& op, const Completion& completion);
-void on_bytes(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_bytes(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 std::byte* bytes_landing(Engine& engine, Peer& peer, const FrameHeader& header);
 void bytes_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 

@@ -15,17 +15,17 @@ namespace thalweg::impl {
 
 namespace {
 
-void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, const std::byte*) {
+void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes) {
   engine.doom(peer, TW_ERR_PEER_LOST, "the peer closed the endpoint");
 }
 
-void on_error(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_error(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
   // The text is the peer's: bounded, and printable characters only.
+  char said[200];
+  const size_t n = std::min(body.left(), sizeof said);
+  if (!body.take(said, n)) return;
   std::string text = "the peer closed the link: ";
-  for (uint32_t i = 0; i < header.length && i < 200; ++i) {
-    char c = static_cast<char>(body[i]);
-    text += c >= ' ' && c <= '~' ? c : '?';
-  }
+  for (size_t i = 0; i < n; ++i) text += said[i] >= ' ' && said[i] <= '~' ? said[i] : '?';
   engine.doom(peer, TW_ERR_PROTOCOL, text);
 }
 

@@ -46,7 +46,7 @@ Status step_single(OpRun& run) {
   int64_t cost = eager_cost(op.length);
   if (peer.eager_credit < cost) return announce_instead(run);
   bool sync = (op.flags & TW_OP_SYNC) != 0;
-  uint64_t name = peer.engine->number(run);
+  const uint64_t name = sync ? peer.engine->wire_op(run) : 0;
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.stream.position = run.stream.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
@@ -199,37 +199,43 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 
 }  // namespace
 
-inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, const std::byte* body) {
+inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   WaitedReceive* receive = waited_;
   if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & kFrameSync) != 0) return false;
   waited_ = nullptr;
   receive->info = {peer.endpoint, header.a, header.b, header.length};
   consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
-  copy_body(receive->address, body, std::min<uint64_t>(header.length, receive->length));
+  copy_body(receive->address, body.payload(), std::min<uint64_t>(header.length, receive->length));
   receive->status = header.length <= receive->length ? TW_OK : TW_ERR_TRUNCATED;
   return true;
 }
 
-void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   if (engine.deliver_waited(peer, header, body)) return;
   uint64_t length = header.length, sync = 0;
-  if ((header.flags & kFrameSync) != 0) [[unlikely]] {
+  const bool asks = (header.flags & kFrameSync) != 0;
+  if (asks) [[unlikely]] {
     if (length < sizeof sync) return engine.violation(peer, "a synchronous message without its op");
     length -= sizeof sync;
-    std::memcpy(&sync, body + length, sizeof sync);
   }
+  const std::byte* payload = body.payload(length);
+  if (asks && !body.take(&sync)) [[unlikely]]
+    return;
   OpRun* run = engine.receives().match(header.a, &peer);
-  if (run == nullptr) return keep_single(engine, peer, header, body, length, sync);
+  if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   run->info = {peer.endpoint, header.a, header.b, length};
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
   if (sync != 0) [[unlikely]]
     answer_sync(engine, peer, sync);
-  deliver(engine, *run, body, length);
+  deliver(engine, *run, payload, length);
 }
 
-void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
-  OpRun* run = engine.find(header.a, peer);
-  if (run != nullptr && run->protocol == &kEagerSingle && run->stage == 1) engine.complete(*run, TW_OK);
+void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  OpRun* run = engine.answered(header.a, peer);
+  if (run == nullptr) return;
+  const bool waits = run->protocol == &kEagerSingle && run->stage == 1 && (run->op->flags & TW_OP_SYNC) != 0;
+  if (!waits || run->stream.in_flight != 0) return engine.violation(peer, "a match for what does not wait for one");
+  engine.complete(*run, TW_OK);
 }
 
 std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
@@ -271,7 +277,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
     }
   }
   assembly.arrived += n;
-  if (body == nullptr) assembly.run->cursor.seek(assembly.arrived);  // landed
+  if (body == nullptr && assembly.kind == Assembly::Kind::receive) assembly.run->cursor.seek(assembly.arrived);  // landed
   if (assembly.kind == Assembly::Kind::message) assembly.message->arrived = assembly.arrived;
   if (assembly.arrived != assembly.length) return;
   Assembly done = assembly;
@@ -284,6 +290,8 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
     done.message->kind = tw_message::Kind::here;
   } else if (done.kind == Assembly::Kind::active) {
     am_arrived(engine, peer, *done.active);
+  } else {
+    consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
   }
 }
 
@@ -308,13 +316,13 @@ bool continues(const Peer& peer, const FrameHeader& header) {
 
 }  // namespace
 
-void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   FirstBody first;
-  if (!read_body(header, body, &first) || first.length == 0 || first.length < header.length - sizeof first ||
-      first.length > peer.granted_bytes || peer.assembly.kind != Assembly::Kind::none) {
+  if (!body.take(&first) || first.length == 0 || first.length < body.left() || first.length > peer.granted_bytes ||
+      peer.assembly.kind != Assembly::Kind::none) {
     return engine.violation(peer, "a bad first part of a message");
   }
-  size_t n = header.length - sizeof first;
+  const size_t n = body.left();
   peer.assembly.op = first.op;
   peer.assembly.length = first.length;
   peer.assembly.arrived = 0;
@@ -322,7 +330,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, cons
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, first.length};
     receive_assembly(engine, peer, *run);
-    return feed(engine, peer, body + sizeof first, n);
+    return feed(engine, peer, body.payload(), n);
   }
   uint64_t cost = static_cast<uint64_t>(eager_cost(first.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
@@ -336,12 +344,12 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, cons
   peer.assembly.kind = Assembly::Kind::message;
   peer.assembly.message = message;
   engine.matcher().keep(*message);
-  feed(engine, peer, body + sizeof first, n);
+  feed(engine, peer, body.payload(), n);
 }
 
-void on_more(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   if (!continues(peer, header)) return engine.violation(peer, "a part that continues no message");
-  feed(engine, peer, body, header.length);
+  feed(engine, peer, body.payload(), header.length);
 }
 
 std::byte* more_landing(Peer& peer, const FrameHeader& header) {
@@ -355,7 +363,7 @@ std::byte* more_landing(Peer& peer, const FrameHeader& header) {
 }
 
 void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
-  if (continues(peer, header) && peer.assembly.kind == Assembly::Kind::receive) feed(engine, peer, nullptr, header.length);
+  if (continues(peer, header)) feed(engine, peer, nullptr, header.length);
 }
 
 // ------------------------------------------------------------------------------------------------ receives

@@ -19,11 +19,11 @@ void complete_then(Engine& engine, OpRun& run, Status status);
 /// A send that is all handed to the link: TW_OK, or TW_IN_PROGRESS until pieces sent by reference are free.
 Status sent_all(OpRun& run);
 
-void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// data frames with kFrameMore: the next bytes of peer.assembly.
-void on_more(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 std::byte* more_landing(Peer& peer, const FrameHeader& header);
 void more_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header);

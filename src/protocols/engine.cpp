@@ -117,7 +117,16 @@ void Engine::unlink(OpRun& run) {
     run.list->remove(&run);
   }
   if (run.peer != nullptr) {
-    run.peer->waiting.remove(&run);
+    Peer& peer = *run.peer;
+    peer.waiting.remove(&run);
+    if (peer.assembly.run == &run) [[unlikely]] {
+      peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is for nobody
+      peer.assembly.run = nullptr;
+    }
+    if (peer.landing == &run) [[unlikely]] {
+      peer.landing = nullptr;
+      if (peer.link != nullptr) peer.link->port->withdraw(*peer.link, run.op->address);
+    }
     run.peer = nullptr;
   }
   end_stream(run);

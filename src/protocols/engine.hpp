@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/peer_bytes.hpp"
 #include "devices/resident/options.hpp"
 #include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
@@ -107,7 +108,7 @@ class Engine final : public Sink {
   void post_wait(WaitedReceive& receive);
   Status end_wait(WaitedReceive& receive);
   /// on_tagged's first question: is this whole message for the receive that somebody waits for? Then it is delivered.
-  bool deliver_waited(Peer& peer, const FrameHeader& header, const std::byte* body);
+  bool deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body);
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
@@ -180,14 +181,14 @@ class Engine final : public Sink {
   Status launch(const OpDesc& op, const Completion& completion, const Protocol& protocol);
   /// A small frame (body <= ControlFrame::kBody) that never waits behind payload. Cannot fail: kept while there is no room.
   void send_control(Peer& peer, FrameHeader header, const void* body);
-  OpRun* find(uint64_t op_number) { return runs_->find(op_number); }
-  /// An op echoed by `peer`: null when it is not alive (any more) or not bound to that peer.
-  OpRun* find(uint64_t op_number, const Peer& peer) {
-    OpRun* run = runs_->find(op_number);
-    return run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS ? run
-                                                                                                                 : nullptr;
-  }
-  uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number, also the wire's op
+  uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number; never on the wire
+  OpRun* find(uint64_t number) { return runs_->find(number); }
+  /// The same, where it is still under way with this peer.
+  OpRun* find(uint64_t number, const Peer& peer) { return under_way(runs_->find(number), peer); }
+  /// The run's name on the wire, drawn when a frame first carries it.
+  uint64_t wire_op(OpRun& run) { return runs_->wire_op(run); }
+  /// The run that `peer` answers: null when it was never told this op, or the run has ended.
+  OpRun* answered(uint64_t op, const Peer& peer) { return under_way(runs_->named(op), peer); }
   /// The peer has something queued: progress pushes.
   void wants_push(Peer& peer) {
     if (peer.busy) return;
@@ -227,6 +228,10 @@ class Engine final : public Sink {
  private:
   OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask);
   void post_waited(WaitedReceive& receive);
+  static OpRun* under_way(OpRun* run, const Peer& peer) {
+    const bool is = run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS;
+    return is ? run : nullptr;
+  }
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
   unsigned push_streams(Peer& peer);

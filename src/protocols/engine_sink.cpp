@@ -15,7 +15,7 @@ void Engine::on_frame(Link& link, const FrameHeader& header, const std::byte* bo
     return;
   FrameHandler handler = frame_handler(header.type);
   if (handler != nullptr) [[likely]] {
-    handler(*this, *peer, header, body);
+    handler(*this, *peer, header, PeerBytes(body, header.length));
   } else if ((header.type & kMustUnderstand) != 0) {
     violation(*peer, "a frame of an unknown type that must be understood");
   }

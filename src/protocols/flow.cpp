@@ -63,7 +63,7 @@ void give_back_stream(Engine& engine, Peer& peer) {
   peer.consumed_stream = 0;
 }
 
-void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   constexpr uint64_t kSane = 1u << 30;
   int64_t& credit = header.id == kCreditStream ? peer.bytes_credit : peer.eager_credit;
   if (header.a > kSane || header.b > kSane || header.id > kCreditStream || credit > static_cast<int64_t>(kSane) ||

@@ -26,7 +26,7 @@ void close_credit(Engine& engine, Peer& peer);
 void widen_stream(Engine& engine, Peer& peer);
 void give_back_messages(Engine& engine, Peer& peer);
 void give_back_stream(Engine& engine, Peer& peer);
-void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
 /// An eager message of this cost was matched or dropped.
 inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {

@@ -68,7 +68,7 @@ Status step(OpRun& run) {
     return settle(*peer.engine, run, TW_OK);  // what waited before it went without frames: the target has nothing to say
   }
   run.fin = answered;
-  const FrameHeader header = make_header(Frame::flush, 0, peer.engine->number(run), 0);
+  const FrameHeader header = make_header(Frame::flush, 0, peer.engine->wire_op(run), 0);
   if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) return s;
   return TW_IN_PROGRESS;
 }
@@ -147,7 +147,7 @@ Status fence_one_sided(Engine& engine, Peer& peer) {
   return TW_OK;
 }
 
-void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
+void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   const uint64_t status = static_cast<uint64_t>(static_cast<int64_t>(peer.one_sided.failed));
   peer.one_sided.failed = TW_OK;
   engine.send_control(peer, make_header(Frame::fin, 0, header.a, status), nullptr);

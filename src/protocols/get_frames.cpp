@@ -40,7 +40,7 @@ Status ask(Peer& peer, OpRun& run) {
     wire = encode_part(*op.remote_layout, run.moved, &length, &skip, body + sizeof(GetBody));
     offset = op.remote_offset;
   }
-  const GetBody fields{peer.engine->number(run), length, run.moved, skip};
+  const GetBody fields{peer.engine->wire_op(run), length, run.moved, skip};
   std::memcpy(body, &fields, sizeof fields);
   const size_t size = sizeof fields + wire;
   const Status s = peer.link->port->send(*peer.link, make_header(Frame::get, size, op.remote->key.rkey, offset), body);
@@ -108,17 +108,14 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc
 
 const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr};
 
-void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_get(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   GetBody fields;
-  if (!read_body(header, body, &fields)) return engine.violation(peer, "a get too short for its own fields");
+  if (!body.take(&fields)) return engine.violation(peer, "a get too short for its own fields");
   if (fields.length > peer.link->copy_max) return engine.violation(peer, "a get of more than a frame");
   Layout* layout = nullptr;
-  if (header.length > sizeof fields) {
-    size_t used = 0;
-    const size_t left = header.length - sizeof fields;
-    if (is_error(decode(body + sizeof fields, left, &layout, &used)))
-      return engine.violation(peer, "a layout that does not parse");
-    if (used != left || fields.skip > layout->bytes || fields.length > layout->bytes - fields.skip) {
+  if (body.left() != 0) {
+    if (is_error(decode(body, &layout))) return engine.violation(peer, "a layout that does not parse");
+    if (body.left() != 0 || fields.skip > layout->bytes || fields.length > layout->bytes - fields.skip) {
       release(layout);
       return engine.violation(peer, "a get beyond its layout");
     }

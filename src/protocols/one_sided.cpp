@@ -364,10 +364,8 @@ Status resolve_layout(const Registry& registry, const Registry::Reading& reading
   return s;
 }
 
-void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status) {
+void conclude(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op, Status status) {
   if ((header.flags & kFrameAck) != 0) {
-    uint64_t op;
-    std::memcpy(&op, body, sizeof op);
     engine.send_control(peer, make_header(Frame::fin, 0, op, static_cast<uint64_t>(static_cast<int64_t>(status))), nullptr);
   } else if (is_error(status) && peer.one_sided.failed == TW_OK) {
     peer.one_sided.failed = status;

@@ -44,15 +44,15 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
 Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completion);
 Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion);
 Status start_flush(Engine& engine, const OpDesc& op, const Completion& completion);  // op.peer null: the whole worker
-void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_get(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_put(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_get(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// Sets or adds to a word of a device of this process, behind what is there already.
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
-void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// Sends what the lane has, a few pieces a turn. Returns the pieces sent.
 unsigned push_one_sided(Engine& engine, Peer& peer);
 
@@ -160,10 +160,15 @@ size_t encode_part(const Layout& layout, uint64_t position, uint64_t* length, ui
 /// Target: a decoded layout at `offset` of an exported range, checked; base->address is the address of the layout's zero.
 Status resolve_layout(const Registry& registry, const Registry::Reading& reading, uint64_t rkey, uint64_t offset,
                       const Layout& layout, uint32_t access, Target* base);
-/// Target: answers or remembers how an operation went.
-void conclude(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, Status status);
+/// Target: answers `op` (kFrameAck) or remembers how an operation went.
+void conclude(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op, Status status);
 /// Target: the same for a frame of a put, behind note_put().
-void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op);
+/// Target: what kFrameAck puts before the fields of a frame, the op to answer. False: the frame is too short for it.
+inline bool take_ack(const FrameHeader& header, PeerBytes& body, uint64_t* op) {
+  *op = 0;
+  return (header.flags & kFrameAck) == 0 || body.take(op);
+}
 /// Fin handler of acknowledged operations and flushes: confirms what was issued up to the run.
 void on_confirmed(Engine& engine, OpRun& run, Status status);
 /// Sequence number of a lane run, kept in OpRun::sequence.

@@ -66,7 +66,7 @@ struct Limits {
 
 /// The message that is arriving in several frames: at most one per peer and time.
 struct Assembly {
-  enum class Kind : uint8_t { none, receive, message, active, discard };
+  enum class Kind : uint8_t { none, receive, message, active, discard };  // discard: its receive has ended
   Kind kind = Kind::none;
   uint64_t op = 0;      // FirstBody.op
   uint64_t length = 0;  // whole payload

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/platform/string_copy.hpp"
 #include "protocols/dispatch.hpp"
@@ -224,10 +225,11 @@ void copy_begin(Engine& engine, Peer& peer, OpRun& run, Stream::Kind kind, const
 
 /// The run a data frame is for, with its range checked; null: skip it (or the peer broke the rules).
 OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header) {
-  OpRun* run = engine.find(header.a, peer);
+  OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr || run->stream.kind != Stream::in) return nullptr;  // ended meanwhile: not an error
   const Stream& stream = run->stream;
-  if (header.b != stream.begin + stream.arrived || header.length > stream.end - header.b || header.length == 0) {
+  const uint64_t asked = run->protocol == &kGetFrames ? run->moved : stream.end;
+  if (header.b != stream.begin + stream.arrived || header.length > asked - header.b || header.length == 0) {
     engine.violation(peer, "data outside of what was asked for, or out of order");
     return nullptr;
   }
@@ -319,21 +321,21 @@ Status stream_turn(Engine& engine, Peer& peer, OpRun& run) {
   }
 }
 
-void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  if ((header.flags & kFrameMore) != 0) return on_more(engine, peer, header, body);
+void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  if ((header.flags & kFrameMore) != 0) return on_more(engine, peer, header, std::move(body));
   OpRun* run = data_target(engine, peer, header);
   if (run == nullptr) return;
   Stream& stream = run->stream;
   if (run->staging != nullptr) {
-    if (const Status status = to_staging(*run, header.b, body, header.length); is_error(status)) {
+    if (const Status status = to_staging(*run, header.b, body.payload(), header.length); is_error(status)) {
       return finish(engine, *run, status);
     }
   } else if (!stream.contiguous) {
-    unpack(run->cursor, body, header.length);
+    unpack(run->cursor, body.payload(), header.length);
   } else if (engine.incoming() >= kBeyondCaches) {
-    streaming_copy(run->op->address + header.b, body, header.length);
+    streaming_copy(run->op->address + header.b, body.payload(), header.length);
   } else {
-    std::memcpy(run->op->address + header.b, body, header.length);
+    std::memcpy(run->op->address + header.b, body.payload(), header.length);
   }
   data_arrived(engine, *run, header.length);
 }

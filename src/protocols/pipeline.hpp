@@ -14,7 +14,7 @@ namespace thalweg::impl {
 void stream_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
                 uint8_t flags = 0);
 
-/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to number(run), which come
+/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to wire_op(run), which come
 /// in order (anything else breaks the protocol). `then` when all of them have arrived. length 0 calls `then` at once.
 void stream_in(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, Then then);
 
@@ -44,7 +44,7 @@ struct Piece {
 Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece);
 
 // Frames.
-void on_data(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header);
 void data_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 /// A piece sent by reference is free again. `token` is the run.

@@ -30,6 +30,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
   if (!is_error(status) && run.stream.in_flight > 0) {
     run.stage = kAcknowledged;
+    run.fin = nullptr;
     return;
   }
   engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
@@ -38,7 +39,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
 Status send_fragment(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  const uint64_t number = peer.engine->number(run);
+  const uint64_t number = (op.flags & TW_OP_REMOTE) != 0 ? peer.engine->wire_op(run) : 0;
   const uint64_t left = op.length - run.moved;
   uint8_t flags = run.moved == 0 ? kFrameFirst : 0;
   Piece piece;
@@ -121,48 +122,46 @@ void note_put(Peer& peer, const FrameHeader& header, Status status) {
 }
 
 /// What an earlier fragment failed with is told by the answer of the last one, if it has one, and by no flush then.
-void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op) {
   OneSided& state = peer.one_sided;
   const bool answered = (header.flags & kFrameAck) != 0, failed_before = is_error(state.failed);
   if (answered && std::exchange(state.put_remembered, false)) state.failed = TW_OK;
-  conclude(engine, peer, header, body, state.put_failed);
+  conclude(engine, peer, header, op, state.put_failed);
   if (!answered && !failed_before && is_error(state.failed)) state.put_remembered = true;
 }
 
-void on_put(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
-  if (header.length < prefix) return engine.violation(peer, "a put too short for its own fields");
-  const size_t length = header.length - prefix;
+void on_put(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  uint64_t ack;
+  if (!take_ack(header, body, &ack)) return engine.violation(peer, "a put too short for its own fields");
+  const size_t length = body.left();
   Status status;
   {
     const Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, length, TW_MEMORY_WRITE, &target);
     if (status == TW_OK && target.device != nullptr) {
-      status = store_to_device(engine, target, nullptr, 0, body + prefix, length);
+      status = store_to_device(engine, target, nullptr, 0, body.payload(), length);
     } else if (status == TW_OK) {
       if (length == 8) {
-        std::memcpy(target.address, body + prefix, 8);  // one store for whoever polls the word
+        std::memcpy(target.address, body.payload(), 8);  // one store for whoever polls the word
       } else if (length > 0) {
-        std::memcpy(target.address, body + prefix, length);
+        std::memcpy(target.address, body.payload(), length);
       }
     }
   }
   note_put(peer, header, status);
-  conclude_put(engine, peer, header, body);
+  conclude_put(engine, peer, header, ack);
 }
 
-void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  const size_t prefix = (header.flags & kFrameAck) != 0 ? 8 : 0;
+void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  uint64_t ack;
   PutLayoutBody fields;
-  if (header.length < prefix + sizeof fields) return engine.violation(peer, "a put too short for its own fields");
-  std::memcpy(&fields, body + prefix, sizeof fields);
-  const std::byte* rest = body + prefix + sizeof fields;
-  const size_t left = header.length - prefix - sizeof fields;
+  if (!take_ack(header, body, &ack) || !body.take(&fields)) {
+    return engine.violation(peer, "a put too short for its own fields");
+  }
   Layout layout;
-  size_t used = 0;
-  if (is_error(decode_into(rest, left, layout, &used))) return engine.violation(peer, "a layout that does not parse");
-  const size_t length = left - used;
+  if (is_error(decode_into(body, layout))) return engine.violation(peer, "a layout that does not parse");
+  const size_t length = body.left();
   if (fields.skip > layout.bytes || length > layout.bytes - fields.skip) {
     return engine.violation(peer, "more bytes than the layout takes");
   }
@@ -172,15 +171,15 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, const 
     Target base;
     status = resolve_layout(engine.registry(), reading, header.a, header.b, layout, TW_MEMORY_WRITE, &base);
     if (status == TW_OK && base.device != nullptr) {
-      status = store_to_device(engine, base, &layout, fields.skip, rest + used, length);
+      status = store_to_device(engine, base, &layout, fields.skip, body.payload(), length);
     } else if (status == TW_OK) {
       LayoutCursor to(base.address, &layout, layout.bytes);
       to.seek(fields.skip);
-      unpack(to, rest + used, length);
+      unpack(to, body.payload(), length);
     }
   }
   note_put(peer, header, status);
-  conclude_put(engine, peer, header, body);
+  conclude_put(engine, peer, header, ack);
 }
 
 }  // namespace thalweg::impl

@@ -48,7 +48,7 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   const OpDesc& op = *run.op;
   if (peer.announce_credit <= 0) return TW_AGAIN;
   std::byte body[sizeof(RtsBody) + sizeof(DeviceBody) + TW_AM_HEADER_MAX];
-  RtsBody rts{engine.number(run), op.length, 0, 0, 0};
+  RtsBody rts{engine.wire_op(run), op.length, 0, 0, 0};
   DeviceBody device{};
   size_t used = sizeof rts;
   if ((op.flags & (kOpDevice | kOpLate)) == 0) {
@@ -134,10 +134,10 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
 
 const Protocol kRendezvousSend = {"rendezvous", Verb::send, probe_send, step_send, nullptr};
 
-void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   CtsBody cts;
-  if (!read_body(header, body, &cts)) return engine.violation(peer, "a short cts frame");
-  OpRun* run = engine.find(header.a, peer);
+  if (!body.take(&cts)) return engine.violation(peer, "a short cts frame");
+  OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
   bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kAnnounced && run->fin != nullptr;
   if (!sends || run->stream.kind != Stream::none || cts.length == 0 || cts.offset > run->op->length ||
@@ -145,11 +145,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::by
     return engine.violation(peer, "a cts for what was not announced");
   }
   const bool device = (header.flags & kFrameDevice) != 0, last = (header.flags & kFrameLast) != 0;
-  if (device && header.length < sizeof cts + sizeof(Uuid)) return engine.violation(peer, "a short cts frame");
-  if (device || (run->op->flags & kOpLate) != 0) {
-    return device_serve(engine, peer, *run, cts, device ? body + sizeof cts : nullptr, device ? header.length - sizeof cts : 0,
-                        last);
-  }
+  if (device || (run->op->flags & kOpLate) != 0) return device_serve(engine, peer, *run, cts, device ? &body : nullptr, last);
   if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
   start_frames(engine, peer, *run, cts, last);
 }
@@ -172,13 +168,9 @@ void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status) {
 
 void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op) { send_fin(engine, peer, op, TW_OK); }
 
-size_t read_announcement(const FrameHeader& header, const std::byte* body, Announcement* out) {
-  if (!read_body(header, body, &out->rts)) return 0;
+bool take_announcement(const FrameHeader& header, PeerBytes& body, Announcement* out) {
   out->near_device = (header.flags & kFrameDevice) != 0;
-  if (!out->near_device) return sizeof out->rts;
-  if (header.length < sizeof out->rts + sizeof out->device) return 0;
-  std::memcpy(&out->device, body + sizeof out->rts, sizeof out->device);
-  return sizeof out->rts + sizeof out->device;
+  return body.take(&out->rts) && (!out->near_device || body.take(&out->device));
 }
 
 namespace {
@@ -186,7 +178,7 @@ namespace {
 void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t offset, uint64_t length, const CtsBody& where,
               uint8_t flags) {
   CtsBody cts = where;
-  cts.op = engine.number(run);
+  cts.op = engine.wire_op(run);
   cts.offset = offset;
   cts.length = length;
   engine.send_control(peer, make_header(Frame::cts, sizeof cts, rts_op, 0, flags), &cts);
@@ -198,6 +190,7 @@ void frames_done(Engine& engine, OpRun& run, Status status) { engine.complete(ru
 }  // namespace
 
 void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to) {
+  run.stage = kAsked;
   stream_in(engine, peer, run, from, to - from, frames_done);
   send_cts(engine, peer, run, rts_op, from, to - from, CtsBody{}, kFrameLast);
 }
@@ -302,9 +295,9 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
   stream_pull(engine, peer, run, other, 0, split, pull_done);
 }
 
-void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
+void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   Announcement rts;
-  if (read_announcement(header, body, &rts) == 0) return engine.violation(peer, "a short announcement");
+  if (!take_announcement(header, body, &rts)) return engine.violation(peer, "a short announcement");
   OpRun* run = engine.receives().match(header.a, &peer);
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
@@ -323,16 +316,17 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const 
   engine.matcher().keep(*message);
 }
 
-void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte*) {
-  OpRun* run = engine.find(header.a, peer);
+void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
   Status status = static_cast<Status>(static_cast<int64_t>(header.b));
-  const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
-  if ((header.flags & kFrameLast) != 0 && receives) {
+  if ((header.flags & kFrameLast) != 0) {
+    const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
+    if (!receives || run->stage != kAsked) return engine.violation(peer, "an end of what was not asked for");
     return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL,
                            "the sender could not deliver the message: its device failed; its own request says more");
   }
-  if (run->fin == nullptr) return;
+  if (run->fin == nullptr) return engine.violation(peer, "an end of what does not wait for one");
   run->fin(engine, *run, status > TW_OK ? TW_ERR_PROTOCOL : status);
 }
 

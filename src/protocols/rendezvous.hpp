@@ -25,18 +25,19 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
 void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
 /// Nobody wants the payload: the sender, whose operation it was, completes.
 void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op);
-/// The fixed part of tagged_rts and am_rts. The bytes it took, 0: too short.
-size_t read_announcement(const FrameHeader& header, const std::byte* body, Announcement* out);
+/// The fixed part of tagged_rts and am_rts. False: too short.
+bool take_announcement(const FrameHeader& header, PeerBytes& body, Announcement* out);
 
-void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
-void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body);
+void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status);
 /// A sender that cannot deliver what `op` of the receiver asked for: both end with `status`.
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status);
 
 // --- shared by its two files
 enum AnnouncedStage : uint8_t { kAnnounced = 1, kServing = 2 };  // OpRun::stage of a sender; serving: a cts by its device
+enum ReceivingStage : uint8_t { kChosen = 0, kAsked = 1 };  // ... of a receiver; asked: the sender may say that it has failed
 /// What a receive wants of an announced payload.
 inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
 inline Status outcome(const OpRun& run) { return run.info.length > run.op->length ? TW_ERR_TRUNCATED : TW_OK; }
@@ -53,6 +54,6 @@ bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody*
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
 /// A cts for a source that has to wait for a stream, or one that asks for a push into a device: then `body` has that device's UUID
 /// and perhaps a layout; else it is null.
-void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* body, size_t length, bool last);
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, PeerBytes* body, bool last);
 
 }  // namespace thalweg::impl

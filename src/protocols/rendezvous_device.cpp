@@ -90,6 +90,7 @@ void choose(Engine& engine, OpRun& run, Status status);
 
 void pushed(Engine& engine, OpRun& run, Status status) {
   run.fin = nullptr;
+  run.stage = kChosen;
   is_error(status) ? choose(engine, run, TW_OK) : all_here(engine, run, TW_OK);
 }
 
@@ -123,10 +124,11 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
     }
     body.cts.segment_offset -= static_cast<uint64_t>(first);
   }
-  body.cts.op = engine.number(run);
+  body.cts.op = engine.wire_op(run);
   body.cts.length = wanted(run);
   body.uuid = op.device->uuid();
   run.fin = pushed;
+  run.stage = kAsked;
   receiving(run).source.asked = 1;
   const size_t size = offsetof(PushBody, layout) + layout;
   engine.send_control(peer, make_header(Frame::cts, size, state.rts.op, 0, kFrameDevice), &body);
@@ -258,14 +260,15 @@ void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& 
   engine.devices().when_ready(run, choose);
 }
 
-void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, const std::byte* body, size_t length, bool last) {
+void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, PeerBytes* body, bool last) {
   // Packed bytes from the first on: a part in the middle is asked for as frames only.
   if (body != nullptr && cts.offset != 0) return engine.violation(peer, "a push of a part into a device");
-  serving(run) = Serving{cts, body != nullptr ? uuid_of(body) : Uuid{}};
-  if (length > sizeof(Uuid)) {
+  Uuid uuid{};
+  if (body != nullptr && !body->take(&uuid)) return engine.violation(peer, "a short cts frame");
+  serving(run) = Serving{cts, uuid};
+  if (body != nullptr && body->left() != 0) {
     Layout* layout = nullptr;
-    const bool fits = run.own.remote_layout == nullptr &&
-                      decode(body + sizeof(Uuid), length - sizeof(Uuid), &layout) == TW_OK && layout->bytes >= cts.length;
+    const bool fits = run.own.remote_layout == nullptr && decode(*body, &layout) == TW_OK && layout->bytes >= cts.length;
     if (!fits) release(layout);
     if (!fits) return engine.violation(peer, "a push into a layout that does not fit");
     run.own.remote_layout = layout;  // released with the run

@@ -2,10 +2,13 @@
 // Pools of runs, the table of all pools, and look-ups by request number from any thread.
 #include "protocols/run_pool.hpp"
 
+#include <sys/random.h>
+
 #include <cstdlib>
 #include <mutex>
 #include <new>
 
+#include "base/platform/process.hpp"
 #include "protocols/staging.hpp"
 
 namespace thalweg::impl {
@@ -66,6 +69,16 @@ OpRun* RunPool::grow() {
   }
   chunks_[chunk_count_++].store(chunk, std::memory_order_release);  // release: slots are initialised before they are found
   return chunk;
+}
+
+void RunPool::draw_secrets() {
+  // Up to 256 bytes come whole, or there is no getrandom here.
+  const bool drawn = getrandom(secrets_, sizeof secrets_, 0) == static_cast<ssize_t>(sizeof secrets_);
+  for (uint64_t& one : secrets_) {
+    if (!drawn) one = random_id();
+    one = one >> (64 - kSecretBits) != 0 ? one >> (64 - kSecretBits) : 1;
+  }
+  secrets_left_ = kSecrets;
 }
 
 void RunPool::free_extras(OpRun& run) {

@@ -5,6 +5,9 @@
 // Number: pool index (12 bits) | slot (24 bits) | generation (28 bits). A generation is odd while the run is alive; numbers
 // are therefore never 0. A pool outlives its engine: the next engine takes it over, and old numbers stay dead.
 //
+// A peer that is to answer a run learns another name: slot (20 bits) | 44 random bits, drawn for this one life. It cannot be guessed
+// from numbers or from other names, and says nothing of how much this worker does.
+//
 // Threads: test() and info() any thread. Everything else under the engine's lock (or by its single thread).
 #pragma once
 #include <atomic>
@@ -68,6 +71,22 @@ class RunPool {
     OpRun* run = slot(static_cast<uint32_t>(number >> kGenerationBits) & ((1u << kSlotBits) - 1));
     return run != nullptr && same_life(*run, number) ? run : nullptr;
   }
+  /// The run's name on the wire.
+  uint64_t wire_op(OpRun& run) {
+    const uint32_t generation = run.generation.load(std::memory_order_relaxed);
+    if (run.wire_op == 0 || run.wire_generation != generation) {
+      run.wire_op = (uint64_t{run.slot} << kSecretBits) | secret();
+      run.wire_generation = generation;
+    }
+    return run.wire_op;
+  }
+  /// The living run that has this name, or null.
+  OpRun* named(uint64_t op) const {
+    OpRun* run = slot(static_cast<uint32_t>(op >> kSecretBits));
+    const bool is = run != nullptr && run->wire_op == op && op != 0 &&
+                    run->wire_generation == run->generation.load(std::memory_order_relaxed);
+    return is ? run : nullptr;
+  }
   /// The pool that a number names; null: there was never one.
   static RunPool* of(uint64_t number) {
     return pools_[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
@@ -81,6 +100,14 @@ class RunPool {
 
  private:
   static constexpr unsigned kPools = 1u << kPoolBits;
+  static constexpr unsigned kSecretBits = 44, kSecrets = 32;
+  static_assert(uint64_t{kChunk} * kChunks <= uint64_t{1} << (64 - kSecretBits));
+  uint64_t secret() {
+    if (secrets_left_ == 0) [[unlikely]]
+      draw_secrets();
+    return secrets_[--secrets_left_];
+  }
+  [[gnu::cold]] void draw_secrets();
   // Pools are never freed: a number of a worker that is gone must be found dead, not crash.
   static std::atomic<RunPool*> pools_[kPools];
   RunPool() = default;
@@ -100,6 +127,8 @@ class RunPool {
   BornHere born_;
   OpRun* free_ = nullptr;
   uint32_t chunk_count_ = 0, alive_ = 0;
+  unsigned secrets_left_ = 0;
+  uint64_t secrets_[kSecrets] = {};  // random, not 0, less than 2^kSecretBits
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<OpRun*> chunks_[kChunks] = {};
 };

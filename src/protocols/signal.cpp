@@ -25,7 +25,7 @@ Status step_frames(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
   const bool acknowledge = (run.op->flags & TW_OP_REMOTE) != 0;
-  const uint64_t number = peer.engine->number(run);
+  const uint64_t number = acknowledge ? peer.engine->wire_op(run) : 0;
   const uint8_t covers = (run.op->flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
   run.fin = on_confirmed;
   if (Status s = send_signal(peer, *run.op, covers, acknowledge ? &number : nullptr); s != TW_OK) return s;
@@ -112,9 +112,9 @@ Status start_signal(Engine& engine, const OpDesc& op, const Completion& completi
   return launch_one_sided(engine, op, completion, kLater);
 }
 
-void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body) {
-  if ((header.flags & kFrameAck) != 0 && header.length < 8)
-    return engine.violation(peer, "a signal too short for its own fields");
+void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  uint64_t ack;
+  if (!take_ack(header, body, &ack)) return engine.violation(peer, "a signal too short for its own fields");
   if (header.id > TW_SIGNAL_ADD) return engine.violation(peer, "a signal of unknown kind");
   Status status = TW_OK;
   // Who waits for this signal must not be told of data that is not there.
@@ -124,13 +124,14 @@ void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, const std:
     const Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
+    if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % 8 != 0) status = TW_ERR_MISALIGNED;
     if (status == TW_OK && target.device != nullptr) {
       status = signal_on_device(engine, target, header.id, header.b);
     } else if (status == TW_OK) {
       touch_signal(reinterpret_cast<uint64_t*>(target.address), header.id, header.b);
     }
   }
-  conclude(engine, peer, header, body, status);
+  conclude(engine, peer, header, ack, status);
 }
 
 }  // namespace thalweg::impl

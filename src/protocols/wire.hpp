@@ -2,7 +2,8 @@
 // Every frame, versioned: what the 24-byte header (transport.hpp) and the body of each frame type mean.
 //
 // Little endian. Lengths and offsets are 64 bits. Unknown type with kMustUnderstand: the link is closed with an error
-// frame; without: skipped. An "op" is the requester's request number (slot and generation): echoed, checked, never trusted.
+// frame; without: skipped. An "op" names one run of the
+// requester at random (RunPool::wire_op): echoed, looked up, and taken only from the peer that was told it, in the phase that waits.
 // The handshake (security/handshake.hpp) agrees on a version in [kWireMin, kWireMax] and on feature bits first.
 #pragma once
 #include <cstdint>

@@ -48,14 +48,15 @@ void walk(const Layout& layout) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Layout* layout = nullptr;
-  size_t used = 0;
-  if (decode(reinterpret_cast<const std::byte*>(data), size, &layout, &used) != TW_OK) return 0;
-  require(used <= size && layout->first <= layout->last && layout->bytes <= uint64_t{1} << 62);
+  PeerBytes input(reinterpret_cast<const std::byte*>(data), size);
+  if (decode(input, &layout) != TW_OK) return 0;
+  require(input.left() <= size && layout->first <= layout->last && layout->bytes <= uint64_t{1} << 62);
   walk(*layout);
   static std::byte wire[4 + 16 * kMaxWirePieces];
   const size_t n = encode(*layout, wire, sizeof wire);
   Layout* again = nullptr;
-  require(n > 0 && n <= sizeof wire && decode(wire, n, &again) == TW_OK);
+  PeerBytes back(wire, n);
+  require(n > 0 && n <= sizeof wire && decode(back, &again) == TW_OK);
   require(again->bytes == layout->bytes && again->first == layout->first && again->last == layout->last &&
           again->dimensions == layout->dimensions && again->pieces.size() == layout->pieces.size() &&
           again->overlaps == layout->overlaps);

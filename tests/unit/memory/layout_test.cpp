@@ -165,16 +165,17 @@ TEST(Layout, WireFormRoundTripsAndKeepsTheOrder) {
     const size_t n = encode(*c.layout, wire, sizeof wire);
     ASSERT_GT(n, 0u);
     Layout* copy = nullptr;
-    size_t used = 0;
-    ASSERT_EQ(decode(wire, sizeof wire, &copy, &used), TW_OK);
+    PeerBytes whole(wire, sizeof wire);
+    ASSERT_EQ(decode(whole, &copy), TW_OK);
     const Held held(copy);
-    ASSERT_EQ(used, n);
+    ASSERT_EQ(sizeof wire - whole.left(), n);
     ASSERT_EQ(held->bytes, c.layout->bytes);
     std::vector<std::byte> memory = random_bytes_vector(rng, kArena), packed(c.offsets.size());
     LayoutCursor cursor(memory.data() + kOrigin, held.get(), held->bytes);
     pack(cursor, packed.data(), packed.size());
     for (size_t k = 0; k < packed.size(); ++k) ASSERT_EQ(packed[k], memory[kOrigin + c.offsets[k]]);
-    ASSERT_NE(decode(wire, rng() % n, &copy), TW_OK);  // cut short: refused
+    PeerBytes cut(wire, rng() % n);
+    ASSERT_NE(decode(cut, &copy), TW_OK);
   }
 }
 
@@ -289,7 +290,8 @@ TEST(Layout, HostileWireFormsAreRefused) {
     wire[2] = static_cast<std::byte>(rng() % 10);
     wire[3] = std::byte{0};
     Layout* raw = nullptr;
-    if (decode(wire, rng() % sizeof wire, &raw) == TW_OK) {
+    PeerBytes some(wire, rng() % sizeof wire);
+    if (decode(some, &raw) == TW_OK) {
       const Held layout(raw);
       ASSERT_LE(layout->first, layout->last);
       ASSERT_LE(layout->bytes, uint64_t{1} << 62);

@@ -78,12 +78,15 @@ class FakePort final : public Port {
     FakeLink& mine = static_cast<FakeLink&>(link);
     if (n > link.copy_max) std::abort();
     if (mine.dead || full(mine)) return nullptr;
-    mine.staging.assign(n, std::byte{0});
+    mine.staging.assign(n + kGuard, kGuarded);
     return mine.staging.data();
   }
   void commit(Link& link, const FrameHeader& header) override {
     FakeLink& mine = static_cast<FakeLink&>(link);
-    if (header.length != mine.staging.size()) std::abort();
+    if (header.length + kGuard != mine.staging.size()) std::abort();
+    const auto end = mine.staging.begin() + header.length;
+    if (!std::all_of(end, mine.staging.end(), [](std::byte b) { return b == kGuarded; })) std::abort();  // written past its end
+    mine.staging.resize(header.length);
     deliver(mine, header, std::move(mine.staging));
   }
   Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override {
@@ -179,6 +182,8 @@ class FakePort final : public Port {
   }
 
  private:
+  static constexpr size_t kGuard = 4096;  // behind what was reserved
+  static constexpr std::byte kGuarded{0xa5};
   struct Delivery {
     FakeLink* to;
     FrameHeader header;

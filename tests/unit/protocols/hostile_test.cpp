@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that no peer may send: each closes its link with TW_ERR_PROTOCOL and hurts nobody else.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "protocols/eager.hpp"
+#include "protocols/one_sided.hpp"
 #include "support.hpp"
 
 namespace thalweg::test {
@@ -105,10 +113,11 @@ TEST(Hostile, AnotherEndpointsOperationCannotBeTouched) {
   tw_request send = 0;
   w.right->start(send_op(w.b, large, 1, 0), {&send});
   w.settle(3);
-  w.pb->inject(*to_a, make_header(Frame::fin, 0, send, 0), {});
+  const uint64_t op = wire_op(*w.right, send);
+  w.pb->inject(*to_a, make_header(Frame::fin, 0, op, 0), {});
   CtsBody cts{1, 0, 100, 0, 0, 0};
-  w.pb->inject(*to_a, make_header(Frame::cts, sizeof cts, send, 0), bytes_of(&cts, sizeof cts));
-  w.pb->inject(*to_a, make_header(Frame::matched, 0, send, 0), {});
+  w.pb->inject(*to_a, make_header(Frame::cts, sizeof cts, op, 0), bytes_of(&cts, sizeof cts));
+  w.pb->inject(*to_a, make_header(Frame::matched, 0, op, 0), {});
   w.settle(3);
   EXPECT_EQ(Engine::test(send), TW_IN_PROGRESS);
   w.right->remove(other);
@@ -124,12 +133,229 @@ TEST(Hostile, DataOutsideOfWhatWasAskedFor) {
   RtsBody rts{77, 1000, 0, 0, 0};
   w.pb->inject(*w.lb, make_header(Frame::tagged_rts, sizeof rts, 1, 0), bytes_of(&rts, sizeof rts));
   w.settle(3);
-  w.pb->inject(*w.lb, make_header(Frame::data, 600, receive, 500), std::vector<std::byte>(600));
+  w.pb->inject(*w.lb, make_header(Frame::data, 600, wire_op(*w.right, receive), 500), std::vector<std::byte>(600));
   w.settle(3);
   EXPECT_EQ(Engine::test(receive), TW_ERR_PROTOCOL);
   EXPECT_TRUE(to.guarded());
   Engine::release(receive);
 }
+
+TEST(Hostile, NamesOnTheWireSayNothingOfRequests) {
+  World w;
+  w.connect();
+  Buffer to(w.random, 100);
+  OpDesc op_of = receive_op(to.data(), to.size(), 1, ~0ull);
+  op_of.peer = &w.b;
+  std::set<uint64_t> secrets;
+  for (int i = 0; i < 100; ++i) {
+    tw_request receive = 0;
+    w.right->post_receive(op_of, {&receive});
+    const uint64_t op = wire_op(*w.right, receive);
+    secrets.insert(op << 20);
+    EXPECT_EQ(w.right->answered(op, w.b), w.right->find(receive));
+    EXPECT_EQ(w.right->answered(receive, w.b), nullptr);
+    EXPECT_EQ(w.right->answered(op ^ 1, w.b), nullptr);
+    EXPECT_EQ(w.right->cancel(receive), TW_OK);
+    Engine::release(receive);
+    EXPECT_EQ(w.right->answered(op, w.b), nullptr);
+  }
+  EXPECT_EQ(secrets.size(), 100u);  // the same slots again, and never the same name
+}
+
+/// The first frame of a message of 2000 bytes with tag 1, with 100 of them.
+void begin_message(World& w) {
+  const FirstBody first{9, 2000};
+  std::vector<std::byte> body = bytes_of(&first, sizeof first);
+  body.resize(body.size() + 100, std::byte{1});
+  w.pb->inject(*w.lb, make_header(Frame::tagged_first, body.size(), 1, 0), body);
+  w.settle(3);
+}
+void go_on(World& w, uint64_t at, size_t n) {
+  w.pb->inject(*w.lb, make_header(Frame::data, n, 9, at, kFrameMore), std::vector<std::byte>(n, std::byte{2}));
+  w.settle(3);
+}
+
+TEST(Hostile, AnEndThatNobodyWaitsFor) {
+  const uint64_t failed = static_cast<uint64_t>(int64_t{TW_ERR_DEVICE});
+  World w;
+  w.connect();
+  Buffer to(w.random, 2000);
+  tw_request receive = 0;
+  post(w, to, 1, ~0ull, &receive);
+  begin_message(w);
+  // Guessed: the request number, and numbers near it.
+  for (uint64_t op = receive - 4; op != receive + 4; ++op) {
+    w.pb->inject(*w.lb, make_header(Frame::fin, 0, op, failed, kFrameLast), {});
+    w.pb->inject(*w.lb, make_header(Frame::fin, 0, op, failed), {});
+  }
+  w.settle(3);
+  EXPECT_EQ(Engine::test(receive), TW_IN_PROGRESS);
+  // Known: the phase does not wait for it.
+  w.pb->inject(*w.lb, make_header(Frame::fin, 0, wire_op(*w.right, receive), failed, kFrameLast), {});
+  w.settle(3);
+  EXPECT_EQ(Engine::test(receive), TW_ERR_PROTOCOL);
+  EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+  Engine::release(receive);
+}
+
+TEST(Hostile, TheRestOfAMessageForAReceiveThatHasEnded) {
+  World w;
+  w.connect();
+  Buffer to(w.random, 2000), other(w.random, 2000);
+  tw_request receive = 0, next = 0;
+  post(w, to, 1, ~0ull, &receive);
+  begin_message(w);
+  w.right->complete(*w.right->find(receive), TW_ERR_DEVICE);  // whatever ended it
+  Engine::release(receive);
+  std::memset(to.data(), 7, to.size());  // it is the caller's again
+  post(w, other, 5, ~0ull, &next);       // perhaps the same slot
+  go_on(w, 100, 900);
+  go_on(w, 1000, 1000);
+  EXPECT_EQ(std::count(to.data(), to.data() + to.size(), std::byte{7}), 2000);
+  EXPECT_EQ(Engine::test(next), TW_IN_PROGRESS);
+  EXPECT_EQ(w.b.state, TW_OK);
+  w.pb->inject(*w.lb, make_header(Frame::tagged, 3, 5, 0), bytes_of("abc", 3));
+  w.settle(3);
+  EXPECT_EQ(Engine::test(next), TW_OK);
+  EXPECT_TRUE(to.guarded() && other.guarded());
+  Engine::release(next);
+}
+
+TEST(Hostile, AMatchForASendThatIsNotSynchronous) {
+  FakeOptions options;
+  options.features = kLinkByReference;
+  World w(options);
+  w.connect();
+  w.settle(5);
+  Buffer large(w.random, 200000);
+  tw_request send = 0;
+  for (int i = 0; i < 50 && send == 0; ++i) {  // until one is sent by reference and not read yet
+    const OpDesc op = send_op(w.b, large.data(), w.b.limits.reference, 1, 0);
+    if (w.right->start(op, {&send}) == TW_OK) w.settle(10);
+  }
+  ASSERT_NE(send, 0u);
+  ASSERT_EQ(w.right->find(send)->protocol, &kEagerSingle);
+  ASSERT_EQ(w.right->find(send)->stage, 1);
+  w.right->on_frame(*w.lb, make_header(Frame::matched, 0, send, 0), nullptr);
+  EXPECT_EQ(Engine::test(send), TW_IN_PROGRESS);
+  w.right->on_frame(*w.lb, make_header(Frame::matched, 0, wire_op(*w.right, send), 0), nullptr);
+  EXPECT_EQ(Engine::test(send), TW_IN_PROGRESS);  // not given back while the link reads it
+  EXPECT_TRUE(w.b.doomed);
+  w.settle(5);
+  Engine::release(send);
+}
+
+TEST(Hostile, DataBeforeAGetHasAskedForIt) {
+  World w;
+  w.connect();
+  w.right->progress();
+  Buffer to(w.random, 1u << 20);
+  KeyBody key{};
+  key.rkey = 5;
+  key.incarnation = 11;
+  key.length = to.size();
+  key.access = TW_MEMORY_ALL;
+  RemoteRegion* region = nullptr;
+  ASSERT_EQ(import_region(w.b, key, &region), TW_OK);
+  OpDesc op;
+  op.verb = Verb::get;
+  op.peer = &w.b;
+  op.address = to.data();
+  op.length = to.size();
+  op.remote = region;
+  tw_request get = 0;
+  ASSERT_EQ(w.right->start(op, {&get}), TW_IN_PROGRESS);
+  w.right->progress();
+  OpRun* run = w.right->find(get);
+  ASSERT_NE(run, nullptr);
+  const uint64_t asked = run->moved, name = wire_op(*w.right, get);
+  ASSERT_TRUE(asked > 0 && asked < to.size());
+  const std::vector<std::byte> data(asked + 8);
+  w.right->on_frame(*w.lb, make_header(Frame::data, data.size(), name, 0), data.data());
+  w.right->progress();
+  EXPECT_EQ(Engine::test(get), TW_ERR_PROTOCOL);
+  Engine::release(get);
+  release_region(region);
+}
+
+// ------------------------------------------------------------------------------------------------ memory that changes
+
+/// A header in a handler is a copy: the peer cannot change it any more.
+tw_status look_twice(void* arg, const tw_am_message* message) {
+  auto& body = *static_cast<std::vector<std::byte>*>(arg);
+  std::fill(body.begin(), body.end(), std::byte{9});
+  const std::byte* header = static_cast<const std::byte*>(message->header);
+  EXPECT_EQ(std::count(header, header + message->header_length, std::byte{1}), int64_t(message->header_length));
+  return TW_OK;
+}
+
+TEST(Hostile, HeadersOfActiveMessagesAreCopies) {
+  World w;
+  w.connect();
+  std::vector<std::byte> body(40, std::byte{1});
+  w.right->set_handler(3, look_twice, &body);
+  w.right->on_frame(*w.lb, make_header(Frame::am, 40, 24, 0, 0, 3), body.data());
+  EXPECT_EQ(body[0], std::byte{9});
+  body.assign(sizeof(RtsBody) + 24, std::byte{1});
+  w.right->on_frame(*w.lb, make_header(Frame::am_rts, body.size(), 24, 0, 0, 3), body.data());
+  EXPECT_EQ(body[0], std::byte{9});
+  body.assign(30, std::byte{1});
+  w.right->on_frame(*w.lb, make_header(Frame::notify, 30, 0, 0, 0, 3), body.data());
+  EXPECT_EQ(body[0], std::byte{9});
+}
+
+#ifndef __SANITIZE_THREAD__  // its point is a race
+
+/// Writes two values in turn into a word of a frame while its handler runs.
+class Rewriter {
+ public:
+  Rewriter(uint64_t* word, uint64_t one, uint64_t other)
+      : thread_([this, word, one, other] {
+          while (!stop_.load(std::memory_order_relaxed)) {
+            __atomic_store_n(word, one, __ATOMIC_RELAXED);
+            for (int i = 0; i < 8; ++i) __atomic_signal_fence(__ATOMIC_SEQ_CST);
+            __atomic_store_n(word, other, __ATOMIC_RELAXED);
+          }
+        }) {}
+  ~Rewriter() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Frames of one block, which is named with 8 bytes and with 2000 in turn. While names were read twice the first worlds were enough.
+void send_changing_blocks(Frame type, int worlds) {
+  const bool put = type == Frame::put_blocks;
+  BlockName name{0, 0, 8};
+  alignas(8) std::byte body[sizeof name + 2000] = {};
+  std::memset(body + sizeof name, 5, 2000);
+  const Rewriter rewriter(reinterpret_cast<uint64_t*>(body + offsetof(BlockName, length)), 8, 2000);
+  for (int i = 0; i < worlds; ++i) {
+    World w;
+    w.connect();
+    std::vector<std::byte> memory(2000);
+    tw_memory* region = nullptr;
+    KeyBody key{};
+    ASSERT_EQ(w.registry_b.register_memory(memory.data(), memory.size(), TW_MEMORY_ALL, &region), TW_OK);
+    ASSERT_EQ(w.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_ALL, &key), TW_OK);
+    std::memcpy(body, &key.rkey, sizeof key.rkey);
+    const FrameHeader header = make_header(type, sizeof name + (put ? 8 : 0), put ? 1 : 77, 0);
+    for (int k = 0; k < 32 && !w.b.doomed; ++k) w.right->on_frame(*w.lb, header, body);  // a put of 2000 ends the link
+    w.settle(1);  // FakePort looks at what was written behind the answers to gets
+    ASSERT_EQ(std::count(memory.begin() + 8, memory.end(), std::byte{0}), 1992);
+    w.registry_b.release(region);
+  }
+}
+
+TEST(Hostile, NamesOfBlocksThatChange) {
+  send_changing_blocks(Frame::get_blocks, 200);
+  send_changing_blocks(Frame::put_blocks, 1000);
+}
+#endif
 
 }  // namespace
 }  // namespace thalweg::test
