@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole engine with live runs in every phase, and a peer that lies. Each byte of the input decides what happens next: a post of
+// this side, a look at a request, a cancel, a piece of a body that is landing, or a frame whose names are those of runs that the
+// peer was told of, keys that are alive, or anything else.
+//
+// What must hold: no byte outside of a buffer that an operation has now (their memory is poisoned otherwise), each request ends
+// once, what is held stays within the grant, and what waits for another, silent peer is not touched.
+#include "engine_fuzz_port.hpp"
+#include "memory/registry.hpp"
+#include "protocols/active.hpp"
+#include "protocols/blocks.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::fuzz {
+namespace {
+
+constexpr size_t kRequests = 20, kBlock = 40;
+
+/// The memory that this side exports.
+struct Exports {
+  explicit Exports(Registry& registry) : registry_(registry) {
+    for (size_t i = 0; i < 3; ++i) {
+      bytes[i].resize(i == 2 ? 8 : 512);
+      const uint32_t access = i == 1 ? TW_MEMORY_READ : TW_MEMORY_ALL;
+      require(registry.register_memory(bytes[i].data(), bytes[i].size(), access, &memory[i]) == TW_OK);
+      KeyBody key{};
+      require(registry.export_range(memory[i], 0, bytes[i].size(), access, &key) == TW_OK);
+      rkeys.push_back(key.rkey);
+    }
+  }
+  ~Exports() {
+    for (tw_memory* one : memory) {
+      if (one != nullptr) registry_.release(one);
+    }
+  }
+  Exports(const Exports&) = delete;
+  Exports& operator=(const Exports&) = delete;
+  void release(size_t i) {
+    if (memory[i] == nullptr) return;
+    require(registry_.release(memory[i]) == TW_OK);
+    memory[i] = nullptr;
+    bytes[i] = {};  // an access from here on shows
+  }
+  std::vector<std::byte> bytes[3];
+  tw_memory* memory[3] = {};
+  std::vector<uint64_t> rkeys;
+
+ private:
+  Registry& registry_;
+};
+
+class World {
+ public:
+  World(Input& input) : input_(input), registry_(22), exports_(registry_) {
+    EngineOptions options;
+    options.registry = &registry_;
+    options.incarnation = 22;
+    options.unexpected_budget = 8u << 20;
+    engine_ = std::make_unique<Engine>(options);
+    const uint8_t kind = input.byte();
+    auto port = std::make_unique<Wire>(*engine_, input, kind & (kLinkMaps | kLinkSingleCopy | kLinkByReference));
+    wire_ = port.get();
+    wire_->refusing = (kind & 0x80) != 0 ? 3 : 0;
+    engine_->add_port(std::move(port));
+    for (Peer* peer : {&peer_, &silent_}) {
+      engine_->add(*peer);
+      WireLink& link = wire_->make_link();
+      (peer == &peer_ ? link_ : other_) = &link;
+      engine_->attach(*peer, link);
+    }
+    engine_->progress();
+    for (uint16_t id = 1; id < 3; ++id) engine_->set_handler(id, handler, this);
+    import();
+    start_silent();
+  }
+  ~World() {
+    for (tw_am_data* data : kept_) engine_->active_release(data);
+    for (tw_message* message : messages_) receive(message, false);
+    engine_->fail(peer_, TW_ERR_CLOSED, "the end of the input");
+    engine_->progress();
+    for (size_t i = 0; i < kRequests; ++i) {
+      if (!used(i)) continue;
+      // A receive from anybody goes on waiting.
+      if (pending(i)) require(requests_[i].wild && engine_->cancel(requests_[i].request) == TW_OK);
+      engine_->progress();
+      look(i);
+      require(!used(i));
+    }
+    for (tw_request request : silent_requests_) require(Engine::test(request) == TW_IN_PROGRESS);
+    engine_->fail(silent_, TW_ERR_CLOSED, "the end of the input");
+    for (tw_request request : silent_requests_) Engine::release(request);
+    engine_->remove(peer_);
+    engine_->remove(silent_);
+    blocks_.reset();
+    for (RemoteRegion* region : regions_) release_region(region);
+    engine_.reset();
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  bool alive() const { return peer_.state == TW_OK; }
+  void step() {
+    const uint8_t what = input_.byte();
+    if (what < 64) {
+      post(what % 16);
+    } else if (what < 88) {
+      manage(what % 8);
+    } else {
+      frame();
+    }
+    if (what % 4 != 3) engine_->progress();
+    require(peer_.held_bytes <= peer_.granted_bytes || peer_.doomed || !alive());
+    for (size_t i = 0; i < kRequests; ++i) {
+      if (used(i)) look(i);
+    }
+  }
+
+ private:
+  struct Request {
+    tw_request request = 0;
+    size_t buffer = Buffers::kCount;
+    bool callback = false, called = false, wild = false;
+    World* world = nullptr;
+    uint64_t result = 0;
+  };
+
+  // ---- requests
+  bool used(size_t i) const { return requests_[i].world != nullptr; }
+  bool pending(size_t i) const {
+    return requests_[i].callback ? !requests_[i].called : Engine::test(requests_[i].request) == TW_IN_PROGRESS;
+  }
+  void end(Request& request) {
+    if (request.buffer != Buffers::kCount) buffers_.take_back(request.buffer);
+    request = Request{};
+  }
+  void look(size_t i) {
+    if (pending(i)) return;
+    if (!requests_[i].callback) Engine::release(requests_[i].request);
+    end(requests_[i]);
+  }
+  static void called(void* arg, tw_request, tw_status, const tw_recv_info*) {
+    auto& request = *static_cast<Request*>(arg);
+    require(request.world != nullptr && !request.called);
+    request.called = true;
+  }
+  Request* free_request() {
+    for (Request& one : requests_) {
+      if (one.world == nullptr) return &one;
+    }
+    return nullptr;
+  }
+  size_t lend(bool large) {
+    for (size_t i = 0; i < Buffers::kCount; ++i) {
+      if (buffers_.lent(i) || (Buffers::size(i) == Buffers::kLarge) != large) continue;
+      buffers_.lend(i);
+      return i;
+    }
+    return Buffers::kCount;
+  }
+  /// Posts by `start`, with a buffer and a request or a callback.
+  template <class Start>
+  void post_with(bool large, bool wild, const Start& start) {
+    Request* request = free_request();
+    const size_t buffer = request != nullptr ? lend(large) : Buffers::kCount;
+    if (buffer == Buffers::kCount) return;
+    *request = {0, buffer, input_.byte() % 2 == 0, false, wild, this, 0};
+    Completion completion;
+    completion.request = &request->request;
+    if (request->callback) {
+      completion.callback = called;
+      completion.arg = request;
+    }
+    OpDesc op;
+    op.peer = &peer_;
+    op.address = buffers_.at(buffer);
+    op.length = std::min<uint64_t>(input_.number() * (large ? 64 : 1), Buffers::size(buffer));
+    op.tag = input_.below(4);
+    op.mask = ~uint64_t{0};
+    Layout* layout = nullptr;
+    if (input_.byte() % 4 == 0 && op.length >= 64) {
+      const uint64_t count = op.length / 64;
+      const int64_t stride = 64;
+      require(make_strided(1, 24, &count, &stride, &layout) == TW_OK);
+      op.layout = layout;
+      op.length = count * 24;
+    }
+    const Status status = start(op, completion, *request);
+    release(layout);
+    if (status != TW_IN_PROGRESS) end(*request);
+  }
+
+  // ---- posts
+  void post(unsigned what) {
+    const bool large = input_.byte() % 3 == 0;
+    const auto start = [this](const OpDesc& op, const Completion& completion, Request&) {
+      return engine_->start(op, completion);
+    };
+    if (what <= 2) {
+      const bool wild = what != 0;
+      return post_with(large, wild, [&](OpDesc& op, const Completion& completion, Request&) {
+        op.verb = Verb::recv;
+        if (wild) op.peer = nullptr;
+        if (what == 2) op.mask = input_.byte();
+        return engine_->post_receive(op, completion);
+      });
+    }
+    post_with(large, false, [&](OpDesc& op, const Completion& completion, Request& request) {
+      if (!alive()) return Status{TW_ERR_PEER_LOST};
+      fill(what, op, request);
+      if (op.verb == Verb::put_blocks || op.verb == Verb::get_blocks) return post_blocks(op, completion);
+      return start(op, completion, request);
+    });
+  }
+  void fill(unsigned what, OpDesc& op, Request& request) {
+    const uint8_t flags = input_.byte();
+    if ((flags & 1) != 0) op.flags |= TW_OP_REMOTE;
+    if ((flags & 2) != 0) op.flags |= TW_OP_AFTER_ALL;
+    static constexpr Verb kVerbs[] = {Verb::send,       Verb::send,       Verb::am,     Verb::bytes_send, Verb::bytes_recv,
+                                      Verb::put,        Verb::get,        Verb::atomic, Verb::signal,     Verb::flush,
+                                      Verb::put_blocks, Verb::get_blocks, Verb::put};
+    op.verb = kVerbs[what - 3];
+    if (what == 4) op.flags |= TW_OP_SYNC;
+    if (op.verb == Verb::am) {
+      op.tag = 1;
+      op.header = header_;
+      op.header_length = flags;
+      op.header_length = std::min<uint32_t>(op.header_length, sizeof header_);
+    }
+    if (op.verb == Verb::bytes_recv) op.layout = nullptr;
+    if (op.verb == Verb::bytes_recv && (flags & 4) != 0) op.flags |= TW_OP_WAIT_ALL;
+    op.remote = regions_[flags % 2];
+    if (op.verb == Verb::atomic) {
+      op.word = 8;
+      op.remote_offset = 8;
+      op.result = (flags & 8) != 0 ? &request.result : nullptr;
+    }
+    if (op.verb == Verb::signal || (op.verb == Verb::put && (flags & 16) != 0)) {
+      op.signal = regions_[2];
+      op.signal_op = TW_SIGNAL_ADD;
+      op.signal_value = 1;
+    }
+  }
+  Status post_blocks(OpDesc& op, const Completion& completion) {
+    op.layout = nullptr;
+    auto here = std::make_shared<BlockSpace>();
+    here->length = kBlock;
+    BlockRange range;
+    range.begin = reinterpret_cast<uintptr_t>(op.address);
+    range.stride = kBlock;
+    range.count = Buffers::kSmall / kBlock;
+    require(here->add(range, 0, Buffers::kSmall) == TW_OK);
+    auto* transfer = new BlockTransfer();
+    transfer->here = here;
+    transfer->there = blocks_;
+    const unsigned n = 1 + input_.below(8);
+    transfer->pairs = std::make_unique<BlockChoice[]>(n);
+    for (unsigned i = 0; i < n; ++i) transfer->pairs[i] = {i, input_.below(8)};
+    if (op.verb == Verb::put_blocks && input_.byte() % 2 == 0) {
+      for (unsigned i = 0; i < n; ++i) transfer->pairs[i].there = i;
+    }
+    op.length = uint64_t{n} * kBlock;
+    op.remote = nullptr;
+    op.blocks = transfer;
+    const Status status = engine_->start(op, completion);
+    release(transfer);
+    return status;
+  }
+  void manage(unsigned what) {
+    const size_t i = input_.below(kRequests);
+    switch (what) {
+      case 0:
+        if (used(i) && pending(i)) engine_->cancel(requests_[i].request);
+        return;
+      case 1:
+        return wire_->sent(*link_);
+      case 2:
+        return wire_->land(*link_, 1 + input_.byte() * 16u);
+      case 3:
+        if (alive()) fence_one_sided(*engine_, peer_);
+        return;
+      case 4:
+        if (!kept_.empty()) take_active();
+        return;
+      case 5:
+        return probe();
+      case 6:
+        return exports_.release(i % 3);
+      default:
+        if (input_.byte() % 16 == 0) wire_->lose(*link_);
+    }
+  }
+  void probe() {
+    tw_recv_info info;
+    tw_message* message = nullptr;
+    if (engine_->probe(input_.below(4), ~uint64_t{0}, nullptr, &info, &message) == TW_OK) messages_.push_back(message);
+    if (messages_.size() < 3) return;
+    receive(messages_.front(), true);
+    messages_.erase(messages_.begin());
+  }
+  void receive(tw_message* message, bool buffer) {
+    bool taken = false;
+    if (buffer) {
+      post_with(false, false, [&](OpDesc& op, const Completion& completion, Request&) {
+        op.verb = Verb::recv;
+        op.peer = nullptr;
+        taken = true;
+        return engine_->receive_message(message, op, completion);
+      });
+    }
+    if (taken) return;
+    OpDesc op;
+    op.verb = Verb::recv;
+    engine_->receive_message(message, op, Completion{});
+  }
+  void take_active() {
+    tw_am_data* data = kept_.back();
+    kept_.pop_back();
+    bool taken = false;
+    if (input_.byte() % 2 == 0) {
+      post_with(input_.byte() % 2 == 0, false, [&](OpDesc& op, const Completion& completion, Request&) {
+        op.verb = Verb::am_recv;
+        op.peer = nullptr;
+        taken = true;
+        return engine_->active_receive(data, op, completion);
+      });
+    }
+    if (!taken) engine_->active_release(data);
+  }
+  static tw_status handler(void* arg, const tw_am_message* message) {
+    World& world = *static_cast<World*>(arg);
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < message->header_length; ++i) sum = sum + static_cast<const uint8_t*>(message->header)[i];
+    if (message->data != nullptr) {
+      for (size_t i = 0; i < message->length; ++i) sum = sum + static_cast<const uint8_t*>(message->data)[i];
+    }
+    if (message->id != 1 || world.kept_.size() >= 6) return TW_OK;
+    world.kept_.push_back(message->descriptor);
+    return TW_IN_PROGRESS;
+  }
+
+  // ---- this side's view of the peer's memory
+  void import() {
+    for (unsigned i = 0; i < 3; ++i) {
+      KeyBody key{};
+      key.access = i == 2 ? kAccessSignal : uint32_t{TW_MEMORY_ALL};
+      key.device = i == 2 ? TW_SIGNAL_ADD : 0;
+      key.incarnation = 11;
+      key.rkey = 100 + i;
+      key.length = i == 2 ? 8 : 1u << 20;
+      key.segment = i == 1 ? 2 : 0;  // not importable: frames
+      RemoteRegion* region = nullptr;
+      require(import_region(peer_, key, &region) == TW_OK);
+      regions_.push_back(region);
+    }
+    KeyBody key = regions_[0]->key;
+    RemoteRegion* region = nullptr;
+    require(import_region(peer_, key, &region) == TW_OK);
+    blocks_ = std::make_shared<RemoteBlocks>();
+    blocks_->space.length = kBlock;
+    blocks_->regions.push_back(region);
+    BlockRange range;
+    range.stride = kBlock;
+    range.count = 64;
+    require(blocks_->space.add(range, 0, 1u << 20) == TW_OK);
+  }
+  /// The other peer says nothing: what waits for it must wait until the end.
+  void start_silent() {
+    OpDesc op;
+    op.peer = &silent_;
+    op.address = silent_bytes_;
+    op.length = sizeof silent_bytes_;
+    op.tag = 1;
+    op.mask = ~uint64_t{0};
+    op.verb = Verb::recv;
+    engine_->post_receive(op, {&silent_requests_[0]});
+    op.verb = Verb::send;
+    op.flags = TW_OP_SYNC;
+    engine_->start(op, {&silent_requests_[1]});
+    op.flags = 0;
+    op.address = large_;
+    op.length = sizeof large_;  // announced
+    engine_->start(op, {&silent_requests_[2]});
+    for (int i = 0; i < 20; ++i) engine_->progress();
+    for (tw_request request : silent_requests_) require(Engine::test(request) == TW_IN_PROGRESS);
+  }
+
+  // ---- frames
+  uint64_t op_name() {
+    const uint8_t how = input_.byte();
+    if (how < 200 && !link_->ops.empty()) return link_->ops[link_->ops.size() - 1 - how % link_->ops.size()];
+    if (how < 220 && !other_->ops.empty()) return other_->ops[how % other_->ops.size()];
+    if (how < 240) return requests_[how % kRequests].request;
+    return how < 250 ? how % 4 : input_.word();
+  }
+  uint64_t rkey() {
+    const uint8_t how = input_.byte();
+    return how < 240 ? exports_.rkeys[how % exports_.rkeys.size()] : input_.word();
+  }
+  template <class Body>
+  static void put(std::vector<std::byte>& to, const Body& body) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&body);
+    to.insert(to.end(), bytes, bytes + sizeof body);
+  }
+  void put_layout_to(std::vector<std::byte>& to) {
+    Layout* layout = nullptr;
+    const uint64_t count = 1 + input_.below(6);
+    const int64_t stride = static_cast<int8_t>(input_.byte());
+    if (make_strided(1, 1 + input_.below(32), &count, &stride, &layout) != TW_OK) return;
+    std::byte wire[kWireLayout];
+    const size_t n = encode(*layout, wire, sizeof wire);
+    to.insert(to.end(), wire, wire + n);
+    release(layout);
+  }
+  RtsBody rts() { return {input_.byte(), input_.number(), input_.number(), input_.below(8), input_.number()}; }
+  void frame() {
+    static constexpr Frame kTypes[] = {
+        Frame::tagged, Frame::tagged_first, Frame::tagged_rts, Frame::am,     Frame::am_first,     Frame::am_rts,
+        Frame::bytes,  Frame::matched,      Frame::cts,        Frame::data,   Frame::fin,          Frame::credit,
+        Frame::put,    Frame::put_layout,   Frame::get,        Frame::atomic, Frame::atomic_reply, Frame::signal,
+        Frame::flush,  Frame::put_blocks,   Frame::get_blocks, Frame::blocks, Frame::notify,       Frame::data,
+        Frame::fin,    Frame::data,         Frame::cts};
+    const Frame type = kTypes[input_.below(std::size(kTypes))];
+    const uint8_t seldom = input_.byte();
+    FrameHeader header = make_header(type, 0, 0, 0, seldom >= 200 ? input_.byte() : 0, static_cast<uint16_t>(seldom % 4));
+    std::vector<std::byte> body;
+    fields(type, header, body);
+    const size_t payload = std::min<uint64_t>(input_.number(), 4096);
+    if (wants_payload(type)) body.resize(body.size() + payload, std::byte{0x3c});
+    if (seldom >= 250) body.resize(input_.byte());
+    if (body.size() > 4096) body.resize(4096);
+    if (type == Frame::data || type == Frame::blocks) position_ = header.b + body.size();
+    wire_->deliver(*link_, header, body);
+  }
+  static bool wants_payload(Frame type) {
+    return type == Frame::tagged || type == Frame::tagged_first || type == Frame::am || type == Frame::am_first ||
+           type == Frame::bytes || type == Frame::data || type == Frame::put || type == Frame::put_layout ||
+           type == Frame::put_blocks || type == Frame::blocks || type == Frame::notify;
+  }
+  void fields(Frame type, FrameHeader& header, std::vector<std::byte>& body) {
+    switch (type) {
+      case Frame::tagged:
+      case Frame::tagged_first:
+      case Frame::tagged_rts:
+        header.a = input_.below(4);
+        break;
+      case Frame::am:
+      case Frame::am_first:
+      case Frame::am_rts:
+        header.a = input_.below(16);
+        break;
+      case Frame::put:
+      case Frame::put_layout:
+      case Frame::get:
+      case Frame::atomic:
+      case Frame::signal:
+        header.a = rkey();
+        header.b = input_.number();
+        break;
+      case Frame::put_blocks:
+        header.a = input_.below(8);
+        break;
+      case Frame::get_blocks:
+      case Frame::flush:
+      case Frame::credit:
+        header.a = input_.number();
+        header.b = input_.number();
+        break;
+      case Frame::data:
+        if (input_.byte() % 2 == 0) header.flags |= kFrameMore;
+        [[fallthrough]];
+      default:
+        header.a = (header.flags & kFrameMore) != 0 ? input_.below(4) : op_name();
+        header.b = input_.byte() % 2 == 0 ? position_ : input_.number();
+        break;
+    }
+    if (type == Frame::fin && input_.byte() % 4 == 0) header.flags |= kFrameLast;
+    if (type == Frame::fin) header.b = uint64_t(int64_t{-int(input_.below(30))});
+    bodies(type, header, body);
+  }
+  void bodies(Frame type, FrameHeader& header, std::vector<std::byte>& body) {
+    if ((header.flags & kFrameAck) != 0 && type != Frame::tagged) put(body, uint64_t{input_.byte()});
+    if (type == Frame::tagged_first || type == Frame::am_first) {
+      put(body, FirstBody{input_.below(4), input_.number()});
+      position_ = 0;
+    } else if (type == Frame::tagged_rts || type == Frame::am_rts) {
+      put(body, rts());
+      if ((header.flags & kFrameDevice) != 0) put(body, DeviceBody{});
+      if (type == Frame::am_rts) body.resize(body.size() + header.a);
+      position_ = 0;
+    } else if (type == Frame::cts) {
+      put(body, CtsBody{input_.byte(), input_.number(), input_.number(), input_.below(2), input_.below(8), input_.number()});
+    } else if (type == Frame::put_layout) {
+      put(body, PutLayoutBody{input_.number()});
+      put_layout_to(body);
+    } else if (type == Frame::get) {
+      put(body, GetBody{input_.byte(), input_.number(), input_.number(), input_.number()});
+      if (input_.byte() % 2 == 0) put_layout_to(body);
+    } else if (type == Frame::atomic) {
+      put(body, AtomicBody{input_.byte(),
+                           input_.word(),
+                           input_.number(),
+                           uint8_t(input_.below(7)),
+                           uint8_t(input_.byte() % 2 == 0 ? 8 : 4),
+                           uint8_t(input_.below(2)),
+                           {}});
+    } else if (type == Frame::put_blocks || type == Frame::get_blocks) {
+      const size_t count = type == Frame::put_blocks ? header.a : 1 + input_.below(4);
+      for (size_t i = 0; i < count; ++i) put(body, BlockName{rkey(), input_.number(), input_.number()});
+    }
+  }
+
+  Input& input_;
+  Registry registry_;
+  Exports exports_;
+  Buffers buffers_;
+  std::unique_ptr<Engine> engine_;
+  Wire* wire_ = nullptr;
+  WireLink *link_ = nullptr, *other_ = nullptr;
+  Peer peer_, silent_;
+  Request requests_[kRequests];
+  tw_request silent_requests_[3] = {};
+  static inline std::byte large_[1u << 20] = {};
+  std::byte silent_bytes_[64] = {}, header_[64] = {};
+  std::vector<RemoteRegion*> regions_;
+  std::shared_ptr<RemoteBlocks> blocks_;
+  std::vector<tw_am_data*> kept_;
+  std::vector<tw_message*> messages_;
+  uint64_t position_ = 0;  // where the next piece of what comes in pieces would belong
+};
+
+}  // namespace
+}  // namespace thalweg::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  thalweg::fuzz::Input input(data, size);
+  thalweg::fuzz::World world(input);
+  for (int steps = 0; !input.empty() && world.alive() && steps < 400; ++steps) world.step();
+  return 0;
+}
