@@ -67,6 +67,7 @@ class CudaDevice final : public Device {
   Status allocate_from_pool(size_t length, uint64_t* address);
   Status create_row(size_t length, MappedRow* out);
   Status describe_pieces(const BufferInfo& info, uint64_t incarnation, ExportedMemory* out);
+  Status check_opened(uint64_t opened, uint64_t length) const;
   Status import_handle(const ExportHandle& handle, uint64_t* address);
   Status import_row(std::span<ExportedMemory> pieces, uint64_t* address);
   Status check_source(const ExportHandle& handle) const;

@@ -117,6 +117,18 @@ Status CudaDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t* add
   return by_handle ? import_handle(pieces[0].handle, address) : import_row(pieces, address);
 }
 
+/// The driver's word for how long the opened memory is, because the peer's could reach into what lies behind it.
+Status CudaDevice::check_opened(uint64_t opened, uint64_t length) const {
+  uint64_t base = 0, size = 0;
+  unsigned range[] = {kRangeStart, kRangeSize};
+  void* data[] = {&base, &size};
+  if (Status s = check(driver().PointerGetAttributes(2, range, data, opened), "looking at imported memory"); is_error(s))
+    return s;
+  if (base <= opened && opened - base <= size && length <= size - (opened - base)) return TW_OK;
+  return fail(TW_ERR_PROTOCOL, "the peer described %llu bytes of device memory where the driver knows %llu",
+              static_cast<unsigned long long>(length), static_cast<unsigned long long>(size));
+}
+
 Status CudaDevice::import_handle(const ExportHandle& handle, uint64_t* address) {
   if (handle.incarnation == backend_.exported_as.load(std::memory_order_relaxed)) return refuse_import(result::invalid_context);
   IpcHandle ipc;
@@ -124,6 +136,10 @@ Status CudaDevice::import_handle(const ExportHandle& handle, uint64_t* address) 
   CuPointer opened = 0;  // the address of an earlier opening, if there is one: the driver counts
   if (const CuResult result = driver().IpcOpenMemHandle(&opened, ipc, kIpcLazyPeerAccess); result != result::success)
     return refuse_import(result);
+  if (Status s = check_opened(opened, handle.length); is_error(s)) {
+    driver().IpcCloseMemHandle(opened);
+    return s;
+  }
   const std::lock_guard lock(tables_);
   Import& import = imports_[opened];
   if (import.opens++ == 0) backend_.import_count.fetch_add(1, std::memory_order_release);

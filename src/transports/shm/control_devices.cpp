@@ -78,7 +78,7 @@ void Control::import_pieces(Device& device, std::vector<ExportedMemory> pieces) 
   } else if (event.status = device.import_memory(pieces, &address); event.status != TW_OK) {
     event.why = last_error();
   } else {
-    mailbox_->imports.insert(source, incarnation_, device, address, length);
+    mailbox_->imports.insert(source, link_, device, address, length);
   }
   release_imports();
   tell_if_dropped(source.segment);

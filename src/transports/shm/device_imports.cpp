@@ -9,17 +9,17 @@
 
 namespace thalweg::impl::shm {
 
-DeviceImports::Entries::iterator DeviceImports::look_up(uint64_t incarnation, uint64_t segment, const Device& device) {
+DeviceImports::Entries::iterator DeviceImports::look_up(uint64_t link, uint64_t segment, const Device& device) {
   const auto [first, last] = index_.equal_range(segment);
-  const auto found = std::find_if(first, last, [&](const auto& item) { return item.second->is(incarnation, segment, device); });
+  const auto found = std::find_if(first, last, [&](const auto& item) { return item.second->is(link, segment, device); });
   return found == last ? open_.end() : found->second;
 }
 
-Mapping* DeviceImports::find(uint64_t incarnation, uint64_t segment, const Device& device) {
+Mapping* DeviceImports::find(uint64_t link, uint64_t segment, const Device& device) {
   const std::lock_guard lock(mutex_);
   auto found = open_.begin();
-  if (found == open_.end() || !found->is(incarnation, segment, device)) {
-    found = look_up(incarnation, segment, device);
+  if (found == open_.end() || !found->is(link, segment, device)) {
+    found = look_up(link, segment, device);
     if (found == open_.end()) return nullptr;
     open_.splice(open_.begin(), open_, found);
   }
@@ -32,13 +32,13 @@ void DeviceImports::abandon() {
   abandoned_ = true;
 }
 
-void DeviceImports::insert(Source source, uint64_t incarnation, Device& device, uint64_t address, uint64_t length) {
+void DeviceImports::insert(Source source, uint64_t link, Device& device, uint64_t address, uint64_t length) {
   const std::lock_guard lock(mutex_);
-  const bool there = look_up(incarnation, source.segment, device) != open_.end();
+  const bool there = look_up(link, source.segment, device) != open_.end();
   Entries& entries = there ? closed_ : open_;
   Entry& entry = entries.emplace_front();
   entry.source = std::move(source);
-  entry.incarnation = incarnation;
+  entry.link = link;
   entry.mapping.length = length;
   entry.mapping.device = &device;
   entry.mapping.device_address = address;

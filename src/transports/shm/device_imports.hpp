@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of peers, imported here: by the peer's incarnation, the segment's name and the device that reaches it. Bounded,
+// Device memory of peers, imported here: by link, the segment's name and the device that reaches it. Bounded,
 // least recently used first out.
 //
 // The progress owner finds and uses; the service thread inserts, closes and releases, since drivers may block. So a release
@@ -34,7 +34,7 @@ class DeviceImports {
 
   // ---- progress owner
   /// The mapping is pinned until unpin() or the next find.
-  Mapping* find(uint64_t incarnation, uint64_t segment, const Device& device);
+  Mapping* find(uint64_t link, uint64_t segment, const Device& device);
   void unpin() {
     if (pinned_.load(std::memory_order_relaxed) != nullptr) pinned_.store(nullptr, std::memory_order_release);
   }
@@ -43,7 +43,7 @@ class DeviceImports {
 
   // ---- service thread
   /// What device.import_memory() gave; released by release_unused(). A second one of the same memory is released next time.
-  void insert(Source source, uint64_t incarnation, Device& device, uint64_t address, uint64_t length);
+  void insert(Source source, uint64_t link, Device& device, uint64_t address, uint64_t length);
   void close(const Source& source);         // its owner takes it back
   void close_link(const Control& control);  // ... or is lost
   bool holds(const Source& source) const;
@@ -56,16 +56,16 @@ class DeviceImports {
  private:
   struct Entry {
     Source source;
-    uint64_t incarnation = 0;
+    uint64_t link = 0;
     Mapping mapping;
     bool is(uint64_t of, uint64_t segment, const Device& device) const {
-      return source.segment == segment && mapping.device == &device && incarnation == of;
+      return source.segment == segment && mapping.device == &device && link == of;
     }
   };
   using Entries = std::list<Entry>;
   /// The pin is looked at first: who takes it away has counted itself in users before.
   bool in_use(const Entry& entry) const { return pinned_.load() == &entry.mapping || entry.mapping.users.load() != 0; }
-  Entries::iterator look_up(uint64_t incarnation, uint64_t segment, const Device& device);
+  Entries::iterator look_up(uint64_t link, uint64_t segment, const Device& device);
   void close_entry(Entries::iterator entry);
   template <class Matches>
   void close_if(const Matches& matches);

@@ -6,32 +6,32 @@ namespace thalweg::impl::shm {
 
 ImportCache::~ImportCache() = default;
 
-Mapping* ImportCache::find(uint64_t incarnation, uint64_t segment) {
+Mapping* ImportCache::find(uint64_t link, uint64_t segment) {
   // The last one asked for is at the front: the common case is one compare.
-  if (!entries_.empty() && entries_.front().segment == segment && entries_.front().incarnation == incarnation)
+  if (!entries_.empty() && entries_.front().segment == segment && entries_.front().link == link)
     return &entries_.front().mapping;
-  const auto found = index_.find({incarnation, segment});
+  const auto found = index_.find({link, segment});
   if (found == index_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
   return &found->second->mapping;
 }
 
-Mapping* ImportCache::insert(uint64_t incarnation, uint64_t segment, Segment&& memory) {
-  if (Mapping* there = find(incarnation, segment)) return there;  // two links of one peer asked
+Mapping* ImportCache::insert(uint64_t link, uint64_t segment, Segment&& memory) {
+  if (Mapping* there = find(link, segment)) return there;
   Entry& entry = entries_.emplace_front();
-  entry.incarnation = incarnation;
+  entry.link = link;
   entry.segment = segment;
   entry.memory = std::move(memory);
   entry.memory.close_fd();
   entry.mapping.address = entry.memory.data();
   entry.mapping.length = entry.memory.size();
-  index_[{incarnation, segment}] = entries_.begin();
+  index_[{link, segment}] = entries_.begin();
   bytes_ += entry.memory.size();
   return &entry.mapping;
 }
 
-void ImportCache::revoke(uint64_t incarnation, uint64_t segment) {
-  const auto found = index_.find({incarnation, segment});
+void ImportCache::revoke(uint64_t link, uint64_t segment) {
+  const auto found = index_.find({link, segment});
   if (found == index_.end()) return;
   bytes_ -= found->second->memory.size();
   found->second->mapping.revoked = true;
@@ -39,11 +39,11 @@ void ImportCache::revoke(uint64_t incarnation, uint64_t segment) {
   index_.erase(found);
 }
 
-void ImportCache::revoke_all(uint64_t incarnation) {
-  for (auto at = index_.lower_bound({incarnation, 0}); at != index_.end() && at->first.first == incarnation;) {
+void ImportCache::revoke_all(uint64_t link) {
+  for (auto at = index_.lower_bound({link, 0}); at != index_.end() && at->first.first == link;) {
     const uint64_t segment = at->first.second;
     ++at;
-    revoke(incarnation, segment);
+    revoke(link, segment);
   }
 }
 
@@ -54,7 +54,7 @@ void ImportCache::trim() {
     // The newest stays: somebody is about to use it.
     if (at->mapping.users != 0 || at == entries_.begin()) continue;
     bytes_ -= at->memory.size();
-    index_.erase({at->incarnation, at->segment});
+    index_.erase({at->link, at->segment});
     at = entries_.erase(at);
   }
 }

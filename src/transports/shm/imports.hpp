@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments of peers mapped here, by the peer's incarnation and the segment's id. Bounded by count and bytes: least recently
+// Segments of peers mapped here, by link and the segment's id. Bounded by count and bytes: least recently
 // used first out, among those that nobody counts as used (Mapping.users). Progress owner only.
 //
 // A Mapping that import() returned with users == 0 stays valid until the next call of progress().
@@ -20,11 +20,11 @@ class ImportCache {
   static constexpr uint64_t kMaxBytes = uint64_t(64) << 30;  // of address space; the memory is the owner's
 
   ~ImportCache();
-  Mapping* find(uint64_t incarnation, uint64_t segment);
-  Mapping* insert(uint64_t incarnation, uint64_t segment, Segment&& memory);
+  Mapping* find(uint64_t link, uint64_t segment);
+  Mapping* insert(uint64_t link, uint64_t segment, Segment&& memory);
   /// The owner released it: no longer found, unmapped when unused.
-  void revoke(uint64_t incarnation, uint64_t segment);
-  void revoke_all(uint64_t incarnation);
+  void revoke(uint64_t link, uint64_t segment);
+  void revoke_all(uint64_t link);
   /// Unmaps what is over the limits or revoked, and unused.
   void trim();
   bool wants_trim() const { return !revoked_.empty(); }
@@ -32,7 +32,7 @@ class ImportCache {
 
  private:
   struct Entry {
-    uint64_t incarnation = 0, segment = 0;
+    uint64_t link = 0, segment = 0;
     Segment memory;
     Mapping mapping;
   };

@@ -49,10 +49,7 @@ void ShmPort::retire(ShmLink& link) {
     if (!link.control->lends()) mailbox_->remove(link.control);
     link.control.reset();
   }
-  const bool last = std::none_of(links_.begin(), links_.end(), [&link](const auto& other) {
-    return !other.second->ended && other.second->peer.incarnation == link.peer.incarnation;
-  });
-  if (last) imports_.revoke_all(link.peer.incarnation);
+  imports_.revoke_all(link.id);
 }
 
 /// At the end of progress: nobody up the stack uses the memory any more.
@@ -106,7 +103,7 @@ unsigned ShmPort::handle_events() {
         handle_import(link, event);
         break;
       case Event::Kind::released:
-        imports_.revoke(link.peer.incarnation, event.segment);
+        imports_.revoke(link.id, event.segment);
         break;
     }
   }
@@ -121,7 +118,7 @@ void ShmPort::handle_import(ShmLink& link, Event& event) {
   if (event.status != TW_OK)
     link.wanted.push_back({event.segment, event.device, event.status, std::move(event.why)});
   else if (event.device == nullptr)  // device memory is in its cache already
-    imports_.insert(link.peer.incarnation, event.segment, std::move(event.memory));
+    imports_.insert(link.id, event.segment, std::move(event.memory));
   sink_->on_import(link, event.segment);
 }
 
@@ -129,7 +126,7 @@ Status ShmPort::import(Link& base, uint64_t segment, Mapping** mapping) {
   auto& link = static_cast<ShmLink&>(base);
   if (link.state != TW_OK) [[unlikely]]
     return link.state;
-  *mapping = imports_.find(link.peer.incarnation, segment);
+  *mapping = imports_.find(link.id, segment);
   if (*mapping != nullptr) [[likely]]
     return TW_OK;
   return start_import(link, segment, nullptr);
@@ -139,7 +136,7 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
   auto& link = static_cast<ShmLink&>(base);
   if (link.state != TW_OK) [[unlikely]]
     return link.state;
-  *mapping = mailbox_->imports.find(link.peer.incarnation, segment, device);
+  *mapping = mailbox_->imports.find(link.id, segment, device);
   pinned_ = true;
   if (*mapping != nullptr) [[likely]]
     return TW_OK;

@@ -107,6 +107,9 @@ TEST_F(CudaMemory, AHandleTravelsToAnotherProcess) {
     if (read(pair[1], &handle, sizeof handle) != static_cast<ssize_t>(sizeof handle) || backend->devices(&all) != TW_OK)
       _exit(1);
     got.handle = handle;
+    got.handle.length += 1u << 20;  // more than there is
+    if (all[1]->import_memory({&got, 1}, &address) != TW_ERR_PROTOCOL || backend->import_count.load() != 0) _exit(9);
+    got.handle = handle;
     if (all[1]->import_memory({&got, 1}, &address) != TW_OK) _exit(2);
     if (backend->identify(address, &info) != TW_OK || info.exportable != ExportForm::none) _exit(3);
     if (all[1]->export_memory(address, 1, 1, &out) != TW_ERR_UNSUPPORTED) _exit(4);

@@ -70,6 +70,28 @@ TEST(ShmMemory, AnImportEndsWithItsLink) {
   EXPECT_EQ(p.b.registry.release(memory), TW_OK);
 }
 
+TEST(ShmMemory, AClaimedIncarnationReachesNoImportOfAnotherLink) {
+  Pair p;
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(p.b.registry.allocate(4096, TW_MEMORY_ALL, false, &memory), TW_OK);
+  Mapping *mapping = nullptr, *other = nullptr;
+  ASSERT_EQ(p.import(memory->segment_id, &mapping), TW_OK);
+  Side liar;
+  liar.incarnation = p.b.incarnation;
+  Link *to_liar = nullptr, *from_liar = nullptr;
+  connect_sides(p.a, liar, &to_liar, &from_liar);
+  ASSERT_EQ(to_liar->peer.incarnation, p.la->peer.incarnation);
+  EXPECT_EQ(p.a.port->import(*to_liar, memory->segment_id, &other), TW_IN_PROGRESS);  // it is asked, and has no such memory
+  EXPECT_TRUE(progress_until(
+      {p.a.port.get(), liar.port.get()}, [&] { return p.a.port->import(*to_liar, memory->segment_id, &other) == TW_ERR_STALE; },
+      5 * kSecond));
+  // Its end takes nothing of another's away.
+  liar.port->close(*from_liar, true);
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
+  EXPECT_FALSE(mapping->revoked);
+  EXPECT_EQ(p.b.registry.release(memory), TW_OK);
+}
+
 TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   shm::ImportCache cache;
   std::vector<Mapping*> used;
