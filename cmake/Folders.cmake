@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # One static target per src/ folder; links go downward only.
+# thalweg_flags: how everything is compiled; thalweg_options: what is inside the library, too.
+add_library(thalweg_flags INTERFACE)
+target_compile_options(thalweg_flags INTERFACE -Wall -Wextra -Werror=return-type -fno-plt $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+target_link_libraries(thalweg_flags INTERFACE Threads::Threads)
 add_library(thalweg_options INTERFACE)
 target_include_directories(thalweg_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(thalweg_options INTERFACE -Wall -Wextra -Werror=return-type -fno-plt $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
-  $<$<CONFIG:Release>:-O3>)
-target_link_libraries(thalweg_options INTERFACE Threads::Threads)
+target_link_libraries(thalweg_options INTERFACE thalweg_flags)
 if(THALWEG_SANITIZE)
   set(THALWEG_SANITIZE_OPTIONS -fsanitize=${THALWEG_SANITIZE} -fno-omit-frame-pointer -g)
   if(THALWEG_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # It warns that it does not model fences. Those of shm order wake-ups; what publishes data are releases and acquires.
     list(APPEND THALWEG_SANITIZE_OPTIONS -Wno-tsan)
   endif()
-  target_compile_options(thalweg_options INTERFACE ${THALWEG_SANITIZE_OPTIONS})
-  target_link_options(thalweg_options INTERFACE -fsanitize=${THALWEG_SANITIZE})
+  target_compile_options(thalweg_flags INTERFACE ${THALWEG_SANITIZE_OPTIONS})
+  target_link_options(thalweg_flags INTERFACE -fsanitize=${THALWEG_SANITIZE})
 endif()
 
 # Across files for the shared library, where the compiler can (some lack its plugin or wrapper); fat objects, so that the tests link

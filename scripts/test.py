@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -60,11 +61,22 @@ def build(preset: str) -> bool:
     return run("scripts/build.sh", preset, "all")[0] == 0
 
 
+def print_slowest(output: str, count: int = 30) -> None:
+    """The tests of a ctest run that took longest."""
+    found = re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+) [.*]*.*? +([\d.]+) sec", output, re.MULTILINE)
+    slowest = sorted(((float(seconds), name) for name, seconds in found), reverse=True)[:count]
+    total = sum(float(seconds) for _, seconds in found)
+    print(f"  the slowest of {len(found)} tests, {total:.0f} s together:")
+    for seconds, name in slowest:
+        print(f"  {seconds:8.1f} s  {name}")
+
+
 def ctest(preset: str, total: Sum) -> None:
     """Unit tests two at a time; the others are RUN_SERIAL, with processes that poll. Not programs: make check-programs."""
     code, output = run(
         "ctest", "--preset", preset, "-LE", "programs", "-j", "2", "--timeout", "180", "--no-tests=error", limit=1500
     )
+    print_slowest(output)
     found = re.search(r"tests passed, (\d+) tests? failed out of (\d+)", output)
     skipped = len(re.findall(r"\*\*\*Skipped", output))
     if found:
@@ -75,7 +87,7 @@ def ctest(preset: str, total: Sum) -> None:
 
 
 def pytest(folder: str, total: Sum) -> None:
-    code, output = run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder, limit=1200)
+    code, output = run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", folder, limit=1200)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output[-2000:])}
     failed = counts.get("failed", 0) + counts.get("error", 0)
     total.add(counts.get("passed", 0), max(failed, 1) if code != 0 else failed, counts.get("skipped", 0))
@@ -93,7 +105,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(STEPS))
     arguments = parser.parse_args()
     steps = arguments.only.split(",")
-    total = Sum()
+    total, start = Sum(), time.monotonic()
     if "build" in steps and not build(arguments.preset):
         print("test: the build failed")
         total.add(0, 1)
@@ -106,6 +118,8 @@ def main() -> int:
         pytest("tests/packaging", total)
     if "examples" in steps:
         examples(total)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"test: {time.monotonic() - start:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed or not total.passed else 0
 
