@@ -33,8 +33,9 @@ void open_credit(Engine& engine, Peer& peer) {
   peer.granted_stream = kFirstStream;
   engine.granted += kFirstEager + kFirstStream;
   bool reference = (peer.link->features & kLinkByReference) != 0;
-  uint64_t more = from_budget(engine, (reference ? kFullEagerReference : kFullEager) - kFirstEager);
-  if (more == 0) return;
+  engine.granted += kLeastEager - kFirstEager;
+  const uint64_t more =
+      kLeastEager - kFirstEager + from_budget(engine, (reference ? kFullEagerReference : kFullEager) - kLeastEager);
   peer.granted_bytes += more;
   send_credit(engine, peer, more, 0, kCreditMessages);
 }

@@ -10,7 +10,11 @@
 namespace thalweg::impl {
 
 inline constexpr uint64_t kMessageOverhead = 256;   // what keeping an unmatched message costs besides its payload
-inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the smallest window of a worker with many endpoints
+inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the most that one active message may cost that must be eager
+/// The smallest window, of a worker with many endpoints. Up to a quarter of it may be consumed and not yet given back, and what is left
+/// must take the largest message.
+inline constexpr uint64_t kLeastEager = 96u << 10;
+static_assert(kLeastEager - kLeastEager / 4 >= kFirstEager);
 inline constexpr uint64_t kFirstAnnouncements = 512;
 inline constexpr uint64_t kFirstStream = 64u << 10;
 inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;

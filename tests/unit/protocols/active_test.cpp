@@ -2,6 +2,7 @@
 // Active messages: headers, payloads of every size, kept and fetched later, dropped, lost; replies from handlers.
 #include "protocols/active.hpp"
 
+#include "protocols/flow.hpp"
 #include "support.hpp"
 
 namespace thalweg::test {
@@ -150,6 +151,30 @@ TEST(ActiveFlow, KeptPayloadsAreBoundedAndReleased) {
   EXPECT_EQ(w.left->runs().alive(), 0u);
   Buffer large(w.random, 70000);
   EXPECT_EQ(w.left->start(am_op(w.a, large, 1, header, TW_OP_EAGER), {}), TW_ERR_LIMIT);
+}
+
+/// No budget is left for more than the least window, and some of it is consumed and not yet given back.
+TEST(ActiveFlow, TheLargestEagerMessageGoesWhateverTheCredit) {
+  for (size_t before = 0; before < 40; ++before) {
+    World w({}, seed(), 1);
+    w.connect();
+    Got got;
+    w.right->set_handler(1, handle, &got);
+    Buffer small(w.random, 500), header(w.random, 10);
+    Buffer largest(w.random, kFirstEager - kMessageOverhead - header.size());
+    for (size_t i = 0; i < before; ++i) ASSERT_EQ(w.left->start(am_op(w.a, small, 1, header, TW_OP_EAGER), {}), TW_OK);
+    w.settle(10);
+    tw_request request = TW_REQUEST_NONE;
+    const Status status = w.left->start(am_op(w.a, largest, 1, header, TW_OP_EAGER), {&request});
+    if (status == TW_IN_PROGRESS) {
+      ASSERT_TRUE(w.finish(request, 2000)) << "behind " << before << " small ones";
+      EXPECT_EQ(Engine::test(request), TW_OK);
+      Engine::release(request);
+    }
+    w.settle(10);
+    EXPECT_EQ(got.calls, static_cast<int>(before) + 1);
+    EXPECT_TRUE(largest.holds(got.data.data(), got.data.size()));
+  }
 }
 
 TEST(ActiveLoss, KeptAnnouncementsEndAndCopiesStay) {
