@@ -130,6 +130,9 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
       return fail(TW_ERR_INVALID, "length %zu, but the layout moves %llu bytes: pass 0 or the same", length,
                   static_cast<unsigned long long>(options.layout->bytes));
     }
+    if (op.verb == Verb::recv || op.verb == Verb::am_recv) {
+      if (const Status status = check_receive(options.layout); is_error(status)) return status;
+    }
     op.layout = options.layout;
     op.length = options.layout->bytes;
   }

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "memory/registry_state.hpp"
@@ -29,7 +31,26 @@ Status random_identifier(uint64_t* out) {
   return TW_OK;
 }
 
+namespace {
+
+#ifdef NDEBUG
+void note_reading(bool) {}
+#else
+/// A section inside another one of the same thread would wait for a writer that waits for the outer one.
+void note_reading(bool inside) {
+  thread_local bool reading = false;
+  if (reading == inside) {
+    std::fputs("thalweg: a reader section of the registry inside another one of its thread\n", stderr);
+    std::abort();
+  }
+  reading = inside;
+}
+#endif
+
+}  // namespace
+
 Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
+  note_reading(true);
   std::atomic<uint32_t>& readers = registry_.state_->readers;
   while (readers.fetch_add(1, std::memory_order_acquire) & kRegistryWriter) {
     readers.fetch_sub(1, std::memory_order_release);
@@ -37,7 +58,10 @@ Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
   }
 }
 
-Registry::Reading::~Reading() { registry_.state_->readers.fetch_sub(1, std::memory_order_release); }
+Registry::Reading::~Reading() {
+  registry_.state_->readers.fetch_sub(1, std::memory_order_release);
+  note_reading(false);
+}
 
 Registry::Registry(uint64_t incarnation) : state_(std::make_unique<State>()), incarnation_(incarnation) {}
 

@@ -337,7 +337,7 @@ void take_payload(Engine& engine, OpRun& run, const std::byte* payload, uint64_t
   }
   if (n != 0) unpack(run.cursor, payload, n);
   if (run.parcel != nullptr) return deliver_parcel(engine, run);
-  engine.complete(run, length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+  engine.complete_received(run);
 }
 }  // namespace
 

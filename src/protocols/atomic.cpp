@@ -37,7 +37,7 @@ bool probe_mapped(const OpDesc& op, Cost& cost) {
   const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the word is not in memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && fenced(*op.peer)) {
+  } else if (op.peer != nullptr && behind_fence(op)) {
     cost.why_not = "operations before a fence still travel as frames";
   }
   return cost.why_not == nullptr;

@@ -48,9 +48,6 @@ void over(Engine& engine, void* token, Status status) {
   }
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (!engine.work_over(run)) return;
-  Peer& peer = *run.peer;
-  --peer.one_sided.device;
-  if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
   if (status == TW_OK) deliver_old(*run.op, old);
   engine.complete(run, status);
 }
@@ -81,7 +78,7 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
   run.cancelable = false;
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
-  ++run.peer->one_sided.device;
+  count_in(run, Counted::device);
   return TW_IN_PROGRESS;
 }
 

@@ -44,24 +44,6 @@ uint8_t covers(const OpRun& run) {
   return run.op->blocks->framed && is_put(run) ? kFrameCovers : 0;
 }
 
-Status give_signal(OpRun& run) {
-  const OpDesc& op = *run.op;
-  if (op.signal == nullptr) return TW_OK;
-  Peer& peer = *run.peer;
-  const bool alone = (op.flags & TW_OP_AFTER_ALL) == 0 && !fenced(peer);
-  if (!op.blocks->framed && (alone || settled(peer))) {
-    const Registry::Reading reading(peer.engine->registry());
-    Status status = TW_OK;
-    if (std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, &reading, &status); word != nullptr) {
-      touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
-      return TW_OK;
-    }
-  }
-  const Status s = send_signal(peer, op, covers(run), nullptr);
-  if (s == TW_OK) note_frames(peer, run);
-  return s;
-}
-
 /// An empty frame behind the blocks asks how they went.
 Status close(Peer& peer, OpRun& run) {
   const uint64_t number = peer.engine->wire_op(run);
@@ -83,13 +65,14 @@ Status advance(OpRun& run) {
       if (transfer.framed && !is_put(run)) {
         const bool here = run.staging != nullptr ? transfer.landed : transfer.arrived == op.length;
         run.stage = here ? kSignal : kAnswers;
+        if (here) count_out(run);
         return TW_OK;
       }
       s = settle_staging(run);
       if (s == TW_OK) run.stage = kSignal;
       return s;
     case kSignal:
-      s = give_signal(run);
+      if (op.signal != nullptr) s = give_signal(run, transfer.framed);
       break;
     case kNotify:
       if (transfer.notify != TW_NOTIFY_NONE) s = send_notification(peer, transfer, covers(run));
@@ -205,6 +188,7 @@ void blocks_arrived(Engine& engine, OpRun& run) {
     return engine.complete(run, TW_OK);
   }
   run.stage = kNotify;
+  count_out(run);
   peer.one_sided.lane.push_back(&run);
   engine.wants_push(peer);
 }

@@ -86,11 +86,9 @@ void launched(Engine& engine, void* token, Status status) {
   if (is_error(status)) transfer.failed = status;
   if (run.work == 1) transfer.drop_imports();
   if (!engine.work_over(run) || run.work != 0) return;
-  Peer& peer = *run.peer;
-  --peer.one_sided.device;
+  count_out(run);
   run.moved = run.op->length;
-  peer.one_sided.lane.push_front(&run);  // its signal and notification are next
-  engine.wants_push(peer);
+  to_front(run);  // its signal and notification are next
 }
 
 Status launch_pairs(Engine& engine, OpRun& run, Device& device, const std::vector<uint64_t>& regions, uint64_t from) {
@@ -133,7 +131,7 @@ Status launch_all(OpRun& run, Reached& reached) {
   transfer.failed = status;  // told when what was launched is over
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
-  ++peer.one_sided.device;
+  count_in(run, Counted::device);
   return TW_IN_PROGRESS;
 }
 

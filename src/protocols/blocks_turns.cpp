@@ -42,11 +42,12 @@ Status carry(OpRun& run) {
     transfer.framed = true;
     transfer.arrived = run.moved;
     run.fin = is_put(run) ? acknowledged : refused;
-    note_frames(*run.peer, run);
+    if (!is_put(run)) count_in(run, Counted::get);
   }
-  if (is_put(run)) return send_blocks(*run.peer, run);
-  transfer.packed = nullptr;  // asks for more than one chunk
-  return ask_blocks(*run.peer, run);
+  if (!is_put(run)) transfer.packed = nullptr;  // asks for more than one chunk
+  const Status status = is_put(run) ? send_blocks(*run.peer, run) : ask_blocks(*run.peer, run);
+  if (status == TW_OK) note_frames(*run.peer, run);
+  return status;
 }
 
 void use_packed(OpRun& run, const std::byte* bytes, size_t n) {

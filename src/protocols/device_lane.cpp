@@ -5,6 +5,8 @@
 // instead of 215).
 #include "protocols/device_lane.hpp"
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "devices/registry.hpp"
@@ -34,11 +36,11 @@ Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering
 }
 
 void retain(Ordering* ordering) {
-  if (ordering != nullptr) ++ordering->references;
+  if (ordering != nullptr) ordering->references.fetch_add(1, std::memory_order_relaxed);
 }
 
 void release(Ordering* ordering) {
-  if (ordering != nullptr && --ordering->references == 0) delete ordering;
+  if (ordering != nullptr && ordering->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete ordering;
 }
 
 DeviceLane::DeviceLane(Engine& engine) : engine_(engine) {}
@@ -187,8 +189,10 @@ Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void*
 }
 
 /// Until the line's last call is finished, or the queue is broken.
-Status DeviceLane::wait(Line& line) {
-  for (unsigned looks = 1; line.now_finished() < line.ticket; ++looks) {
+Status DeviceLane::wait(Line& line) { return wait(line, line.ticket); }
+
+Status DeviceLane::wait(Line& line, uint64_t ticket) {
+  for (unsigned looks = 1; line.now_finished() < ticket; ++looks) {
     constexpr unsigned kAsk = 1u << 16;
     if (looks % kAsk != 0) continue;
     if (const Status status = line.queue->query(); is_error(status)) return status;
@@ -317,9 +321,10 @@ unsigned DeviceLane::poll(Device& device, Line& line) {
 }
 
 /// What the kernel gave back, which is rare, is waited for here: nothing that was submitted later is to be over before it.
-unsigned DeviceLane::poll_resident(Place& place) {
+unsigned DeviceLane::poll_resident(Place& place, const void* only) {
   unsigned events = 0;
-  for (ResidentLine::Ended ended; place.resident->next(&ended); ++events) {
+  for (ResidentLine::Ended ended; only != nullptr ? place.resident->wait(only, &ended) : place.resident->next(&ended);
+       ++events) {
     if (ended.status == TW_AGAIN) ended.status = run(*place.device, {&ended.copy, 1});
     --pending_;
     ended.done(engine_, ended.token, ended.status);
@@ -330,9 +335,10 @@ unsigned DeviceLane::poll_resident(Place& place) {
 unsigned DeviceLane::poll() {
   constexpr uint64_t kGather = 8u << 20;  // bytes that do not wait for others any more
   unsigned events = 0;
+  awaited_ = false;
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
-    if (place.resident != nullptr) events += poll_resident(place);
+    if (place.resident != nullptr) events += poll_resident(place, nullptr);
     if (place.resident == nullptr || place.resident->empty()) events += poll(*place.device, place.copies);
     events += poll(*place.device, place.kernels);
     if (place.gathering.empty()) continue;
@@ -340,6 +346,28 @@ unsigned DeviceLane::poll() {
   }
   if (!parked_.empty()) events += poll_parked();
   return events;
+}
+
+void DeviceLane::finish(Device& device, void* token) {
+  Place* place = nullptr;
+  if (is_error(place_of(device, &place))) return;
+  const auto mine = [token](const Waiter& waiter) { return waiter.token == token; };
+  if (place->resident != nullptr) poll_resident(*place, token);
+  if (std::any_of(place->gathering.begin(), place->gathering.end(), mine)) flush(*place);
+  for (Line* line : {&place->copies, &place->kernels}) {
+    std::deque<Waiter>& pending = line->pending;
+    for (auto at = pending.begin(); (at = std::find_if(pending.begin(), pending.end(), mine)) != pending.end();) {
+      const Waiter waiter = *at;
+      const Status status = wait(*line, waiter.ticket);
+      if (is_error(status)) {  // nothing of this queue ends any more
+        fail_pending(device, *line, status);
+        break;
+      }
+      pending.erase(at);
+      --pending_;
+      waiter.done(engine_, waiter.token, TW_OK);
+    }
+  }
 }
 
 void DeviceLane::close() {
@@ -372,6 +400,7 @@ unsigned DeviceLane::poll_parked() {
   while (OpRun* run = parked_.front()) {
     if (run == first) break;
     parked_.remove(run);
+    if (!Engine::goes_on(*run)) continue;  // its peer's end ends it
     const Status status = run->op->after->event->query();
     if (status == TW_IN_PROGRESS) {
       parked_.push_back(run);

@@ -4,6 +4,7 @@
 //
 // A run with work under way does not end before it (OpRun::work): whoever loses the peer meanwhile sets OpRun::ending.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <span>
@@ -16,10 +17,11 @@
 
 namespace thalweg::impl {
 
-/// A point in a user's stream behind which the bytes of an operation may be touched. Counted, because a record is copied.
+/// A point in a user's stream behind which the bytes of an operation may be touched. Counted, because a record is copied: by the
+/// caller's thread without a lock, and by the one that progresses.
 struct Ordering {
   std::unique_ptr<Event> event;
-  uint32_t references = 1;
+  std::atomic<uint32_t> references{1};
 };
 /// The point that a user named: TW_AFTER_STREAM (all work enqueued so far) or TW_AFTER_EVENT of `device`. Null in *out: it has
 /// happened already.
@@ -72,8 +74,13 @@ class DeviceLane {
   /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
   void when_ready(OpRun& run, Then then);
   unsigned poll();  // events handled
-  void close();     // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
-  bool idle() const { return pending_ == 0 && parked_.empty(); }
+  /// Waits for the copies that were submitted with this token, and calls their `done`; nobody else's. For who has nowhere to put the
+  /// next bytes.
+  void finish(Device& device, void* token);
+  void close();  // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
+  /// The front of an endpoint's lane waits for a stream. It is asked at each of its turns; until then nobody may sleep.
+  void note_awaited() { awaited_ = true; }
+  bool idle() const { return pending_ == 0 && parked_.empty() && !awaited_; }
 
   /// kChunk bytes of pinned memory; null: there is none to be had.
   static constexpr size_t kChunk = 1u << 20;
@@ -111,7 +118,7 @@ class DeviceLane {
   Status place_of(Device& device, Place** out);
   void open_resident(Place& place);
   Status flush(Place& place);
-  unsigned poll_resident(Place& place);
+  unsigned poll_resident(Place& place, const void* only);  // a token, whose copies are waited for; null: what is over
   unsigned poll(Device& device, Line& line);
   unsigned look_whether_broken(Device& device, Line& line);
   unsigned fail_pending(Device& device, Line& line, Status status);
@@ -120,10 +127,12 @@ class DeviceLane {
   static Status launch(Line& line, Kernel kernel);
   static Status finish_call(Line& line, Status enqueued);
   static Status wait(Line& line);
+  static Status wait(Line& line, uint64_t ticket);
 
   Engine& engine_;
   std::vector<std::unique_ptr<Place>> places_;
   unsigned pending_ = 0, chunks_out_ = 0;
+  bool awaited_ = false;
   RunList parked_;
   Gates gates_{*this};
 };

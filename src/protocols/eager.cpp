@@ -179,7 +179,7 @@ inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t 
     run.cursor.reset(op.address, op.layout, op.length);
     unpack(run.cursor, body, n);
   }
-  engine.complete(run, length <= op.length ? TW_OK : TW_ERR_TRUNCATED);
+  engine.complete_received(run);
 }
 
 void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, uint64_t length, uint64_t sync) {
@@ -285,7 +285,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   if (done.kind == Assembly::Kind::receive) {
     consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
     if (done.run->parcel != nullptr) return deliver_parcel(engine, *done.run);
-    engine.complete(*done.run, done.length <= done.run->op->length ? TW_OK : TW_ERR_TRUNCATED);
+    engine.complete_received(*done.run);
   } else if (done.kind == Assembly::Kind::message) {
     done.message->kind = tw_message::Kind::here;
   } else if (done.kind == Assembly::Kind::active) {
@@ -440,7 +440,8 @@ void Engine::post_waited(WaitedReceive& receive) {
 Status Engine::end_wait(WaitedReceive& receive) {
   OpRun* run = receive.run;
   if (run == nullptr) {
-    if (receive.status == TW_ERR_TRUNCATED) set_last_error(status_text(receive.status));  // a limit has said why itself
+    // A limit has said why itself.
+    if (receive.status == TW_ERR_TRUNCATED) set_last_error(truncated_text(receive.info.length, receive.length));
     return receive.status;
   }
   const Status status = run->status.load(std::memory_order_acquire);

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <new>
+#include <string>
 
 #include "protocols/active.hpp"
 #include "protocols/bytes.hpp"
@@ -102,7 +103,7 @@ DeviceLane& Engine::devices() {
 
 bool Engine::work_over(OpRun& run) {
   --run.work;
-  if (!run.ended) return true;
+  if (!run.ended) return goes_on(run);
   if (run.work == 0) {
     run.ended = false;
     complete_slowly(run, run.ending);
@@ -117,6 +118,7 @@ void Engine::unlink(OpRun& run) {
     run.list->remove(&run);
   }
   if (run.peer != nullptr) {
+    if (run.counted != Counted::no) count_out(run);
     Peer& peer = *run.peer;
     peer.waiting.remove(&run);
     if (peer.assembly.run == &run) [[unlikely]] {
@@ -161,8 +163,14 @@ void Engine::complete(OpRun& run, Status status, const std::string& text) {
   complete(run, status);
 }
 
+std::string Engine::truncated_text(uint64_t message, uint64_t buffer) {
+  return "message of " + std::to_string(message) + " bytes for a buffer of " + std::to_string(buffer) +
+         " bytes: post a larger one, or probe for the length first";
+}
+
 void Engine::discard(OpRun& run) {
   if (run.list != nullptr) run.list->remove(&run);
+  if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
   release_run(run);
 }
@@ -227,6 +235,8 @@ unsigned Engine::progress(unsigned looks) {
       events += port->progress(kBudget);
     }
     alone_ = used == 1;
+    if (!doomed_.empty()) [[unlikely]]
+      close_doomed();  // what waits for a device or a stream ends with its peer, before anything looks at the link
     if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]]

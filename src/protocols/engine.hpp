@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -172,6 +173,13 @@ class Engine final : public Sink {
   }
   /// As complete, with a text for tw_request_message.
   void complete(OpRun& run, Status status, const std::string& text);
+  /// A receive whose message is here, run.info included: TW_OK, or TW_ERR_TRUNCATED with both lengths.
+  void complete_received(OpRun& run) {
+    if (run.info.length <= run.op->length) [[likely]]
+      return complete(run, TW_OK);
+    complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
+  }
+  [[gnu::cold]] static std::string truncated_text(uint64_t message, uint64_t buffer);
   /// Gives a run back that never started: no completion is seen.
   void discard(OpRun& run);
   /// Hands out the request number; `done` runs are handed out too. Returns TW_IN_PROGRESS.
@@ -213,8 +221,11 @@ class Engine final : public Sink {
   }
   ActiveTable& active() { return *active_; }
   DeviceLane& devices();  // made at the first use
-  /// A piece of the run's device work is over. False: the run was ended meanwhile, and is gone with its last piece.
+  /// A piece of the run's device work is over. False: nothing more of the run: it was ended meanwhile, and is gone with its last
+  /// piece, or it is about to be.
   bool work_over(OpRun& run);
+  /// What waited for a device, a stream or an import may look at its peer's link. False: that is lost, and the run ends with it.
+  static bool goes_on(const OpRun& run) { return run.peer == nullptr || !run.peer->doomed; }
   RunPool& runs() { return *runs_; }
   /// Payload that data frames are still to bring, of all peers.
   uint64_t incoming() const { return incoming_; }

@@ -54,8 +54,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.landing = nullptr;
   if (peer.stream) peer.stream->landing = nullptr;
   peer.one_sided.issued = peer.one_sided.framed = peer.one_sided.confirmed = peer.one_sided.fence = 0;
-  peer.one_sided.silent = peer.one_sided.reported = 0;
-  peer.one_sided.device = 0;
+  peer.one_sided.silent = peer.one_sided.reported = 0;  // what is counted is so until each run has ended
   while (OpRun* run = peer.waiting.front()) {
     if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, status);
     complete(*run, status, why);

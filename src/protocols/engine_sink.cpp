@@ -54,18 +54,21 @@ void Engine::on_landed(Link& link, const FrameHeader& header) {
 void Engine::on_sent(Link& link, void* token, Status status) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;  // closed by us: its runs were ended with it
-  piece_sent(*this, *static_cast<OpRun*>(token), status);
+  if (OpRun* run = find(reinterpret_cast<uint64_t>(token)); run != nullptr) piece_sent(*this, *run, status);
 }
 
 void Engine::on_lost(Link& link, Status status, const char* why) {
   Peer* peer = static_cast<Peer*>(link.user);
-  if (peer == nullptr || peer->link != &link) return;
-  close_credit(*this, *peer);
-  peer->link = nullptr;
-  if (peer->doomed) return;
-  peer->doomed = true;
-  peer->why = why;
-  doomed_.emplace_back(peer, status);
+  if (peer != nullptr && peer->link == &link) {
+    close_credit(*this, *peer);
+    peer->link = nullptr;
+    if (!peer->doomed) {
+      peer->doomed = true;
+      peer->why = why;
+      doomed_.emplace_back(peer, status);
+    }
+  }
+  link.port->close(link, false);  // nobody else knows it
 }
 
 /// One-sided operations wait for it in their lane, messages of device memory in `importing`. Another message that would use it
@@ -76,7 +79,9 @@ void Engine::on_import(Link& link, uint64_t) {
   if (!peer->one_sided.lane.empty()) wants_push(*peer);
   RunList asking;  // what waits for another import joins the list again
   while (OpRun* run = peer->importing.pop_front()) asking.push_back(run);
-  while (OpRun* run = asking.pop_front()) run->then(*this, *run, TW_OK);
+  while (OpRun* run = asking.pop_front()) {
+    if (goes_on(*run)) run->then(*this, *run, TW_OK);
+  }
 }
 
 }  // namespace thalweg::impl

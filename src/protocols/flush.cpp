@@ -63,8 +63,10 @@ Status step(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
   const OneSided& state = peer.one_sided;
-  if (state.device != 0) return TW_AGAIN;
-  if (settled(peer) && state.silent <= state.reported) {
+  // The answer tells of frames only. It may come before that of a get, for whose bytes nobody but a fence waits.
+  if (state.device != 0 || (run.stage == kForFence && state.gets != 0)) return TW_AGAIN;
+  run.sequence = state.framed;
+  if (state.confirmed >= state.framed && state.silent <= state.reported) {
     return settle(*peer.engine, run, TW_OK);  // what waited before it went without frames: the target has nothing to say
   }
   run.fin = answered;
@@ -88,8 +90,9 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   std::memcpy(run->state, &parent, sizeof parent);
   run->stage = parent == 0 ? kForFence : kForWorker;
   run->protocol = &kFlushFrames;
-  run->sequence = ++peer.one_sided.issued;
+  ++peer.one_sided.issued;
   engine.bind(*run, peer);
+  if (parent == 0) count_in(*run, Counted::fence);
   peer.one_sided.lane.push_back(run);
   engine.wants_push(peer);
   return TW_OK;
@@ -141,7 +144,6 @@ Status fence_one_sided(Engine& engine, Peer& peer) {
   const Engine::Guard guard(engine);
   if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
   if (!unconfirmed(peer) || peer.one_sided.fence == peer.one_sided.issued) return TW_OK;
-  // The flush's own number is the fence: once it is confirmed, all before it is.
   if (Status s = launch_child(engine, peer, 0); is_error(s)) return s;
   peer.one_sided.fence = peer.one_sided.issued;
   return TW_OK;

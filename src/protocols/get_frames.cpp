@@ -56,6 +56,7 @@ Status step(OpRun& run) {
     if (run.op->remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
     run.stage = 1;
     run.fin = refused;
+    count_in(run, Counted::get);
     stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
   }
   if (run.moved - run.stream.arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;

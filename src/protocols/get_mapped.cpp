@@ -10,7 +10,7 @@ bool probe(const OpDesc& op, Cost& cost) {
   const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the source is not memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && fenced(*op.peer)) {
+  } else if (op.peer != nullptr && behind_fence(op)) {
     cost.why_not = "operations before a fence still travel as frames";
   }
   return cost.why_not == nullptr;

@@ -41,16 +41,6 @@ Status move_data(const OpDesc& op) {
   return op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
 }
 
-/// Touches the signal's word where it can be reached.
-bool touch(const OpDesc& op) {
-  const Registry::Reading reading(op.peer->engine->registry());
-  Status status = TW_OK;
-  std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, &reading, &status);
-  if (word == nullptr) return false;
-  touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
-  return true;
-}
-
 Status step(OpRun& run) {
   Peer& peer = *run.peer;
   const OpDesc& op = *run.op;
@@ -61,22 +51,16 @@ Status step(OpRun& run) {
       if (s == TW_AGAIN) return s;
       if (is_error(s)) return s;
     }
-    if (peer.one_sided.device != 0 && (op.flags & kOpPart) == 0 && (fenced(peer) || (op.flags & TW_OP_AFTER_ALL) != 0)) {
-      return TW_AGAIN;
-    }
-    const bool ordered = settled(peer) || (!fenced(peer) && (op.flags & TW_OP_AFTER_ALL) == 0);
-    if (!ordered) return become_frames(run);
+    const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
+    if (all && peer.one_sided.device != 0) return TW_AGAIN;  // a frame would overtake what devices still move
+    if (!settled(peer) && (behind_fence(op) || all)) return become_frames(run);
     const Status s = move_data(op);
     if (frames_decide(s) && !(op.remote != nullptr && op.remote->revoked)) return become_frames(run);
-    if (is_error(s) || op.signal == nullptr || touch(op)) return s;
-    if (op.verb == Verb::signal) return become_frames(run);
+    if (is_error(s) || op.signal == nullptr) return s;
+    if (op.verb == Verb::signal) return touch_now(op) ? TW_OK : become_frames(run);
     run.stage = kSignal;
   }
-  // The data is where it belongs; the signal's word is out of reach.
-  const uint8_t covers = (op.flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
-  const Status s = send_signal(peer, op, covers, nullptr);
-  if (s == TW_OK) note_frames(peer, run);
-  return s;
+  return give_signal(run, false);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "protocols/blocks.hpp"
 
@@ -189,7 +190,7 @@ Status start_data(Engine& engine, const OpDesc& op, const Completion& completion
                   const Protocol& frames, Status (*now)(const OpDesc&)) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (needs_device(op)) return launch_one_sided(engine, op, completion, op.verb == Verb::put ? kPutDevice : kGetDevice);
-  if (op.peer->link == nullptr || fenced(*op.peer) || awaits_import(*op.remote)) {
+  if (op.peer->link == nullptr || behind_fence(op) || awaits_import(*op.remote)) {
     return launch_one_sided(engine, op, completion, kLater);
   }
   const Protocol* protocol = op.remote->mapped != nullptr ? &mapped : choose_one_sided(op);
@@ -200,7 +201,7 @@ Status start_data(Engine& engine, const OpDesc& op, const Completion& completion
     status = now(op);
   } else {
     status = op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
-    if (status == TW_OK) status = signal_after_data(op, nullptr);
+    if (status == TW_OK) status = signal_after_data(op);
   }
   if (!frames_decide(status) || op.remote->revoked) return status;
   return launch_one_sided(engine, op, completion, frames);
@@ -227,12 +228,34 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
 
 // ------------------------------------------------------------------------------------------------ the lane
 
-void note_frames(Peer& peer, const OpRun& run) {
+void note_frames(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  peer.one_sided.framed = std::max(peer.one_sided.framed, run.sequence);
-  const bool answered = op.verb == Verb::get || op.verb == Verb::get_blocks || op.verb == Verb::flush || op.result != nullptr ||
-                        (op.flags & TW_OP_REMOTE) != 0;
-  if (!answered || op.signal != nullptr) peer.one_sided.silent = run.sequence;
+  run.sequence = ++peer.one_sided.framed;
+  const bool answered =
+      op.verb == Verb::get || op.verb == Verb::get_blocks || op.result != nullptr || (op.flags & TW_OP_REMOTE) != 0;
+  if (!answered) peer.one_sided.silent = run.sequence;
+}
+
+void count_in(OpRun& run, Counted as) {
+  OneSided& state = run.peer->one_sided;
+  run.counted = as;
+  ++(as == Counted::device ? state.device : as == Counted::get ? state.gets : state.fences);
+}
+
+void count_out(OpRun& run) {
+  OneSided& state = run.peer->one_sided;
+  const Counted as = std::exchange(run.counted, Counted::no);
+  if (as == Counted::no) return;
+  --(as == Counted::device ? state.device : as == Counted::get ? state.gets : state.fences);
+}
+
+void to_front(OpRun& run) {
+  Peer& peer = *run.peer;
+  RunList& lane = peer.one_sided.lane;
+  OpRun* const begun = lane.front() != nullptr && lane.front()->moved != 0 ? lane.pop_front() : nullptr;
+  lane.push_front(&run);
+  if (begun != nullptr) lane.push_front(begun);
+  peer.engine->wants_push(peer);
 }
 
 /// What waits may outlive its caller's handles: a region may be released behind a put.
@@ -273,13 +296,15 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   Peer& peer = *op.peer;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   const bool part = (op.flags & kOpPart) != 0;
-  const bool may_step = peer.link != nullptr && (part || peer.one_sided.lane.empty()) && peer.control.empty();
+  const OpRun* const first = peer.one_sided.lane.front();
+  const bool turn = first == nullptr || (part && first->moved == 0);  // not between the frames of another operation
+  const bool may_step = peer.link != nullptr && turn && peer.control.empty();
   const bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
   if (!may_step && no_wait) return TW_AGAIN;
   OpRun* run = engine.acquire(op, completion);
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
-  run->sequence = ++peer.one_sided.issued;
+  ++peer.one_sided.issued;
   if (op.blocks != nullptr) hold_regions(*run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
@@ -291,8 +316,12 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
       return TW_AGAIN;
     }
     if (!run->holds_regions) hold_regions(*run);
-    part ? peer.one_sided.lane.push_front(run) : peer.one_sided.lane.push_back(run);
-    engine.wants_push(peer);
+    if (part) {
+      to_front(*run);
+    } else {
+      peer.one_sided.lane.push_back(run);
+      engine.wants_push(peer);
+    }
   } else if (status != TW_IN_PROGRESS) {
     discard_one_sided(engine, *run);
     return status;

@@ -13,7 +13,10 @@
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
 // applied in order. What remains is a mapped operation overtaking the lane: after tw_fence everything goes through the lane, as
-// frames unless all before it is applied; so does a signal that covers all earlier puts.
+// frames unless all before it is applied; so does a signal that covers all earlier puts. What has left the lane but is not all in
+// frames is counted (count_in): what devices move, and gets whose answers are not all here. A fence is a flush in the lane that
+// waits for what is counted, so nothing behind it needs to look. Parts of a counted operation belong to it: no fence that came
+// later holds them back. A signal is its put's last part: until it is given the put is counted, or back at the lane's front.
 #pragma once
 #include <cstring>
 
@@ -103,13 +106,21 @@ inline LinkCosts link_costs(const OpDesc& op) {
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
 }
-/// All that has left the lane is applied: as frames, or by devices, whatever the order in which they end.
+/// All that has left the lane is applied, whatever the order in which it ends: frames are answered, nothing is counted.
 inline bool settled(const Peer& peer) {
-  return peer.one_sided.confirmed >= peer.one_sided.framed && peer.one_sided.device == 0;
+  const OneSided& state = peer.one_sided;
+  return state.confirmed >= state.framed && state.device == 0 && state.gets == 0;
 }
 inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.lane.empty() || !settled(peer); }
 /// Something before a fence is not applied for sure: only frames keep the order.
-inline bool fenced(const Peer& peer) { return peer.one_sided.confirmed < peer.one_sided.fence; }
+inline bool fenced(const Peer& peer) { return peer.one_sided.fences != 0; }
+/// Does a fence hold this operation back?
+inline bool behind_fence(const OpDesc& op) { return (op.flags & kOpPart) == 0 && fenced(*op.peer); }
+/// The run has left the lane, and is counted until count_out(), or until it ends.
+void count_in(OpRun& run, Counted as);
+void count_out(OpRun& run);
+/// To the lane's front, behind an operation whose frames have begun: what is under way already goes before what waits.
+void to_front(OpRun& run);
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
 inline bool awaits_import(const RemoteRegion& region) {
   return region.mapped == nullptr && !of_device(region) && !region.unmappable && !region.revoked && region.key.segment != 0 &&
@@ -123,8 +134,8 @@ Status settle_import(RemoteRegion* region);
 Status check_alive(RemoteRegion& region);
 /// Target: how the put frame in `header` went, for the signal and the answer behind it.
 void note_put(Peer& peer, const FrameHeader& header, Status status);
-/// The operation has gone as frames; where they have no answer of their own only a flush can tell how it went.
-void note_frames(Peer& peer, const OpRun& run);
+/// Frames of the operation have gone; where they have no answer of their own only a flush can tell how it went.
+void note_frames(Peer& peer, OpRun& run);
 /// It failed. Where nobody holds it and nobody is called the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
@@ -139,10 +150,13 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
 inline bool in_process(const RemoteRegion& region) {
   return region.peer != nullptr && region.peer->link != nullptr && (region.peer->link->features & kLinkSameProcess) != 0;
 }
-/// Where the signal's word may be touched now; null: by a frame. With TW_OP_AFTER_ALL it may not overtake frames.
-uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading);
-/// The data of op is at the target: signals when asked, by a store or by a frame. What step() returns.
-Status signal_after_data(const OpDesc& op, const Registry::Reading* reading);
+/// Touches the signal's word where this process reaches it. False: by a frame. Not under a Registry::Reading.
+bool touch_now(const OpDesc& op);
+/// Outside the lane, the data of op is at the target: signals when asked, at once or by way of the lane. What step() returns.
+Status signal_after_data(const OpDesc& op);
+/// In the lane: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One
+/// that covers all earlier puts has waited for those that devices move.
+Status give_signal(OpRun& run, bool framed);
 /// Puts an operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
 /// Keeps the regions of a run alive that its caller may release meanwhile.
@@ -169,9 +183,9 @@ inline bool take_ack(const FrameHeader& header, PeerBytes& body, uint64_t* op) {
   *op = 0;
   return (header.flags & kFrameAck) == 0 || body.take(op);
 }
-/// Fin handler of acknowledged operations and flushes: confirms what was issued up to the run.
+/// Fin handler of acknowledged operations: confirms the frames up to the run's.
 void on_confirmed(Engine& engine, OpRun& run, Status status);
-/// Sequence number of a lane run, kept in OpRun::sequence.
+/// The target has answered the run's frames, so all before them is applied.
 inline void confirm(Peer& peer, const OpRun& run) {
   if (run.sequence > peer.one_sided.confirmed) peer.one_sided.confirmed = run.sequence;
 }

@@ -28,8 +28,8 @@ namespace {
 bool local_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0; }
 bool is_put(const OpDesc& op) { return op.verb == Verb::put; }
 
-/// OpRun::stage. A relay's last part brings the signal.
-enum Stage : uint8_t { kWaiting, kMoving, kRelaying };
+/// OpRun::stage. A relay's last part brings the signal, unless that covers more than the put.
+enum Stage : uint8_t { kWaiting, kMoving, kRelaying, kSignal };
 
 /// OpRun::state of a relay or window.
 struct Relay {
@@ -43,28 +43,34 @@ Relay& relay_of(OpRun& run) { return *reinterpret_cast<Relay*>(run.state); }
 
 // ------------------------------------------------------------------------------------------------ the end
 
-/// The data is where it belongs, or the operation has failed.
+/// One that covers all earlier puts waits for those that devices still move; some of these may be later ones.
+Status signal_behind_devices(OpRun& run) {
+  const bool all = (run.op->flags & TW_OP_AFTER_ALL) != 0;
+  return all && run.peer->one_sided.device != 0 ? Status{TW_AGAIN} : give_signal(run, false);
+}
+
+/// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything in the
+/// lane, flushes and fences among it.
 void over(Engine& engine, OpRun& run, Status status) {
-  Peer& peer = *run.peer;
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
-  --peer.one_sided.device;
   const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
+  run.stage = kSignal;
+  count_out(run);
+  engine.end_stream(run);
   if (status == TW_OK && signals) {
-    const Registry::Reading reading(engine.registry());
-    status = signal_after_data(op, &reading);
+    status = signal_behind_devices(run);
+    if (status == TW_AGAIN) return to_front(run);
   }
-  if (is_error(status)) note_failure(peer, run, status);
-  if (!peer.one_sided.lane.empty()) engine.wants_push(peer);
+  if (is_error(status)) note_failure(*run.peer, run, status);
   engine.complete(run, status);
 }
 
 void leave_lane(OpRun& run, Stage stage) {
-  Peer& peer = *run.peer;
   run.stage = stage;
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
-  ++peer.one_sided.device;
+  count_in(run, Counted::device);
 }
 
 // ------------------------------------------------------------------------------------------------ reaching the target
@@ -257,9 +263,11 @@ Status step(OpRun& run) {
   const OpDesc& op = *run.op;
   RemoteRegion& region = *op.remote;
   if (peer.link == nullptr) return TW_AGAIN;
+  if (run.stage == kSignal) return signal_behind_devices(run);
   if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
   if ((op.flags & kOpLate) != 0) {
     const Status status = op.after->event->query();
+    if (status == TW_IN_PROGRESS) engine.devices().note_awaited();
     if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
   }
   const bool ends = local_device(op) || of_device(region);

@@ -129,6 +129,9 @@ struct Stream {
   Elsewhere other;                            // pull, push: the other side
 };
 
+/// As what a one-sided operation that has left its lane is counted in OneSided, until it ends or comes back.
+enum class Counted : uint8_t { no, device, get, fence };
+
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
 /// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.
 /// In order of use: a short message touches the first two cache lines, `info` and the first of `own`.
@@ -143,10 +146,11 @@ struct alignas(64) OpRun {
   bool owns_header = false;    // own.header is a copy
   bool holds_regions = false;  // own.remote and own.signal are counted (one_sided.cpp), until it ends
   bool extras = false;         // holds layouts, a header, regions or a text: freed with it (RunPool::free)
-  RunList* list = nullptr;     // where it is queued now
-  RunLink link;                // for that list
-  Peer* peer = nullptr;        // whose `waiting` it is in (Engine::bind)
-  uint64_t sequence = 0;       // order of posting, of receives
+  Counted counted = Counted::no;
+  RunList* list = nullptr;  // where it is queued now
+  RunLink link;             // for that list
+  Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)
+  uint64_t sequence = 0;    // receives: order of posting. One-sided: number of its last frame
   // --- the second line
   const OpDesc* op = nullptr;  // &own, or a plan's
   const Protocol* protocol = nullptr;

@@ -12,7 +12,9 @@
 namespace thalweg::impl {
 namespace {
 
-void landed(Engine& engine, OpRun& run, Status status) { engine.complete(run, is_error(status) ? status : outcome(run)); }
+void landed(Engine& engine, OpRun& run, Status status) {
+  is_error(status) ? engine.complete(run, status) : engine.complete_received(run);
+}
 
 void move_on(Engine& engine, OpRun& run, Status status) {
   if (is_error(status) || wanted(run) == 0) return landed(engine, run, status);

@@ -77,14 +77,18 @@ struct Assembly {
 };
 
 /// One-sided operations of an endpoint that travel as frames. The lane is in order, so a signal, an atomic or a flush
-/// behind a put in it needs no more than its place. Operations are numbered as they are issued; `framed` is the last one that went as
-/// frames, and the target has applied all frames up to `confirmed` for sure (answers of flushes and acknowledged operations).
+/// behind a put in it needs no more than its place. Frames are numbered as they go: `framed` is the last one, and the target has
+/// applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the lane and is
+/// not all in frames is counted instead (count_in): nothing else says when it is over.
 struct OneSided {
   RunList lane;
-  uint64_t issued = 0, framed = 0, confirmed = 0, fence = 0;  // fence: value of issued at the last tw_fence
-  uint64_t silent = 0, reported = 0;  // last operation without an answer of its own; last flush that was answered
-  uint32_t device = 0;  // operations on device memory that have left the lane and are under way: what needs an order waits
-  Status owed = TW_OK;  // a failure that a fence's own flush learned: the next flush of the user tells
+  uint64_t framed = 0, confirmed = 0;
+  uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush told of
+  uint64_t issued = 0, fence = 0;     // operations that came into the lane; their number at the last tw_fence
+  uint32_t fences = 0;                // of which something before them may not be applied
+  uint32_t device = 0;                // operations that devices move, or that this process relays for them
+  uint32_t gets = 0;                  // gets whose answers are not all here: the target may still read for them
+  Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
   // As target, of what came from this peer.
   Status put_failed = TW_OK;    // of the put whose frames are being applied
   Status failed = TW_OK;        // first failure since the last flush that nobody was told of

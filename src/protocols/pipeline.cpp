@@ -61,12 +61,15 @@ void queue_turns(Engine& engine, Peer& peer, OpRun& run) {
   engine.wants_push(peer);
 }
 
+/// What on_sent() tells: its number, because the run may have ended by then and be another one's.
+void* token_of(const Peer& peer, const OpRun& run) { return reinterpret_cast<void*>(peer.engine->number(run)); }
+
 Status send_reference(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece) {
   iovec pieces[2];
   size_t count = 0;
   if (piece.prefix_length != 0) pieces[count++] = {const_cast<void*>(piece.prefix), piece.prefix_length};
   pieces[count++] = {run.op->address + piece.position, piece.length};
-  Status status = peer.link->port->send_reference(*peer.link, header, pieces, count, &run);
+  Status status = peer.link->port->send_reference(*peer.link, header, pieces, count, token_of(peer, run));
   if (status != TW_IN_PROGRESS) return status;
   ++run.stream.in_flight;
   return TW_OK;
@@ -84,7 +87,7 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
   const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
   const iovec piece{const_cast<std::byte*>(bytes), n};
-  status = reference ? peer.link->port->send_reference(*peer.link, header, &piece, 1, &run)
+  status = reference ? peer.link->port->send_reference(*peer.link, header, &piece, 1, token_of(peer, run))
                      : peer.link->port->send(*peer.link, header, bytes);
   if (status == TW_IN_PROGRESS) ++stream.in_flight;
   if (status < 0 || status == TW_AGAIN) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);

@@ -87,6 +87,8 @@ Status step(OpRun& run) {
     if (run.stream.in_flight >= kInFlight) return TW_AGAIN;
     if (run.moved == 0) {
       if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+      const bool all = op.signal != nullptr && (op.flags & TW_OP_AFTER_ALL) != 0;
+      if (all && peer.one_sided.device != 0) return TW_AGAIN;  // its signal follows its data at once
       run.stream.begin = run.stream.position = 0;
       run.stream.end = 1;  // until the last piece: piece_sent must not end the run
       run.then = sent;
@@ -101,8 +103,7 @@ Status step(OpRun& run) {
     run.stream.position = run.stream.end;
   }
   if (run.stage == kSignal) {
-    const uint8_t covers = (op.flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : kFrameCovers;
-    if (Status s = send_signal(peer, op, covers, nullptr); s != TW_OK) return s;
+    if (Status s = give_signal(run, true); s != TW_OK) return s;
     run.stage = kSent;
   }
   const bool busy = run.stream.in_flight > 0 || (op.flags & TW_OP_REMOTE) != 0;

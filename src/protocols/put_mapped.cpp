@@ -11,7 +11,7 @@ bool probe(const OpDesc& op, Cost& cost) {
   const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
   if (!reachable) {
     cost.why_not = "the target is not memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && fenced(*op.peer)) {
+  } else if (op.peer != nullptr && behind_fence(op)) {
     cost.why_not = "operations before a fence still travel as frames";
   }
   return cost.why_not == nullptr;
@@ -38,15 +38,20 @@ Status copy_in(const OpDesc& op, const Registry::Reading* reading) {
     LayoutCursor from(op.address, op.layout, op.length), target(to, there, op.length);
     transfer(target, from, op.length);
   }
-  return signal_after_data(op, reading);
+  return TW_OK;
+}
+
+Status copy_in(const OpDesc& op) {
+  if (op.remote->mapped != nullptr) return copy_in(op, nullptr);
+  const Registry::Reading reading(op.peer->engine->registry());
+  return copy_in(op, &reading);
 }
 
 }  // namespace
 
 Status put_mapped(const OpDesc& op) {
-  if (op.remote->mapped != nullptr && (op.signal == nullptr || op.signal->mapped != nullptr)) return copy_in(op, nullptr);
-  const Registry::Reading reading(op.peer->engine->registry());
-  return copy_in(op, &reading);
+  const Status status = copy_in(op);
+  return status == TW_OK ? signal_after_data(op) : status;
 }
 
 const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, nullptr};

@@ -185,7 +185,9 @@ void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t 
 }
 
 /// The sender completes by itself: the cts carried kFrameLast.
-void frames_done(Engine& engine, OpRun& run, Status status) { engine.complete(run, is_error(status) ? status : outcome(run)); }
+void frames_done(Engine& engine, OpRun& run, Status status) {
+  is_error(status) ? engine.complete(run, status) : engine.complete_received(run);
+}
 
 }  // namespace
 
@@ -207,7 +209,7 @@ void part_over(Engine& engine, OpRun& run) {
     return;
   }
   send_fin(engine, peer, state.rts.op, TW_OK);
-  engine.complete(run, outcome(run));
+  engine.complete_received(run);
 }
 
 void pull_done(Engine& engine, OpRun& run, Status status) {
@@ -270,7 +272,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
   uint64_t length = wanted(run);
   if (length == 0) {
     send_fin(engine, peer, rts.op, TW_OK);
-    return engine.complete(run, outcome(run));
+    return engine.complete_received(run);
   }
   if (announcement.near_device || (run.op->flags & (kOpDevice | kOpLate)) != 0) {
     return device_receive(engine, peer, run, announcement);

@@ -83,7 +83,7 @@ void take_frames(Engine& engine, OpRun& run) {
 void all_here(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return take_frames(engine, run);
   send_fin(engine, *run.peer, receiving(run).rts.op, TW_OK);
-  engine.complete(run, outcome(run));
+  engine.complete_received(run);
 }
 
 void choose(Engine& engine, OpRun& run, Status status);

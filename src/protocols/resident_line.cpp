@@ -5,7 +5,9 @@
 namespace thalweg::impl {
 
 ResidentLine::~ResidentLine() {
-  for (UnderWay& one : pending_) resident_->forget(one.ticket);
+  for (UnderWay& one : pending_) {
+    if (!one.taken) resident_->forget(one.ticket);
+  }
 }
 
 bool ResidentLine::submit(const Copy& copy, DeviceLane::Done done, void* token) {
@@ -20,18 +22,37 @@ bool ResidentLine::submit(const Copy& copy, DeviceLane::Done done, void* token) 
   return false;
 }
 
-bool ResidentLine::next(Ended* out) {
-  if (pending_.empty()) return false;
-  UnderWay& one = pending_.front();
-  Status status = is_error(broken_) ? broken_ : resident_->look(one.ticket);
-  if (status == TW_IN_PROGRESS) {
-    if (watch_.due()) broken_ = resident_->ask();
-    return false;
-  }
+Status ResidentLine::look(UnderWay& one) {
+  const Status status = is_error(broken_) ? broken_ : resident_->look(one.ticket);
+  if (status == TW_IN_PROGRESS && watch_.due()) broken_ = resident_->ask();
+  return status;
+}
+
+/// Tickets stay where they are, so only the first ones go.
+void ResidentLine::take(UnderWay& one, Status status, Ended* out) {
   watch_.moved();
   *out = {one.copy, one.done, one.token, status};
-  pending_.pop_front();
+  one.taken = true;
+  while (!pending_.empty() && pending_.front().taken) pending_.pop_front();
+}
+
+bool ResidentLine::next(Ended* out) {
+  if (pending_.empty()) return false;
+  const Status status = look(pending_.front());
+  if (status == TW_IN_PROGRESS) return false;
+  take(pending_.front(), status, out);
   return true;
+}
+
+bool ResidentLine::wait(const void* token, Ended* out) {
+  for (UnderWay& one : pending_) {
+    if (one.token != token || one.taken) continue;
+    Status status = look(one);
+    while (status == TW_IN_PROGRESS) status = look(one);
+    take(one, status, out);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace thalweg::impl

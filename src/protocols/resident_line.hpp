@@ -27,6 +27,8 @@ class ResidentLine {
     Status status;
   };
   bool next(Ended* out);
+  /// The same of the copies with this token, whatever is before them: waits.
+  bool wait(const void* token, Ended* out);
   bool empty() const { return pending_.empty(); }
 
  private:
@@ -35,7 +37,10 @@ class ResidentLine {
     Copy copy;
     DeviceLane::Done done;
     void* token;
+    bool taken = false;  // by wait(): its place goes when it is the first
   };
+  Status look(UnderWay& one);
+  void take(UnderWay& one, Status status, Ended* out);
   const std::shared_ptr<Resident> resident_;
   const uint64_t most_;  // bytes; from there on an engine costs less
   std::deque<UnderWay> pending_;

@@ -57,22 +57,31 @@ Status check_signal(const OpDesc& op) {
   return TW_OK;
 }
 
-uint64_t* signal_word(const OpDesc& op, const Registry::Reading* reading) {
-  const Peer& peer = *op.peer;
-  if (fenced(peer) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(peer))) return nullptr;
-  Status status = TW_OK;
-  return reinterpret_cast<uint64_t*>(reach(*op.signal, 0, 0, 8, kAccessSignal, reading, &status));
+bool touch_now(const OpDesc& op) {
+  const auto touch = [&op](const Registry::Reading* reading) {
+    Status status = TW_OK;
+    std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, reading, &status);
+    if (word != nullptr) touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
+    return word != nullptr;
+  };
+  if (op.signal->mapped != nullptr) return touch(nullptr);
+  if (!in_process(*op.signal)) return false;
+  const Registry::Reading reading(op.peer->engine->registry());
+  return touch(&reading);
 }
 
-Status signal_after_data(const OpDesc& op, const Registry::Reading* reading) {
-  if (op.signal == nullptr) return TW_OK;
-  if (uint64_t* word = signal_word(op, reading); word != nullptr) {
-    touch_signal(word, op.signal_op, op.signal_value);
-    return TW_OK;
-  }
+namespace {
+
+/// May the signal be given now, or might it overtake what it is behind?
+bool may_touch(const OpDesc& op) { return !behind_fence(op) && ((op.flags & TW_OP_AFTER_ALL) == 0 || !unconfirmed(*op.peer)); }
+
+}  // namespace
+
+Status signal_after_data(const OpDesc& op) {
+  if (op.signal == nullptr || (may_touch(op) && touch_now(op))) return TW_OK;
   OpDesc signal;
   signal.verb = Verb::signal;
-  signal.flags = op.flags & TW_OP_AFTER_ALL;
+  signal.flags = op.flags & (TW_OP_AFTER_ALL | kOpPart);
   signal.peer = op.peer;
   signal.signal = op.signal;
   signal.signal_op = op.signal_op;
@@ -81,18 +90,18 @@ Status signal_after_data(const OpDesc& op, const Registry::Reading* reading) {
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
 
-Status signal_mapped(const OpDesc& op) {
-  if (op.signal->mapped != nullptr) {
-    uint64_t* word = signal_word(op, nullptr);
-    if (word == nullptr) return TW_AGAIN;
-    touch_signal(word, op.signal_op, op.signal_value);
-    return TW_OK;
-  }
-  const Registry::Reading reading(op.peer->engine->registry());
-  uint64_t* word = signal_word(op, &reading);
-  if (word == nullptr) return TW_AGAIN;
-  touch_signal(word, op.signal_op, op.signal_value);
-  return TW_OK;
+Status signal_mapped(const OpDesc& op) { return may_touch(op) && touch_now(op) ? TW_OK : TW_AGAIN; }
+
+Status give_signal(OpRun& run, bool framed) {
+  Peer& peer = *run.peer;
+  const OpDesc& op = *run.op;
+  const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
+  if (!framed && (!all || settled(peer)) && touch_now(op)) return TW_OK;
+  const int covers = (all ? kFrameCoversAll : 0) | (framed ? kFrameCovers : 0);
+  const Status s = send_signal(peer, op, static_cast<uint8_t>(covers), nullptr);
+  // A frame of its own: what acknowledges the data does not acknowledge the signal.
+  if (s == TW_OK) peer.one_sided.silent = ++peer.one_sided.framed;
+  return s;
 }
 
 Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack) {

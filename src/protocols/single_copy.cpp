@@ -79,7 +79,7 @@ Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
 bool probe(const OpDesc& op, Cost& cost) {
   // Two calls: the check of the key and the copy. More for layouts of many runs.
   cost = {2 * link_costs(op).kernel_fixed, link_costs(op).kernel, why_no_single_copy(op)};
-  if (cost.why_not == nullptr && op.peer != nullptr && fenced(*op.peer)) {
+  if (cost.why_not == nullptr && op.peer != nullptr && behind_fence(op)) {
     cost.why_not = "operations before a fence still travel as frames";
   }
   return cost.why_not == nullptr;
@@ -87,7 +87,7 @@ bool probe(const OpDesc& op, Cost& cost) {
 
 Status step_put(OpRun& run) {
   const Status s = put_single_copy(*run.op);
-  return s == TW_OK ? signal_after_data(*run.op, nullptr) : s;
+  return s == TW_OK ? signal_after_data(*run.op) : s;
 }
 Status step_get(OpRun& run) { return get_single_copy(*run.op); }
 

@@ -118,13 +118,32 @@ std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
       chunk->begin = next_;
       chunk->end = next_ = next_ + std::min(end_ - next_, chunk_of(next_));
     } else if (!is_error(status_)) {
-      engine_.devices().poll();
+      free_oldest();
     }
   }
   *status = status_;
   if (is_error(status_)) return nullptr;
   *n = chunk->end - position;
   return chunk->bytes + (position - chunk->begin);
+}
+
+/// Waits for the oldest copy of its own. Others' are left to progress: what they go on with must not run in the middle of this run.
+void Staging::free_oldest() {
+  Chunk* oldest = nullptr;
+  for (Chunk& chunk : chunks_) {
+    const bool copying = chunk.state == Chunk::State::copying;
+    if (copying && (oldest == nullptr || chunk.begin < oldest->begin)) oldest = &chunk;
+  }
+  if (oldest != nullptr) engine_.devices().finish(device_, oldest);
+  const bool freed = oldest != nullptr && oldest->state != Chunk::State::copying;
+  if (!freed && !is_error(status_)) status_ = oldest == nullptr ? TW_ERR_NO_MEMORY : TW_ERR_DEVICE;
+}
+
+void Staging::drain() {
+  then_ = nullptr;
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state == Chunk::State::copying) engine_.devices().finish(device_, &chunk);
+  }
 }
 
 bool Staging::full(uint64_t position) { return chunk_at(position) == nullptr && free_chunk() == nullptr && !is_error(status_); }
@@ -138,7 +157,7 @@ void Staging::filled(uint64_t position, Then then) {
 }
 
 void stage(Engine& engine, OpRun& run, Staging::Direction direction, uint64_t begin, uint64_t end) {
-  while (run.work != 0) engine.devices().poll();  // an earlier phase failed with copies under way
+  if (run.staging != nullptr) run.staging->drain();  // an earlier phase failed with copies under way
   delete run.staging;
   const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   run.staging = new Staging(engine, run, *run.op->device, local, direction, begin, end);

@@ -30,6 +30,8 @@ class Staging {
   bool full(uint64_t position);
   /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
   void filled(uint64_t position, Then then);
+  /// Waits for what is under way; `then` of filled() does not follow any more.
+  void drain();
   /// What the device said so far.
   Status status() const { return status_; }
 
@@ -55,6 +57,7 @@ class Staging {
   Status start(Chunk& chunk, uint64_t begin, uint64_t end);
   Chunk* chunk_at(uint64_t position);
   Chunk* free_chunk();
+  void free_oldest();
   void read_ahead();
 
   const Side side_;

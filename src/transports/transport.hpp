@@ -98,7 +98,8 @@ class Sink {
   virtual void on_landed(Link& link, const FrameHeader& header) = 0;
   /// A send_reference is no longer using the caller's memory.
   virtual void on_sent(Link& link, void* token, Status status) = 0;
-  /// The link is dead: no further call for it. `why` is a sentence. Everything sent by reference was already reported.
+  /// The link is dead: no further call for it, until it is closed, here or later, because a port may keep it until then. `why` is a
+  /// sentence. Everything sent by reference was already reported.
   virtual void on_lost(Link& link, Status status, const char* why) = 0;
   /// An import() or import_device() that was in progress ended; ask again.
   virtual void on_import(Link& link, uint64_t segment) = 0;

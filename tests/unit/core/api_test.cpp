@@ -159,6 +159,49 @@ TEST_F(Api, LayoutAndLengthMustAgree) {
   EXPECT_EQ(tw_bytes_send(endpoint.get(), buffer, 0, &options, &request), TW_ERR_UNSUPPORTED);
 }
 
+TEST_F(Api, AReceiveIntoPiecesThatOverlapIsRefused) {
+  auto endpoint = worker.connect(worker.address());
+  const uint64_t count[] = {4, 3};
+  const int64_t rows[] = {7},
+                columns[] = {8, 31};  // blocks of 8 bytes: rows overlap; the last of a column reaches into the next
+  char buffer[128] = {};
+  for (const unsigned dimensions : {1u, 2u}) {
+    const int64_t* const stride = dimensions == 1 ? rows : columns;
+    thalweg::Layout layout = thalweg::Layout::strided(8, {count, dimensions}, {stride, dimensions});
+    thalweg::OpOptions options;
+    options.layout = layout.get();
+    tw_request request = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(worker.get(), buffer, 0, 1, ~0ull, &options, &request), TW_ERR_INVALID);
+    EXPECT_NE(std::strstr(tw_last_error(), "overlap"), nullptr) << tw_last_error();
+    EXPECT_GE(tw_send(endpoint.get(), buffer, 0, 1, &options, &request), TW_OK) << "fine to send from";
+    tw_message* message = nullptr;
+    for (int i = 0; i < 100'000 && tw_probe(worker.get(), 1, ~0ull, nullptr, nullptr, &message) == TW_ERR_NO_MATCH; ++i) {
+      tw_progress(worker.get());
+    }
+    ASSERT_NE(message, nullptr);
+    tw_request late = TW_REQUEST_NONE;
+    EXPECT_EQ(tw_message_recv(message, buffer, 0, &options, &late), TW_ERR_INVALID);
+    EXPECT_EQ(tw_message_recv(message, buffer, sizeof buffer, nullptr, &late), TW_IN_PROGRESS) << "it is still there";
+    EXPECT_EQ(tw_wait(late), TW_OK);
+    EXPECT_EQ(request == TW_REQUEST_NONE ? TW_OK : tw_wait(request), TW_OK);
+  }
+}
+
+TEST_F(Api, TruncatedSaysBothLengths) {
+  auto endpoint = worker.connect(worker.address());
+  endpoint.wait();
+  char message[100] = {}, buffer[30];
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_GE(tw_send(endpoint.get(), message, sizeof message, 1, nullptr, &request), TW_OK);
+  EXPECT_EQ(tw_recv_blocking(worker.get(), buffer, sizeof buffer, 1, ~0ull, nullptr), TW_ERR_TRUNCATED);
+  EXPECT_NE(std::strstr(tw_last_error(), "message of 100 bytes for a buffer of 30 bytes"), nullptr) << tw_last_error();
+  tw_request receive = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(worker.get(), buffer, sizeof buffer, 1, ~0ull, nullptr, &receive), TW_IN_PROGRESS);
+  ASSERT_GE(tw_send(endpoint.get(), message, 99, 1, nullptr, &request), TW_OK);
+  EXPECT_EQ(tw_wait(receive), TW_ERR_TRUNCATED);
+  EXPECT_NE(std::strstr(tw_last_error(), "message of 99 bytes for a buffer of 30 bytes"), nullptr) << tw_last_error();
+}
+
 TEST_F(Api, SignalsAreFixedInKind) {
   auto endpoint = worker.connect(worker.address());
   endpoint.wait();

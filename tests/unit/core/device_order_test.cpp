@@ -65,6 +65,39 @@ TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
   tw_remote_memory_release(remote);
 }
 
+/// Nobody but the worker itself notices when the stream has come so far: it must not sleep.
+TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
+  unsigned char key[TW_KEY_MAX];
+  size_t length = sizeof key;
+  ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK);
+  tw_remote_memory* remote = nullptr;
+  ASSERT_EQ(tw_memory_import(endpoint_, key, length, &remote), TW_OK) << tw_last_error();
+  using Start = tw_status (*)(tw_endpoint*, tw_memory*, tw_remote_memory*, const tw_op_options*, tw_request*);
+  const Start put = [](tw_endpoint* to, tw_memory* from, tw_remote_memory* there, const tw_op_options* options,
+                       tw_request* out) { return tw_put(to, tw_memory_address(from), kBytes, there, 0, options, out); };
+  const Start get = [](tw_endpoint* from, tw_memory* to, tw_remote_memory* there, const tw_op_options* options,
+                       tw_request* out) { return tw_get(from, tw_memory_address(to), kBytes, there, 0, options, out); };
+  for (const Start start : {put, get}) {
+    hold_up(source_, fresh_);
+    const tw_op_options options = after_stream();
+    tw_request request = TW_REQUEST_NONE;
+    ASSERT_EQ(start(endpoint_, source_, remote, &options, &request), TW_IN_PROGRESS) << tw_last_error();
+    let_pass();
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_EQ(tw_worker_arm(worker_), TW_ERR_BUSY);
+      tw_progress(worker_);
+    }
+    EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
+    release();
+    EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    tw_status armed = TW_ERR_BUSY;
+    for (int i = 0; i < 1000 && armed == TW_ERR_BUSY; ++i, tw_progress(worker_)) armed = tw_worker_arm(worker_);
+    EXPECT_EQ(armed, TW_OK) << "it does not sleep any more";
+    __atomic_store_n(reinterpret_cast<uint64_t*>(word_), 0, __ATOMIC_RELEASE);
+  }
+  tw_remote_memory_release(remote);
+}
+
 /// Host memory that a stream fills is ordered in the same way.
 TEST_F(DeviceOrder, PinnedMemoryThatAStreamFills) {
   uint64_t pinned = 0;

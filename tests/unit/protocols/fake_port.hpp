@@ -69,6 +69,12 @@ class FakePort final : public Port {
     FakeLink& mine = static_cast<FakeLink&>(link);
     if (mine.dead) return TW_ERR_PEER_LOST;
     if (header.length > link.copy_max) std::abort();  // the engine broke the contract
+    if (std::exchange(lose_at_send, false)) {
+      cut(mine);
+      sink_.on_lost(link, TW_ERR_PEER_LOST, "the fake connection broke");
+      return TW_ERR_PEER_LOST;
+    }
+    if (delivering_data_) ++sent_while_delivering_data;
     if (full(mine)) return TW_AGAIN;
     const std::byte* bytes = static_cast<const std::byte*>(body);
     deliver(mine, header, {bytes, bytes + header.length});
@@ -108,6 +114,7 @@ class FakePort final : public Port {
     ++mine.under_way;
     note(header);
     mine.remote_port->inbox_.push_back(std::move(delivery));
+    last_token = token;
     return TW_IN_PROGRESS;
   }
   void withdraw(Link&, std::byte*) override {}
@@ -152,7 +159,10 @@ class FakePort final : public Port {
   int fd() const override { return -1; }
   Status arm() override { return inbox_.empty() && sent_.empty() ? TW_OK : TW_ERR_BUSY; }
   void wake() override {}
-  void close(Link& link, bool) override { cut(static_cast<FakeLink&>(link)); }
+  void close(Link& link, bool) override {
+    ++closed;
+    cut(static_cast<FakeLink&>(link));
+  }
   size_t queued(const Link&) const override { return 0; }
 
   /// The connection breaks: both sides learn it behind what is under way.
@@ -168,6 +178,11 @@ class FakePort final : public Port {
   }
   std::map<uint64_t, Mapping> segments;  // of peers, importable here
   unsigned kernel_copies = 0;
+  size_t allowed = SIZE_MAX;                // frames that may still go
+  unsigned closed = 0;                      // links
+  bool lose_at_send = false;                // the next send() finds its link dead, and says so first
+  unsigned sent_while_delivering_data = 0;  // frames
+  void* last_token = nullptr;               // of what went by reference
 
   /// Of the frames of this type that were accepted: how many, their body bytes, and those accepted before the last `mark`.
   size_t frames(Frame type) const {
@@ -212,10 +227,11 @@ class FakePort final : public Port {
     return sum;
   }
   void note(const FrameHeader& header) {
+    if (allowed != SIZE_MAX) --allowed;
     accepted_.emplace_back(static_cast<Frame>(header.type & ~kMustUnderstand), header.length);
   }
   bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
-  bool full(FakeLink& link) { return link.under_way >= options_.capacity || chance(options_.refuse); }
+  bool full(FakeLink& link) { return link.under_way >= options_.capacity || allowed == 0 || chance(options_.refuse); }
   void deliver(FakeLink& mine, const FrameHeader& header, std::vector<std::byte> body) {
     ++mine.under_way;
     note(header);
@@ -266,7 +282,9 @@ class FakePort final : public Port {
       std::memcpy(landing, delivery.body.data(), delivery.body.size());
       sink_.on_landed(link, delivery.header);
     } else {
+      delivering_data_ = static_cast<Frame>(delivery.header.type & kFrameTypeMask) == Frame::data;
       sink_.on_frame(link, delivery.header, delivery.body.data());
+      delivering_data_ = false;
     }
   }
   int64_t copy(const iovec* local, size_t locals, const iovec* remote, size_t remotes, bool read) {
@@ -299,6 +317,7 @@ class FakePort final : public Port {
   std::vector<std::unique_ptr<FakeLink>> links_;
   std::deque<Delivery> inbox_;
   std::deque<std::pair<FakeLink*, void*>> sent_;
+  bool delivering_data_ = false;
   std::map<uint64_t, Link*> asked_;
   std::map<uint64_t, bool> answered_;
   std::vector<std::pair<Frame, uint32_t>> accepted_;  // type and body length, in order

@@ -217,6 +217,10 @@ TEST_P(Messages, TruncationWritesNothingPastTheBuffer) {
         }
         ASSERT_TRUE(world.finish(receive)) << size << " " << room;
         EXPECT_EQ(Engine::test(receive), TW_ERR_TRUNCATED);
+        const std::string text = Engine::message(receive);
+        const std::string both =
+            "message of " + std::to_string(size) + " bytes for a buffer of " + std::to_string(room) + " bytes";
+        EXPECT_EQ(text.substr(0, both.size()), both);
         tw_recv_info info{};
         Engine::info(receive, &info);
         EXPECT_EQ(info.length, size);
@@ -281,6 +285,51 @@ TEST_P(Messages, ProbeSeesAndMatchedProbeTakes) {
       ASSERT_TRUE(world.finish(r));
       Engine::release(r);
     }
+  }
+}
+
+/// What the link still says of a piece of one that has ended must not be counted for another one that has its slot.
+TEST(Tokens, OfPiecesByReferenceAreNotAnotherOperations) {
+  FakeOptions options;
+  options.features = kLinkByReference;
+  options.capacity = 1;
+  World w(options, seed());
+  w.connect();
+  Buffer from(w.random, 3'000'000), to(w.random, 3'000'000);
+  std::vector<void*> tokens;
+  for (int round = 0; round < 20; ++round) {
+    tw_request receive = 0, send = 0;
+    post(w, to, 1, ~0ull, &receive);
+    w.pa->last_token = nullptr;
+    ASSERT_EQ(w.left->start(send_op(w.a, from, 1, 0), {&send}), TW_IN_PROGRESS);
+    const OpRun* run = w.left->find(send);
+    ASSERT_NE(run, nullptr);
+    for (int i = 0; i < 1000 && run->stream.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
+    if (const uint32_t before = run->stream.in_flight; before != 0) {
+      for (void* token : tokens) w.left->on_sent(*w.la, token, TW_OK);
+      EXPECT_EQ(run->stream.in_flight, before);
+    }
+    ASSERT_TRUE(w.finish(send));
+    ASSERT_TRUE(w.finish(receive));
+    EXPECT_TRUE(to.holds(from.data(), from.size()));
+    if (w.pa->last_token != nullptr) tokens.push_back(w.pa->last_token);
+    Engine::release(send);
+    Engine::release(receive);
+  }
+  EXPECT_FALSE(tokens.empty());
+}
+
+TEST(LostLinks, AreClosedSoThatNothingOfThemStays) {
+  for (const bool told : {false, true}) {  // by a goodbye before it, or not
+    World w({}, seed());
+    w.connect();
+    if (told) w.right->close(w.b, true);
+    if (!told) w.pa->lose(*w.la);
+    w.settle(20);
+    EXPECT_TRUE(is_error(w.a.state));
+    EXPECT_TRUE(is_error(w.b.state));
+    EXPECT_EQ(w.pa->closed, 1u);
+    EXPECT_EQ(w.pb->closed, 1u);
   }
 }
 

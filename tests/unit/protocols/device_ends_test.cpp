@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of device memory, or behind a user's stream: what order they keep with everything else of their endpoint, and what
+// becomes of them when the peer is lost before the device or the stream is done.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "memory/local_copy.hpp"
+#include "memory/placement.hpp"
+#include "protocols/device_lane.hpp"
+#include "protocols/one_sided.hpp"
+#include "support.hpp"
+#include "unit/devices/emulated_tools.hpp"
+
+namespace thalweg::test {
+namespace {
+
+using emulated::EmulatedDevice;
+
+/// Of this program, until it exits: engines keep queues of it. Every task takes a while, so that a host that does not wait is ahead.
+EmulatedDevice& slow_device() {
+  static EmulatedDevice* const device = [] {
+    emulated::Options options;
+    options.task_delay_ns = 2'000'000;
+    return emulated::open_device(7, options).release();
+  }();
+  return *device;
+}
+
+class DeviceEnds : public ::testing::Test {
+ protected:
+  static constexpr size_t kChunk = DeviceLane::kChunk;
+
+  void connect(uint32_t features, uint32_t fragment = 8192) {
+    FakeOptions options;
+    options.features = features;
+    options.copy_max = options.fragment = fragment;
+    world = std::make_unique<World>(options, seed());
+    if (local()) world->la->peer.incarnation = world->lb->peer.incarnation = 11;
+    world->connect();
+    stream = emulated::make_queue(slow_device());
+    word = emulated::make_word(slow_device());
+  }
+  void TearDown() override {
+    let_go();
+    stream->synchronize();
+    for (RemoteRegion* region : regions) release_region(region);
+    for (auto& [registry, memory] : memories) EXPECT_EQ(registry->release(memory), TW_OK);
+    world.reset();
+    stream.reset();
+    EXPECT_EQ(slow_device().free(word), TW_OK);
+  }
+  bool local() const { return (world->la->features & kLinkSameProcess) != 0; }
+  Registry& theirs() { return local() ? world->registry_a : world->registry_b; }
+
+  tw_memory* allocate(Registry& registry, MemoryKind kind, size_t size) {
+    tw_memory* memory = nullptr;
+    EXPECT_EQ(allocate_at(registry, {kind, &slow_device()}, size, 0, false, &memory), TW_OK) << last_error();
+    memories.emplace_back(&registry, memory);
+    return memory;
+  }
+  std::vector<std::byte> random_bytes(size_t size) {
+    std::vector<std::byte> bytes(size);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(world->random());
+    return bytes;
+  }
+  void store(tw_memory* memory, const std::vector<std::byte>& bytes) {
+    ASSERT_EQ(copier.copy(address(memory), reinterpret_cast<uint64_t>(bytes.data()), bytes.size()), TW_OK) << last_error();
+  }
+  std::vector<std::byte> load(tw_memory* memory, size_t size) {
+    std::vector<std::byte> bytes(size);
+    EXPECT_EQ(copier.copy(reinterpret_cast<uint64_t>(bytes.data()), address(memory), size), TW_OK) << last_error();
+    return bytes;
+  }
+  static uint64_t address(const tw_memory* memory) { return reinterpret_cast<uint64_t>(memory->address); }
+  /// Of right's memory. Mapped here when the link maps and `mapped`, else reached by frames.
+  RemoteRegion* import(tw_memory* memory, bool mapped) {
+    if (mapped) {
+      Mapping& mapping = world->pa->segments[memory->segment_id];
+      mapping.address = memory->address;
+      mapping.length = memory->length;
+    }
+    KeyBody key;
+    EXPECT_EQ(theirs().export_range(memory, 0, memory->length, 0, &key), TW_OK);
+    if (!mapped) key.segment = 0;
+    RemoteRegion* region = nullptr;
+    EXPECT_EQ(import_region(world->a, key, &region), TW_OK);
+    regions.push_back(region);
+    return region;
+  }
+  RemoteRegion* import(SignalPool& pool, tw_signal* signal) {
+    KeyBody key;
+    EXPECT_EQ(pool.export_signal(signal, &key), TW_OK);
+    key.segment = 0;
+    RemoteRegion* region = nullptr;
+    EXPECT_EQ(import_region(world->a, key, &region), TW_OK);
+    regions.push_back(region);
+    return region;
+  }
+
+  /// The local side is memory of a device.
+  static void on_device(OpDesc& op, tw_memory* memory, size_t length) {
+    BufferInfo info;
+    ASSERT_EQ(find_device(address(memory), &info), TW_OK);
+    op.address = memory->address;
+    op.length = length;
+    op.flags |= kOpDevice;
+    op.kind = info.kind;
+    op.exportable = static_cast<uint8_t>(info.exportable);
+    op.device = info.device;
+    op.buffer_id = info.buffer_id;
+    op.allocation = info.base;
+    op.allocated = info.length;
+  }
+  OpDesc one_sided(Verb verb, RemoteRegion* remote, uint64_t offset, std::byte* local, size_t length) {
+    OpDesc op;
+    op.verb = verb;
+    op.peer = &world->a;
+    op.address = local;
+    op.length = length;
+    op.remote = remote;
+    op.remote_offset = offset;
+    return op;
+  }
+  static void with_signal(OpDesc& op, RemoteRegion* signal, uint64_t value) {
+    op.signal = signal;
+    op.signal_op = TW_SIGNAL_ADD;
+    op.signal_value = value;
+  }
+  /// The operation waits for the stream, which waits for let_go().
+  void behind_stream(OpDesc& op) {
+    ASSERT_EQ(stream->wait_geq(word, 1), TW_OK);
+    ASSERT_EQ(make_ordering(slow_device(), stream->native(), TW_AFTER_STREAM, &op.after), TW_OK);
+    ASSERT_NE(op.after, nullptr);
+    op.flags |= kOpLate;
+  }
+  void let_go() { __atomic_store_n(reinterpret_cast<uint64_t*>(word), 1, __ATOMIC_RELEASE); }
+  tw_request start(Engine& engine, const OpDesc& op) {
+    tw_request request = TW_REQUEST_NONE;
+    const Status status = op.verb == Verb::recv ? engine.post_receive(op, {&request, nullptr, nullptr})
+                                                : engine.start(op, {&request, nullptr, nullptr});
+    EXPECT_EQ(status, TW_IN_PROGRESS) << last_error();
+    if ((op.flags & kOpLate) != 0) release(op.after);
+    return request;
+  }
+  tw_request flush() {
+    OpDesc op;
+    op.verb = Verb::flush;
+    op.peer = &world->a;
+    return start(*world->left, op);
+  }
+  Status end(tw_request request) {
+    EXPECT_TRUE(world->finish(request, kTurns));
+    const Status status = Engine::test(request);
+    EXPECT_EQ(Engine::release(request), TW_OK);
+    return status;
+  }
+  /// Turns until it is so; false: it never is.
+  template <class Condition>
+  bool turn_until(const Condition& condition) {
+    for (unsigned i = 0; i < kTurns; ++i) {
+      world->left->progress();
+      if (condition()) return true;
+      world->right->progress();
+      if (condition()) return true;
+    }
+    return false;
+  }
+
+  static constexpr unsigned kTurns = 50'000'000;  // a device's threads may have to wait for the machine
+  std::unique_ptr<World> world;
+  std::unique_ptr<Queue> stream;
+  uint64_t word = 0;
+  LocalCopier copier;
+  std::vector<std::pair<Registry*, tw_memory*>> memories;
+  std::vector<RemoteRegion*> regions;
+};
+
+// ------------------------------------------------------------------------------------------------ loss
+
+TEST_F(DeviceEnds, AReceiveBehindAStreamEndsWithItsPeer) {
+  connect(kLinkMaps);
+  std::vector<std::byte> bytes(50'000);
+  std::vector<std::byte> from(50'000);
+  OpDesc receive = receive_op(bytes.data(), bytes.size(), 7, ~0ull), send = send_op(world->a, from.data(), from.size(), 7, 0);
+  send.flags = TW_OP_SYNC;
+  behind_stream(receive);
+  const tw_request received = start(*world->right, receive), sent = start(*world->left, send);
+  world->settle();
+  ASSERT_EQ(Engine::test(received), TW_IN_PROGRESS);
+  world->pb->lose(*world->lb);
+  let_go();
+  ASSERT_EQ(stream->synchronize(), TW_OK);
+  EXPECT_EQ(end(received), TW_ERR_PEER_LOST);
+  EXPECT_EQ(end(sent), TW_ERR_PEER_LOST);
+}
+
+/// Both ends have device memory, so going on means to ask the link for an import.
+TEST_F(DeviceEnds, ASendBehindAStreamEndsWithItsPeer) {
+  connect(kLinkMaps);
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, 50'000);
+  tw_memory* const target = allocate(world->registry_b, MemoryKind::emulated, 50'000);
+  OpDesc receive = receive_op(nullptr, 0, 7, ~0ull), send = send_op(world->a, nullptr, 0, 7, 0);
+  on_device(receive, target, 50'000);
+  on_device(send, source, 50'000);
+  behind_stream(send);
+  const tw_request received = start(*world->right, receive), sent = start(*world->left, send);
+  world->settle();
+  ASSERT_EQ(Engine::test(sent), TW_IN_PROGRESS);
+  world->pa->lose(*world->la);
+  let_go();
+  ASSERT_EQ(stream->synchronize(), TW_OK);
+  EXPECT_EQ(end(sent), TW_ERR_PEER_LOST);
+  EXPECT_EQ(end(received), TW_ERR_PEER_LOST);
+}
+
+/// The link is lost by what the first of them sends: the second must not look at it.
+TEST_F(DeviceEnds, AReceiveBehindAStreamEndsWhenAnotherOneNoticesTheLoss) {
+  connect(kLinkMaps);
+  std::vector<std::byte> from(100'000), to(100'000);
+  std::vector<tw_request> requests;
+  OpDesc both = receive_op(to.data(), 50'000, 7, ~0ull);
+  behind_stream(both);
+  for (size_t i = 0; i < 2; ++i) {
+    OpDesc receive = both, send = send_op(world->a, from.data() + i * 50'000, 50'000, 7, 0);
+    receive.address += i * 50'000;
+    send.flags = TW_OP_SYNC;
+    retain(both.after);
+    requests.push_back(start(*world->right, receive));
+    requests.push_back(start(*world->left, send));
+  }
+  release(both.after);
+  world->settle();
+  for (tw_request request : requests) ASSERT_EQ(Engine::test(request), TW_IN_PROGRESS);
+  world->pb->lose_at_send = true;
+  let_go();
+  ASSERT_EQ(stream->synchronize(), TW_OK);
+  for (tw_request request : requests) EXPECT_EQ(end(request), TW_ERR_PEER_LOST);
+}
+
+// ------------------------------------------------------------------------------------------------ signals
+
+/// Of the put alone, or of all before it.
+class DeviceSignals : public DeviceEnds, public ::testing::WithParamInterface<uint32_t> {};
+
+/// Moved by a device of this process.
+TEST_P(DeviceSignals, OfADirectPutIsGivenBeforeWhatIsBehindAFence) {
+  connect(kLinkSameProcess);
+  SignalPool pool(theirs());
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, 5000);
+  tw_memory* const target = allocate(theirs(), MemoryKind::emulated, 5000);
+  tw_memory* const plain = allocate(theirs(), MemoryKind::host, 4096);
+  std::memset(plain->address, 0, 4096);
+  RemoteRegion* const to = import(target, false);
+  RemoteRegion* const behind = import(plain, false);
+  OpDesc put = one_sided(Verb::put, to, 0, nullptr, 0);
+  on_device(put, source, 5000);
+  put.flags |= GetParam();
+  with_signal(put, import(pool, signal), 1);
+  std::vector<tw_request> requests{start(*world->left, put)};
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  std::byte one{1};
+  for (size_t i = 0; i < 20; ++i) {  // more than go in one turn
+    requests.push_back(start(*world->left, one_sided(Verb::put, behind, i, &one, 1)));
+  }
+  ASSERT_TRUE(turn_until([&] { return plain->address[0] != std::byte{0}; }));
+  EXPECT_EQ(signal_read(*signal), 1u) << "what is behind the fence is there, the signal before it is not";
+  for (tw_request request : requests) EXPECT_EQ(end(request), TW_OK);
+  EXPECT_EQ(signal_read(*signal), 1u);
+  pool.destroy(signal);
+}
+
+/// A relay whose signal's word is out of reach, so that it goes by a frame.
+TEST_P(DeviceSignals, OfARelayedPutIsGivenBeforeWhatIsBehindAFence) {
+  connect(kLinkMaps);
+  SignalPool pool(theirs());
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, 5000);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, 8192);
+  std::memset(target->address, 0, 8192);
+  RemoteRegion* const to = import(target, true);
+  OpDesc put = one_sided(Verb::put, to, 0, nullptr, 0);
+  on_device(put, source, 5000);
+  put.flags |= GetParam();
+  with_signal(put, import(pool, signal), 1);
+  const tw_request first = start(*world->left, put);
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  std::byte one{1};
+  const tw_request second = start(*world->left, one_sided(Verb::put, to, 8000, &one, 1));
+  ASSERT_TRUE(turn_until([&] { return target->address[8000] != std::byte{0}; }));
+  EXPECT_EQ(signal_read(*signal), 1u) << "what is behind the fence is there, the signal before it is not";
+  for (tw_request request : {first, second, flush()}) EXPECT_EQ(end(request), TW_OK);
+  EXPECT_EQ(signal_read(*signal), 1u);
+  pool.destroy(signal);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, DeviceSignals, ::testing::Values(0u, uint32_t{TW_OP_AFTER_ALL}),
+                         [](const auto& info) { return std::string(info.param == 0 ? "the_put" : "all_before"); });
+
+// ------------------------------------------------------------------------------------------------ fences
+
+/// Three parts by frames, each of them acknowledged.
+TEST_F(DeviceEnds, PartsOfARelayedPutConfirmNoFence) {
+  connect(kLinkMaps);
+  constexpr size_t kLength = 3 * kChunk + 11;
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, kLength);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, kLength + 64);
+  const std::vector<std::byte> bytes = random_bytes(kLength);
+  store(source, bytes);
+  RemoteRegion* const frames = import(target, false);
+  RemoteRegion* const mapped = import(target, true);
+  OpDesc put = one_sided(Verb::put, frames, 0, nullptr, 0);
+  on_device(put, source, kLength);
+  put.flags |= TW_OP_REMOTE;
+  const tw_request request = start(*world->left, put);
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  const uint64_t value = 1;
+  ASSERT_TRUE(turn_until([&] { return try_put_mapped(&value, sizeof value, *mapped, kLength + 5); }));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), target->address)) << "a later store is there, all of the put is not";
+  EXPECT_EQ(end(request), TW_OK);
+}
+
+TEST_F(DeviceEnds, PartsOfARelayedGetConfirmNoFence) {
+  connect(kLinkMaps);
+  constexpr size_t kLength = 3 * kChunk + 11;
+  tw_memory* const here = allocate(world->registry_a, MemoryKind::emulated, kLength);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, kLength);
+  const std::vector<std::byte> bytes = random_bytes(kLength);
+  std::copy(bytes.begin(), bytes.end(), target->address);
+  RemoteRegion* const frames = import(target, false);
+  RemoteRegion* const mapped = import(target, true);
+  OpDesc get = one_sided(Verb::get, frames, 0, nullptr, 0);
+  on_device(get, here, kLength);
+  const tw_request request = start(*world->left, get);
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + kLength - 8, sizeof value);
+  value = ~value;
+  ASSERT_TRUE(turn_until([&] { return try_put_mapped(&value, sizeof value, *mapped, kLength - 8); }));
+  EXPECT_EQ(end(request), TW_OK);
+  EXPECT_TRUE(load(here, kLength) == bytes) << "it brought what was stored behind the fence";
+}
+
+/// All answers of the target wait for room, and the first place is for a flush's: it is not to say that the get has read.
+class GetsByFrames : public DeviceEnds, public ::testing::WithParamInterface<bool> {};
+TEST_P(GetsByFrames, ReadBeforeWhatIsBehindAFence) {
+  const bool by_frames = GetParam();
+  connect(kLinkMaps, 1024);
+  constexpr size_t kLength = 10'000;
+  std::vector<std::byte> here(kLength);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, kLength);
+  const std::vector<std::byte> bytes = random_bytes(kLength);
+  std::copy(bytes.begin(), bytes.end(), target->address);
+  RemoteRegion* const frames = import(target, false);
+  RemoteRegion* const mapped = import(target, true);
+  world->settle();
+  world->pb->allowed = 0;
+  const tw_request get = start(*world->left, one_sided(Verb::get, frames, 0, here.data(), kLength));
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + kLength - 8, sizeof value);
+  value = ~value;
+  tw_request put = TW_REQUEST_NONE;
+  if (by_frames) {
+    auto* const local = reinterpret_cast<std::byte*>(&value);
+    put = start(*world->left, one_sided(Verb::put, frames, kLength - 8, local, sizeof value));
+  }
+  world->settle();
+  world->pb->allowed = 1;
+  world->settle();
+  bool stored = by_frames || try_put_mapped(&value, sizeof value, *mapped, kLength - 8);
+  world->pb->allowed = SIZE_MAX;
+  EXPECT_TRUE(turn_until([&] {
+    stored = stored || try_put_mapped(&value, sizeof value, *mapped, kLength - 8);
+    return stored && Engine::test(get) != TW_IN_PROGRESS;
+  }));
+  EXPECT_EQ(end(get), TW_OK);
+  EXPECT_EQ(by_frames ? end(put) : TW_OK, TW_OK);
+  EXPECT_TRUE(here == bytes) << "it brought what was stored behind the fence";
+  world->settle();
+  EXPECT_EQ(std::memcmp(target->address + kLength - 8, &value, sizeof value), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Behind, GetsByFrames, ::testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "frames" : "mapped"); });
+
+/// A fence behind a relay holds back what comes later, not the relay's own parts: they go without the target's help.
+TEST_F(DeviceEnds, AFenceDoesNotHoldBackThePartsOfWhatIsBeforeIt) {
+  connect(kLinkMaps);
+  constexpr size_t kLength = 3 * kChunk + 11;
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, kLength);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, kLength);
+  const std::vector<std::byte> bytes = random_bytes(kLength);
+  store(source, bytes);
+  RemoteRegion* const mapped = import(target, true);
+  world->settle();
+  OpDesc put = one_sided(Verb::put, mapped, 0, nullptr, 0);
+  on_device(put, source, kLength);
+  const tw_request request = start(*world->left, put);
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  const Deadline limit(20 * kSecond);
+  while (fenced(world->a) && !limit.passed()) world->left->progress();
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), target->address));
+  EXPECT_EQ(world->pa->frames(Frame::put), 0u);
+  EXPECT_EQ(end(request), TW_OK);
+}
+
+// ------------------------------------------------------------------------------------------------ waits
+
+/// A frame's bytes wait for room in a device's staging: nothing else goes on in the middle of that.
+TEST_F(DeviceEnds, WhileAFrameWaitsForADeviceNothingElseGoesOn) {
+  connect(0, kChunk);
+  constexpr size_t kLength = 10 * kChunk;
+  tw_memory* const target = allocate(world->registry_b, MemoryKind::emulated, kLength);
+  std::vector<std::byte> from = random_bytes(kLength), small(kChunk + 5000), other(kChunk + 5000);
+  OpDesc large = receive_op(nullptr, 0, 1, ~0ull), late = receive_op(other.data(), other.size(), 2, ~0ull);
+  on_device(large, target, kLength);
+  behind_stream(late);
+  OpDesc small_send = send_op(world->a, small.data(), small.size(), 2, 0);
+  small_send.flags = TW_OP_SYNC;
+  std::vector<tw_request> requests{start(*world->right, late), start(*world->left, small_send)};
+  world->settle();
+  requests.push_back(start(*world->right, large));
+  requests.push_back(start(*world->left, send_op(world->a, from.data(), kLength, 1, 0)));
+  for (int i = 0; i < 30; ++i) world->left->progress();
+  world->right->progress();
+  for (int i = 0; i < 30; ++i) world->left->progress();  // all of it is on its way
+  let_go();
+  ASSERT_EQ(stream->synchronize(), TW_OK);
+  for (tw_request request : requests) EXPECT_EQ(end(request), TW_OK);
+  EXPECT_TRUE(load(target, kLength) == from);
+  EXPECT_EQ(world->pb->sent_while_delivering_data, 0u);
+}
+
+/// The target's progress waits for the copy of a put's frame, under its lock: nothing of the user's can hold that up.
+TEST_F(DeviceEnds, AFrameForADeviceWaitsForNoStream) {
+  connect(0);
+  tw_memory* const target = allocate(theirs(), MemoryKind::emulated, 5000);
+  std::vector<std::byte> bytes = random_bytes(5000), other(5000);
+  OpDesc late = receive_op(other.data(), other.size(), 2, ~0ull);
+  behind_stream(late);  // a stream of the same device is held up all the time
+  const tw_request receive = start(*world->right, late);
+  OpDesc put = one_sided(Verb::put, import(target, false), 0, bytes.data(), bytes.size());
+  put.flags = TW_OP_REMOTE;
+  EXPECT_EQ(end(start(*world->left, put)), TW_OK);
+  EXPECT_TRUE(load(target, 5000) == bytes);
+  EXPECT_EQ(Engine::test(receive), TW_IN_PROGRESS);
+  EXPECT_EQ(world->right->cancel(receive), TW_OK);
+  EXPECT_EQ(end(receive), TW_ERR_CANCELED);
+}
+
+/// Of memory of this process. Builds with assertions end where a section of readers begins inside another one; in others a thread that
+/// registers memory in between and this one would wait for each other.
+TEST_F(DeviceEnds, ASignalThatIsGoneIsLookedUpOutsideOtherLookUps) {
+  connect(kLinkSameProcess);
+  SignalPool pool(theirs());
+  std::vector<std::byte> bytes = random_bytes(100);
+  for (const MemoryKind kind : {MemoryKind::host, MemoryKind::emulated}) {
+    tw_signal* signal = nullptr;
+    ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+    RemoteRegion* const gone = import(pool, signal);
+    pool.destroy(signal);
+    tw_memory* const target = allocate(theirs(), kind, 100);
+    OpDesc put = one_sided(Verb::put, import(target, false), 0, bytes.data(), bytes.size());
+    with_signal(put, gone, 1);
+    tw_request request = TW_REQUEST_NONE;
+    const Status status = world->left->start(put, {&request, nullptr, nullptr});
+    EXPECT_EQ(status == TW_IN_PROGRESS ? end(request) : status, TW_OK);
+    EXPECT_TRUE(load(target, 100) == bytes);
+    EXPECT_EQ(end(flush()), TW_ERR_STALE) << "the signal's frame was refused";
+  }
+}
+
+TEST(OrderingPoint, IsCountedByManyThreads) {
+  auto* point = new Ordering;
+  std::vector<std::thread> threads;
+  std::barrier together(4);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&together, point] {
+      together.arrive_and_wait();
+      for (int k = 0; k < 1'000'000; ++k) {
+        retain(point);
+        release(point);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(point->references, 1u);
+  release(point);
+}
+
+}  // namespace
+}  // namespace thalweg::test
