@@ -14,7 +14,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
+#include "base/platform/environment.hpp"
 #include "base/platform/process.hpp"
 #include "base/unique_fd.hpp"
 
@@ -160,6 +162,52 @@ Status read_file(const std::string& path, std::vector<std::byte>* out) {
   return TW_OK;
 }
 
+constexpr char kVariable[] = "THALWEG_JOB_KEY";
+constexpr char kTaken[] = "taken";  // stands in the variable once the key was read
+
+/// The key that was taken out of the environment, for what this process opens later.
+struct Kept {
+  std::mutex mutex;
+  std::vector<std::byte> secret;
+};
+
+Kept& kept() {
+  static auto* const one = new Kept;  // leaked: threads may outlive static destruction
+  return *one;
+}
+
+/// Takes the key out of the environment, so that programs which this one starts do not inherit it. Neither shifts nor frees anything:
+/// other threads may be reading the environment.
+void hide(char* value) {
+  if (const char* keep = std::getenv("THALWEG_KEEP_JOB_KEY"); keep != nullptr && std::strcmp(keep, "1") == 0) return;
+  if (!from_the_kernel(value)) {
+    setenv(kVariable, kTaken, 1);
+    return;
+  }
+  OPENSSL_cleanse(value, std::strlen(value));
+  std::memcpy(value, kTaken, sizeof kTaken);
+}
+
+/// TW_ERR_NO_MATCH: there is none.
+Status read_environment(std::vector<std::byte>* out) {
+  Kept& store = kept();
+  const std::lock_guard lock(store.mutex);
+  char* const value = std::getenv(kVariable);
+  if (value == nullptr || *value == 0) return TW_ERR_NO_MATCH;
+  if (std::strcmp(value, kTaken) != 0) {
+    if (!from_hex(value, out)) return fail(TW_ERR_INVALID, "%s is not at least %zu bytes as hex digits", kVariable, kMinimum);
+    store.secret = *out;
+    hide(value);
+    return TW_OK;
+  }
+  *out = store.secret;
+  if (!out->empty()) return TW_OK;
+  return fail(
+      TW_ERR_KEY_FILE,
+      "the program that started this one has taken the job key out of the environment: give this one a key of its own, or set "
+      "THALWEG_KEEP_JOB_KEY=1 for the job, so that programs started by its processes inherit it");
+}
+
 std::array<std::byte, 32> hmac(const void* key, size_t key_length, const void* data, size_t length) {
   std::array<std::byte, 32> out;
   unsigned size = out.size();
@@ -180,17 +228,19 @@ JobKey::~JobKey() {
 
 Status JobKey::load(const void* bytes, size_t length, const char* key_file, JobKey* out) {
   JobKey key;
-  const char* environment = std::getenv("THALWEG_JOB_KEY");
   if (bytes) {
     if (length < kMinimum) return fail(TW_ERR_INVALID, "the job key has %zu bytes; at least %zu are needed", length, kMinimum);
     const auto* first = static_cast<const std::byte*>(bytes);
     key.secret_.assign(first, first + length);
     key.source_ = "the program's job_key option";
-  } else if (!key_file && environment && *environment) {
-    if (!from_hex(environment, &key.secret_)) {
-      return fail(TW_ERR_INVALID, "THALWEG_JOB_KEY is not at least %zu bytes as hex digits", kMinimum);
-    }
-    key.source_ = "THALWEG_JOB_KEY";
+    *out = key;
+    return TW_OK;
+  }
+  const Status environment = key_file ? Status(TW_ERR_NO_MATCH) : read_environment(&key.secret_);
+  if (environment == TW_OK) {
+    key.source_ = kVariable;
+  } else if (environment != TW_ERR_NO_MATCH) {
+    return environment;
   } else {
     std::string path = key_file ? key_file : "";
     if (!key_file) {

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -129,6 +130,37 @@ TEST_F(KeyFile, OrderOfSources) {
   EXPECT_EQ(JobKey::load("too short", 9, nullptr, &key), TW_ERR_INVALID);
   setenv("THALWEG_JOB_KEY", "nothex", 1);
   EXPECT_EQ(JobKey::load(nullptr, 0, nullptr, &key), TW_ERR_INVALID);
+  unsetenv("THALWEG_JOB_KEY");
+}
+
+std::string output_of(const char* command) {
+  FILE* const pipe = popen(command, "r");
+  char text[256] = {};
+  if (pipe == nullptr || fgets(text, sizeof text, pipe) == nullptr) text[0] = 0;
+  if (pipe != nullptr) pclose(pipe);
+  return text;
+}
+
+TEST_F(KeyFile, TheVariablesKeyIsReadOnceAndNotInherited) {
+  const std::string first(32, 'a'), second(32, 'b');
+  const char* const ask = "printenv THALWEG_JOB_KEY";
+  JobKey key;
+  setenv("THALWEG_JOB_KEY", first.c_str(), 1);
+  ASSERT_EQ(JobKey::load(nullptr, 0, nullptr, &key), TW_OK) << last_error();
+  EXPECT_EQ(output_of(ask), "taken\n");
+  JobKey again;
+  ASSERT_EQ(JobKey::load(nullptr, 0, nullptr, &again), TW_OK) << last_error();
+  EXPECT_EQ(again.hex(), first);
+  EXPECT_EQ(again.source(), "THALWEG_JOB_KEY");
+  setenv("THALWEG_JOB_KEY", second.c_str(), 1);  // the program sets another
+  ASSERT_EQ(JobKey::load(nullptr, 0, nullptr, &key), TW_OK) << last_error();
+  EXPECT_EQ(key.hex(), second);
+  EXPECT_EQ(output_of(ask), "taken\n");
+  setenv("THALWEG_KEEP_JOB_KEY", "1", 1);
+  setenv("THALWEG_JOB_KEY", first.c_str(), 1);
+  ASSERT_EQ(JobKey::load(nullptr, 0, nullptr, &key), TW_OK) << last_error();
+  EXPECT_EQ(output_of(ask), first + "\n");
+  unsetenv("THALWEG_KEEP_JOB_KEY");
   unsetenv("THALWEG_JOB_KEY");
 }
 
