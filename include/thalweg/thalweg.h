@@ -141,7 +141,8 @@ typedef struct tw_context_options {
   const char *socket_dir; /* where unix sockets of this user live; NULL: THALWEG_SOCKET_DIR, XDG_RUNTIME_DIR, /tmp */
   uint64_t silent_timeout_ns;    /* when a silent network makes a peer lost; 0: 5 s */
   uint64_t handshake_timeout_ns; /* how long a stranger may take to authenticate; 0: 5 s */
-  uint32_t tls;                  /* 1: every TCP connection of this context uses TLS 1.3 with the job key */
+  uint32_t tls;                  /* 1: every TCP connection of this context uses TLS 1.3 with the job key; 0: what THALWEG_TLS
+                                    says (1), else not */
   /* Small contiguous copies of devices by a kernel that stays on each device while it is busy: lower latency, at the price of
      resident_blocks x 512 threads of the device, 1 to 8. 0: what THALWEG_RESIDENT says ("2", or "2,500" with resident_idle_ns in
      microseconds), else none. Device libraries' calls that wait for the whole device (cudaDeviceSynchronize, cudaFree) wait
@@ -165,7 +166,8 @@ TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *
  *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
  *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
 TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *length);
-/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed), as
+/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
+ *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way), as
  *  JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
@@ -258,6 +260,9 @@ TW_API const void *tw_endpoint_data(tw_endpoint *endpoint, size_t *length);
 TW_API tw_worker *tw_endpoint_worker(tw_endpoint *endpoint);
 /** The transport in use ("shm", "tcp", "self"), "" while connecting. */
 TW_API const char *tw_endpoint_transport(tw_endpoint *endpoint);
+/** 1: no third party can read or change what travels or did: shared memory, a unix socket, TLS, one process. 0: plain tcp, or not
+ *  connected yet. */
+TW_API int tw_endpoint_protected(tw_endpoint *endpoint);
 /** Any value of the caller's, kept with the endpoint. */
 TW_API void tw_endpoint_set_user(tw_endpoint *endpoint, void *user);
 TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
@@ -523,9 +528,10 @@ typedef struct tw_store_options {
   /* For exchange and barrier. TW_STORE_ENVIRONMENT (the default): THALWEG_RANK and THALWEG_SIZE, which `thalweg run` sets,
      else 0 of 1. rank < count, and count 0 is TW_ERR_INVALID. */
   uint32_t rank, count;
+  uint32_t tls; /* 1: "tcp:" and "serve:" use TLS 1.3 with the job key; 0: what THALWEG_TLS says (1), else not */
 } tw_store_options;
 #define TW_STORE_ENVIRONMENT UINT32_MAX
-#define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT}
+#define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT, 0}
 /** "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0 picks
  *  one, see tw_store_address), NULL: THALWEG_STORE. Thread-safe. End with tw_store_close. */
 TW_CHECKED tw_status tw_store_open(const char *address, const tw_store_options *options, tw_store **store);

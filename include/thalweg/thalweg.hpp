@@ -369,6 +369,8 @@ class Endpoint {
     detail::check(tw_endpoint_wait(get(), detail::nanoseconds(timeout)));
   }
   std::string_view transport() const noexcept { return tw_endpoint_transport(get()); }
+  /// Can no third party read or change what travels? (Not over plain tcp.)
+  bool is_protected() const noexcept { return tw_endpoint_protected(get()) != 0; }
   std::string_view data() const noexcept {
     size_t length = 0;
     const void* data = tw_endpoint_data(get(), &length);

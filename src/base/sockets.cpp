@@ -134,4 +134,10 @@ Status peer_address(int fd, SocketAddress* out) {
   return ::getpeername(fd, out->get(), &out->length) == 0 ? TW_OK : fail_errno(errno, "getpeername");
 }
 
+bool is_unix_socket(int fd) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
 }  // namespace thalweg::impl

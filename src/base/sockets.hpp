@@ -18,5 +18,6 @@ Status accept_from(int listener, UniqueFd* socket);
 
 Status local_address(int fd, SocketAddress* out);
 Status peer_address(int fd, SocketAddress* out);
+bool is_unix_socket(int fd);
 
 }  // namespace thalweg::impl

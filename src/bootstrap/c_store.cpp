@@ -9,6 +9,7 @@
 #include <new>
 
 #include "bootstrap/store.hpp"
+#include "security/tls.hpp"
 
 using namespace thalweg::impl;
 
@@ -39,6 +40,7 @@ Status read_options(const tw_store_options* given, StoreOptions* out) {
     std::memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
   }
   if (options.timeout_ns != 0) out->timeout_ns = options.timeout_ns;
+  out->tls = options.tls != 0 || tls_by_environment();
   if (const Status status = read_place(options.rank, "THALWEG_RANK", 0, &out->rank); is_error(status)) return status;
   if (const Status status = read_place(options.count, "THALWEG_SIZE", 1, &out->count); is_error(status)) return status;
   return JobKey::load(options.job_key, options.job_key_length, nullptr, &out->key);

@@ -21,6 +21,7 @@ using Bytes = std::vector<std::byte>;
 struct StoreOptions {
   JobKey key;
   uint64_t timeout_ns = 60 * kSecond;
+  bool tls = false;
   uint32_t rank = 0;
   uint32_t count = 1;
 };

@@ -26,34 +26,34 @@
 #include "bootstrap/store.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "security/handshake.hpp"
-#include "security/stream.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-using store_wire::FrameHeader;
+using store_wire::AnswerHead;
 using store_wire::Op;
+using store_wire::RequestHead;
 
 constexpr uint64_t kAcceptPause = 100 * kMillisecond;  // after running out of descriptors
 
 struct Client {
-  UniqueFd socket;
-  std::unique_ptr<Handshake> handshake;  // null once authenticated
+  UniqueFd socket;                        // until authenticated
+  std::unique_ptr<Handshake> handshake;   // once it has begun to speak
+  std::unique_ptr<SetupChannel> channel;  // once authenticated
   uint64_t timer = 0;
-  FrameHeader header{};
-  size_t header_done = 0;
-  Bytes body;  // key and value of the request under way
-  size_t body_done = 0;
-  std::string parked;  // the key it waits for
-  Bytes answer;
-  size_t answer_done = 0;
+  std::string parked;    // the key it waits for
+  bool answers = false;  // an answer is not all written
 };
 
-bool valid(const FrameHeader& header) {
-  const Op op = Op(header.op);
+bool valid(const SetupChannel::Message& message, RequestHead* head) {
+  const Op op = Op(message.type);
   const bool known = op == Op::put || op == Op::get || op == Op::wait || op == Op::erase;
-  return known && header.key_length > 0 && header.key_length <= Store::kMaxKey && header.value_length <= Store::kMaxValue &&
-         (op == Op::put || header.value_length == 0);
+  if (!known || message.bytes.size() < sizeof *head) return false;
+  std::memcpy(head, message.bytes.data(), sizeof *head);
+  const size_t rest = message.bytes.size() - sizeof *head;
+  if (head->key_length == 0 || head->key_length > Store::kMaxKey || head->key_length > rest) return false;
+  const size_t value = rest - head->key_length;
+  return value <= Store::kMaxValue && (op == Op::put || value == 0);
 }
 
 }  // namespace
@@ -62,6 +62,7 @@ struct StoreServer::State {
   BornHere born;
   JobKey key;
   StoreServerOptions options;
+  std::vector<DialTarget> known_as;
   UniqueFd listener;
   uint16_t port = 0;
   RefusalCounters refusals;
@@ -86,9 +87,11 @@ struct StoreServer::State {
   void refuse(int fd, Refusal cause);
   void drop(int fd);
   void ready(int fd, uint32_t events);
+  bool is_here(const DialTarget& meant, int fd) const;
+  bool begin_handshake(int fd, Client& client);
   bool authenticate(int fd, Client& client);
-  bool read_request(int fd, Client& client);
-  void serve(int fd, Client& client);
+  bool read_request(int fd, Client& client, SetupChannel::Message* message, RequestHead* head);
+  void serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head);
   void put(const std::string& name, const std::byte* value, size_t length, Client& client);
   void answer(Client& client, Status status, const Bytes* value);
   bool send_answer(int fd, Client& client);
@@ -140,7 +143,6 @@ void StoreServer::State::admit(UniqueFd socket) {
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   auto client = std::make_unique<Client>();
   client->socket = std::move(socket);
-  client->handshake = std::make_unique<Handshake>(Role::server, key, 0, false);
   if (is_error(loop.add(fd, EPOLLIN, [this, fd](uint32_t events) { ready(fd, events); }))) return;
   client->timer = loop.after(options.handshake_timeout_ns, [this, fd] { refuse(fd, Refusal::timeout); });
   clients.emplace(fd, std::move(client));
@@ -159,7 +161,7 @@ void StoreServer::State::drop(int fd) {
   if (found == clients.end()) return;
   const std::unique_ptr<Client> client = std::move(found->second);
   clients.erase(found);
-  if (client->handshake) {
+  if (!client->channel) {
     --strangers;
     loop.cancel(client->timer);
   }
@@ -176,19 +178,43 @@ void StoreServer::State::drop(int fd) {
 
 void StoreServer::State::ready(int fd, uint32_t events) {
   Client& client = *clients.at(fd);
-  if (client.handshake && !authenticate(fd, client)) return;
-  const bool busy = !client.parked.empty() || !client.answer.empty();
+  if (!client.channel && !authenticate(fd, client)) return;
+  const bool busy = !client.parked.empty() || client.answers;
   if (busy && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))) return drop(fd);
-  if (!client.answer.empty() && !send_answer(fd, client)) return;
-  while (client.parked.empty() && client.answer.empty()) {
-    if (!read_request(fd, client)) return;
-    serve(fd, client);
-    if (!client.answer.empty() && !send_answer(fd, client)) return;
+  if (client.answers && !send_answer(fd, client)) return;
+  while (client.parked.empty() && !client.answers) {
+    SetupChannel::Message message;
+    RequestHead head{};
+    if (!read_request(fd, client, &message, &head)) return;
+    serve(fd, client, message, head);
+    if (client.answers && !send_answer(fd, client)) return;
   }
+}
+
+bool StoreServer::State::is_here(const DialTarget& meant, int fd) const {
+  return meant == DialTarget::reached(Purpose::store, fd) ||
+         std::find(known_as.begin(), known_as.end(), meant) != known_as.end();
+}
+
+bool StoreServer::State::begin_handshake(int fd, Client& client) {
+  const Opening opening = look_at_opening(fd);
+  if (opening == Opening::wait) return false;
+  if (opening == Opening::closed) {
+    refuse(fd, Refusal::closed);
+    return false;
+  }
+  if (options.tls && opening != Opening::tls) {
+    refuse(fd, Refusal::authentication);
+    return false;
+  }
+  client.handshake = std::make_unique<Handshake>(key, 0, opening == Opening::tls,
+                                                 [this, fd](const DialTarget& meant) { return is_here(meant, fd); });
+  return true;
 }
 
 // True when the client is (now) known.
 bool StoreServer::State::authenticate(int fd, Client& client) {
+  if (!client.handshake && !begin_handshake(fd, client)) return false;
   switch (client.handshake->advance(fd)) {
     case Handshake::Want::read:
       loop.modify(fd, EPOLLIN);
@@ -203,46 +229,37 @@ bool StoreServer::State::authenticate(int fd, Client& client) {
       break;
   }
   loop.cancel(client.timer);
+  SSL* const tls = client.handshake->take_tls();
+  const Session session = client.handshake->session();
+  client.channel = std::make_unique<SetupChannel>(std::move(client.socket), tls, session, store_wire::kMaxMessage);
   client.handshake.reset();
   --strangers;
   loop.modify(fd, EPOLLIN);
   return true;
 }
 
-// True when a whole request is there. The body grows as it arrives, so that an announced length alone costs nothing.
-bool StoreServer::State::read_request(int fd, Client& client) {
-  for (;;) {
-    const bool in_header = client.header_done < sizeof client.header;
-    size_t wanted = sizeof client.header - client.header_done;
-    std::byte* at = reinterpret_cast<std::byte*>(&client.header) + client.header_done;
-    if (!in_header) {
-      const size_t total = size_t(client.header.key_length) + client.header.value_length;
-      if (client.body_done == total) return true;
-      wanted = std::min<size_t>(total - client.body_done, 64u << 10);
-      client.body.resize(client.body_done + wanted);
-      at = client.body.data() + client.body_done;
-    }
-    const IoResult result = stream_read(fd, nullptr, at, wanted);
-    if (result.state == IoState::want_read) return false;
-    if (result.state != IoState::moved) {
-      drop(fd);
-      return false;
-    }
-    (in_header ? client.header_done : client.body_done) += result.bytes;
-    if (in_header && client.header_done == sizeof client.header && !valid(client.header)) {
-      refuse(fd, Refusal::malformed);
-      return false;
-    }
+// True when a whole request is there.
+bool StoreServer::State::read_request(int fd, Client& client, SetupChannel::Message* message, RequestHead* head) {
+  const Status status = client.channel->receive(message);
+  if (status == TW_IN_PROGRESS) return false;
+  if (status == TW_OK && valid(*message, head)) return true;
+  if (status == TW_ERR_AUTHENTICATION) {
+    refuse(fd, Refusal::integrity);
+  } else if (status == TW_OK || status == TW_ERR_PROTOCOL) {
+    refuse(fd, Refusal::malformed);
+  } else {
+    drop(fd);
   }
+  return false;
 }
 
-void StoreServer::State::serve(int fd, Client& client) {
-  const FrameHeader header = client.header;
-  const std::string name(reinterpret_cast<const char*>(client.body.data()), header.key_length);
+void StoreServer::State::serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head) {
+  const std::byte* text = message.bytes.data() + sizeof head;
+  const std::string name(reinterpret_cast<const char*>(text), head.key_length);
   const auto found = values.find(name);
-  switch (Op(header.op)) {
+  switch (Op(message.type)) {
     case Op::put:
-      put(name, client.body.data() + header.key_length, header.value_length, client);
+      put(name, text + head.key_length, message.bytes.size() - sizeof head - head.key_length, client);
       break;
     case Op::erase:
       if (found != values.end()) {
@@ -254,7 +271,7 @@ void StoreServer::State::serve(int fd, Client& client) {
     default:
       if (found != values.end()) {
         answer(client, TW_OK, &found->second);
-      } else if (Op(header.op) == Op::get) {
+      } else if (Op(message.type) == Op::get) {
         answer(client, TW_ERR_NO_MATCH, nullptr);
       } else {
         client.parked = name;
@@ -262,8 +279,6 @@ void StoreServer::State::serve(int fd, Client& client) {
         loop.modify(fd, EPOLLRDHUP);
       }
   }
-  client.header_done = client.body_done = 0;
-  client.body = Bytes();
 }
 
 void StoreServer::State::put(const std::string& name, const std::byte* value, size_t length, Client& client) {
@@ -293,29 +308,26 @@ void StoreServer::State::wake_waiters(const std::string& name) {
 }
 
 void StoreServer::State::answer(Client& client, Status status, const Bytes* value) {
-  const FrameHeader header{0, value ? uint32_t(value->size()) : 0, uint16_t(Op::answer), 0, status};
-  client.answer.resize(sizeof header + header.value_length);
-  std::memcpy(client.answer.data(), &header, sizeof header);
-  if (header.value_length) std::memcpy(client.answer.data() + sizeof header, value->data(), value->size());
-  client.answer_done = 0;
+  const AnswerHead head{status};
+  Bytes text(sizeof head + (value ? value->size() : 0));
+  std::memcpy(text.data(), &head, sizeof head);
+  if (value && !value->empty()) std::memcpy(text.data() + sizeof head, value->data(), value->size());
+  client.channel->queue(uint16_t(Op::answer), text.data(), text.size());  // one at a time: there is room
+  client.answers = true;
 }
 
 // True when the answer is gone; false when it waits for room or the client was dropped.
 bool StoreServer::State::send_answer(int fd, Client& client) {
-  while (client.answer_done < client.answer.size()) {
-    const IoResult result =
-        stream_write(fd, nullptr, client.answer.data() + client.answer_done, client.answer.size() - client.answer_done);
-    if (result.state == IoState::want_write) {
-      loop.modify(fd, EPOLLOUT | EPOLLRDHUP);
-      return false;
-    }
-    if (result.state != IoState::moved) {
-      drop(fd);
-      return false;
-    }
-    client.answer_done += result.bytes;
+  const Status status = client.channel->flush();
+  if (status == TW_IN_PROGRESS) {
+    loop.modify(fd, EPOLLOUT | EPOLLRDHUP);
+    return false;
   }
-  client.answer = Bytes();
+  if (is_error(status)) {
+    drop(fd);
+    return false;
+  }
+  client.answers = false;
   loop.modify(fd, EPOLLIN);
   return true;
 }
@@ -328,6 +340,7 @@ Status StoreServer::start(const AddressText& address, const JobKey& key, const S
   State& s = *state;
   s.key = key;
   s.options = options;
+  if (const Status status = known_as(Purpose::store, &s.known_as); is_error(status)) return status;
   if (const Status status = s.listen_at(address); is_error(status)) return status;
   if (const Status status = s.loop.add(s.listener.get(), EPOLLIN, [&s](uint32_t) { s.accept_all(); }); is_error(status)) {
     return status;

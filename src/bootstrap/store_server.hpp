@@ -12,6 +12,7 @@
 namespace thalweg::impl {
 
 struct StoreServerOptions {
+  bool tls = false;  // clients without TLS are refused; those with it are always welcome
   uint64_t handshake_timeout_ns = 5'000'000'000;
   size_t max_strangers = 128;  // connections that have not proven the key yet
   size_t max_clients = 8192;

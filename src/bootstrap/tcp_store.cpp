@@ -10,13 +10,13 @@
 
 #include "base/sockets.hpp"
 #include "security/handshake.hpp"
-#include "security/stream.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-using store_wire::FrameHeader;
+using store_wire::AnswerHead;
 using store_wire::Op;
+using store_wire::RequestHead;
 
 constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
@@ -30,51 +30,37 @@ Status await(int fd, short events, const Deadline& deadline) {
   return ready == 0 && deadline.passed() ? Status(TW_ERR_TIMED_OUT) : Status(TW_OK);
 }
 
-Status lost(const IoResult& result) {
-  if (result.state == IoState::end) return fail(TW_ERR_PEER_LOST, "the store's server ended");
-  return fail_errno(result.error, "the connection to the store's server");
-}
-
-Status send_all(int fd, const Bytes& bytes, const Deadline& deadline) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const IoResult result = stream_write(fd, nullptr, bytes.data() + done, bytes.size() - done);
-    if (result.state == IoState::moved) {
-      done += result.bytes;
-    } else if (result.state != IoState::want_write) {
-      return lost(result);
-    } else if (const Status status = await(fd, POLLOUT, deadline); is_error(status)) {
-      return status;
-    }
+// Writes all that is queued.
+Status send_all(SetupChannel& channel, const Deadline& deadline) {
+  Status status;
+  while ((status = channel.flush()) == TW_IN_PROGRESS) {
+    if (const Status waited = await(channel.fd(), POLLOUT, deadline); is_error(waited)) return waited;
   }
-  return TW_OK;
+  return status;
 }
 
-Status receive_all(int fd, void* out, size_t n, const Deadline& deadline) {
-  size_t done = 0;
-  while (done < n) {
-    const IoResult result = stream_read(fd, nullptr, static_cast<std::byte*>(out) + done, n - done);
-    if (result.state == IoState::moved) {
-      done += result.bytes;
-    } else if (result.state != IoState::want_read) {
-      return lost(result);
-    } else if (const Status status = await(fd, POLLIN, deadline); is_error(status)) {
-      return status;
-    }
+Status receive(SetupChannel& channel, SetupChannel::Message* out, const Deadline& deadline) {
+  Status status;
+  while ((status = channel.receive(out)) == TW_IN_PROGRESS) {
+    if (const Status waited = await(channel.fd(), POLLIN, deadline); is_error(waited)) return waited;
   }
-  return TW_OK;
+  return status == TW_ERR_CLOSED ? fail(TW_ERR_PEER_LOST, "the store's server ended") : status;
 }
 
-Status shake_hands(int fd, const JobKey& key, const Deadline& deadline) {
-  Handshake handshake(Role::client, key, 0, false);
+Status shake_hands(UniqueFd socket, const StoreOptions& options, const SocketAddress& address, const Deadline& deadline,
+                   std::unique_ptr<SetupChannel>* out) {
+  const int fd = socket.get();
+  Handshake handshake(options.key, 0, options.tls, DialTarget::dialled(Purpose::store, fd, address));
   for (;;) {
     const Handshake::Want want = handshake.advance(fd);
-    if (want == Handshake::Want::done) return TW_OK;
     if (want == Handshake::Want::failed) return handshake.status();
-    if (is_error(await(fd, want == Handshake::Want::read ? POLLIN : POLLOUT, deadline))) {
-      return fail(TW_ERR_TIMED_OUT, "whoever listens at the store's address does not answer the handshake; is it a store?");
-    }
+    if (want == Handshake::Want::done) break;
+    if (is_error(await(fd, want == Handshake::Want::read ? POLLIN : POLLOUT, deadline)))
+      return fail(TW_ERR_TIMED_OUT, "what listens at the store's address does not answer the handshake; is it a store?");
   }
+  SSL* const tls = handshake.take_tls();
+  *out = std::make_unique<SetupChannel>(std::move(socket), tls, handshake.session(), store_wire::kMaxMessage);
+  return TW_OK;
 }
 
 bool worth_retrying(Status status) {
@@ -105,7 +91,7 @@ Status TcpStore::open(const std::string& address, const StoreOptions& options, s
   if (store->server_address_.port == 0) return fail(TW_ERR_INVALID, "tcp:%s: the server's port is needed", address.c_str());
   if (store->server_address_.host.empty()) store->server_address_.host = "127.0.0.1";
   store->address_ = "tcp:" + store->server_address_.text();
-  UniqueFd first;
+  Connection first;
   if (const Status status = store->connect(Deadline(options.timeout_ns), &first); is_error(status)) return status;
   store->give_back(std::move(first));
   *out = std::move(store);
@@ -116,9 +102,9 @@ Status TcpStore::serve(const std::string& address, const StoreOptions& options, 
   std::unique_ptr<TcpStore> store(new TcpStore(options));
   AddressText& at = store->server_address_;
   if (const Status status = parse_server(address, &at); is_error(status)) return status;
-  if (const Status status = StoreServer::start(at, options.key, StoreServerOptions{}, &store->server_); is_error(status)) {
-    return status;
-  }
+  StoreServerOptions server;
+  server.tls = options.tls;
+  if (const Status status = StoreServer::start(at, options.key, server, &store->server_); is_error(status)) return status;
   at.port = store->server_->port();
   store->address_ = "tcp:" + AddressText{.host = reachable_host(at.host), .port = at.port}.text();
   if (at.host.empty() || at.host == "0.0.0.0") at.host = "127.0.0.1";
@@ -135,7 +121,7 @@ TcpStore::~TcpStore() {
   idle_.clear();  // so that our own connections do not keep the server waiting
 }
 
-Status TcpStore::connect_once(const SocketAddress& address, const Deadline& deadline, UniqueFd* out) {
+Status TcpStore::connect_once(const SocketAddress& address, const Deadline& deadline, Connection* out) {
   UniqueFd socket;
   Status status = start_connect(address, &socket);
   while (status == TW_IN_PROGRESS) {
@@ -148,13 +134,10 @@ Status TcpStore::connect_once(const SocketAddress& address, const Deadline& dead
   setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   const uint64_t left = deadline.left_ns();
   const Deadline handshake_deadline(left < kHandshakeTimeout ? left : kHandshakeTimeout);
-  status = shake_hands(socket.get(), options_.key, handshake_deadline);
-  if (is_error(status)) return status;
-  *out = std::move(socket);
-  return TW_OK;
+  return shake_hands(std::move(socket), options_, address, handshake_deadline, out);
 }
 
-Status TcpStore::connect(const Deadline& deadline, UniqueFd* out) {
+Status TcpStore::connect(const Deadline& deadline, Connection* out) {
   std::vector<SocketAddress> candidates;
   if (const Status status = resolve(server_address_, false, &candidates); is_error(status)) return status;
   for (;;) {
@@ -163,11 +146,12 @@ Status TcpStore::connect(const Deadline& deadline, UniqueFd* out) {
       status = connect_once(candidate, deadline, out);
       if (status == TW_OK || status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION) return status;
     }
+    const std::string why = status == TW_ERR_TIMED_OUT ? "" : last_error();
     if (deadline.passed()) {
       return fail(TW_ERR_TIMED_OUT,
                   "no store at %s (last try: %s); start its server (\"serve:host:port\") or check the address "
                   "and the firewall",
-                  server_address_.text().c_str(), status_name(status));
+                  server_address_.text().c_str(), why.empty() ? status_name(status) : why.c_str());
     }
     if (!worth_retrying(status)) return status;
     const int left = deadline.left_ms();
@@ -175,44 +159,43 @@ Status TcpStore::connect(const Deadline& deadline, UniqueFd* out) {
   }
 }
 
-Status TcpStore::take_connection(const Deadline& deadline, UniqueFd* out) {
+Status TcpStore::take_connection(const Deadline& deadline, Connection* out) {
   {
     const std::lock_guard lock(mutex_);
     while (!idle_.empty()) {
       *out = std::move(idle_.back());
       idle_.pop_back();
       char byte;
-      if (recv(out->get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return TW_OK;
+      if (recv((*out)->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return TW_OK;
       out->reset();  // the server has closed it, or says what nobody asked for
     }
   }
   return connect(deadline, out);
 }
 
-void TcpStore::give_back(UniqueFd connection) {
+void TcpStore::give_back(Connection connection) {
   const std::lock_guard lock(mutex_);
   if (idle_.size() < kIdleMax) idle_.push_back(std::move(connection));
 }
 
 Status TcpStore::request(Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
                          Bytes* out) {
-  UniqueFd connection;
+  Connection connection;
   if (const Status status = take_connection(deadline, &connection); is_error(status)) return status;
-  const FrameHeader header{uint32_t(key.size()), uint32_t(length), uint16_t(op), 0, 0};
-  Bytes frame(sizeof header + key.size() + length);
-  std::memcpy(frame.data(), &header, sizeof header);
-  std::memcpy(frame.data() + sizeof header, key.data(), key.size());
-  if (length) std::memcpy(frame.data() + sizeof header + key.size(), value, length);
-  if (const Status status = send_all(connection.get(), frame, deadline); is_error(status)) return status;
-  FrameHeader answer{};
-  if (const Status status = receive_all(connection.get(), &answer, sizeof answer, deadline); is_error(status)) return status;
-  if (Op(answer.op) != Op::answer || answer.key_length != 0 || answer.value_length > kMaxValue) {
+  const RequestHead head{uint32_t(key.size())};
+  Bytes bytes(sizeof head + key.size() + length);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, key.data(), key.size());
+  if (length) std::memcpy(bytes.data() + sizeof head + key.size(), value, length);
+  if (const Status status = connection->queue(uint16_t(op), bytes.data(), bytes.size()); is_error(status)) return status;
+  if (const Status status = send_all(*connection, deadline); is_error(status)) return status;
+  SetupChannel::Message message;
+  if (const Status status = receive(*connection, &message, deadline); is_error(status)) return status;
+  AnswerHead answer{};
+  if (Op(message.type) != Op::answer || message.bytes.size() < sizeof answer)
     return fail(TW_ERR_PROTOCOL, "the store's server gave no proper answer");
-  }
-  Bytes bytes(answer.value_length);
-  if (const Status status = receive_all(connection.get(), bytes.data(), bytes.size(), deadline); is_error(status))
-    return status;
-  if (out) *out = std::move(bytes);
+  std::memcpy(&answer, message.bytes.data(), sizeof answer);
+  if (out) out->assign(message.bytes.begin() + sizeof answer, message.bytes.end());
   give_back(std::move(connection));
   if (answer.status == TW_ERR_LIMIT)
     return fail(TW_ERR_LIMIT, "the store at %s is full; it is not for payload", address_.c_str());

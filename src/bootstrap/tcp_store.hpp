@@ -7,6 +7,7 @@
 #include "bootstrap/store.hpp"
 #include "bootstrap/store_server.hpp"
 #include "bootstrap/store_wire.hpp"
+#include "security/handshake.hpp"
 
 namespace thalweg::impl {
 
@@ -25,17 +26,18 @@ class TcpStore final : public Store {
 
  private:
   using Store::Store;
+  using Connection = std::unique_ptr<SetupChannel>;
   Status request(store_wire::Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
                  Bytes* out);
-  Status connect(const Deadline& deadline, UniqueFd* out);
-  Status connect_once(const SocketAddress& address, const Deadline& deadline, UniqueFd* out);
-  Status take_connection(const Deadline& deadline, UniqueFd* out);
-  void give_back(UniqueFd connection);
+  Status connect(const Deadline& deadline, Connection* out);
+  Status connect_once(const SocketAddress& address, const Deadline& deadline, Connection* out);
+  Status take_connection(const Deadline& deadline, Connection* out);
+  void give_back(Connection connection);
 
   AddressText server_address_;
   std::unique_ptr<StoreServer> server_;  // "serve:" only
   std::mutex mutex_;
-  std::vector<UniqueFd> idle_;
+  std::vector<Connection> idle_;
 };
 
 }  // namespace thalweg::impl

@@ -177,6 +177,12 @@ const void* tw_endpoint_data(tw_endpoint* endpoint, size_t* length) {
 }
 
 tw_worker* tw_endpoint_worker(tw_endpoint* endpoint) { return endpoint == nullptr ? nullptr : endpoint->worker; }
+int tw_endpoint_protected(tw_endpoint* endpoint) {
+  if (is_error(check(endpoint))) return 0;
+  const Engine::Guard guard(*endpoint->worker->engine);
+  return endpoint->is_protected ? 1 : 0;
+}
+
 const char* tw_endpoint_transport(tw_endpoint* endpoint) { return is_error(check(endpoint)) ? "" : endpoint->transport; }
 
 void tw_endpoint_set_user(tw_endpoint* endpoint, void* user) {

@@ -47,7 +47,10 @@ void Caller::next_candidate() {
   while (next_ < plan_.candidates.size()) {
     const SocketAddress& candidate = plan_.candidates[next_++];
     conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
-    const Status status = conversation_->open(candidate, plan_.tls);
+    const ConnectMessage& message = plan_.message;
+    const DialTarget target =
+        by_address() ? DialTarget::of_worker(message.target, message.target_incarnation) : DialTarget{Purpose::listener, {}};
+    const Status status = conversation_->open(candidate, plan_.tls, target);
     if (!is_error(status)) return;
     last_status_ = status;
     last_text_ = last_error();
@@ -171,7 +174,7 @@ bool Caller::begin_upgrade() {
   }
   tw_context& context = setup_.context();
   upgrade_ = std::make_shared<Conversation>(context.loop, context.key, this);
-  if (is_error(upgrade_->open(candidate, false))) {
+  if (is_error(upgrade_->open(candidate, false, DialTarget::of_worker(accept_.worker, accept_.incarnation)))) {
     upgrade_failed(last_error());
   }
   return true;
@@ -230,7 +233,7 @@ void Caller::hand_over(Conversation& from) {
   }
   news.init.theirs = std::move(accept_.answer.message);
   if (by_address()) news.token = plan_.message.token;
-  from.release(&news.init.socket, &news.init.tls);
+  from.release(&news.init);
   auto self = shared_from_this();
   over_ = true;
   end();
@@ -241,10 +244,15 @@ void Caller::hand_over(Conversation& from) {
 void Caller::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
   if (over_) return;
   auto self = shared_from_this();
+  if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);
   if (&from == upgrade_.get() && !committed_) return upgrade_failed(why);
   if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP side went away, the better one goes on
-  last_status_ = status;
-  last_text_ = why;
+  // Another process of the job answers there: perhaps the address is of another network, and the worker's next one is right.
+  const bool elsewhere = last_status_ == TW_ERR_STALE && by_address();
+  if (!elsewhere) last_status_ = status;
+  if (!elsewhere) last_text_ = why;
+  if (refusal == Refusal::target && !by_address()) return failed(status, why);
+  if (refusal == Refusal::integrity) return failed(status, why);
   if (refusal == Refusal::authentication || refusal == Refusal::version) {
     const std::string source = setup_.context().key.source();
     return failed(status, why + " (own job key: " + source + ")");

@@ -13,6 +13,7 @@
 #include "core/setup.hpp"
 #include "devices/registry.hpp"
 #include "protocols/cost_file.hpp"
+#include "security/tls.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
 #include "transports/tcp/interfaces.hpp"
@@ -91,7 +92,7 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
   out->socket_dir += "/thalweg-" + std::to_string(geteuid());
   out->silent_timeout_ns = options.silent_timeout_ns != 0 ? options.silent_timeout_ns : kSilentNs;
   out->handshake_timeout_ns = options.handshake_timeout_ns != 0 ? options.handshake_timeout_ns : kHandshakeNs;
-  out->tls = options.tls != 0;
+  out->tls = options.tls != 0 || tls_by_environment();
   return resolve_resident(options, &out->resident);
 }
 

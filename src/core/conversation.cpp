@@ -13,8 +13,9 @@ namespace thalweg::impl {
 
 Conversation::~Conversation() { abandon(); }
 
-Status Conversation::open(const SocketAddress& address, bool tls) {
+Status Conversation::open(const SocketAddress& address, bool tls, const DialTarget& target) {
   role_ = Role::client;
+  target_ = target;
   unix_ = !address.internet();
   tls_ = tls && !unix_;
   address_ = address;
@@ -24,8 +25,9 @@ Status Conversation::open(const SocketAddress& address, bool tls) {
   return watch(EPOLLOUT);
 }
 
-Status Conversation::adopt(UniqueFd socket, bool tls) {
+Status Conversation::adopt(UniqueFd socket, bool tls, Handshake::Here here) {
   role_ = Role::server;
+  here_ = std::move(here);
   tls_ = tls;
   socket_ = std::move(socket);
   learn_peer();
@@ -97,21 +99,20 @@ void Conversation::connected() {
   if (is_error(status)) return broken(status, Refusal::none, last_error());
   connecting_ = false;
   learn_peer();
-  handshake_ = std::make_unique<Handshake>(role_, key_, 0, tls_);
+  if (target_.purpose != Purpose::worker) target_ = DialTarget::dialled(target_.purpose, socket_.get(), address_);
+  handshake_ = std::make_unique<Handshake>(key_, 0, tls_, target_);
   handshake();
 }
 
 void Conversation::recognise() {
-  unsigned char first = 0;
-  const ssize_t got = recv(socket_.get(), &first, 1, MSG_PEEK);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return broken(TW_ERR_CLOSED, Refusal::closed, "closed before it said anything");
-  constexpr unsigned char kTlsHandshake = 0x16;
-  if (tls_ && !unix_ && first != kTlsHandshake) {
+  const Opening opening = look_at_opening(socket_.get());
+  if (opening == Opening::wait) return;
+  if (opening == Opening::closed) return broken(TW_ERR_CLOSED, Refusal::closed, "closed before it said anything");
+  if (tls_ && !unix_ && opening != Opening::tls) {
     return broken(TW_ERR_AUTHENTICATION, Refusal::authentication, "came without TLS, which this context demands");
   }
   recognising_ = false;
-  handshake_ = std::make_unique<Handshake>(role_, key_, 0, first == kTlsHandshake && !unix_);
+  handshake_ = std::make_unique<Handshake>(key_, 0, opening == Opening::tls && !unix_, std::move(here_));
   handshake();
 }
 
@@ -127,7 +128,8 @@ void Conversation::handshake() {
       break;
   }
   SSL* tls = handshake_->take_tls();
-  channel_ = std::make_unique<SetupChannel>(std::move(socket_), tls);
+  target_ = handshake_->target();
+  channel_ = std::make_unique<SetupChannel>(std::move(socket_), tls, handshake_->session());
   handshake_.reset();
   want(EPOLLIN);
   user_->on_authenticated(*this);
@@ -158,19 +160,21 @@ void Conversation::read_messages() {
     if (status == TW_IN_PROGRESS) return;
     if (status == TW_ERR_CLOSED)
       return broken(TW_ERR_PEER_LOST, Refusal::closed, "the other side closed during connection set-up");
+    if (status == TW_ERR_AUTHENTICATION) return broken(status, Refusal::integrity, last_error());
     if (is_error(status)) return broken(status, Refusal::malformed, last_error());
     user_->on_message(*this, std::move(message));
   }
 }
 
-void Conversation::release(UniqueFd* socket, void** tls) {
+void Conversation::release(LinkInit* init) {
   over_ = true;
   written_ = nullptr;
   const int fd = watched_;
   watched_ = -1;
   loop_.remove(fd);
-  *tls = channel_->take_tls();
-  *socket = channel_->take_socket();
+  init->session = channel_->session();
+  init->tls = channel_->take_tls();
+  init->socket = channel_->take_socket();
 }
 
 }  // namespace thalweg::impl

@@ -30,10 +30,10 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   Conversation(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
   ~Conversation();
 
-  /// Client: connects (without waiting) and authenticates.
-  Status open(const SocketAddress& address, bool tls);
+  /// Client: connects (without waiting) and authenticates. A listener's name is filled in from what was dialled.
+  Status open(const SocketAddress& address, bool tls, const DialTarget& target);
   /// Server: authenticates a socket just accepted. TLS is recognised by its first byte; `tls` demands it.
-  Status adopt(UniqueFd socket, bool tls);
+  Status adopt(UniqueFd socket, bool tls, Handshake::Here here);
   /// Ends quietly: no further call to the user.
   void abandon();
   /// The channel after authentication, to queue messages into; then push().
@@ -42,12 +42,13 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void push();
   /// push(), and `then` once everything is written.
   void push_then(std::function<void()> then);
-  /// Takes socket and TLS state out; the conversation is over.
-  void release(UniqueFd* socket, void** tls);
+  /// Takes socket, TLS state and session out; the conversation is over.
+  void release(LinkInit* init);
 
   bool over() const { return over_; }
   bool authenticated() const { return channel_ != nullptr; }
   bool is_unix() const { return unix_; }
+  const DialTarget& target() const { return target_; }       // whom the client means; proved once authenticated
   int32_t pid() const { return pid_; }                       // of the process at the other end, 0 unknown
   std::string peer_text() const { return address_.text(); }  // "10.0.0.2:4711" or "unix"
 
@@ -69,6 +70,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<SetupChannel> channel_;
   std::function<void()> written_;
+  DialTarget target_;
+  Handshake::Here here_;
   SocketAddress address_;  // the peer's
   Role role_ = Role::client;
   uint32_t events_ = 0;

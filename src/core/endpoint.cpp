@@ -119,6 +119,7 @@ void tw_worker::connect_self(tw_endpoint& endpoint) {
   }
   link->user = &*endpoint.peer;
   endpoint.transport = self->name();
+  endpoint.is_protected = (link->features & kLinkProtected) != 0;
   engine->attach(*endpoint.peer, *link);
 }
 
@@ -250,6 +251,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.magic = tw_endpoint::kFree;
   endpoint.remote = endpoint.token = 0;
   endpoint.transport = "";
+  endpoint.is_protected = false;
   endpoint.note.clear();
   endpoint.received.clear();
   endpoint.hello.clear();

@@ -28,6 +28,7 @@ struct tw_endpoint {
   thalweg::impl::WorkerId remote = 0;        // by worker address: the peer; 0: listener connection
   uint64_t token = 0;                        // by worker address: of its connection, 0 while there is none
   const char* transport = "";                // name of the link's transport
+  bool is_protected = false;                 // the link is or was kLinkProtected
   std::string note;                          // why not a better transport
   std::vector<std::byte> received;           // private data that came
   uint64_t token_here = 0, token_there = 0;  // of hello.hpp: said here, and by the peer; 0: not yet

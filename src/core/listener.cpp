@@ -56,6 +56,8 @@ Status tw_worker::listen(const char* text, const tw_listener_options& options, t
   SocketAddress bound;
   status = local_address(door->socket.get(), &bound);
   if (is_error(status)) return status;
+  status = known_as(Purpose::listener, &door->known_as);
+  if (is_error(status)) return status;
   auto listener = std::make_unique<tw_listener>();
   listener->worker = this;
   listener->id = context.setup->next_key();

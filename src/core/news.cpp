@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's side of connection set-up: what the service thread has sent to the inbox.
 #include "base/log.hpp"
+#include "base/sockets.hpp"
 #include "core/worker.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -91,6 +92,12 @@ void tw_worker::take_link(News&& news) {
   endpoint->note = std::move(news.text);
   const PeerIdentity identity = news.init.peer;
   Link* link = nullptr;
+  if (endpoint->tls && news.init.tls == nullptr && news.init.socket && !is_unix_socket(news.init.socket.get())) {
+    endpoint->peer->identity = identity;  // the peer's own attempt won
+    engine->fail(*endpoint->peer, TW_ERR_AUTHENTICATION,
+                 "the peer connected without TLS, which this endpoint demands: set tls in both contexts, or THALWEG_TLS=1");
+    return;
+  }
   const Status status = news.port->establish(std::move(news.init), &link);
   if (is_error(status)) {
     endpoint->peer->identity = identity;
@@ -99,6 +106,7 @@ void tw_worker::take_link(News&& news) {
   }
   link->user = &*endpoint->peer;
   endpoint->transport = news.port->name();
+  endpoint->is_protected = (link->features & kLinkProtected) != 0;
   engine->attach(*endpoint->peer, *link);
 }
 

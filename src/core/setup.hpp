@@ -54,7 +54,8 @@ struct Door {
   UniqueFd socket;
   std::string path;  // unix: removed at the end
   bool tls = false;
-  tw_worker* worker = nullptr;  // user listeners; null: the context's own doors
+  std::vector<DialTarget> known_as;  // user listeners: other addresses that lead here
+  tw_worker* worker = nullptr;       // user listeners; null: the context's own doors
   uint64_t listener = 0;
   uint32_t backlog = 0;
   uint32_t unanswered = 0;

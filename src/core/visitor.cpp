@@ -2,6 +2,8 @@
 // Incoming connections.
 #include "core/visitor.hpp"
 
+#include <algorithm>
+
 #include "base/platform/process.hpp"
 #include "core/context.hpp"
 #include "core/listener.hpp"
@@ -10,7 +12,7 @@
 namespace thalweg::impl {
 
 Visitor::Visitor(Setup& setup, uint64_t id, const Door& door)
-    : setup_(setup), id_(id), listener_(door.listener), worker_(door.worker) {}
+    : setup_(setup), id_(id), listener_(door.listener), worker_(door.worker), known_as_(door.known_as) {}
 
 Visitor::~Visitor() { end(); }
 
@@ -18,7 +20,18 @@ Status Visitor::start(UniqueFd socket, bool tls) {
   tw_context& context = setup_.context();
   conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
   start_timer(context.settings.handshake_timeout_ns);
-  return conversation_->adopt(std::move(socket), tls);
+  const int fd = socket.get();
+  return conversation_->adopt(std::move(socket), tls, [this, fd](const DialTarget& meant) { return is_here(meant, fd); });
+}
+
+/// Does a client that has proved the key mean what is behind this door?
+bool Visitor::is_here(const DialTarget& meant, int fd) const {
+  if (listener_ == 0) {
+    return meant.purpose == Purpose::worker && meant.incarnation() == setup_.context().incarnation &&
+           setup_.find(meant.worker()) != nullptr;
+  }
+  return meant == DialTarget::reached(Purpose::listener, fd) ||
+         std::find(known_as_.begin(), known_as_.end(), meant) != known_as_.end();
 }
 
 void Visitor::start_timer(uint64_t timeout_ns) {
@@ -72,6 +85,7 @@ void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, cons
     news.key = id_;
     worker_->inbox.post(std::move(news));
   } else {
+    if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);
     failed(status, why);
   }
   leave();
@@ -109,6 +123,15 @@ void Visitor::connect(SetupChannel::Message&& message) {
     conversation_->abandon();
     return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
   }
+  // The door decides what is asked for, and the handshake has proved whom the client means.
+  const DialTarget& meant = conversation_->target();
+  const bool by_worker = listener_ == 0 && (message_.target != 0 || message_.ticket != 0);
+  if (listener_ == 0 ? !by_worker || (message_.target != 0 &&
+                                      (message_.target != meant.worker() || message_.target_incarnation != meant.incarnation()))
+                     : message_.target != 0 || message_.ticket != 0) {
+    conversation_->abandon();
+    return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::target, "asks for another than it has proved to mean");
+  }
   setup_.settled(id_);
   peer_ = identify(setup_.context(), message_.worker, message_.incarnation, message_.host, conversation_->pid());
   if (message_.ticket != 0) return by_ticket();
@@ -136,7 +159,8 @@ void Visitor::by_address() {
 
 void Visitor::by_ticket() {
   Visitor* first = setup_.by_ticket(message_.ticket);
-  if (first == nullptr || !conversation_->is_unix() || first->message_.worker != message_.worker) {
+  if (first == nullptr || !conversation_->is_unix() || first->message_.worker != message_.worker ||
+      first->worker_->id != conversation_->target().worker()) {
     return reject(TW_ERR_STALE, RejectKind::refused, "this ticket is not known (any more)");
   }
   worker_ = first->worker_;
@@ -148,9 +172,6 @@ void Visitor::by_ticket() {
 }
 
 void Visitor::by_listener() {
-  if (worker_ == nullptr) {
-    return reject(TW_ERR_UNREACHABLE, RejectKind::refused, "this socket takes connections by worker address only");
-  }
   if (!setup_.admit(listener_)) {
     setup_.refused(Refusal::overload, "listener backlog is full");
     return reject(TW_ERR_LIMIT, RejectKind::refused, "the listener's backlog is full: it must answer its requests");
@@ -279,7 +300,7 @@ void Visitor::confirmed() {
   news.init.initiator = false;
   news.init.mine = std::move(mine_);
   news.init.theirs = std::move(theirs_);
-  conversation_->release(&news.init.socket, &news.init.tls);
+  conversation_->release(&news.init);
   worker_->inbox.post(std::move(news));
   leave();
 }

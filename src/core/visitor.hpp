@@ -42,12 +42,14 @@ class Visitor final : public Conversation::User, public std::enable_shared_from_
   void reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data = {});
   void confirmed();
   void failed(Status status, const std::string& why);
+  bool is_here(const DialTarget& meant, int fd) const;
   void start_timer(uint64_t timeout_ns);
   void leave();
 
   Setup& setup_;
   uint64_t id_, listener_, key_ = 0, timer_ = 0, ticket_ = 0;
   tw_worker* worker_;
+  std::vector<DialTarget> known_as_;
   bool claimed_ = false;  // another visitor came with this one's ticket
   State state_ = State::stranger;
   std::shared_ptr<Conversation> conversation_;

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mutual challenge-response as a state machine. One message is under way at a time; each has a fixed size, so a stranger
-// costs one State (under a kilobyte; plus OpenSSL's buffers with TLS) and may send at most 80 bytes before it is judged.
+// costs one State (about a kilobyte; plus OpenSSL's buffers with TLS) and may send at most 120 bytes before it is judged.
 //
 //   client: (tls) -> hello! -> challenge? -> proof! -> verdict? -> done        ! sends, ? receives
 //   server: (tls) -> hello? -> challenge! -> proof? -> verdict! -> done
 #include "security/handshake.hpp"
 
+#include <openssl/crypto.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <span>
+#include <utility>
 
+#include "base/sockets.hpp"
 #include "security/handshake_wire.hpp"
 #include "security/stream.hpp"
 #include "security/tls.hpp"
@@ -50,6 +56,12 @@ LateNonces& late_nonces() {
   return *nonces;
 }
 
+Carrier carrier_of(int fd) { return is_unix_socket(fd) ? Carrier::unix_socket : Carrier::tcp; }
+
+const char* purpose_name(Purpose purpose) {
+  return purpose == Purpose::worker ? "worker" : purpose == Purpose::listener ? "listener" : "store";
+}
+
 }  // namespace
 
 struct Handshake::State {
@@ -58,11 +70,12 @@ struct Handshake::State {
   Role role;
   JobKey key;
   uint64_t features = 0;
-  bool use_tls = false;
   SSL* tls = nullptr;
   Step step = Step::hello;
   Hello hello{};
   Challenge challenge{};
+  DialTarget target;
+  Here here;
   Mac binding{};
   Mac client_proof{};
   std::array<std::byte, sizeof(Hello)> buffer{};  // the message under way, in or out
@@ -79,36 +92,45 @@ struct Handshake::State {
   Want send_message(int fd, size_t size);
   Want receive_message(int fd, size_t size);
   Want io_failed(const IoResult& result);
-  void compose();
-  Want judge();
+  void compose(int fd);
+  Want judge(int fd);
   Want judge_hello();
   Want judge_challenge();
-  Want judge_proof();
+  Want judge_proof(int fd);
   Want judge_verdict();
-  Mac proof_of(const char* who) const;
+  Transcript transcript_of(const char* who, Answer answer) const;
+  Mac proof_of(const char* who, Answer answer) const;
   bool wrong_start() const;
+  bool common_version() const;
   size_t message_size() const;
 };
 
 Handshake::Want Handshake::State::stop(Refusal cause, const char* what) {
-  constexpr Status statuses[] = {TW_OK,           TW_ERR_AUTHENTICATION, TW_ERR_VERSION,
-                                 TW_ERR_PROTOCOL, TW_ERR_TIMED_OUT,      TW_ERR_AUTHENTICATION,
-                                 TW_ERR_LIMIT,    TW_ERR_PEER_LOST};
+  constexpr Status statuses[] = {
+      TW_OK,        TW_ERR_AUTHENTICATION, TW_ERR_VERSION,        TW_ERR_PROTOCOL,      TW_ERR_TIMED_OUT, TW_ERR_AUTHENTICATION,
+      TW_ERR_LIMIT, TW_ERR_PEER_LOST,      TW_ERR_AUTHENTICATION, TW_ERR_AUTHENTICATION};
   static_assert(std::size(statuses) == size_t(Refusal::count_));
   refusal = cause;
-  status = fail(statuses[size_t(cause)], "%s", what);
+  const bool ended = cause == Refusal::target && target.purpose == Purpose::worker;
+  status = fail(ended ? Status(TW_ERR_STALE) : statuses[size_t(cause)], "%s", what);
   text = what;
   step = Step::failed;
   return Want::failed;
 }
 
-Mac Handshake::State::proof_of(const char* who) const {
+Transcript Handshake::State::transcript_of(const char* who, Answer answer) const {
   Transcript transcript{};
   std::memcpy(transcript.role.data(), who, std::strlen(who));
   transcript.hello = hello;
   transcript.challenge = challenge;
   transcript.tls_binding = binding;
-  if (std::strcmp(who, "server") == 0) transcript.client_proof = client_proof;
+  if (std::strcmp(who, "client") != 0) transcript.client_proof = client_proof;
+  transcript.answer = uint32_t(answer);
+  return transcript;
+}
+
+Mac Handshake::State::proof_of(const char* who, Answer answer) const {
+  const Transcript transcript = transcript_of(who, answer);
   return key.mac("handshake", &transcript, sizeof transcript);
 }
 
@@ -130,8 +152,9 @@ Handshake::Want Handshake::State::io_failed(const IoResult& result) {
   if (result.state == IoState::want_write) return Want::write;
   if (result.state == IoState::error && result.error == 0)
     return stop(Refusal::malformed, "the TLS stream was damaged on its way");
-  return stop(Refusal::closed,
-              "the other side closed the connection during the handshake: it may be no Thalweg process, full, or ending");
+  return stop(
+      Refusal::closed,
+      "the other side closed the connection during the handshake: it may be no Thalweg process, full, ending, or demand TLS");
 }
 
 Handshake::Want Handshake::State::step_through_tls(int fd) {
@@ -181,7 +204,11 @@ Handshake::Want Handshake::State::receive_message(int fd, size_t size) {
     const IoResult result = stream_read(fd, tls, buffer.data() + done, size - done);
     if (result.state != IoState::moved) return io_failed(result);
     done += result.bytes;
-    if (!wrong_start()) continue;
+    if (!wrong_start()) {
+      // Of another version only these bytes mean the same: it is answered without waiting for a hello of this one's length.
+      if (step != Step::hello || done < kHelloFixed || common_version()) continue;
+      return Want::done;
+    }
     if (buffer[0] == std::byte{0x16}) {  // a TLS record
       return stop(Refusal::malformed, "the other side speaks TLS and this one does not; set TLS on both sides or on none");
     }
@@ -190,35 +217,46 @@ Handshake::Want Handshake::State::receive_message(int fd, size_t size) {
   return Want::done;
 }
 
-void Handshake::State::compose() {
+bool Handshake::State::common_version() const {
+  Hello start{};
+  std::memcpy(&start, buffer.data(), kHelloFixed);
+  return start.version_min <= start.version_max && start.version_min <= kVersionMax && start.version_max >= kVersionMin;
+}
+
+void Handshake::State::compose(int fd) {
   if (step == Step::hello) {
+    hello.carrier = uint16_t(carrier_of(fd));
     std::memcpy(buffer.data(), &hello, sizeof hello);
   } else if (step == Step::challenge) {
     std::memcpy(buffer.data(), &challenge, sizeof challenge);
   } else if (step == Step::proof) {
-    client_proof = proof_of("client");
+    client_proof = proof_of("client", Answer::accepted);
     std::memcpy(buffer.data(), client_proof.data(), client_proof.size());
   } else {
-    Verdict verdict{refusal_after_send == Refusal::none ? 0u : 1u, {}};
-    if (verdict.code == 0) verdict.mac = proof_of("server");
+    const Answer answer = refusal_after_send == Refusal::none     ? Answer::accepted
+                          : refusal_after_send == Refusal::target ? Answer::not_here
+                                                                  : Answer::wrong_proof;
+    Verdict verdict{uint32_t(answer), {}};
+    if (answer != Answer::wrong_proof) verdict.mac = proof_of("server", answer);
     std::memcpy(buffer.data(), &verdict, sizeof verdict);
   }
 }
 
 Handshake::Want Handshake::State::judge_hello() {
+  const bool common = common_version();
   std::memcpy(&hello, buffer.data(), sizeof hello);
-  const uint16_t version = std::min(hello.version_max, kVersionMax);
   challenge.magic = kChallengeMagic;
   challenge.highest = kVersionMax;
   challenge.features = features & hello.features;
-  if (hello.version_min > hello.version_max || version < hello.version_min || version < kVersionMin) {
+  if (!common) {
     refusal_after_send = Refusal::version;
     text = "the client speaks protocol versions " + std::to_string(hello.version_min) + " to " +
            std::to_string(hello.version_max) + ", this side " + std::to_string(kVersionMin) + " to " +
            std::to_string(kVersionMax) + "; install the same release on both sides";
     return Want::done;
   }
-  challenge.version = version;
+  target = {Purpose(hello.purpose), hello.name};
+  challenge.version = std::min(hello.version_max, kVersionMax);
   if (is_error(random_bytes(challenge.nonce.data(), challenge.nonce.size()))) return stop(Refusal::overload, last_error());
   return Want::done;
 }
@@ -235,16 +273,20 @@ Handshake::Want Handshake::State::judge_challenge() {
   return Want::done;
 }
 
-Handshake::Want Handshake::State::judge_proof() {
+Handshake::Want Handshake::State::judge_proof(int fd) {
   std::memcpy(client_proof.data(), buffer.data(), client_proof.size());
-  const Mac expected = proof_of("client");
+  const Mac expected = proof_of("client", Answer::accepted);
   if (equal_secret(expected.data(), client_proof.data(), expected.size())) {
     late_nonces().add(hello.nonce);
+    if (hello.carrier == uint16_t(carrier_of(fd)) && here(target)) return Want::done;
+    refusal_after_send = Refusal::target;
+    text = std::string("the client means another ") + purpose_name(target.purpose) +
+           " than this one: it has an old address, or its bytes were carried here by another process";
     return Want::done;
   }
   const bool replayed = late_nonces().contains(hello.nonce);
   refusal_after_send = replayed ? Refusal::replay : Refusal::authentication;
-  text = replayed ? std::string("somebody played an earlier handshake again")
+  text = replayed ? std::string("an earlier handshake was played again")
                   : "the client does not know this side's job key (from " + key.source() + "); give both sides the same key";
   return Want::done;
 }
@@ -252,38 +294,57 @@ Handshake::Want Handshake::State::judge_proof() {
 Handshake::Want Handshake::State::judge_verdict() {
   Verdict verdict;
   std::memcpy(&verdict, buffer.data(), sizeof verdict);
+  const Answer answer = Answer(verdict.answer);
   const std::string remedy = "mine is from " + key.source() + ": give both sides the same key";
-  if (verdict.code != 0) return stop(Refusal::authentication, ("the server refused this side's job key; " + remedy).c_str());
-  const Mac expected = proof_of("server");
+  if (answer != Answer::accepted && answer != Answer::not_here)
+    return stop(Refusal::authentication, ("the server refused this side's job key; " + remedy).c_str());
+  const Mac expected = proof_of("server", answer);
   if (!equal_secret(expected.data(), verdict.mac.data(), expected.size())) {
     return stop(Refusal::authentication, ("the server does not know the job key; " + remedy).c_str());
   }
-  return Want::done;
+  if (answer == Answer::accepted) return Want::done;
+  if (target.purpose == Purpose::worker)
+    return stop(Refusal::target, "the address is of a worker that has ended: get a fresh one from the peer");
+  return stop(Refusal::target,
+              ("a process of this job answered, but not the " + std::string(purpose_name(target.purpose)) +
+               " at the address that was dialled: another process has the port and passes connections on; if "
+               "that is a port forward or NAT of yours, set THALWEG_KNOWN_AS=<the dialled host:port> where the " +
+               purpose_name(target.purpose) + " runs")
+                  .c_str());
 }
 
-Handshake::Want Handshake::State::judge() {
+Handshake::Want Handshake::State::judge(int fd) {
   switch (step) {
     case Step::hello:
       return judge_hello();
     case Step::challenge:
       return judge_challenge();
     case Step::proof:
-      return judge_proof();
+      return judge_proof(fd);
     default:
       return judge_verdict();
   }
 }
 
-Handshake::Handshake(Role role, const JobKey& key, uint64_t features, bool tls) : state_(std::make_unique<State>()) {
+Handshake::Handshake(const JobKey& key, uint64_t features, bool tls, const DialTarget& target)
+    : state_(std::make_unique<State>()) {
   State& s = *state_;
-  s.role = role;
+  s.role = Role::client;
   s.key = key;
   s.features = features;
-  s.use_tls = tls;
   s.step = tls ? State::Step::tls : State::Step::hello;
-  if (role == Role::server) return;
-  s.hello = Hello{kHelloMagic, kVersionMin, kVersionMax, features, {}};
+  s.target = target;
+  s.hello = Hello{kHelloMagic, kVersionMin, kVersionMax, features, {}, uint16_t(target.purpose), 0, 0, target.name};
   if (is_error(random_bytes(s.hello.nonce.data(), s.hello.nonce.size()))) s.stop(Refusal::overload, last_error());
+}
+
+Handshake::Handshake(const JobKey& key, uint64_t features, bool tls, Here here) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.role = Role::server;
+  s.key = key;
+  s.features = features;
+  s.step = tls ? State::Step::tls : State::Step::hello;
+  s.here = std::move(here);
 }
 
 Handshake::~Handshake() { SSL_free(state_->tls); }
@@ -297,7 +358,7 @@ Handshake::Want Handshake::advance(int fd) {
   while (s.step != Step::done && s.step != Step::failed) {
     const bool sends = s.sends(s.step);
     if (sends && !s.sending) {
-      s.compose();
+      s.compose(fd);
       s.sending = true;
     }
     const size_t size = s.message_size();
@@ -305,7 +366,7 @@ Handshake::Want Handshake::advance(int fd) {
     s.done = 0;
     s.sending = false;
     if (sends && s.refusal_after_send != Refusal::none) return s.stop(s.refusal_after_send, std::string(s.text).c_str());
-    if (!sends && s.judge() == Want::failed) return Want::failed;
+    if (!sends && s.judge(fd) == Want::failed) return Want::failed;
     s.step = Step(int(s.step) + 1);
   }
   if (s.step == Step::failed) return Want::failed;
@@ -318,11 +379,39 @@ const std::string& Handshake::text() const { return state_->text; }
 Refusal Handshake::refusal() const { return state_->refusal; }
 uint16_t Handshake::version() const { return state_->challenge.version; }
 uint64_t Handshake::features() const { return state_->challenge.features; }
+const DialTarget& Handshake::target() const { return state_->target; }
+
+Session Handshake::session() const {
+  const State& s = *state_;
+  auto secret = s.key.derive("session");
+  std::array<std::byte, 2 * sizeof(Nonce)> salt;
+  std::memcpy(salt.data(), s.hello.nonce.data(), sizeof(Nonce));
+  std::memcpy(salt.data() + sizeof(Nonce), s.challenge.nonce.data(), sizeof(Nonce));
+  const auto key_for = [&](const char* direction) {
+    const Transcript transcript = s.transcript_of(direction, Answer::accepted);
+    return derive_key(secret, salt, std::as_bytes(std::span(&transcript, 1)));
+  };
+  const Session::Key to_server = key_for("to serve"), to_client = key_for("to dial");
+  OPENSSL_cleanse(secret.data(), secret.size());
+  Session session;
+  session.send = s.role == Role::client ? to_server : to_client;
+  session.receive = s.role == Role::client ? to_client : to_server;
+  return session;
+}
 
 SSL* Handshake::take_tls() {
   SSL* tls = state_->tls;
   state_->tls = nullptr;
   return tls;
+}
+
+Opening look_at_opening(int fd) {
+  constexpr unsigned char kTlsHandshake = 0x16;
+  unsigned char first = 0;
+  const ssize_t got = recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Opening::wait;
+  if (got <= 0) return Opening::closed;
+  return first == kTlsHandshake ? Opening::tls : Opening::plain;
 }
 
 }  // namespace thalweg::impl

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the socket.
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <span>
 
+#include "base/sockets.hpp"
 #include "security/handshake.hpp"
 #include "security/handshake_wire.hpp"
 #include "security/stream.hpp"
@@ -18,10 +22,12 @@ namespace {
 
 using handshake_wire::SetupHeader;
 
-constexpr size_t kQueueMax = 1u << 20;  // bytes waiting for a peer that does not read
+constexpr size_t kQueueMax = 1u << 20;  // bytes waiting for a peer that does not read, beyond one message
+constexpr size_t kGrowth = 64u << 10;   // a length that was announced costs nothing until the bytes come
+constexpr size_t kMac = sizeof(Session::Key);
 
 struct Outgoing {
-  std::vector<std::byte> bytes;  // header and body
+  std::vector<std::byte> bytes;  // header, body and mac
   std::vector<UniqueFd> fds;     // travel with the first byte
   size_t done = 0;
 };
@@ -83,17 +89,13 @@ IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>
   return got > 0 ? IoResult{IoState::moved, size_t(got), 0} : IoResult{IoState::end};
 }
 
-bool is_unix(int socket) {
-  int domain = 0;
-  socklen_t length = sizeof domain;
-  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
-}
-
 }  // namespace
 
 struct SetupChannel::State {
   UniqueFd socket;
   SSL* tls = nullptr;
+  Session session;
+  size_t max = kMax;
   bool passes_fds = false;
   Status broken = TW_OK;  // a protocol error is for ever
 
@@ -102,13 +104,14 @@ struct SetupChannel::State {
 
   SetupHeader header{};
   size_t header_done = 0;
-  std::vector<std::byte> body;
+  std::vector<std::byte> body;  // and the mac
   size_t body_done = 0;
   std::vector<UniqueFd> fds;
 
   Status read_some(void* buffer, size_t n, size_t* done);
   Status ended(const IoResult& result);
   Status check_header();
+  Status check_mac();
 };
 
 Status SetupChannel::State::ended(const IoResult& result) {
@@ -136,9 +139,9 @@ Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
 }
 
 Status SetupChannel::State::check_header() {
-  if (header.length > kMax) {
+  if (header.length > max) {
     return broken = fail(TW_ERR_PROTOCOL, "the peer announced a set-up message of %u bytes; at most %zu are allowed",
-                         header.length, kMax);
+                         header.length, max);
   }
   if (header.fds > kMaxFds || (header.fds != 0 && !passes_fds)) {
     return broken = fail(TW_ERR_PROTOCOL, "the peer announced %u descriptors where they cannot travel", unsigned(header.fds));
@@ -146,8 +149,26 @@ Status SetupChannel::State::check_header() {
   return TW_OK;
 }
 
-SetupChannel::SetupChannel(UniqueFd socket, SSL* tls) : state_(std::make_unique<State>()) {
-  state_->passes_fds = !tls && is_unix(socket.get());
+/// Takes the mac off the body.
+Status SetupChannel::State::check_mac() {
+  const std::span<const std::byte> text(body.data(), header.length);
+  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(&header, 1)), text};
+  const Session::Key expected = authenticate(session.receive, pieces);
+  if (CRYPTO_memcmp(expected.data(), body.data() + header.length, kMac) != 0 || header.counter != session.received) {
+    return broken = fail(TW_ERR_AUTHENTICATION,
+                         "a message was changed, repeated or left out on its way from the peer (%s): the connection is closed; "
+                         "use TLS on networks that you do not trust",
+                         header.counter != session.received ? "counter" : "mac");
+  }
+  ++session.received;
+  body.resize(header.length);
+  return TW_OK;
+}
+
+SetupChannel::SetupChannel(UniqueFd socket, SSL* tls, const Session& session, size_t max) : state_(std::make_unique<State>()) {
+  state_->session = session;
+  state_->max = max;
+  state_->passes_fds = !tls && is_unix_socket(socket.get());
   state_->socket = std::move(socket);
   state_->tls = tls;
 }
@@ -156,21 +177,25 @@ SetupChannel::~SetupChannel() { SSL_free(state_->tls); }
 
 Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, const int* fds, size_t fd_count) {
   State& s = *state_;
-  if (length > kMax) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", length, kMax);
+  if (length > s.max) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", length, s.max);
   if (fd_count > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fd_count, kMaxFds);
   if (fd_count != 0 && !s.passes_fds) {
     return fail(TW_ERR_UNSUPPORTED, "descriptors travel over unix sockets without TLS only");
   }
-  if (s.queued + length > kQueueMax) return fail(TW_ERR_LIMIT, "the peer has not read %zu bytes of set-up messages", s.queued);
+  if (s.queued != 0 && s.queued + length > kQueueMax)
+    return fail(TW_ERR_LIMIT, "the peer has not read %zu bytes of set-up messages", s.queued);
   Outgoing message;
   for (size_t i = 0; i < fd_count; ++i) {
     message.fds.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 0));
     if (!message.fds.back()) return fail_errno(errno, "duplicating a descriptor for the peer");
   }
-  const SetupHeader header{uint32_t(length), type, uint16_t(fd_count)};
-  message.bytes.resize(sizeof header + length);
+  const SetupHeader header{uint32_t(length), type, uint16_t(fd_count), s.session.sent++};
+  message.bytes.resize(sizeof header + length + kMac);
   std::memcpy(message.bytes.data(), &header, sizeof header);
   if (length) std::memcpy(message.bytes.data() + sizeof header, bytes, length);
+  const std::span<const std::byte> text(message.bytes.data(), sizeof header + length);
+  const Session::Key mac = authenticate(s.session.send, {&text, 1});
+  std::memcpy(message.bytes.data() + text.size(), mac.data(), kMac);
   s.queued += message.bytes.size();
   s.out.push_back(std::move(message));
   return TW_OK;
@@ -206,13 +231,17 @@ Status SetupChannel::receive(Message* out) {
     if (const Status status = s.read_some(&s.header, sizeof s.header, &s.header_done); status != TW_OK) return status;
     if (s.header_done < sizeof s.header) continue;
     if (const Status status = s.check_header(); status != TW_OK) return status;
-    s.body.resize(s.header.length);
     s.body_done = 0;
   }
-  while (s.body_done < s.body.size()) {
+  for (const size_t total = s.header.length + kMac; s.body_done < total;) {
+    s.body.resize(std::min(total, s.body_done + kGrowth));
     if (const Status status = s.read_some(s.body.data(), s.body.size(), &s.body_done); status != TW_OK) return status;
   }
   s.header_done = 0;
+  if (const Status status = s.check_mac(); status != TW_OK) {
+    s.fds.clear();
+    return status;
+  }
   if (s.fds.size() != s.header.fds) {
     s.fds.clear();
     return s.broken = fail(TW_ERR_PROTOCOL,
@@ -228,6 +257,8 @@ Status SetupChannel::receive(Message* out) {
 }
 
 int SetupChannel::fd() const { return state_->socket.get(); }
+
+const Session& SetupChannel::session() const { return state_->session; }
 
 UniqueFd SetupChannel::take_socket() { return std::move(state_->socket); }
 

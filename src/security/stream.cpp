@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "security/tls.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -59,6 +61,7 @@ IoResult stream_write(int fd, SSL* tls, const void* buffer, size_t n) {
     ERR_clear_error();
     errno = 0;
     const int returned = SSL_write_ex(tls, buffer, n, &bytes);
+    if (returned == 1) count_record(tls);
     return tls_result(tls, returned, bytes);
   }
   ssize_t sent;

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace thalweg::impl {
@@ -17,8 +18,14 @@ constexpr char kIdentity[] = "thalweg job key 1";
 constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteNumber[2] = {0x13, 0x01};
 
+// AES-GCM keeps its promise for 2^24.5 records of full length under one key (RFC 8446, 5.5).
+constexpr uint64_t kRecordsPerKey = 1u << 22;
+
+// What a connection has beside OpenSSL's own.
 struct Psk {
   std::array<std::byte, 32> key;
+  uint64_t records = 0;  // sent with the present key
+  uint64_t records_per_key = kRecordsPerKey;
 };
 
 void free_psk(void*, void* value, CRYPTO_EX_DATA*, int, long, void*) {
@@ -141,6 +148,11 @@ bool is_key_error(int reason) {
 
 }  // namespace
 
+bool tls_by_environment() {
+  const char* value = std::getenv("THALWEG_TLS");
+  return value != nullptr && std::strcmp(value, "1") == 0;
+}
+
 SSL* make_tls(Role role, const JobKey& key, int fd) {
   static BIO_METHOD* const method = make_bio_method();
   SSL_CTX* context = context_of(role);
@@ -154,7 +166,8 @@ SSL* make_tls(Role role, const JobKey& key, int fd) {
   BIO_set_data(bio, reinterpret_cast<void*>(intptr_t(fd)));
   BIO_set_init(bio, 1);
   SSL_set_bio(tls, bio, bio);
-  auto* psk = new Psk{key.derive("tls")};
+  auto* psk = new Psk;
+  psk->key = key.derive("tls");
   if (SSL_set_ex_data(tls, psk_index(), psk) != 1) {
     free_psk(nullptr, psk, nullptr, 0, 0, nullptr);
     SSL_free(tls);
@@ -163,6 +176,17 @@ SSL* make_tls(Role role, const JobKey& key, int fd) {
   }
   role == Role::client ? SSL_set_connect_state(tls) : SSL_set_accept_state(tls);
   return tls;
+}
+
+void count_record(SSL* tls) {
+  auto* psk = static_cast<Psk*>(SSL_get_ex_data(tls, psk_index()));
+  if (psk == nullptr || ++psk->records < psk->records_per_key) return;
+  // Each side renews what it sends with; the next write says so first. Not while a record is half written: then at the next one.
+  if (SSL_key_update(tls, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) psk->records = 0;
+}
+
+void set_records_per_key(SSL* tls, uint64_t records) {
+  static_cast<Psk*>(SSL_get_ex_data(tls, psk_index()))->records_per_key = records;
 }
 
 TlsStep step_tls(SSL* tls, const char** reason) {

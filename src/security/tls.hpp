@@ -10,9 +10,17 @@
 
 namespace thalweg::impl {
 
+/// THALWEG_TLS=1: contexts and stores use TLS on TCP, whatever their options say.
+bool tls_by_environment();
+
 /// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see last_error().
-/// It writes with MSG_NOSIGNAL and sends nothing of its own after the handshake. One thread at a time.
+/// It writes with MSG_NOSIGNAL. One thread at a time.
 SSL* make_tls(Role role, const JobKey& key, int fd);
+
+/// To be called after every successful write: renews the sending key long before it has protected too much.
+void count_record(SSL* tls);
+/// For tests.
+void set_records_per_key(SSL* tls, uint64_t records);
 
 enum class TlsStep { done, want_read, want_write, closed, wrong_key, malformed };
 /// Moves the TLS handshake on. A failing step leaves OpenSSL's reason in *reason (static text).

@@ -22,6 +22,7 @@
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "security/session.hpp"
 
 namespace thalweg::impl {
 
@@ -50,6 +51,7 @@ enum LinkFeature : uint32_t {
   kLinkSingleCopy = 1u << 1,   // read_peer / write_peer work (process_vm_*)
   kLinkSameProcess = 1u << 2,  // peer addresses may be dereferenced
   kLinkByReference = 1u << 3,  // send_reference() avoids a user-space copy and is worth it for large bodies
+  kLinkProtected = 1u << 4,    // no third party can read or change what travels: one process, shared memory, unix socket, TLS
 };
 
 class Device;  // devices/device.hpp
@@ -117,6 +119,7 @@ struct LinkInit {
   SetupMessage mine, theirs;
   UniqueFd socket;      // the set-up socket. tcp carries data on it; shm keeps it as control channel (imports, death)
   void* tls = nullptr;  // SSL* when the socket speaks TLS; ownership passes
+  Session session;      // of the set-up socket, for messages that still go over it
 };
 
 class Port {

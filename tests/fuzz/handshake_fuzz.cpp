@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "security/handshake.hpp"
@@ -50,10 +51,15 @@ const JobKey& key() {
   return made;
 }
 
+DialTarget meant() { return DialTarget::of_worker(1, 2); }
+bool is_meant(const DialTarget& target) { return target == meant(); }
+
 // The input is what the stranger sends, in pieces whose sizes it chooses too.
 void stranger(Role role, bool tls, std::span<const uint8_t> input) {
   Pair pair;
-  Handshake handshake(role, key(), 3, tls);
+  const auto made = role == Role::client ? std::make_unique<Handshake>(key(), 3, tls, meant())
+                                         : std::make_unique<Handshake>(key(), 3, tls, is_meant);
+  Handshake& handshake = *made;
   Want want = handshake.advance(pair.b);
   size_t sent = 0;
   while (!input.empty() && !over(want)) {
@@ -91,8 +97,8 @@ bool relay(int from, int to, std::span<const uint8_t>* input) {
 
 void between_friends(bool tls, std::span<const uint8_t> input) {
   Pair left, right;  // client - left - relay - right - server
-  Handshake client(Role::client, key(), 5, tls);
-  Handshake server(Role::server, key(), 7, tls);
+  Handshake client(key(), 5, tls, meant());
+  Handshake server(key(), 7, tls, is_meant);
   Want want_client = Want::read;
   Want want_server = Want::read;
   bool to_server = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Set-up messages from a hostile peer over a unix socket: arbitrary bytes in arbitrary pieces, with arbitrary descriptors. What
-// comes out keeps the documented limits, and no descriptor is left behind.
+// Set-up messages from a hostile peer over a unix socket: arbitrary bytes in arbitrary pieces, or arbitrary messages with the right
+// MAC, both with arbitrary descriptors. What comes out keeps the documented limits, and no descriptor is left behind.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "security/handshake.hpp"
+#include "security/handshake_wire.hpp"
 
 using namespace thalweg::impl;
 
@@ -62,19 +64,42 @@ int lowest_free_descriptor() {
 
 }  // namespace
 
-// Input: pieces of {1 byte: low 6 bits length, 2 more: 0 none, 1 one, 2 eight, 3 nine descriptors}, bytes.
+// The header says as many descriptors as `claimed`.
+void send_signed(int socket, Session& session, std::span<const uint8_t> bytes, size_t claimed, size_t fds) {
+  const handshake_wire::SetupHeader header{uint32_t(bytes.size()), bytes.empty() ? uint16_t(0) : uint16_t(bytes[0]),
+                                           uint16_t(claimed), session.sent++};
+  std::vector<uint8_t> message(sizeof header);
+  std::memcpy(message.data(), &header, sizeof header);
+  message.insert(message.end(), bytes.begin(), bytes.end());
+  const auto text = std::as_bytes(std::span(message));
+  const Session::Key mac = authenticate(session.send, {&text, 1});
+  for (const std::byte byte : mac) message.push_back(uint8_t(byte));
+  send_piece(socket, message, fds);
+}
+
+// Input: 1 byte: even: pieces as they are, odd: pieces as messages with their MAC. Then pieces of {1 byte: low 6 bits length, 2 more: 0 none, 1 one, 2 eight, 3 nine descriptors}, bytes.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const bool with_mac = data[0] & 1;
+  ++data;
+  --size;
   const int before = lowest_free_descriptor();
   {
     int ends[2];
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     const UniqueFd peer(ends[0]);
-    SetupChannel channel(UniqueFd(ends[1]), nullptr);
+    SetupChannel channel(UniqueFd(ends[1]), nullptr, Session{});
+    Session session;
     constexpr size_t counts[] = {0, 1, 8, 9};
     bool alive = true;
     while (size > 1 && alive) {
       const size_t n = std::min<size_t>(size - 1, 1 + data[0] % 64);
-      send_piece(peer.get(), {data + 1, n}, counts[data[0] >> 6]);
+      const size_t fds = counts[data[0] >> 6];
+      if (with_mac) {
+        send_signed(peer.get(), session, {data + 1, n}, data[1] % 10 == 0 ? 0 : fds, fds);
+      } else {
+        send_piece(peer.get(), {data + 1, n}, fds);
+      }
       data += 1 + n;
       size -= 1 + n;
       alive = drain(channel);

@@ -85,7 +85,7 @@ Status SelfPort::establish(LinkInit&& init, Link** out) {
   link->port = this;
   link->peer = init.peer;
   link->peer.same_process = true;
-  link->features = kLinkSameProcess;
+  link->features = kLinkSameProcess | kLinkProtected;
   link->inline_max = kInlineMax;
   link->copy_max = kCopyMax;
   link->fragment = kCopyMax;

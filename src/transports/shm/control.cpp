@@ -78,8 +78,9 @@ Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* re
 
 Control::~Control() = default;
 
-void Control::start(UniqueFd socket, void* tls, UniqueFd pidfd) {
-  channel_ = std::make_unique<SetupChannel>(std::move(socket), static_cast<SSL*>(tls));
+void Control::start(LinkInit& init, UniqueFd pidfd) {
+  SSL* const tls = static_cast<SSL*>(std::exchange(init.tls, nullptr));
+  channel_ = std::make_unique<SetupChannel>(std::move(init.socket), tls, init.session);
   pidfd_ = std::move(pidfd);
   loop_->post([self = shared_from_this()] { self->begin(); });
 }
@@ -107,7 +108,7 @@ void Control::readable() {
     if (s == TW_IN_PROGRESS) return;
     if (s == TW_OK) {
       handle(message);
-    } else if (s == TW_ERR_PROTOCOL) {
+    } else if (s == TW_ERR_PROTOCOL || s == TW_ERR_AUTHENTICATION) {
       end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
     } else {
       end(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");

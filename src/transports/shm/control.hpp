@@ -76,8 +76,8 @@ class Control : public std::enable_shared_from_this<Control> {
   /// `incarnation`: of the peer's process.
   Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation);
   ~Control();
-  /// pidfd may be empty: then the socket alone tells of the peer's end.
-  void start(UniqueFd socket, void* tls, UniqueFd pidfd);
+  /// Takes the set-up socket and its session. pidfd may be empty: then the socket alone tells of the peer's end.
+  void start(LinkInit& init, UniqueFd pidfd);
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);

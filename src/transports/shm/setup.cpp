@@ -138,6 +138,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
 }
 
 void ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) {
+  link.features |= kLinkProtected;
   if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) {
     link.features |= kLinkSameProcess;
     link.peer.same_process = true;
@@ -176,7 +177,7 @@ void ShmPort::watch(ShmLink& link, LinkInit& init, const SetupBody& theirs) {
     (void)open_peer_pidfd(init.socket.get(), &pidfd);
   else if (link.pid > 0)
     (void)open_pidfd(link.pid, &pidfd);
-  link.control->start(std::move(init.socket), std::exchange(init.tls, nullptr), std::move(pidfd));
+  link.control->start(init, std::move(pidfd));
 }
 
 /// A process number may be given again to another process: none is used whose end is known.

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/clock.hpp"
+#include "base/sockets.hpp"
 #include "transports/tcp/port.hpp"
 #include "transports/tcp/silence.hpp"
 
@@ -83,7 +84,7 @@ Status TcpPort::establish(LinkInit&& init, Link** out) {
   link->watched = !tune_socket(fd, options_.silent_timeout_ns);
   link->port = this;
   link->peer = init.peer;
-  link->features = kLinkByReference;
+  link->features = kLinkByReference | (is_unix_socket(fd) || link->stream.tls() ? uint32_t(kLinkProtected) : 0u);
   link->inline_max = kInline;
   link->copy_max = kCopyMax;
   link->reference_max = std::min(kReferenceMax, theirs.largest);

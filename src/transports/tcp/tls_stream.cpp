@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "security/tls.hpp"
 #include "transports/tcp/stream.hpp"
 
 namespace thalweg::impl::tcp {
@@ -107,6 +108,7 @@ IoResult Stream::send_tls(const iovec* pieces, size_t count) {
       return result;
     }
     result.moved += static_cast<size_t>(n);
+    count_record(tls_);
     for (size_t rest = static_cast<size_t>(n); rest > 0;) {
       const size_t step = std::min(rest, pieces[i].iov_len - skip);
       skip += step;

@@ -13,10 +13,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -24,6 +27,8 @@
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_server.hpp"
 #include "bootstrap/store_wire.hpp"
+#include "security/handshake.hpp"
+#include "security/handshake_wire.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -417,25 +422,135 @@ TEST_F(StoreStrangers, AFloodOfSilenceIsOverloadAndPasses) {
   expect_service();
 }
 
-TEST_F(StoreStrangers, AuthenticatedClientWithBadFramesLosesItsConnectionOnly) {
-  using store_wire::FrameHeader;
-  uint64_t refused = 0;
-  for (const FrameHeader& bad :
-       {FrameHeader{0, 0, 1, 0, 0}, FrameHeader{513, 0, 2, 0, 0}, FrameHeader{1, 1, 2, 0, 0},
-        FrameHeader{1, (1u << 20) + 1, 1, 0, 0}, FrameHeader{1, 0, 99, 0, 0}, FrameHeader{1, 0, 5, 0, 0}}) {
-    const UniqueFd fd = connect_raw();
-    Handshake handshake(Role::client, key_, 0, false);
+struct RawClient {
+  std::unique_ptr<SetupChannel> channel;
+  Status status = TW_OK;
+  RawClient(UniqueFd fd, const JobKey& key, const DialTarget& target, bool tls = false) {
+    Handshake handshake(key, 0, tls, target);
     for (auto want = handshake.advance(fd.get()); want != Handshake::Want::done; want = handshake.advance(fd.get())) {
-      ASSERT_NE(want, Handshake::Want::failed) << handshake.text();
+      status = handshake.status();
+      if (want == Handshake::Want::failed) return;
       pollfd one{fd.get(), POLLIN, 0};
       poll(&one, 1, 1000);
     }
-    ASSERT_EQ(send(fd.get(), &bad, sizeof bad, MSG_NOSIGNAL), ssize_t(sizeof bad));
+    status = TW_OK;
+    SSL* const ssl = handshake.take_tls();
+    channel = std::make_unique<SetupChannel>(std::move(fd), ssl, handshake.session(), store_wire::kMaxMessage + 10);
+  }
+  bool closed() const {
     char byte;
-    EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0);
-    EXPECT_TRUE(reaches(Refusal::malformed, ++refused));
+    return recv(channel->fd(), &byte, 1, 0) <= 0;
+  }
+};
+
+DialTarget dialled(int fd) { return DialTarget::dialled(Purpose::store, fd, internet_address({"\x7f\0\0\1", 4}, 1)); }
+
+TEST_F(StoreStrangers, AuthenticatedClientWithBadMessagesLosesItsConnectionOnly) {
+  struct Bad {
+    uint16_t type;
+    uint32_t key_length;
+    size_t rest;
+  };
+  uint64_t refused = 0;
+  const size_t large = Store::kMaxValue + 1;
+  for (const Bad& bad : {Bad{1, 0, 0}, Bad{2, 513, 513}, Bad{2, 1, 2}, Bad{1, 1, 1 + large}, Bad{99, 1, 1}, Bad{5, 1, 1},
+                         Bad{1, 2, 1}, Bad{1, UINT32_MAX, 3}}) {
+    UniqueFd fd = connect_raw();
+    const DialTarget target = dialled(fd.get());
+    RawClient client(std::move(fd), key_, target);
+    ASSERT_EQ(client.status, TW_OK) << last_error();
+    std::vector<std::byte> bytes(sizeof bad.key_length + bad.rest);
+    std::memcpy(bytes.data(), &bad.key_length, sizeof bad.key_length);
+    ASSERT_EQ(client.channel->queue(bad.type, bytes.data(), bytes.size()), TW_OK) << last_error();
+    Status status;
+    while ((status = client.channel->flush()) == TW_IN_PROGRESS) std::this_thread::yield();
+    EXPECT_TRUE(reaches(Refusal::malformed, ++refused)) << bad.type << " " << bad.key_length;
+    EXPECT_TRUE(client.closed());
   }
   expect_service();
+}
+
+TEST_F(StoreStrangers, AMessageChangedOnItsWayEndsItsConnectionAndIsCounted) {
+  UniqueFd fd = connect_raw();
+  const DialTarget target = dialled(fd.get());
+  RawClient client(std::move(fd), key_, target);
+  ASSERT_EQ(client.status, TW_OK) << last_error();
+  Session session = client.channel->session();
+  const uint32_t key_length = 1;
+  std::vector<std::byte> request(sizeof key_length + 1);
+  std::memcpy(request.data(), &key_length, sizeof key_length);
+  const handshake_wire::SetupHeader header{uint32_t(request.size()), 2, 0, session.sent};
+  std::vector<std::byte> bytes(sizeof header);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  bytes.insert(bytes.end(), request.begin(), request.end());
+  const std::span<const std::byte> text(bytes);
+  const Session::Key mac = authenticate(session.send, {&text, 1});
+  bytes.back() ^= std::byte{1};
+  bytes.insert(bytes.end(), mac.begin(), mac.end());
+  ASSERT_EQ(send(client.channel->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  EXPECT_TRUE(reaches(Refusal::integrity, 1));
+  EXPECT_TRUE(client.closed());
+  expect_service();
+}
+
+TEST_F(StoreStrangers, AClientThatMeansAnotherIsRefused) {
+  UniqueFd fd = connect_raw();
+  DialTarget other = dialled(fd.get());
+  other.purpose = Purpose::listener;
+  EXPECT_EQ(RawClient(std::move(fd), key_, other).status, TW_ERR_AUTHENTICATION);
+  EXPECT_TRUE(reaches(Refusal::target, 1));
+  const DialTarget elsewhere = DialTarget::at(Purpose::store, internet_address({"\xc0\0\2\1", 4}, server_->port()));
+  EXPECT_EQ(RawClient(connect_raw(), key_, elsewhere).status, TW_ERR_AUTHENTICATION);
+  EXPECT_TRUE(reaches(Refusal::target, 2));
+  expect_service();
+}
+
+TEST_F(StoreStrangers, WhereThePortIsForwardedTheOtherNameIsToldToTheServer) {
+  setenv("THALWEG_KNOWN_AS", "192.0.2.1:5000", 1);
+  server_.reset();
+  const Status status = StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_);
+  unsetenv("THALWEG_KNOWN_AS");
+  ASSERT_EQ(status, TW_OK) << last_error();
+  const DialTarget elsewhere = DialTarget::at(Purpose::store, internet_address({"\xc0\0\2\1", 4}, 5000));
+  EXPECT_EQ(RawClient(connect_raw(), key_, elsewhere).status, TW_OK) << last_error();
+}
+
+TEST_F(StoreStrangers, TlsIsTakenAndWhereItIsDemandedNothingElse) {
+  UniqueFd fd = connect_raw();
+  DialTarget target = dialled(fd.get());
+  EXPECT_EQ(RawClient(std::move(fd), key_, target, true).status, TW_OK) << last_error();
+  server_.reset();
+  options_.tls = true;
+  ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_), TW_OK) << last_error();
+  fd = connect_raw();
+  target = dialled(fd.get());
+  EXPECT_TRUE(is_error(RawClient(std::move(fd), key_, target).status));
+  EXPECT_TRUE(reaches(Refusal::authentication, 1));
+}
+
+TEST(Store, OverTlsEverythingIsAsWithout) {
+  tw_store_options options = options_of(0, 1);
+  options.tls = 1;
+  OpenStore server("serve:127.0.0.1:0", options);
+  ASSERT_EQ(server.status, TW_OK) << last_error();
+  const std::string address = tw_store_address(server.store);
+  OpenStore client(address, options);
+  ASSERT_EQ(client.status, TW_OK) << last_error();
+  const auto value = random_data(Store::kMaxValue);
+  for (int i = 0; i < 2; ++i) {  // the same connection again
+    ASSERT_EQ(tw_store_put(client.store, "large", value.data(), value.size()), TW_OK) << last_error();
+    std::vector<std::byte> got(value.size());
+    size_t length = got.size();
+    ASSERT_EQ(tw_store_get(server.store, "large", got.data(), &length), TW_OK) << last_error();
+    EXPECT_EQ(got, value);
+  }
+  std::thread later([&] { EXPECT_EQ(tw_store_put(server.store, "late", "x", 1), TW_OK) << last_error(); });
+  char one = 0;
+  size_t length = 1;
+  EXPECT_EQ(tw_store_wait(client.store, "late", &one, &length), TW_OK) << last_error();
+  later.join();
+  OpenStore plain(address, options_of(0, 1, 300 * kMillisecond));
+  EXPECT_TRUE(is_error(plain.status)) << "plain at a store with TLS";
 }
 
 }  // namespace

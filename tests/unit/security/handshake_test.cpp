@@ -6,8 +6,10 @@
 #include <openssl/ssl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/event_loop.hpp"
@@ -35,8 +37,8 @@ INSTANTIATE_TEST_SUITE_P(All, HandshakeOver, ::testing::Combine(::testing::Bool(
 });
 
 TEST_P(HandshakeOver, SameKeySucceedsAndAgrees) {
-  Handshake client(Role::client, key_of(kSecret), 0b1011, tls());
-  Handshake server(Role::server, key_of(kSecret), 0b1110, tls());
+  Handshake client(key_of(kSecret), 0b1011, tls(), meant());
+  Handshake server(key_of(kSecret), 0b1110, tls(), is_meant);
   shake(client, pair_.a, server, pair_.b);
   EXPECT_EQ(client.status(), TW_OK) << client.text();
   EXPECT_EQ(server.status(), TW_OK) << server.text();
@@ -60,8 +62,8 @@ TEST_P(HandshakeOver, SameKeySucceedsAndAgrees) {
 }
 
 TEST_P(HandshakeOver, OtherKeyIsRefusedOnBothSidesWithRemedy) {
-  Handshake client(Role::client, key_of(kSecret), 0, tls());
-  Handshake server(Role::server, key_of(kOther), 0, tls());
+  Handshake client(key_of(kSecret), 0, tls(), meant());
+  Handshake server(key_of(kOther), 0, tls(), is_meant);
   shake(client, pair_.a, server, pair_.b);
   EXPECT_EQ(server.status(), TW_ERR_AUTHENTICATION) << server.text();
   EXPECT_EQ(server.refusal(), Refusal::authentication);
@@ -71,7 +73,7 @@ TEST_P(HandshakeOver, OtherKeyIsRefusedOnBothSidesWithRemedy) {
 }
 
 TEST_P(HandshakeOver, ScannerThatConnectsAndClosesIsCounted) {
-  Handshake server(Role::server, key_of(kSecret), 0, tls());
+  Handshake server(key_of(kSecret), 0, tls(), is_meant);
   EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::read);
   pair_.a.reset();
   EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::failed);
@@ -79,7 +81,7 @@ TEST_P(HandshakeOver, ScannerThatConnectsAndClosesIsCounted) {
 }
 
 TEST_P(HandshakeOver, RandomBytesAreMalformedAtOnce) {
-  Handshake server(Role::server, key_of(kSecret), 0, tls());
+  Handshake server(key_of(kSecret), 0, tls(), is_meant);
   auto noise = random_data(64);
   noise[0] = std::byte{0x80};  // neither magic nor TLS
   noise[2] = std::byte{0x99};  // nor the first greeting of SSL 2
@@ -91,7 +93,7 @@ TEST_P(HandshakeOver, RandomBytesAreMalformedAtOnce) {
 
 TEST(Handshake, OneWrongByteIsEnough) {
   SocketPair pair;
-  Handshake server(Role::server, key_of(kSecret), 0, false);
+  Handshake server(key_of(kSecret), 0, false, is_meant);
   ASSERT_EQ(write(pair.a.get(), "G", 1), 1);
   EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed);
   EXPECT_EQ(server.refusal(), Refusal::malformed);
@@ -100,8 +102,8 @@ TEST(Handshake, OneWrongByteIsEnough) {
 TEST(Handshake, TlsAgainstPlainIsNamedOnBothSides) {
   for (const bool tls_client : {true, false}) {
     SocketPair pair;
-    Handshake client(Role::client, key_of(kSecret), 0, tls_client);
-    Handshake server(Role::server, key_of(kSecret), 0, !tls_client);
+    Handshake client(key_of(kSecret), 0, tls_client, meant());
+    Handshake server(key_of(kSecret), 0, !tls_client, is_meant);
     shake(client, pair.a, server, pair.b);
     EXPECT_EQ(server.refusal(), Refusal::malformed) << server.text();
     EXPECT_NE(server.text().find("TLS on both sides"), std::string::npos) << server.text();
@@ -110,7 +112,7 @@ TEST(Handshake, TlsAgainstPlainIsNamedOnBothSides) {
 }
 
 Hello hello_of(uint16_t lowest, uint16_t highest) {
-  Hello hello{kHelloMagic, lowest, highest, 0, {}};
+  Hello hello{kHelloMagic, lowest, highest, 0, {}, 1, 1, 0, {}};
   EXPECT_EQ(random_bytes(hello.nonce.data(), hello.nonce.size()), TW_OK);
   return hello;
 }
@@ -118,7 +120,7 @@ Hello hello_of(uint16_t lowest, uint16_t highest) {
 TEST(Handshake, FutureAndAbsurdVersionsAreRefusedWithAnAnswer) {
   for (const auto& [lowest, highest] : {std::pair<uint16_t, uint16_t>{kVersionMax + 1, kVersionMax + 5}, {0, 0}, {9, 3}}) {
     SocketPair pair;
-    Handshake server(Role::server, key_of(kSecret), 0, false);
+    Handshake server(key_of(kSecret), 0, false, is_meant);
     const Hello hello = hello_of(lowest, highest);
     ASSERT_EQ(write(pair.a.get(), &hello, sizeof hello), ssize_t(sizeof hello));
     EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed);
@@ -131,10 +133,22 @@ TEST(Handshake, FutureAndAbsurdVersionsAreRefusedWithAnAnswer) {
   }
 }
 
+TEST(Handshake, AnEarlierVersionsShortHelloIsAnsweredAtOnce) {
+  SocketPair pair;
+  Handshake server(key_of(kSecret), 0, false, is_meant);
+  const Hello hello = hello_of(1, 1);
+  ASSERT_EQ(write(pair.a.get(), &hello, 48), 48);  // all of what version 1 sends
+  EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed);
+  EXPECT_EQ(server.refusal(), Refusal::version);
+  Challenge answer{};
+  ASSERT_EQ(read(pair.a.get(), &answer, sizeof answer), ssize_t(sizeof answer));
+  EXPECT_EQ(answer.version, 0);
+}
+
 TEST(Handshake, ClientNamesAServerOfAnotherVersion) {
   for (const uint16_t version : {uint16_t(0), uint16_t(kVersionMax + 1)}) {
     SocketPair pair;
-    Handshake client(Role::client, key_of(kSecret), 0, false);
+    Handshake client(key_of(kSecret), 0, false, meant());
     EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
     const Challenge challenge{kChallengeMagic, version, 7, 0, {}};
     ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
@@ -146,9 +160,9 @@ TEST(Handshake, ClientNamesAServerOfAnotherVersion) {
 
 TEST(Handshake, ServerMayNotInventFeatures) {
   SocketPair pair;
-  Handshake client(Role::client, key_of(kSecret), 1, false);
+  Handshake client(key_of(kSecret), 1, false, meant());
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
-  const Challenge challenge{kChallengeMagic, 1, 1, 2, {}};
+  const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 2, {}};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
   EXPECT_EQ(client.refusal(), Refusal::malformed);
@@ -156,9 +170,9 @@ TEST(Handshake, ServerMayNotInventFeatures) {
 
 TEST(Handshake, ServerThatDoesNotKnowTheKeyIsFoundOut) {
   SocketPair pair;
-  Handshake client(Role::client, key_of(kSecret), 0, false);
+  Handshake client(key_of(kSecret), 0, false, meant());
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
-  const Challenge challenge{kChallengeMagic, 1, 1, 0, {}};
+  const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, {}};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
   const Verdict verdict{0, {}};  // "accepted", without a proof
@@ -178,8 +192,8 @@ std::vector<std::byte> relay(int from, int to) {
 
 TEST(Handshake, RecordedClientIsRefusedAsReplay) {
   SocketPair left, right;
-  Handshake client(Role::client, key_of(kSecret), 0, false);
-  Handshake server(Role::server, key_of(kSecret), 0, false);
+  Handshake client(key_of(kSecret), 0, false, meant());
+  Handshake server(key_of(kSecret), 0, false, is_meant);
   EXPECT_EQ(client.advance(left.a.get()), Handshake::Want::read);
   const auto hello = relay(left.b.get(), right.a.get());
   EXPECT_EQ(server.advance(right.b.get()), Handshake::Want::read);
@@ -191,7 +205,7 @@ TEST(Handshake, RecordedClientIsRefusedAsReplay) {
   ASSERT_EQ(proof.size(), sizeof(Proof));
 
   SocketPair again;
-  Handshake second(Role::server, key_of(kSecret), 0, false);
+  Handshake second(key_of(kSecret), 0, false, is_meant);
   ASSERT_EQ(write(again.a.get(), hello.data(), hello.size()), ssize_t(hello.size()));
   ASSERT_EQ(write(again.a.get(), proof.data(), proof.size()), ssize_t(proof.size()));
   EXPECT_EQ(second.advance(again.b.get()), Handshake::Want::failed);
@@ -202,11 +216,11 @@ TEST(Handshake, RecordedClientIsRefusedAsReplay) {
 TEST(Handshake, ProofReflectedAtItsMakerFails) {
   // One without the key hands a client its own nonce and its own proof back: the roles are in the proofs.
   SocketPair pair;
-  Handshake client(Role::client, key_of(kSecret), 0, false);
+  Handshake client(key_of(kSecret), 0, false, meant());
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
   Hello hello;
   ASSERT_EQ(read(pair.b.get(), &hello, sizeof hello), ssize_t(sizeof hello));
-  const Challenge challenge{kChallengeMagic, 1, 1, 0, hello.nonce};
+  const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, hello.nonce};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
   Verdict verdict{};
@@ -216,10 +230,99 @@ TEST(Handshake, ProofReflectedAtItsMakerFails) {
   EXPECT_EQ(client.refusal(), Refusal::authentication);
 }
 
+// --- whom the client means
+
+TEST_P(HandshakeOver, AnotherTargetIsRefusedOnBothSides) {
+  struct Case {
+    DialTarget target;
+    Status status;
+  };
+  DialTarget store = meant(), listener = meant();
+  store.purpose = Purpose::store;
+  listener.purpose = Purpose::listener;
+  for (const Case& one : {Case{DialTarget::of_worker(0x1122334455667788, 8), TW_ERR_STALE},
+                          Case{DialTarget::of_worker(0x1122334455667789, 7), TW_ERR_STALE}, Case{store, TW_ERR_AUTHENTICATION},
+                          Case{listener, TW_ERR_AUTHENTICATION}}) {
+    SocketPair pair(std::get<1>(GetParam()));
+    Handshake client(key_of(kSecret), 0, tls(), one.target);
+    Handshake server(key_of(kSecret), 0, tls(), is_meant);
+    shake(client, pair.a, server, pair.b);
+    EXPECT_EQ(client.status(), one.status) << client.text();
+    EXPECT_EQ(client.refusal(), Refusal::target) << client.text();
+    EXPECT_EQ(server.refusal(), Refusal::target) << server.text();
+  }
+}
+
+TEST_P(HandshakeOver, BothEndsDeriveTheSameKeysOfEachConnection) {
+  std::vector<Session::Key> seen;
+  for (int i = 0; i < 2; ++i) {
+    SocketPair pair(std::get<1>(GetParam()));
+    Handshake client(key_of(kSecret), 0, tls(), meant());
+    Handshake server(key_of(kSecret), 0, tls(), is_meant);
+    shake(client, pair.a, server, pair.b);
+    ASSERT_EQ(server.status(), TW_OK) << server.text();
+    EXPECT_EQ(server.target(), meant());
+    EXPECT_EQ(client.session().send, server.session().receive);
+    EXPECT_EQ(client.session().receive, server.session().send);
+    for (const Session::Key& key : {client.session().send, client.session().receive}) {
+      EXPECT_EQ(std::find(seen.begin(), seen.end(), key), seen.end());
+      seen.push_back(key);
+    }
+  }
+}
+
+// Copies the four messages from one handshake to the other.
+void carry(Handshake& client, int client_end, Handshake& server, int server_end, int near, int far) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(client.advance(client_end), Handshake::Want::read);
+    relay(near, far);
+    server.advance(server_end);
+    relay(far, near);
+  }
+  client.advance(client_end);
+}
+
+TEST(Handshake, CarriedOverAnotherKindOfSocketIsRefused) {
+  SocketPair left(true), right(false);
+  Handshake client(key_of(kSecret), 0, false, meant());
+  Handshake server(key_of(kSecret), 0, false, is_meant);
+  carry(client, left.a.get(), server, right.b.get(), left.b.get(), right.a.get());
+  EXPECT_EQ(server.refusal(), Refusal::target);
+  EXPECT_EQ(client.refusal(), Refusal::target) << client.text();
+}
+
+TEST(Handshake, CarriedToTheOneMeantItHoldsButTheCarrierHasNoKey) {
+  SocketPair left(true), right(true);
+  Handshake client(key_of(kSecret), 0, false, meant());
+  Handshake server(key_of(kSecret), 0, false, is_meant);
+  carry(client, left.a.get(), server, right.b.get(), left.b.get(), right.a.get());
+  ASSERT_EQ(client.status(), TW_OK) << client.text();
+  ASSERT_EQ(server.status(), TW_OK) << server.text();
+  SetupChannel to(std::move(right.b), nullptr, server.session());
+  Session guess;
+  const auto forged = signed_message(guess, {0, 1, 0, 0});
+  ASSERT_EQ(write(right.a.get(), forged.data(), forged.size()), ssize_t(forged.size()));
+  SetupChannel::Message message;
+  EXPECT_EQ(to.receive(&message), TW_ERR_AUTHENTICATION);
+}
+
+TEST(Handshake, AnUnprovenAnswerThatItIsNotHereIsNotBelieved) {
+  SocketPair pair;
+  Handshake client(key_of(kSecret), 0, false, meant());
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, {}};
+  ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  const Verdict verdict{uint32_t(Answer::not_here), {}};
+  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
+  EXPECT_EQ(client.refusal(), Refusal::authentication);
+}
+
 TEST_P(HandshakeOver, WorksByteByByte) {
   SocketPair far(std::get<1>(GetParam()));
-  Handshake client(Role::client, key_of(kSecret), 3, tls());
-  Handshake server(Role::server, key_of(kSecret), 1, tls());
+  Handshake client(key_of(kSecret), 3, tls(), meant());
+  Handshake server(key_of(kSecret), 1, tls(), is_meant);
   auto want_a = Handshake::Want::read;
   auto want_b = Handshake::Want::read;
   for (int i = 0; i < 200000 && !(over(want_a) && over(want_b)); ++i) {
@@ -243,7 +346,7 @@ TEST(Handshake, SlowLorisIsEndedByItsOwnersTimer) {
   EventLoop loop;
   ASSERT_EQ(loop.start(), TW_OK);
   RefusalCounters counters;
-  auto handshake = std::make_unique<Handshake>(Role::server, key_of(kSecret), 0, false);
+  auto handshake = std::make_unique<Handshake>(key_of(kSecret), 0, false, is_meant);
   std::promise<void> ended;
   const uint64_t start = monotonic_ns();
   loop.call([&] {
@@ -257,7 +360,7 @@ TEST(Handshake, SlowLorisIsEndedByItsOwnersTimer) {
     const auto ready = [&](uint32_t) { EXPECT_EQ(handshake->advance(pair.b.get()), Handshake::Want::read); };
     EXPECT_EQ(loop.add(pair.b.get(), EPOLLIN, ready), TW_OK);
   });
-  const Hello hello = hello_of(1, 1);
+  const Hello hello = hello_of(kVersionMin, kVersionMax);
   const auto* bytes = reinterpret_cast<const char*>(&hello);
   auto future = ended.get_future();
   size_t sent = 0;
@@ -274,8 +377,8 @@ TEST(Handshake, SlowLorisIsEndedByItsOwnersTimer) {
 
 TEST(Handshake, ReadsNothingBehindItsLastByte) {
   SocketPair pair;
-  Handshake client(Role::client, key_of(kSecret), 0, false);
-  Handshake server(Role::server, key_of(kSecret), 0, false);
+  Handshake client(key_of(kSecret), 0, false, meant());
+  Handshake server(key_of(kSecret), 0, false, is_meant);
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
   EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::read);
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);

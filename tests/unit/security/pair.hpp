@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "base/unique_fd.hpp"
 #include "security/handshake.hpp"
+#include "security/handshake_wire.hpp"
 #include "security/job_key.hpp"
 
 namespace thalweg::impl::test {
@@ -46,6 +48,31 @@ inline JobKey key_of(const char* text) {
   JobKey key;
   EXPECT_EQ(JobKey::load(text, std::strlen(text), nullptr, &key), TW_OK);
   return key;
+}
+
+/// Whom the clients of these tests mean, and the server that is it.
+inline DialTarget meant() { return DialTarget::of_worker(0x1122334455667788, 7); }
+inline bool is_meant(const DialTarget& target) { return target == meant(); }
+
+/// The two ends of a session, as a handshake would leave them.
+inline Session session_of(Role role) {
+  Session session;
+  session.send.fill(std::byte{role == Role::client});
+  session.receive.fill(std::byte{role == Role::server});
+  return session;
+}
+
+/// A message as an end with this session sends it; the header may lie.
+inline std::vector<std::byte> signed_message(Session& session, handshake_wire::SetupHeader header,
+                                             const std::vector<std::byte>& body = {}) {
+  header.counter = session.sent++;
+  std::vector<std::byte> bytes(sizeof header);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  bytes.insert(bytes.end(), body.begin(), body.end());
+  const std::span<const std::byte> text(bytes);
+  const Session::Key mac = authenticate(session.send, {&text, 1});
+  bytes.insert(bytes.end(), mac.begin(), mac.end());
+  return bytes;
 }
 
 inline std::vector<std::byte> random_data(size_t n) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "security/handshake_wire.hpp"
+#include "security/tls.hpp"
 #include "unit/security/pair.hpp"
 
 namespace thalweg::impl {
@@ -42,8 +43,8 @@ INSTANTIATE_TEST_SUITE_P(Kind, ChannelOver, ::testing::Bool(), [](const auto& in
 
 TEST_P(ChannelOver, MessagesOfManySizesArriveInOrder) {
   SocketPair pair(GetParam());
-  SetupChannel a(std::move(pair.a), nullptr);
-  SetupChannel b(std::move(pair.b), nullptr);
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
   std::vector<std::vector<std::byte>> sent;
   for (const size_t size : {size_t(0), size_t(1), size_t(7), size_t(511), size_t(4095), SetupChannel::kMax}) {
     sent.push_back(random_data(size));
@@ -63,8 +64,8 @@ TEST_P(ChannelOver, MessagesOfManySizesArriveInOrder) {
 
 TEST_P(ChannelOver, ReadsNothingBehindAMessage) {
   SocketPair pair(GetParam());
-  SetupChannel a(std::move(pair.a), nullptr);
-  SetupChannel b(std::move(pair.b), nullptr);
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
   ASSERT_EQ(a.queue(9, "abc", 3), TW_OK);
   ASSERT_EQ(a.flush(), TW_OK);
   ASSERT_EQ(write(a.fd(), "data frame", 10), 10);
@@ -77,8 +78,8 @@ TEST_P(ChannelOver, ReadsNothingBehindAMessage) {
 
 TEST_P(ChannelOver, FullSocketIsInProgressAndQueueIsBounded) {
   SocketPair pair(GetParam());
-  SetupChannel a(std::move(pair.a), nullptr);
-  SetupChannel b(std::move(pair.b), nullptr);
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
   std::vector<std::vector<std::byte>> sent;
   Status status = TW_OK;
   while (sent.size() < 100000 && status == TW_OK) {
@@ -102,15 +103,15 @@ TEST_P(ChannelOver, FullSocketIsInProgressAndQueueIsBounded) {
 TEST_P(ChannelOver, EndIsClosedAndEndWithinAMessageIsLost) {
   {
     SocketPair pair(GetParam());
-    SetupChannel b(std::move(pair.b), nullptr);
+    SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
     pair.a.reset();
     SetupChannel::Message message;
     EXPECT_EQ(receive(b, &message), TW_ERR_CLOSED);
   }
   SocketPair pair(GetParam());
-  SetupChannel b(std::move(pair.b), nullptr);
-  const SetupHeader header{100, 1, 0};
-  ASSERT_EQ(write(pair.a.get(), &header, sizeof header), 8);
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+  const SetupHeader header{100, 1, 0, 0};
+  ASSERT_EQ(write(pair.a.get(), &header, sizeof header), ssize_t(sizeof header));
   ASSERT_EQ(write(pair.a.get(), "some", 4), 4);
   pair.a.reset();
   SetupChannel::Message message;
@@ -118,11 +119,13 @@ TEST_P(ChannelOver, EndIsClosedAndEndWithinAMessageIsLost) {
 }
 
 TEST_P(ChannelOver, BadHeadersAreProtocolErrorsForEver) {
-  for (const SetupHeader& header : {SetupHeader{SetupChannel::kMax + 1, 1, 0}, SetupHeader{UINT32_MAX, 1, 0},
-                                    SetupHeader{0, 1, SetupChannel::kMaxFds + 1}, SetupHeader{0, 1, 1}}) {
+  for (const SetupHeader& header : {SetupHeader{SetupChannel::kMax + 1, 1, 0, 0}, SetupHeader{UINT32_MAX, 1, 0, 0},
+                                    SetupHeader{0, 1, SetupChannel::kMaxFds + 1, 0}, SetupHeader{0, 1, 1, 0}}) {
     SocketPair pair(GetParam());
-    SetupChannel b(std::move(pair.b), nullptr);
-    ASSERT_EQ(write(pair.a.get(), &header, sizeof header), 8);
+    SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+    Session session = session_of(Role::client);
+    const auto bytes = signed_message(session, header);
+    ASSERT_EQ(write(pair.a.get(), bytes.data(), bytes.size()), ssize_t(bytes.size()));
     SetupChannel::Message message;
     EXPECT_EQ(receive(b, &message), TW_ERR_PROTOCOL);
     EXPECT_EQ(b.receive(&message), TW_ERR_PROTOCOL);
@@ -133,8 +136,8 @@ TEST(SetupChannel, DescriptorsArriveWithTheirMessage) {
   const size_t before = open_descriptors();
   {
     SocketPair pair;
-    SetupChannel a(std::move(pair.a), nullptr);
-    SetupChannel b(std::move(pair.b), nullptr);
+    SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+    SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
     std::vector<std::vector<std::byte>> contents;
     for (const size_t count : {size_t(1), size_t(0), SetupChannel::kMaxFds}) {
       std::vector<UniqueFd> files;
@@ -187,9 +190,10 @@ TEST(SetupChannel, UnannouncedDescriptorsAreClosedAndRefused) {
   const size_t before = open_descriptors();
   for (const size_t copies : {size_t(1), size_t(8), size_t(9), size_t(200)}) {
     SocketPair pair;
-    SetupChannel b(std::move(pair.b), nullptr);
-    const SetupHeader header{0, 1, 0};
-    send_raw(pair.a.get(), &header, sizeof header, pair.a.get(), copies);
+    SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+    Session session = session_of(Role::client);
+    const auto bytes = signed_message(session, {0, 1, 0, 0});
+    send_raw(pair.a.get(), bytes.data(), bytes.size(), pair.a.get(), copies);
     SetupChannel::Message message;
     EXPECT_EQ(receive(b, &message), TW_ERR_PROTOCOL);
     EXPECT_TRUE(message.fds.empty());
@@ -200,8 +204,8 @@ TEST(SetupChannel, UnannouncedDescriptorsAreClosedAndRefused) {
 TEST(SetupChannel, DescriptorsWithEveryByteDoNotPileUp) {
   const size_t before = open_descriptors();
   SocketPair pair;
-  SetupChannel b(std::move(pair.b), nullptr);
-  const SetupHeader header{4000, 1, 1};
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+  const SetupHeader header{4000, 1, 1, 0};
   const auto body = random_data(100);
   send_raw(pair.a.get(), &header, sizeof header, pair.a.get(), 1);
   for (const std::byte& byte : body) send_raw(pair.a.get(), &byte, 1, pair.a.get(), 1);
@@ -212,10 +216,94 @@ TEST(SetupChannel, DescriptorsWithEveryByteDoNotPileUp) {
 
 TEST(SetupChannel, DescriptorsNeedAUnixSocketAndSizesALimit) {
   SocketPair pair(true);
-  SetupChannel a(std::move(pair.a), nullptr);
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
   const int fd = 0;
   EXPECT_EQ(a.queue(1, nullptr, 0, &fd, 1), TW_ERR_UNSUPPORTED);
   EXPECT_EQ(a.queue(1, nullptr, SetupChannel::kMax + 1), TW_ERR_LIMIT);
+}
+
+// --- on its way
+
+struct OnItsWay {
+  SocketPair pair{true};
+  Session from = session_of(Role::client);
+  SetupChannel to{std::move(pair.b), nullptr, session_of(Role::server)};
+  std::vector<std::byte> make(const char* text) {
+    std::vector<std::byte> body(std::strlen(text));
+    std::memcpy(body.data(), text, body.size());
+    return signed_message(from, {uint32_t(body.size()), 3, 0, 0}, body);
+  }
+  Status deliver(const std::vector<std::byte>& bytes, SetupChannel::Message* message) {
+    EXPECT_EQ(write(pair.a.get(), bytes.data(), bytes.size()), ssize_t(bytes.size()));
+    return receive(to, message);
+  }
+};
+
+TEST(SetupChannel, EveryChangedBitIsNoticedAndForEver) {
+  for (size_t at = 0; at < sizeof(SetupHeader) + 5 + 32; ++at) {
+    OnItsWay way;
+    auto bytes = way.make("words");
+    bytes[at] ^= std::byte{0x10};
+    bytes.resize(bytes.size() + SetupChannel::kMax);  // enough for any length that it may say now
+    SetupChannel::Message message;
+    const Status status = way.deliver(bytes, &message);
+    EXPECT_TRUE(status == TW_ERR_AUTHENTICATION || status == TW_ERR_PROTOCOL) << at << ": " << status_name(status);
+    EXPECT_TRUE(message.bytes.empty());
+    EXPECT_EQ(way.to.receive(&message), status);
+  }
+}
+
+TEST(SetupChannel, RepeatedLeftOutAndReflectedMessagesAreNoticed) {
+  SetupChannel::Message message;
+  {
+    OnItsWay way;
+    const auto first = way.make("first");
+    ASSERT_EQ(way.deliver(first, &message), TW_OK);
+    EXPECT_EQ(way.deliver(first, &message), TW_ERR_AUTHENTICATION);
+    EXPECT_NE(std::string(last_error()).find("counter"), std::string::npos) << last_error();
+  }
+  {
+    OnItsWay way;
+    (void)way.make("left out");
+    EXPECT_EQ(way.deliver(way.make("second"), &message), TW_ERR_AUTHENTICATION);
+  }
+  OnItsWay way;
+  way.from = session_of(Role::server);  // its own message comes back
+  EXPECT_EQ(way.deliver(way.make("words"), &message), TW_ERR_AUTHENTICATION);
+}
+
+TEST(SetupChannel, GoesOnOverTheSameSocket) {
+  SocketPair pair;
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+  SetupChannel::Message message;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(a.queue(1, "x", 1), TW_OK);
+    ASSERT_EQ(a.flush(), TW_OK);
+    ASSERT_EQ(receive(b, &message), TW_OK) << last_error();
+    const Session session = a.session();
+    EXPECT_EQ(session.sent, uint64_t(i + 1));
+    UniqueFd socket = a.take_socket();
+    a.~SetupChannel();
+    new (&a) SetupChannel(std::move(socket), nullptr, session);
+  }
+}
+
+TEST(SetupChannel, LargerMessagesWhereTheyAreAllowed) {
+  SocketPair pair;
+  constexpr size_t kLarge = 300'001;
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client), kLarge);
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server), kLarge);
+  const auto body = random_data(kLarge);
+  ASSERT_EQ(a.queue(1, body.data(), body.size()), TW_OK);
+  SetupChannel::Message message;
+  Status status = TW_IN_PROGRESS;
+  for (int i = 0; i < 100'000 && status == TW_IN_PROGRESS; ++i) {
+    ASSERT_FALSE(is_error(a.flush())) << last_error();
+    status = b.receive(&message);
+  }
+  ASSERT_EQ(status, TW_OK) << last_error();
+  EXPECT_EQ(message.bytes, body);
 }
 
 struct TlsPair {
@@ -223,8 +311,8 @@ struct TlsPair {
   SSL* client = nullptr;
   SSL* server = nullptr;
   TlsPair() {
-    Handshake a(Role::client, key_of("sixteen bytes and then some"), 0, true);
-    Handshake b(Role::server, key_of("sixteen bytes and then some"), 0, true);
+    Handshake a(key_of("sixteen bytes and then some"), 0, true, meant());
+    Handshake b(key_of("sixteen bytes and then some"), 0, true, is_meant);
     shake(a, sockets.a, b, sockets.b);
     EXPECT_EQ(b.status(), TW_OK);
     client = a.take_tls();
@@ -235,8 +323,8 @@ struct TlsPair {
 TEST(SetupChannel, InsideTls) {
   TlsPair pair;
   const UniqueFd watched(fcntl(pair.sockets.b.get(), F_DUPFD_CLOEXEC, 0));
-  SetupChannel a(std::move(pair.sockets.a), pair.client);
-  SetupChannel b(std::move(pair.sockets.b), pair.server);
+  SetupChannel a(std::move(pair.sockets.a), pair.client, session_of(Role::client));
+  SetupChannel b(std::move(pair.sockets.b), pair.server, session_of(Role::server));
   const auto body = random_data(3001);
   ASSERT_EQ(a.queue(5, body.data(), body.size()), TW_OK);
   ASSERT_EQ(a.flush(), TW_OK);
@@ -253,10 +341,38 @@ TEST(SetupChannel, InsideTls) {
   SSL_free(tls);
 }
 
+int key_updates = 0;
+
+void count_key_updates(int, int, int content_type, const void* bytes, size_t length, SSL*, void*) {
+  constexpr unsigned char kKeyUpdate = 24;
+  key_updates += content_type == SSL3_RT_HANDSHAKE && length > 0 && *static_cast<const unsigned char*>(bytes) == kKeyUpdate;
+}
+
+TEST(SetupChannel, TlsRenewsItsKeysAndNothingIsLost) {
+  TlsPair pair;
+  key_updates = 0;
+  SSL_set_msg_callback(pair.server, count_key_updates);
+  set_records_per_key(pair.client, 10);
+  SetupChannel a(std::move(pair.sockets.a), pair.client, session_of(Role::client));
+  SetupChannel b(std::move(pair.sockets.b), pair.server, session_of(Role::server));
+  for (int i = 0; i < 100; ++i) {
+    const auto body = random_data(size_t(i) * 30);
+    SetupChannel::Message message;
+    ASSERT_EQ(a.queue(5, body.data(), body.size()), TW_OK);
+    ASSERT_EQ(a.flush(), TW_OK);
+    ASSERT_EQ(receive(b, &message), TW_OK) << last_error();
+    EXPECT_EQ(message.bytes, body);
+    ASSERT_EQ(b.queue(6, "answer", 6), TW_OK);
+    ASSERT_EQ(b.flush(), TW_OK);
+    ASSERT_EQ(receive(a, &message), TW_OK) << last_error();
+  }
+  EXPECT_GE(key_updates, 9);  // the tenth may wait for a write
+}
+
 TEST(SetupChannel, TlsThatIsTamperedWithIsAProtocolError) {
   TlsPair pair;
   SSL_free(pair.client);
-  SetupChannel b(std::move(pair.sockets.b), pair.server);
+  SetupChannel b(std::move(pair.sockets.b), pair.server, session_of(Role::server));
   std::byte record[5 + 40] = {std::byte{0x17}, std::byte{3}, std::byte{3}, std::byte{0}, std::byte{40}};
   ASSERT_EQ(write(pair.sockets.a.get(), record, sizeof record), ssize_t(sizeof record));
   SetupChannel::Message message;
@@ -274,13 +390,13 @@ Status write_until_error(SetupChannel& channel) {
 
 TEST(SetupChannel, WritingToAClosedPeerIsAnErrorAndNoSignal) {
   SocketPair plain(true);
-  SetupChannel a(std::move(plain.a), nullptr);
+  SetupChannel a(std::move(plain.a), nullptr, session_of(Role::client));
   plain.b.reset();
   EXPECT_EQ(write_until_error(a), TW_ERR_PEER_LOST) << last_error();
 
   TlsPair pair;
   SSL_free(pair.server);
-  SetupChannel b(std::move(pair.sockets.a), pair.client);
+  SetupChannel b(std::move(pair.sockets.a), pair.client, session_of(Role::client));
   pair.sockets.b.reset();
   EXPECT_EQ(write_until_error(b), TW_ERR_PEER_LOST) << last_error();
 }

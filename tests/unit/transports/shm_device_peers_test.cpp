@@ -34,7 +34,7 @@ struct RawPeer {
     EXPECT_EQ(side.port->offer(init.peer, init.mine), TW_OK) << last_error();
     EXPECT_EQ(helper.port->answer(init.peer, init.mine, init.theirs), TW_OK) << last_error();
     EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
-    channel = std::make_unique<SetupChannel>(UniqueFd(fds[1]), nullptr);
+    channel = std::make_unique<SetupChannel>(UniqueFd(fds[1]), nullptr, Session{});
   }
   void say(uint16_t type, const void* bytes, size_t length, std::vector<int> fds = {}) {
     ASSERT_EQ(channel->queue(type, bytes, length, fds.data(), fds.size()), TW_OK);

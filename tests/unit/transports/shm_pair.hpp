@@ -124,7 +124,7 @@ inline void receive_setup(SetupChannel& channel, uint64_t* incarnation, SetupMes
 inline Link* connect_over(Side& side, int socket, bool initiator) {
   LinkInit init;
   init.initiator = initiator;
-  SetupChannel channel{UniqueFd(socket), nullptr};
+  SetupChannel channel{UniqueFd(socket), nullptr, {}};
   if (initiator) {
     EXPECT_EQ(side.port->offer(init.peer, init.mine), TW_OK) << last_error();
     send_setup(channel, side.incarnation, init.mine);
@@ -134,6 +134,7 @@ inline Link* connect_over(Side& side, int socket, bool initiator) {
     EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
     send_setup(channel, side.incarnation, init.mine);
   }
+  init.session = channel.session();
   init.socket = channel.take_socket();
   Link* link = nullptr;
   EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
