@@ -2,6 +2,8 @@
 #include <nanobind/stl/optional.h>
 #include <pthread.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "buffer.hpp"
@@ -40,6 +42,7 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
     status = tw_context_create(&options, &self->handle);
   }
   check(status);
+  hide_job_key();
 }
 
 nb::object json_of(tw_status (*ask)(tw_context*, char*, size_t*), tw_context* context) {
@@ -65,6 +68,15 @@ void Context::close() noexcept {
   for (auto& [memory, source] : dropped) {
     if (memory != nullptr) new std::shared_ptr<BufferView>(std::move(source));  // a stopped peer has it for good
   }
+}
+
+/// What the library has taken out of the environment (THALWEG_JOB_KEY) goes from Python's copy of it, too.
+void hide_job_key() {
+  constexpr const char* kVariable = "THALWEG_JOB_KEY";
+  const char* now = std::getenv(kVariable);
+  if (now == nullptr || std::strcmp(now, "taken") != 0) return;
+  nb::object environment = nb::module_::import_("os").attr("environ");
+  if (nb::cast<std::string>(environment.attr("get")(kVariable, "taken")) != "taken") environment[kVariable] = "taken";
 }
 
 tw_context* Context::get() const {

@@ -226,6 +226,11 @@ void bind_endpoint(nb::module_& m) {
           "transport", [](Endpoint& e) { return tw_endpoint_transport(e.get()); },
           "\"shm\", \"tcp\" or \"self\"; \"\" while connecting.")
       .def_prop_ro(
+          "protected", [](Endpoint& e) { return tw_endpoint_protected(e.get()) != 0; },
+          "Can no third party read or change what travels? True over shared memory, unix sockets, TLS and in one process; "
+          "False over\n"
+          "plain tcp, and while connecting.")
+      .def_prop_ro(
           "state", [](Endpoint& e) { return tw_status_name(e.handle == nullptr ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
           "\"ok\", \"in_progress\" while connecting, or the name of the error that ended it.")
       .def_prop_ro("data", &endpoint_data, "Private bytes that came with accept or reject.")

@@ -22,6 +22,9 @@ namespace nb = nanobind;
 /// Counts forks of this process: what was made in an earlier generation belongs to the parent and is left alone.
 int fork_generation() noexcept;
 
+/// Takes out of os.environ what the library has taken out of the environment.
+void hide_job_key();
+
 class BufferView;
 
 struct Context {

@@ -9,7 +9,7 @@ namespace thalweg::python {
 namespace {
 
 void store_init(Store* self, std::optional<std::string> address, std::optional<nb::bytes> job_key, nb::handle timeout,
-                std::optional<uint32_t> rank, std::optional<uint32_t> count) {
+                std::optional<uint32_t> rank, std::optional<uint32_t> count, bool tls) {
   new (self) Store();
   tw_store_options options = TW_STORE_OPTIONS_INIT;
   if (job_key) {
@@ -19,12 +19,14 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
   options.timeout_ns = duration_of(timeout.ptr(), 0);
   if (rank) options.rank = *rank;
   if (count) options.count = *count;
+  options.tls = tls ? 1 : 0;
   tw_status status;
   {
     nb::gil_scoped_release release;
     status = tw_store_open(address ? address->c_str() : nullptr, &options, &self->handle);
   }
   check(status);
+  hide_job_key();
 }
 
 /// A call without the GIL; the store is not closed meanwhile.
@@ -99,7 +101,7 @@ void bind_store(nb::module_& m) {
   using nb::arg;
   nb::class_<Store>(m, "_Store")
       .def("__init__", &store_init, arg("address").none(), arg("job_key").none(), arg("timeout").none(), arg("rank").none(),
-           arg("count").none())
+           arg("count").none(), arg("tls"))
       .def_prop_ro("address", [](Store& s) { return tw_store_address(s.get()); })
       .def_prop_ro("rank", [](Store& s) { return tw_store_rank(s.get()); })
       .def_prop_ro("count", [](Store& s) { return tw_store_count(s.get()); })

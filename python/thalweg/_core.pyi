@@ -185,6 +185,8 @@ class Endpoint(_Closing):
     @property
     def transport(self) -> str: ...
     @property
+    def protected(self) -> bool: ...
+    @property
     def state(self) -> str: ...
     @property
     def data(self) -> bytes: ...
@@ -664,7 +666,13 @@ class Block:
 
 class _Store(_Closing):
     def __init__(
-        self, address: str | None, job_key: bytes | None, timeout: float | None, rank: int | None, count: int | None
+        self,
+        address: str | None,
+        job_key: bytes | None,
+        timeout: float | None,
+        rank: int | None,
+        count: int | None,
+        tls: bool,
     ) -> None: ...
     @property
     def address(self) -> str: ...

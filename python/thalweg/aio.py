@@ -23,7 +23,7 @@ from typing import Any
 
 from . import _core
 from .errors import ClosedError
-from .objects import decode, encode, give_header, take_header
+from .objects import decode, encode, give_header, take_header, unsafe
 
 _ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
 
@@ -378,6 +378,7 @@ class Endpoint:
 
     async def send_object(self, value: Any, tag: int = 0) -> None:
         """Sends any picklable object; see thalweg.send_object. Objects of one endpoint go one after the other."""
+        await self._demand_safe()
         header, rest = encode(value)
         async with self._sending:
             requests = [self.core.isend(header, tag), *(self.core.isend(part, tag) for part in rest)]
@@ -389,6 +390,7 @@ class Endpoint:
 
     async def recv_object(self, tag: int = 0, *, device: Any = None) -> Any:
         """Receives an object; see thalweg.recv_object. Receivers on one endpoint wait for each other."""
+        await self._demand_safe()
         async with self._receiving:
             header = take_header()
             length = (await self.recv(header, tag)).length
@@ -400,6 +402,19 @@ class Endpoint:
                     give_header(header)
                     return end.value
                 await self.recv(part, tag)
+
+    async def _demand_safe(self) -> None:
+        """Objects travel only where nobody else can put in a word."""
+        if self.core.protected:
+            return
+        await self.worker._until(lambda: self.core.state != "in_progress" or None)
+        if error := unsafe(self.core):
+            raise error
+
+    @property
+    def protected(self) -> bool:
+        """Can no third party read or change what travels? See thalweg.Endpoint.protected."""
+        return self.core.protected
 
     @property
     def transport(self) -> str:

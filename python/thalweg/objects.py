@@ -5,7 +5,9 @@ An object is one header message of at most HEADER_BYTES (magic, number of buffer
 or words of _devices.py, and the pickle itself where it fits), then the pickle where it did not fit, then one message per
 buffer. All have the caller's tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag
 must not run at the same time.
-Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted.
+Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted. So
+objects travel only where nobody else can put in a word: over shared memory, unix sockets and TLS, not over plain tcp, loopback
+included.
 """
 
 from __future__ import annotations
@@ -115,10 +117,30 @@ def give_header(header: bytearray) -> None:
         _spare.append(header)
 
 
+def unsafe(endpoint: _core.Endpoint) -> Exception | None:
+    """Why objects may not travel over a connected endpoint, or None."""
+    if endpoint.protected or not endpoint.transport:  # the latter: it never was connected, and nothing came
+        return None
+    return Unsupported(
+        "objects do not travel over plain tcp, also not on loopback: who can change packets could run code here. Make both "
+        "contexts with tls=True or set THALWEG_TLS=1; or use shm, or a unix socket"
+    )
+
+
+def _demand_safe(endpoint: _core.Endpoint, timeout: float | None = None) -> None:
+    if endpoint.protected:
+        return
+    if endpoint.state == "in_progress":
+        endpoint.wait_connected(timeout)
+    if error := unsafe(endpoint):
+        raise error
+
+
 def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
     """Sends any picklable object to the peer's recv_object of the same tag. Large buffers (NumPy arrays, tensors, arrays and
     Memory on devices) are not copied; they may be changed again when this returns. The GIL is released while waiting. Raises
-    PeerLost."""
+    PeerLost, and Unsupported over plain tcp."""
+    _demand_safe(endpoint)
     header, rest = encode(value)
     if not rest:
         endpoint.send(header, tag)
@@ -132,7 +154,9 @@ def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
 def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None = None, device: Any = None) -> Any:
     """Receives an object from this endpoint's peer; shapes and types travel, this side allocates. timeout: seconds until it
     begins to arrive. device: where arrays go that lay on devices: None (the same number here), a number, "cuda:1", "cpu", or a
-    function from the sender's number to one of these. Raises TimedOut, PeerLost, ProtocolError, and what unpickling raises."""
+    function from the sender's number to one of these. Raises TimedOut, PeerLost, ProtocolError, Unsupported over
+    plain tcp, and what unpickling raises."""
+    _demand_safe(endpoint, timeout)
     header = take_header()
     length = endpoint.recv(header, tag, timeout=timeout).length
     parts = decode(header, length, endpoint.worker.context, device)

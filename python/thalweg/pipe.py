@@ -51,7 +51,7 @@ class _Host:
     def __init__(self, name: bytes, key: bytes, shared: bool) -> None:
         self.name = name
         self.pid = os.getpid()
-        self.context = _core.Context(job_key=key)
+        self.context = _core.Context(job_key=key, tls=True)  # objects do not travel over plain tcp
         self.worker = _core.Worker(self.context, threads="multi" if shared else "single")
         self.ends: list[PipeEnd] = []
         self.lock = threading.RLock()  # each end steps the other, too

@@ -11,8 +11,9 @@ class Store:
 
     address: "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0
     picks one, see .address); None: THALWEG_STORE. timeout: seconds of blocking calls (60). rank, count: this process's place,
-    for exchange and barrier (None: THALWEG_RANK and THALWEG_SIZE, else 0 of 1). Any thread may use it. The GIL is released
-    while waiting. Raises TimedOut, AuthenticationError.
+    for exchange and barrier (None: THALWEG_RANK and THALWEG_SIZE, else 0 of 1). tls: TLS 1.3 with the job key between client
+    and server, on both or neither (False: what THALWEG_TLS says). Any thread may use it. The GIL is released while waiting.
+    Raises TimedOut, AuthenticationError.
     """
 
     def __init__(
@@ -23,8 +24,9 @@ class Store:
         timeout: float | None = None,
         rank: int | None = None,
         count: int | None = None,
+        tls: bool = False,
     ) -> None:
-        self._store = _core._Store(address, job_key, timeout, rank, count)
+        self._store = _core._Store(address, job_key, timeout, rank, count, tls)
         self.rank: int = self._store.rank
         self.count: int = self._store.count
 

@@ -12,7 +12,9 @@ spawn = multiprocessing.get_context("spawn")
 
 
 def context(key, transport=None):
-    """A context of a test's own key, on one transport or all."""
+    """A context of a test's own key, on one transport or all. "tls": tcp with TLS."""
+    if transport == "tls":
+        return tw.Context(job_key=key, transports="self,tcp", tls=True)
     return tw.Context(job_key=key, transports=f"self,{transport}" if transport else None)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects and pipes: shapes and types travel, the receiver allocates, and the end of a peer is the end of its pipe."""
 
+import asyncio
 import multiprocessing.connection
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import thalweg as tw
+import thalweg.aio
 from hypothesis import given
 from hypothesis import strategies as st
 from peers import connected, spawn
@@ -34,12 +36,49 @@ def echo_objects(endpoint, pipe, count):
         tw.send_object(endpoint, value, 3)
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "tls"])
 def test_objects_there_and_back(transport):
     with connected(echo_objects, len(VALUES), transport=transport) as (endpoint, _):
         for value in VALUES:
             endpoint.send_object(value, 3)
             np.testing.assert_equal(tw.recv_object(endpoint, 3, timeout=20), value)
+
+
+def refused_objects(endpoint, pipe):
+    assert not endpoint.protected
+    with pytest.raises(tw.Unsupported, match="tls=True"):
+        tw.recv_object(endpoint, 3, timeout=20)
+
+
+def test_objects_do_not_travel_over_plain_tcp():
+    with connected(refused_objects, transport="tcp") as (endpoint, _):
+        with pytest.raises(tw.Unsupported, match="tls=True"):
+            endpoint.send_object(1, 3)
+        with pytest.raises(tw.Unsupported, match="tls=True"):
+            asyncio.run(aio_send(endpoint))
+
+
+async def aio_send(core):
+    endpoint = tw.aio.Endpoint(tw.aio.Worker(core.worker.context), core)
+    await endpoint.send_object(1, 3)
+
+
+def half_of_a_pipe(end):
+    assert end._connected().transport == "tcp" and end._connected().protected
+    end.send(end.recv())
+    end.close()
+
+
+def test_a_pipe_over_tcp_uses_tls_by_itself(monkeypatch):
+    monkeypatch.setenv("THALWEG_TRANSPORTS", "self,tcp")
+    mine, theirs = tw.Pipe()
+    process = spawn.Process(target=half_of_a_pipe, args=(theirs,))
+    process.start()
+    mine.send({"a": np.arange(5)})
+    np.testing.assert_equal(mine.recv(), {"a": np.arange(5)})
+    process.join(30)
+    assert process.exitcode == 0
+    mine.close()
 
 
 def test_something_else_is_no_object(me):
