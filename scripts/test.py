@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make test: builds, then runs ctest, pytest, the packaging tests and the Python examples; says the sum in its last line.
 
-usage: scripts/test.py [--preset release] [--only build,ctest,python,packaging,examples]
+usage: scripts/test.py [--preset release] [--only build,ctest,python,hostile,packaging,examples]
 A step that fails does not keep the others from running, except that nothing runs without a build.
 """
 
@@ -18,7 +18,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-STEPS = ("build", "ctest", "python", "packaging", "examples")
+STEPS = ("build", "ctest", "python", "hostile", "packaging", "examples")
 EXAMPLE_SECONDS = 120
 
 
@@ -114,6 +114,8 @@ def main() -> int:
         ctest(arguments.preset, total)
     if "python" in steps:
         pytest("tests/python", total)
+    if "hostile" in steps:
+        pytest("tests/hostile", total)
     if "packaging" in steps:
         pytest("tests/packaging", total)
     if "examples" in steps:
