@@ -149,7 +149,7 @@ unsigned Agent::look_at_peers() {
     for (const auto& [key, channel] : channels_) {
       if (&channel->peer == peer.get()) channel->fail_end(channel->attempt(), state, "the peer is lost");
     }
-    std::erase_if(early_, [&](const auto& kept) { return std::get<0>(kept.first) == peer.get(); });
+    std::erase_if(early_, [gone = peer.get()](const auto& kept) { return std::get<0>(kept.first) == gone; });
     changed.notify_all();
   }
   return events;
