@@ -62,7 +62,7 @@ def test_what_was_meant_for_one_door_opens_no_other_also_not_the_diallers_own(vi
         else:
             a.say(kind="listener", to=f"127.0.0.1:{man.port}")
         said = a.hear()
-        assert said.get("error") == ("StaleError" if dialled == "worker" else "AuthenticationError"), said
+        assert said.get("error") == ("Stale" if dialled == "worker" else "AuthenticationError"), said
         refused(man)
     refusals = 0 if door == "store" else 1
     a.say(cause="target", number=refusals)

@@ -64,8 +64,9 @@ async def aio_send(core):
 
 
 def half_of_a_pipe(end):
-    assert end._connected().transport == "tcp" and end._connected().protected
-    end.send(end.recv())
+    value = end.recv()
+    assert (end._endpoint.transport, end._endpoint.protected) == ("tcp", True)
+    end.send(value)
     end.close()
 
 
