@@ -293,7 +293,11 @@ TEST_P(DeviceSignals, OfARelayedPutIsGivenBeforeWhatIsBehindAFence) {
   ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
   std::byte one{1};
   const tw_request second = start(*world->left, one_sided(Verb::put, to, 8000, &one, 1));
-  ASSERT_TRUE(turn_until([&] { return target->address[8000] != std::byte{0}; }));
+  ASSERT_TRUE(turn_until([&] {
+    world->pa->allowed = 1;  // a frame a turn
+    return target->address[8000] != std::byte{0};
+  }));
+  world->pa->allowed = SIZE_MAX;
   EXPECT_EQ(signal_read(*signal), 1u) << "what is behind the fence is there, the signal before it is not";
   for (tw_request request : {first, second, flush()}) EXPECT_EQ(end(request), TW_OK);
   EXPECT_EQ(signal_read(*signal), 1u);
