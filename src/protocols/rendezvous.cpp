@@ -268,6 +268,7 @@ bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, 
 
 void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
   run.cancelable = false;
+  if (peer.link == nullptr) return;  // lost inside a call of ours: the end of this progress ends the run
   const RtsBody& rts = announcement.rts;
   uint64_t length = wanted(run);
   if (length == 0) {

@@ -387,8 +387,13 @@ class World {
   // ---- frames
   uint64_t op_name() {
     const uint8_t how = input_.byte();
-    if (how < 200 && !link_->ops.empty()) return link_->ops[link_->ops.size() - 1 - how % link_->ops.size()];
-    if (how < 220 && !other_->ops.empty()) return other_->ops[how % other_->ops.size()];
+    if (how < 200 && !link_->told.empty()) {
+      WireLink::Told& told = link_->told[link_->told.size() - 1 - how % link_->told.size()];
+      position_ = told.at;
+      told.at += payload_;
+      return told.op;
+    }
+    if (how < 220 && !other_->told.empty()) return other_->told[how % other_->told.size()].op;
     if (how < 240) return requests_[how % kRequests].request;
     return how < 250 ? how % 4 : input_.word();
   }
@@ -423,12 +428,11 @@ class World {
     const uint8_t seldom = input_.byte();
     FrameHeader header = make_header(type, 0, 0, 0, seldom >= 200 ? input_.byte() : 0, static_cast<uint16_t>(seldom % 4));
     std::vector<std::byte> body;
+    payload_ = wants_payload(type) ? std::min<uint64_t>(input_.number(), 4000) : 0;
     fields(type, header, body);
-    const size_t payload = std::min<uint64_t>(input_.number(), 4096);
-    if (wants_payload(type)) body.resize(body.size() + payload, std::byte{0x3c});
+    body.resize(body.size() + payload_, std::byte{0x3c});
     if (seldom >= 250) body.resize(input_.byte());
     if (body.size() > 4096) body.resize(4096);
-    if (type == Frame::data || type == Frame::blocks) position_ = header.b + body.size();
     wire_->deliver(*link_, header, body);
   }
   static bool wants_payload(Frame type) {
@@ -447,6 +451,7 @@ class World {
       case Frame::am_first:
       case Frame::am_rts:
         header.a = input_.below(16);
+        if (type == Frame::am) payload_ += header.a;
         break;
       case Frame::put:
       case Frame::put_layout:
@@ -469,8 +474,16 @@ class World {
         if (input_.byte() % 2 == 0) header.flags |= kFrameMore;
         [[fallthrough]];
       default:
-        header.a = (header.flags & kFrameMore) != 0 ? input_.below(4) : op_name();
-        header.b = input_.byte() % 2 == 0 ? position_ : input_.number();
+        if ((header.flags & kFrameMore) != 0) {  // of the message in several parts
+          header.a = first_;
+          header.b = first_at_;
+          first_at_ += payload_;
+        } else {
+          header.a = op_name();
+          header.b = position_;
+        }
+        if (input_.byte() % 8 == 0) header.a = input_.below(4);
+        if (input_.byte() % 8 == 0) header.b = input_.number();
         break;
     }
     if (type == Frame::fin && input_.byte() % 4 == 0) header.flags |= kFrameLast;
@@ -480,13 +493,14 @@ class World {
   void bodies(Frame type, FrameHeader& header, std::vector<std::byte>& body) {
     if ((header.flags & kFrameAck) != 0 && type != Frame::tagged) put(body, uint64_t{input_.byte()});
     if (type == Frame::tagged_first || type == Frame::am_first) {
-      put(body, FirstBody{input_.below(4), input_.number()});
-      position_ = 0;
+      first_ = input_.below(4);
+      first_at_ = payload_;
+      put(body, FirstBody{first_, input_.number() + (input_.byte() % 8 != 0 ? payload_ : 0)});
+      if (type == Frame::am_first) body.resize(body.size() + header.a);
     } else if (type == Frame::tagged_rts || type == Frame::am_rts) {
       put(body, rts());
       if ((header.flags & kFrameDevice) != 0) put(body, DeviceBody{});
       if (type == Frame::am_rts) body.resize(body.size() + header.a);
-      position_ = 0;
     } else if (type == Frame::cts) {
       put(body, CtsBody{input_.byte(), input_.number(), input_.number(), input_.below(2), input_.below(8), input_.number()});
     } else if (type == Frame::put_layout) {
@@ -525,7 +539,8 @@ class World {
   std::shared_ptr<RemoteBlocks> blocks_;
   std::vector<tw_am_data*> kept_;
   std::vector<tw_message*> messages_;
-  uint64_t position_ = 0;  // where the next piece of what comes in pieces would belong
+  // Of the frame that is being made, and of the message in several parts: where the next one would belong.
+  uint64_t payload_ = 0, position_ = 0, first_ = 0, first_at_ = 0;
 };
 
 }  // namespace

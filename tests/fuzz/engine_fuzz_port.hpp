@@ -106,7 +106,10 @@ struct WireLink : Link {
   FrameHeader landing_header{};
   uint32_t landed = 0;
   bool discard = false;
-  std::vector<uint64_t> ops;  // names of runs that this peer was told, the latest last
+  struct Told {
+    uint64_t op, at;  // at: where the next piece of its payload belongs
+  };
+  std::vector<Told> told;  // names of runs that this peer was told, the latest last
 };
 
 /// The other end is the input.
@@ -259,14 +262,16 @@ class Wire final : public Port {
     return word;
   }
   void learn(WireLink& link, const FrameHeader& header, const std::byte* body, size_t length) {
-    uint64_t op = 0;
+    uint64_t op = 0, at = 0;
     switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
       case Frame::tagged:
         if ((header.flags & kFrameSync) != 0) op = word_at(body, length - 8);
         break;
+      case Frame::cts:
+        at = word_at(body, offsetof(CtsBody, offset));
+        [[fallthrough]];
       case Frame::tagged_rts:
       case Frame::am_rts:
-      case Frame::cts:
       case Frame::get:
       case Frame::atomic:
         op = word_at(body, 0);
@@ -284,9 +289,10 @@ class Wire final : public Port {
       default:
         break;
     }
-    if (op == 0) return;
-    if (link.ops.size() >= 16) link.ops.erase(link.ops.begin());
-    link.ops.push_back(op);
+    const bool known = std::any_of(link.told.begin(), link.told.end(), [op](const auto& one) { return one.op == op; });
+    if (op == 0 || known) return;
+    if (link.told.size() >= 16) link.told.erase(link.told.begin());
+    link.told.push_back({op, at});
   }
 
   Sink& sink_;

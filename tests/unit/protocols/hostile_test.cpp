@@ -245,6 +245,23 @@ TEST(Hostile, AMatchForASendThatIsNotSynchronous) {
   Engine::release(send);
 }
 
+TEST(Hostile, AnAnnouncementWhoseSenderIsLostAndNotYetClosed) {
+  World w;
+  w.connect();
+  w.settle(3);
+  RtsBody rts{77, 1000, 0, 0, 0};
+  w.pb->inject(*w.lb, make_header(Frame::tagged_rts, sizeof rts, 1, 0), bytes_of(&rts, sizeof rts));
+  w.settle(3);
+  w.right->on_lost(*w.lb, TW_ERR_PEER_LOST, "noticed inside a send");
+  w.lb->dead = true;
+  Buffer to(w.random, 1000);
+  tw_request receive = 0;
+  post(w, to, 1, ~0ull, &receive);
+  w.settle(3);
+  EXPECT_EQ(Engine::test(receive), TW_ERR_PEER_LOST);
+  Engine::release(receive);
+}
+
 TEST(Hostile, DataBeforeAGetHasAskedForIt) {
   World w;
   w.connect();
