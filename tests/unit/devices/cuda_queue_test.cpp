@@ -73,6 +73,7 @@ TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
 
 TEST_F(CudaQueueTest, AKernelAsksForACaptureOnlyWhenSeveralBlocksSignal) {
   open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
   auto queue = make_queue();
   const uint64_t a = allocate(MemoryKind::device, 1 << 20), b = allocate(MemoryKind::device, 1 << 20);
   ASSERT_EQ(devices[0]->load_kernels(), TW_OK);
@@ -154,6 +155,7 @@ TEST_F(CudaQueueTest, RectanglesBecomeTheFewestCalls) {
       {{0, 0, 10, 0, 3, 10, 10, 0, 0}, "MemcpyAsync", 0},        // nothing
   };
   const uint64_t a = allocate(MemoryKind::device, 4096), b = allocate(MemoryKind::device, 4096);
+  const bool kernels = has_kernels();
   auto queue = make_queue();
   for (const auto& one : cases) {
     Copy copy = one.copy;
@@ -171,14 +173,17 @@ TEST_F(CudaQueueTest, RectanglesBecomeTheFewestCalls) {
     EXPECT_EQ(fake->calls[one.call], one.times) << one.call << " row " << copy.to_row;
     ASSERT_EQ(queue->synchronize(), TW_OK);
     EXPECT_EQ(bytes_at(a, 4096), expected) << one.call << " row " << copy.to_row;
+    if (!kernels) continue;
     ASSERT_EQ(queue->launch(CopyKernel{copy, {}}), TW_OK) << last_error();  // the same by our kernel
     ASSERT_EQ(queue->synchronize(), TW_OK);
     EXPECT_EQ(bytes_at(a, 4096), expected);
   }
+  if (!has_kernels()) GTEST_SKIP() << "not compared with our kernel: " << last_error();
 }
 
 TEST_F(CudaQueueTest, WaitsFlushRemoteWritesAndHoldTheStream) {
   open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();  // adds
   const uint64_t word = allocate(MemoryKind::device, 16);
   auto waiter = make_queue(), writer = make_queue();
   ASSERT_EQ(waiter->wait_geq(word, 5), TW_OK);
@@ -236,6 +241,7 @@ TEST_F(CudaQueueTest, AUsersStreamBringsItsContext) {
 
 TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
   open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
   const uint64_t state = allocate(MemoryKind::device, 4096), word = state + 2048;
   CuStream stream = nullptr;
   {
@@ -268,6 +274,7 @@ TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
 
 TEST_F(CudaQueueTest, PeersAreReachedOnceAdmitted) {
   open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
   const uint64_t here = allocate(MemoryKind::device, 100000);
   const MemoryKind kinds[] = {MemoryKind::device, MemoryKind::vmm, MemoryKind::pool};
   auto queue = make_queue();
@@ -293,6 +300,7 @@ TEST_F(CudaQueueTest, PeersAreReachedOnceAdmitted) {
 
 TEST_F(CudaQueueTest, SignalsComeWithTheKernelOrBehindIt) {
   open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
   const uint64_t a = allocate(MemoryKind::device, 1 << 20), b = allocate(MemoryKind::device, 1 << 20);
   const uint64_t word = allocate(MemoryKind::pinned, 8);
   auto queue = make_queue();

@@ -30,6 +30,8 @@ class CudaTest : public ::testing::Test {
     ASSERT_EQ(backend->devices(&devices), TW_OK) << last_error();
     ASSERT_EQ(devices.size(), static_cast<size_t>(kFakeDevices));
   }
+  /// False, with the reason as last_error(): this build has no CUDA kernels.
+  bool has_kernels() { return devices[0]->load_kernels() != TW_ERR_UNSUPPORTED; }
   template <typename Function>
   Function* symbol(const char* name) {
     return reinterpret_cast<Function*>(dlsym(library, name));
