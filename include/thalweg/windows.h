@@ -53,9 +53,12 @@ TW_API size_t tw_window_length(const tw_window *window);
 /** Where loads and stores of this process reach rank's part: host memory of this rank, of a rank in this process, or of
  *  tw_memory_allocate on this machine. Good while the window lives, also when the peer is gone. TW_ERR_UNSUPPORTED says why not. */
 TW_CHECKED tw_status tw_window_address(tw_window *window, uint32_t rank, void **address);
-/** Rank's part as imported memory, for tw_put, tw_get, tw_atomic and plans; any transport. The window's: not to be released.
- *  TW_ERR_INVALID for the own rank. */
+/** Rank's part as imported memory, for tw_put, tw_get, tw_atomic and plans by tw_window_endpoint; any transport. The window's: not
+ *  to be released. The own rank's goes by the transport self: TW_ERR_UNREACHABLE where that is switched off. */
 TW_CHECKED tw_status tw_window_remote(tw_window *window, uint32_t rank, tw_remote_memory **remote);
+/** The endpoint to a rank: of the others what tw_window_create was given, of the own rank one of the worker to itself. The
+ *  window's: not to be closed. */
+TW_CHECKED tw_status tw_window_endpoint(tw_window *window, uint32_t rank, tw_endpoint **endpoint);
 
 /* Plain data, the same bytes as thalweg::device::Guard and ::Window (device/types.hpp): pass it to a kernel by value. */
 typedef struct tw_device_guard {

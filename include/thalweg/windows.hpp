@@ -42,6 +42,12 @@ class Window {
     detail::check(tw_window_remote(get(), rank, &remote));
     return remote;
   }
+  /// The endpoint that goes with it, also of the own rank; the window's.
+  tw_endpoint* endpoint(uint32_t rank) const {
+    tw_endpoint* endpoint = nullptr;
+    detail::check(tw_window_endpoint(get(), rank, &endpoint));
+    return endpoint;
+  }
   /// What kernels of "cuda:1", or their twins on "host", take by value.
   device::Window bind(const char* place) const {
     tw_device_window bound;

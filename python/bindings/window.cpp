@@ -157,9 +157,16 @@ nb::object window_remote(nb::handle_t<Window> owner, uint32_t rank) {
   RemoteMemory remote;
   check(tw_window_remote(self.get(), rank, &remote.handle));
   remote.owner = nb::borrow(owner);
+  if (self.endpoints[rank].is_none())  // of this rank: the worker's endpoint to itself, which the window has, too
+    self.endpoints[rank] = self.worker_object.attr("connect")(self.worker_object.attr("address"));
   remote.endpoint_object = self.endpoints[rank];
   remote.endpoint = nb::inst_ptr<Endpoint>(remote.endpoint_object);
   return nb::cast(std::move(remote), nb::rv_policy::move);
+}
+
+nb::object window_endpoint(nb::handle_t<Window> owner, uint32_t rank) {
+  window_remote(owner, rank);  // checks the rank; the own one has its endpoint then
+  return nb::inst_ptr<Window>(owner)->endpoints[rank];
 }
 
 /// What code of one place needs, by value; it keeps the window.
@@ -229,7 +236,10 @@ void bind_window(nb::module_& m) {
           "A writable memoryview of a rank's part where this process reaches it by loads and stores; raises Unsupported, with\n"
           "the reason, where it does not, PeerLost.")
       .def("remote", &window_remote, arg("rank"),
-           "A rank's part as RemoteMemory, for put, get and atomics over any transport; it ends with the window.")
+           "A rank's part as RemoteMemory, also the own one's, for put, get and atomics over any transport; it ends with the "
+           "window.")
+      .def("endpoint", &window_endpoint, arg("rank"),
+           "The Endpoint to a rank: of peers, or of the worker to itself for the own rank.")
       .def("bind", &window_bind, arg("place"),
            "What code at place (\"cuda:1\", \"emulated\", \"host\") needs to use the window: a BoundWindow. Raises Unsupported "
            "or\n"

@@ -80,8 +80,18 @@ tw_status tw_window_address(tw_window* window, uint32_t rank, void** address) {
 
 tw_status tw_window_remote(tw_window* window, uint32_t rank, tw_remote_memory** remote) {
   if (Status s = check(window, rank, remote); is_error(s)) return s;
-  *remote = window->ranks[rank].remote;
-  return *remote != nullptr ? Status{TW_OK} : fail(TW_ERR_INVALID, "rank %u is this one: its part is its own memory", rank);
+  const Enter enter(window->worker);
+  if (is_error(enter.status())) return enter.status();
+  tw_endpoint* endpoint = nullptr;
+  return window->reach_imported(rank, &endpoint, remote);
+}
+
+tw_status tw_window_endpoint(tw_window* window, uint32_t rank, tw_endpoint** endpoint) {
+  if (Status s = check(window, rank, endpoint); is_error(s)) return s;
+  const Enter enter(window->worker);
+  if (is_error(enter.status())) return enter.status();
+  tw_remote_memory* remote = nullptr;
+  return window->reach_imported(rank, endpoint, &remote);
 }
 
 tw_status tw_window_bind(tw_window* window, const char* place, tw_device_window* bound) {

@@ -52,6 +52,9 @@ struct tw_window {
   Status bind(const char* place, tw_device_window* out);
   Status check();
   Status reach_host(uint32_t of, uint64_t* address) const;
+  /// By which endpoint a rank's part is reached as imported memory. The own rank's is one of this worker to itself, made when it
+  /// is first asked for.
+  Status reach_imported(uint32_t of, tw_endpoint** endpoint, tw_remote_memory** remote);
   /// Lets go of the peers' memory, then waits until all ranks have done so.
   Status end();
 
@@ -75,8 +78,12 @@ struct tw_window {
   Status make_guard(thalweg::impl::WindowBinding& binding, const std::vector<uint64_t>& bases);
   Status clear(thalweg::impl::WindowBinding& binding);
 
+  Status import_own();
+
   tw_exchange exchange_ = nullptr;
   void* arg_ = nullptr;
+  tw_endpoint* own_endpoint_ = nullptr;
+  tw_remote_memory* own_remote_ = nullptr;
   std::vector<thalweg::impl::Mapping*> held_;
   std::vector<thalweg::impl::Pinning> pinnings_;
   std::mutex bindings_mutex_;  // check() may come from any thread

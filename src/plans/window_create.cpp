@@ -177,6 +177,28 @@ void tw_window::find_host_address(uint32_t peer) {
   hold(region.mapping);
 }
 
+Status tw_window::import_own() {
+  unsigned char address[TW_ADDRESS_MAX], key[TW_KEY_MAX];
+  size_t length = sizeof address;
+  if (Status s = tw_worker_address(&worker, address, &length); is_error(s)) return s;
+  if (own_endpoint_ == nullptr) {
+    if (Status s = tw_connect(&worker, address, length, nullptr, &own_endpoint_); is_error(s)) return s;
+  }
+  if (Status s = tw_endpoint_wait(own_endpoint_, timeout_ns); is_error(s)) return s;
+  length = sizeof key;
+  if (Status s = tw_memory_export(memory, key, &length); is_error(s)) return s;
+  return tw_memory_import(own_endpoint_, key, length, &own_remote_);
+}
+
+Status tw_window::reach_imported(uint32_t of, tw_endpoint** endpoint, tw_remote_memory** remote) {
+  if (of == rank && own_remote_ == nullptr) {
+    if (Status s = import_own(); is_error(s)) return s;
+  }
+  *endpoint = of == rank ? own_endpoint_ : ranks[of].endpoint;
+  *remote = of == rank ? own_remote_ : ranks[of].remote;
+  return TW_OK;
+}
+
 /// Under the engine's lock, before the next progress.
 void tw_window::hold(Mapping* mapping) {
   ++mapping->users;
@@ -193,6 +215,8 @@ void tw_window::let_go() {
     held_.clear();
   }
   for (WindowRank& other : ranks) tw_remote_memory_release(std::exchange(other.remote, nullptr));
+  tw_remote_memory_release(std::exchange(own_remote_, nullptr));
+  if (own_endpoint_ != nullptr) (void)tw_endpoint_close(std::exchange(own_endpoint_, nullptr), TW_CLOSE_GRACEFUL, nullptr);
 }
 
 Status tw_window::end() {

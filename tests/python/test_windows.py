@@ -77,6 +77,11 @@ def test_host_memory_is_viewed_and_put_into():
             remote = window.remote((rank + 1) % 3)
             peers[(rank + 1) % 3].put(mine, remote, 9000)
             peers[(rank + 1) % 3].flush()
+            myself = window.endpoint(rank)
+            myself.put(mine, window.remote(rank), 12000)
+            myself.flush()
+            assert bytes(memory)[12000:13001] == mine
+            assert window.endpoint((rank + 1) % 3) is peers[(rank + 1) % 3]
             exchange(b"put")
             assert bytes(memory)[9000:10001] == everyone[(rank + 2) % 3]
             kept = window.view(1)

@@ -148,8 +148,16 @@ TEST_P(Windows, AreTargetsOfPutsToo) {
     ASSERT_EQ(request.wait(), TW_OK);
     rank.barrier();
     EXPECT_EQ(std::memcmp(static_cast<char*>(memory.data()) + 5, bytes[before].data(), kPart), 0);
-    tw_remote_memory* none = nullptr;
-    EXPECT_EQ(tw_window_remote(window.get(), rank.number, &none), TW_ERR_INVALID);
+    const std::string own = random_bytes(kPart);
+    for (int turn = 0; turn < 2; ++turn) {
+      ASSERT_GE(tw_put(window.endpoint(rank.number), own.data(), kPart, window.remote(rank.number), 5 + kPart, nullptr,
+                       request.out()),
+                TW_OK)
+          << tw_last_error();
+      ASSERT_EQ(request.wait(), TW_OK);
+      EXPECT_EQ(std::memcmp(static_cast<char*>(memory.data()) + 5 + kPart, own.data(), kPart), 0);
+    }
+    EXPECT_EQ(window.endpoint(next), rank.handles[next]);
   });
 }
 
@@ -175,6 +183,9 @@ TEST(Window, OfOneRankNeedsNobody) {
   char* base = nullptr;
   context.copy(&base, bound.bases, sizeof base);
   EXPECT_EQ(base, memory.data());
+  tw_remote_memory* own = nullptr;
+  EXPECT_EQ(tw_window_remote(made, 0, &own), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_remote_memory_length(own), kLength);
   EXPECT_EQ(tw_window_check(made), TW_OK);
   EXPECT_EQ(tw_window_destroy(made), TW_OK);
 }
