@@ -87,7 +87,7 @@ Executor::Executor(tw_context& context, Device* device)
 
 Status Executor::open() {
   if (device_ == nullptr) return TW_OK;
-  Queue* queue = nullptr;
+  std::shared_ptr<Queue> queue;
   if (Status s = this->queue(&queue); is_error(s)) return s;
   return device_->load_kernels();
 }
@@ -100,30 +100,45 @@ Status Executor::load(void* to, uint64_t from, size_t length) {
   return context_.copier.copy(reinterpret_cast<uint64_t>(to), from, length);
 }
 
-Status Executor::queue(Queue** out) {
+Status Executor::queue(std::shared_ptr<Queue>* out) {
   const std::lock_guard lock(mutex_);
   if (queue_ == nullptr) {
-    if (Status s = device_->make_queue(&queue_); is_error(s)) return s;
+    std::unique_ptr<Queue> fresh;
+    if (Status s = device_->make_queue(&fresh); is_error(s)) return s;
+    queue_ = std::move(fresh);
+    ++queues_;
   }
-  *out = queue_.get();
+  *out = queue_;
   return TW_OK;
 }
 
+/// If it did; who found it is told, and the next one gets another.
+Status Executor::drop_broken(const std::shared_ptr<Queue>& queue, Status found) {
+  if (!is_error(found)) return found;
+  const std::string why = last_error();
+  if (is_error(queue->query())) {
+    const std::lock_guard lock(mutex_);
+    if (queue_ == queue) queue_.reset();
+  }
+  set_last_error(why);
+  return found;
+}
+
 Status Executor::enqueue(std::span<const Copy> copies) {
-  Queue* queue = nullptr;
+  std::shared_ptr<Queue> queue;
   if (Status s = this->queue(&queue); is_error(s)) return s;
-  return queue->copy(copies.data(), copies.size());
+  return drop_broken(queue, queue->copy(copies.data(), copies.size()));
 }
 
 Status Executor::idle() {
-  Queue* queue = nullptr;
+  std::shared_ptr<Queue> queue;
   if (Status s = this->queue(&queue); is_error(s)) return s;
-  return queue->query();
+  return drop_broken(queue, queue->query());
 }
 
 void Executor::settle() {
-  Queue* queue = nullptr;
-  if (device_ != nullptr && !is_error(this->queue(&queue))) queue->synchronize();
+  std::shared_ptr<Queue> queue;
+  if (device_ != nullptr && !is_error(this->queue(&queue))) drop_broken(queue, queue->synchronize());
 }
 
 Status Executor::admit(uint64_t address, uint64_t length) {
@@ -138,7 +153,7 @@ Status Executor::admit(uint64_t address, uint64_t length) {
                 "%s cannot reach pageable host memory: allocate it with the place \"pinned\", or register it with the device",
                 name_.c_str());
   }
-  Queue* queue = nullptr;
+  std::shared_ptr<Queue> queue;
   if (Status s = this->queue(&queue); is_error(s)) return s;
   return queue->admit(Use::kernel, address, length);
 }

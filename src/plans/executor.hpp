@@ -2,6 +2,7 @@
 // Who runs the steps of plans: a device, or the host. Its memory holds what running them needs, because words are waited for
 // where they are near: programs and their state in memory of its own, words that peers write in memory they can import.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,8 @@ class Executor {
   /// not over. A device's.
   Status enqueue(std::span<const Copy> copies);
   Status idle();
+  /// How many queues it has had: what was enqueued on one that broke is not done.
+  unsigned queues() const { return queues_.load(); }
   void settle();                                                 // waits until there are none
   unsigned multiprocessors() const { return multiprocessors_; }  // the host: 0
 
@@ -63,14 +66,17 @@ class Executor {
   Status admit(uint64_t address, uint64_t length);
 
  private:
-  Status queue(Queue** out);  // device only
+  /// Of a device only. One that broke (the device failed while it worked for it) is made anew.
+  Status queue(std::shared_ptr<Queue>* out);
+  Status drop_broken(const std::shared_ptr<Queue>& queue, Status found);
   tw_context& context_;
   Device* const device_;
   const unsigned multiprocessors_;
   std::string name_;
   Arena own_, shared_, pinned_;
   std::mutex mutex_;
-  std::unique_ptr<Queue> queue_;
+  std::shared_ptr<Queue> queue_;
+  std::atomic<unsigned> queues_{0};
 };
 
 /// Packed bytes of a local buffer: contiguous and strided layouts as they are; of a list, and of more than three counts, the

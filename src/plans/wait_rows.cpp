@@ -33,6 +33,7 @@ Status WaitRows::open() {
   std::fill_n(words_ + kShutRoles, kMostBlocks, device::kClosed | 1);
   if (Status s = executor_.own().allocate(sizeof(uint64_t), &bar_); is_error(s)) return s;
   if (Status s = executor_.store(bar_, words_ + kUp, sizeof(uint64_t)); is_error(s)) return s;
+  queues_ = executor_.queues();
   agent_.watch(this);
   return TW_OK;
 }
@@ -102,6 +103,12 @@ unsigned WaitRows::watch() {
   forget_ended();
   if (rows_.empty() && asked_ == 0) return 0;
   if (executor_.idle() != TW_OK) return 0;
+  if (queues_ != executor_.queues()) {  // the queue broke, and with it what was on its way
+    if (is_error(set_bar(words_ + kUp))) return 0;
+    queues_ = executor_.queues();
+    asked_ = 0;
+    return 1;
+  }
   const bool at_one = !rows_.empty() && reached(load(words_ + kBegun), rows_.front().number);
   if (asked_ != 0 && (!at_one || rows_.front().number != asked_)) {  // that one had passed
     if (!is_error(set_bar(words_ + kUp))) asked_ = 0;

@@ -82,6 +82,7 @@ class WaitRows {
   uint64_t* words_ = nullptr;  // pinned
   uint64_t last_ = 0;          // under the queue's order
   uint64_t asked_ = 0;         // agent's: the row for which the bar is down, and what its words hold is on its way
+  unsigned queues_ = 0;        // agent's: Executor::queues() when the bar was last known to be as it should be
   std::mutex mutex_;
   std::deque<Row> rows_;
 };
