@@ -13,6 +13,7 @@ struct Plan {
   Context* context = nullptr;
   tw_plan* handle = nullptr;
   std::vector<Buffers> buffers;
+  std::vector<uint32_t> stores;  ///< steps that store to their first buffer
   std::vector<nb::object> kept;
   std::vector<Worker*> workers;  ///< of the endpoints, which are in kept
   int users = 0;                 ///< threads that wait for it
@@ -84,6 +85,7 @@ uint32_t add_message(Plan& self, nb::handle_t<Endpoint> peer, nb::handle buffer,
   uint32_t step = 0;
   const tw_status status = sends ? tw_plan_send(plan, endpoint, view->data(), given.length, tag, &given.options, &step)
                                  : tw_plan_recv(plan, endpoint, view->data(), given.length, tag, &given.options, &step);
+  if (!sends && status >= 0) self.stores.push_back(step);
   return self.added(status, step, std::move(view));
 }
 
@@ -119,6 +121,7 @@ uint32_t add_get(Plan& self, nb::handle buffer, nb::handle_t<RemoteMemory> remot
   self.kept.push_back(nb::borrow(remote));
   uint32_t step = 0;
   const tw_status status = tw_plan_get(plan, endpoint, view->data(), given.length, memory, offset, &given.options, &step);
+  if (status >= 0) self.stores.push_back(step);
   return self.added(status, step, std::move(view));
 }
 
@@ -231,7 +234,9 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
   if (!value.is_none()) number = nb::cast<uint64_t>(value);
   std::unique_ptr<BufferView> view;
   StepArguments given;
-  if (!buffer.is_none()) view = given.take_buffer(buffer, nb::none(), BufferView::Use::source);
+  const bool stored = std::find(self.stores.begin(), self.stores.end(), step) != self.stores.end();
+  const auto use = stored ? BufferView::Use::destination : BufferView::Use::source;
+  if (!buffer.is_none()) view = given.take_buffer(buffer, nb::none(), use);
   if (view != nullptr && (step >= self.buffers.size() || self.buffers[step].empty()))
     raise(TW_ERR_INVALID, "this step has no local buffer");
   if (view != nullptr && view->length() < self.buffers[step].front()->length())

@@ -47,6 +47,10 @@ def test_channels_between_queues_of_two_processes(transport):
             assert (number, received) == (0, 1)
             plan.prepare(20)
             assert "send" in plan.explain()
+            frozen = np.zeros((13, 40), dtype=np.uint64)
+            frozen.flags.writeable = False
+            with pytest.raises(tw.InvalidError, match="read-only"):
+                plan.update(received, frozen[:, 5:16])
             for turn in range(ROUNDS):
                 sent.append(random_array(shape))
                 grid[:, 3:14] = sent[-1]
