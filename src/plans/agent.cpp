@@ -260,15 +260,18 @@ Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& e
   return TW_OK;
 }
 
-void Agent::take_back(const std::vector<std::pair<Channel*, uint16_t>>& offered) {
+void Agent::take_back(Offered& offered) {
   std::unique_lock lock(mutex_);
   for (const auto& [channel, index] : offered) channel->withdraw(index);
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  for (const auto& [from, number] : offered) {
-    Channel* const channel = from;
-    const uint16_t index = number;
-    if (!changed.wait_until(lock, limit, [=] { return channel->withdrawn(index); })) channel->abandon(index);
-  }
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  std::erase_if(offered, [&](const std::pair<Channel*, uint16_t>& one) {
+    return changed.wait_until(lock, limit, [&one] { return one.first->withdrawn(one.second); });
+  });
+}
+
+void Agent::abandon(const Offered& offered) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [channel, index] : offered) channel->abandon(index);
 }
 
 // ------------------------------------------------------------------------------------------------ the thread

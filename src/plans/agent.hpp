@@ -5,6 +5,7 @@
 // Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
 // of messages hold the worker's lock, so they only put into a queue that has a lock of its own.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <list>
@@ -63,9 +64,13 @@ class Agent final : public Extension {
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
   void send(AgentPeer& peer, const ControlMessage& message);
-  /// Takes offered buffers back: when it returns no sender has them any more; after 5 s it waits no longer, and they stay
-  /// registered until their senders let go. Not under mutex().
-  void take_back(const std::vector<std::pair<Channel*, uint16_t>>& offered);
+  using Offered = std::vector<std::pair<Channel*, uint16_t>>;
+  /// Takes offered buffers back, which waits for their senders to let go of them, up to `patience`. Those that are left then are
+  /// still in `offered`, and what they name may be stored to: to be asked for again, or abandoned. Not under mutex().
+  void take_back(Offered& offered);
+  /// What is left of that: it stays registered until its senders let go, and nobody waits for it.
+  void abandon(const Offered& offered);
+  std::chrono::milliseconds patience{5000};
   /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a greeting needs.
   template <class Progress>
   void await_change(std::unique_lock<std::mutex>& lock, Progress progress) {

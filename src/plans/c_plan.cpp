@@ -50,6 +50,12 @@ tw_status tw_plan_destroy(tw_plan* plan) {
     if (Status s = plan->at_rest(); is_error(s)) return s;
   }
   if (Status s = plan->release(); is_error(s)) return s;
+  if (!plan->owed.empty()) {
+    return fail(TW_ERR_BUSY,
+                "the peer has not given back %zu buffers, and may still store there: it ends what it has at the channel with tag "
+                "%llu, then this plan is destroyed by another call; until then keep the buffers",
+                plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
+  }
   tw_queue::forget(*plan);
   delete plan;
   return TW_OK;
@@ -156,14 +162,14 @@ tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
   }
 }
 
-tw_status tw_plan_update(tw_plan* plan, uint32_t step, const void* address, const uint64_t* value) {
-  if (Status s = check(plan); is_error(s)) return s;
-  return plan->update(step, address, value);
-}
-
 tw_status tw_plan_run(tw_plan* plan, uint64_t timeout_ns) {
   if (Status s = tw_plan_trigger(plan, nullptr); is_error(s)) return s;
   return tw_plan_finish(plan, timeout_ns);
+}
+
+tw_status tw_plan_update(tw_plan* plan, uint32_t step, const void* address, const uint64_t* value) {
+  if (Status s = check(plan); is_error(s)) return s;
+  return plan->update(step, address, value);
 }
 
 tw_status tw_plan_explain(tw_plan* plan, char* buffer, size_t* size) {

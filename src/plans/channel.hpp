@@ -81,7 +81,7 @@ class Channel {
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
-  void abandon(uint16_t index) { landings_[index].abandoned = true; }
+  void abandon(uint16_t index);
   /// TW_OK: it is open, and the sender knows the landing (-1: none); TW_IN_PROGRESS; or why it will not be so.
   Status settled(int landing) const;
 

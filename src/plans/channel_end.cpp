@@ -207,13 +207,14 @@ Status tw_channel_end::release() {
 
 void tw_channel_end::let_go() {
   if (channel_ != nullptr) {
-    std::vector<std::pair<Channel*, uint16_t>> offered;
+    Agent::Offered offered;
     for (const uint16_t index : landings) offered.emplace_back(channel_, index);
     {
       const std::lock_guard lock(agent_.mutex());
       channel_->remove(this);
     }
     agent_.take_back(offered);
+    agent_.abandon(offered);
   }
   if (executor_ == nullptr) return;
   executor_->own().free(poison_, sizeof(uint64_t));

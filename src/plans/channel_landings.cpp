@@ -58,8 +58,10 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   return TW_OK;
 }
 
+/// Once, however often it is waited for.
 void Channel::withdraw(uint16_t index) {
   LocalLanding& landing = landings_[index];
+  if (landing.state == LocalLanding::State::dropping || landing.state == LocalLanding::State::dropped) return;
   landing.state = landing.held && !is_error(peer.lost) ? LocalLanding::State::dropping : LocalLanding::State::dropped;
   if (landing.state == LocalLanding::State::dropping) say(Control::drop, index);
 }
@@ -67,9 +69,14 @@ void Channel::withdraw(uint16_t index) {
 bool Channel::withdrawn(uint16_t index) {
   LocalLanding& landing = landings_[index];
   if (landing.state != LocalLanding::State::dropped && !is_error(peer.lost)) return false;
-  if (landing.memory != nullptr) tw_memory_release(landing.memory);
+  if (landing.memory != nullptr) (void)tw_memory_release(landing.memory);
   landing = LocalLanding();
   return true;
+}
+
+void Channel::abandon(uint16_t index) {
+  landings_[index].abandoned = true;
+  if (landings_[index].state == LocalLanding::State::dropped) withdrawn(index);
 }
 
 unsigned Channel::tell_landings() {

@@ -97,6 +97,7 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
 }
 
 tw_plan::~tw_plan() {
+  agent.abandon(owed);
   for (PlanStep& step : steps) {
     thalweg::impl::release(step.layout);
     thalweg::impl::release(step.remote_layout);

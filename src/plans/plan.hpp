@@ -205,6 +205,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
   std::shared_ptr<thalweg::impl::Version> version = std::make_shared<thalweg::impl::Version>(runs_due);
   std::vector<thalweg::impl::Outdated> outdated;
+  thalweg::impl::Agent::Offered owed;  // buffers that peers have been asked to give back, and have not
   std::mutex mutex;  // agent_why, channel_why, told
 };
 

@@ -217,15 +217,14 @@ Status tw_plan::release() {
     if (Status s = agent.unwatch(one.step.get()); is_error(s)) return s;
     one.step.reset();
   }
-  std::vector<std::pair<Channel*, uint16_t>> offered;
   for (const Resolved& one : resolved) {
-    if (one.channel != nullptr && one.landing >= 0) offered.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
+    if (one.channel != nullptr && one.landing >= 0) owed.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
   }
   for (const Outdated& one : outdated) {
-    if (one.channel != nullptr) offered.emplace_back(one.channel, one.landing);
+    if (one.channel != nullptr) owed.emplace_back(one.channel, one.landing);
   }
   leave_channels();
-  agent.take_back(offered);
+  agent.take_back(owed);
   if (executor != nullptr) executor->settle();  // a wait that was ended may have closed this program
   for (Resolved& one : resolved) {
     for (const auto& [address, length] : one.tables) executor->own().free(address, length);

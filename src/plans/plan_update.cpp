@@ -27,7 +27,9 @@ void tw_plan::set_value(uint32_t index, uint64_t value) {
 void tw_plan::give_back(const Outdated& left) {
   executor->own().free(left.placed.first, left.placed.second);
   executor->own().free(left.table.first, left.table.second);
-  if (left.channel != nullptr) agent.take_back({{left.channel, left.landing}});
+  if (left.channel == nullptr) return;
+  owed.emplace_back(left.channel, left.landing);
+  agent.take_back(owed);
 }
 
 Status tw_plan::update(uint32_t index, const void* address, const uint64_t* value) {
@@ -103,7 +105,8 @@ Status tw_plan::move_landing(uint32_t index, Outdated* left) {
   const Status status = await_landing(index, Deadline(10 * kSecond));
   if (is_error(status)) {
     how.landing = before;
-    agent.take_back({{how.channel, made}});
+    owed.emplace_back(how.channel, made);
+    agent.take_back(owed);
     return status;
   }
   left->channel = how.channel;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends of channels that kernels run: what fails, what is refused, and how both sides go on.
 #include "channel_ends.hpp"
+#include "plans/channel.hpp"
 
 namespace thalweg::tests {
 namespace {
@@ -293,6 +294,32 @@ TEST_P(ChannelEndPlaces, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEndsAndBett
   expect_all(traffic);
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+}
+
+/// A kernel of the peer's may be in the middle of a copy into a buffer of a channel that has failed.
+TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
+  unsigned char* const to = memory(b, 8);
+  tw_plan* receives = nullptr;
+  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+  how.place = GetParam().place;
+  how.timeout_ns = 30'000'000;
+  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 9, nullptr, nullptr), TW_OK);
+  Bound send;
+  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(failure_of(send), TW_ERR_TIMED_OUT);
+  impl::Agent* agent = nullptr;
+  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  agent->patience = std::chrono::milliseconds(20);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
+    expect_text({"has not given back", "tag 9"});
+  }
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  agent->patience = std::chrono::seconds(20);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
 }  // namespace
