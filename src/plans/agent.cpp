@@ -252,9 +252,9 @@ Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& e
       early_.erase(early);
     }
   }
-  if (&slot->executor != &executor) {
+  if (!slot->run_by(executor)) {
     return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
-                slot->executor.name().c_str());
+                slot->runner().name().c_str());
   }
   *out = slot.get();
   return TW_OK;

@@ -51,10 +51,11 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   }
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed.empty()) {
-    return fail(TW_ERR_BUSY,
-                "the peer has not given back %zu buffers, and may still store there: it ends what it has at the channel with tag "
-                "%llu, then this plan is destroyed by another call; until then keep the buffers",
-                plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
+    return fail(
+        TW_ERR_BUSY,
+        "the peer has not given back %zu buffers, and may still store there: it ends what it has at the channel with tag "
+        "%llu, then this plan is destroyed by another call; until then keep the buffers",
+        plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
   }
   tw_queue::forget(*plan);
   delete plan;

@@ -15,7 +15,7 @@ constexpr size_t kTableBytes = Channel::kLandings * sizeof(device::Landing);
 }  // namespace
 
 Channel::Channel(Agent& agent, const ChannelName& of, bool is_sender, Executor& by, AgentPeer& to)
-    : name(of), sender(is_sender), executor(by), peer(to), agent_(agent) {}
+    : name(of), sender(is_sender), peer(to), agent_(agent), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
   for (RemoteLanding& landing : remote_) release(landing);
@@ -27,12 +27,25 @@ Channel::~Channel() {
 
 // ------------------------------------------------------------------------------------------------ attempts
 
-Status Channel::start(Status reachable, const std::string& why_not) {
+Status Channel::start(Status reachable, const std::string& why_not, bool waits) {
   const bool worse = is_error(reachable) && !is_error(reachable_);
-  if (state_ == State::proxied || (state_ == State::opening && !worse)) return TW_OK;
+  if (open() && asked_there_ && relied_on()) {  // another plan comes while the peer waits for those to go
+    asked_there_ = false;
+    say(Control::stay);
+  }
+  const bool other = executor_ != wanted_;
+  if (state_ == State::proxied) {
+    const bool better = other || (!is_error(reachable) && !hopeless_);
+    return better && !relied_on() && there_ ? ask(reachable, why_not, waits) : Status{TW_OK};
+  }
+  if (state_ == State::opening && !worse) return TW_OK;
   if (state_ == State::mapped) {
-    return is_error(reachable) ? fail(reachable, "%s; the channel is mapped already: use another tag", why_not.c_str())
-                               : Status{TW_OK};
+    if (!is_error(reachable) && !other) return TW_OK;
+    if (!relied_on() && there_ && !bound_) return ask(reachable, why_not, waits);
+    return fail(
+        is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
+        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another tag",
+        other ? "another device runs this plan" : why_not.c_str());
   }
   if (is_error(peer.lost)) return fail(peer.lost, "the peer of this channel is lost");
   reachable_ = reachable;
@@ -44,7 +57,72 @@ Status Channel::start(Status reachable, const std::string& why_not) {
   return TW_OK;
 }
 
+bool Channel::run_by(Executor& by) {
+  if (wanted_ != &by && !users_.empty()) return false;
+  wanted_ = &by;
+  return true;
+}
+
+/// Where the end's words were the peer may still store; they are not used again.
+void Channel::change_executor() {
+  forget_words();
+  forget_landings();
+  executor_->own().free(landing_table_, kTableBytes);
+  landing_table_ = words_ = 0;
+  words_known_ = false;
+  executor_ = wanted_;
+}
+
+// ------------------------------------------------------------------------------------------------ another way
+
+Status Channel::ask(Status reachable, const std::string& why_not, bool waits) {
+  reachable_ = reachable;
+  unreachable_ = why_not;
+  if (asked_here_) return TW_OK;
+  asked_here_ = true;
+  ControlMessage message;
+  message.type = Control::again;
+  message.name = name;
+  message.from_sender = sender;
+  message.attempt = attempt_;
+  message.partner = theirs_.attempt;
+  message.index = waits ? 0 : 1;
+  message.capacity = carried_;
+  agent_.send(peer, message);
+  return TW_OK;
+}
+
+void Channel::asked_there(const ControlMessage& message) {
+  carried_there_ = message.capacity;
+  if (!relied_on()) return agree();
+  const bool kept =
+      std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_ && one.user->stays(); });
+  if (kept || message.index != 0 || carried_ > carried_there_) return say(Control::stay);
+  asked_there_ = true;
+}
+
+/// Nobody uses it here either. What one end has sent, and the other not taken, belongs to who comes next.
+void Channel::agree() {
+  asked_there_ = false;
+  if (bound_ || carried_ != carried_there_) return say(Control::stay);
+  end_attempt(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
+}
+
+void Channel::carry() {
+  ++carried_;
+  if (!asked_there_ || carried_ <= carried_there_) return;
+  asked_there_ = false;  // a plan goes on here where the peer's had ended
+  say(Control::stay);
+}
+
+bool Channel::relied_on() const {
+  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_; });
+}
+
+// ------------------------------------------------------------------------------------------------ an attempt
+
 Status Channel::begin_attempt() {
+  if (executor_ != wanted_) change_executor();
   if (Status s = make_words(); is_error(s)) return s;
   if (sender) {  // messages of an earlier attempt that the host carried may still be about
     if (Status s = random_identifier(&number_); is_error(s)) return s;
@@ -64,10 +142,10 @@ Status Channel::begin_attempt() {
 /// Words that the peer may know of are not used again: a late store may still come.
 Status Channel::make_words() {
   if (sender && landing_table_ == 0) {
-    if (Status s = executor.own().allocate(kTableBytes, &landing_table_); is_error(s)) return s;
+    if (Status s = executor_->own().allocate(kTableBytes, &landing_table_); is_error(s)) return s;
   }
   if (words_ != 0 && !words_known_) return TW_OK;
-  if (Status s = executor.shared().allocate(kWordsBytes, &words_); is_error(s)) return s;
+  if (Status s = executor_->shared().allocate(kWordsBytes, &words_); is_error(s)) return s;
   words_known_ = false;
   return TW_OK;
 }
@@ -80,6 +158,9 @@ void Channel::begin_pair() {
   forget_landings();
   verdict_here_ = verdict_there_ = false;
   both_reach_ = true;
+  asked_here_ = asked_there_ = hopeless_ = false;
+  bound_ = alone_;
+  carried_ = carried_there_ = 0;
   why_.clear();
   rounds_told_ = rounds_in_vain_ = rounds_there_ = rounds_taken_ = 0;
   for (LocalLanding& landing : landings_) {
@@ -121,8 +202,12 @@ void Channel::refuse_end(uint32_t attempt, Status status, const std::string& why
 
 Status Channel::settled(int index) const {
   if (state_ == State::failed) return fail(status_, "the channel failed: %s", why_.c_str());
+  if (!open() || asked_here_) return TW_IN_PROGRESS;
+  if (executor_ != wanted_) {
+    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s, and the peer's plans use it so: use another tag",
+                executor_->name().c_str());
+  }
   if (state_ == State::proxied) return TW_OK;
-  if (state_ != State::mapped) return TW_IN_PROGRESS;
   if (index < 0) return TW_OK;
   const LocalLanding& landing = landings_[static_cast<size_t>(index)];
   if (landing.state == LocalLanding::State::refused) {
@@ -140,10 +225,10 @@ void Channel::say_open() {
   open.name = name;
   open.from_sender = sender;
   open.attempt = attempt_;
-  open.on_device = executor.device() != nullptr ? 1 : 0;
-  if (executor.device() != nullptr) open.uuid = executor.device()->uuid();
+  open.on_device = executor_->device() != nullptr ? 1 : 0;
+  if (executor_->device() != nullptr) open.uuid = executor_->device()->uuid();
   open.number = number_;
-  tw_memory* block = executor.shared().holder(words_);
+  tw_memory* block = executor_->shared().holder(words_);
   std::byte key[TW_KEY_MAX];
   size_t length = sizeof key;
   if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
@@ -215,7 +300,10 @@ Status Channel::add(User* user, bool alone) {
                 static_cast<unsigned long long>(name.tag));
   }
   alone_ = alone;
-  if (alone) counted = false;
+  if (alone) {
+    counted = false;
+    bound_ = true;
+  }
   users_.push_back({user, 0});
   return TW_OK;
 }
@@ -242,6 +330,7 @@ void Channel::remove(User* user) {
   const bool was_alone = std::exchange(alone_, false);
   if (alive() && !used_ && !has_waiter())
     end_attempt(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
+  if (open() && asked_there_ && !relied_on()) agree();
   if (!was_alone) return;
   for (const uint16_t index : std::exchange(held_, {})) give_back(index);
   for (size_t i = 0; i < remote_.size(); ++i) {
@@ -316,6 +405,12 @@ void Channel::take_of_pair(ControlMessage&& message) {
     case Control::prepared:
       if (rounds_there_ == kEveryRound && message.capacity != kEveryRound) rounds_taken_ = message.capacity;
       rounds_there_ = message.capacity;
+      break;
+    case Control::again:
+      if (open()) asked_there(message);
+      break;
+    case Control::stay:
+      asked_here_ = false;
       break;
     default:
       break;

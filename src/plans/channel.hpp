@@ -69,12 +69,22 @@ class Channel {
   static constexpr unsigned kLandings = device::kLandings;
   static constexpr uint64_t kEveryRound = ~uint64_t{0};
 
-  Channel(Agent& agent, const ChannelName& name, bool sender, Executor& executor, AgentPeer& peer);
+  Channel(Agent& agent, const ChannelName& name, bool sender, Executor& by, AgentPeer& peer);
   ~Channel();
 
   // --- for prepare
-  /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not.
-  Status start(Status reachable, const std::string& why_not);
+  /// Who runs the end from its next attempt on. False: somebody uses it, and another one runs it.
+  bool run_by(Executor& wanted);
+  const Executor& runner() const { return *wanted_; }
+  /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
+  /// open, that nobody uses here any more, and that another way might better is begun anew if the peer's end can do without it, too:
+  /// who waits (`waits`) does so until the peer's plans have gone, or have shown that they go on.
+  Status start(Status reachable, const std::string& why_not, bool waits);
+  bool asks() const { return asked_here_; }
+  /// Would the next attempt be carried by the host again, whatever buffers are used?
+  bool hopeless() const { return hopeless_; }
+  /// The host carries another message. On the agent's thread.
+  void carry();
   uint32_t attempt() const { return attempt_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
   /// when the landing's state says so.
@@ -116,6 +126,7 @@ class Channel {
     virtual void on_channel_failed(Status status, const std::string& why) = 0;
     virtual Roles roles() const { return {}; }          // of what it runs on queues
     virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
+    virtual bool stays() const { return true; }         // no other plan will come in its place
   };
   /// From now on the user waits until the channel is open. alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while
   /// there is another user, as for others while it is there.
@@ -140,7 +151,6 @@ class Channel {
 
   const ChannelName name;
   const bool sender;
-  Executor& executor;
   AgentPeer& peer;
   std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_run.cpp); read without the mutex
 
@@ -151,6 +161,12 @@ class Channel {
     uint32_t relies;  // on which attempt; 0: it waits
   };
   bool has_waiter() const;
+  bool relied_on() const;
+  bool open() const { return state_ == State::mapped || state_ == State::proxied; }
+  Status ask(Status reachable, const std::string& why_not, bool waits);
+  void asked_there(const ControlMessage& message);
+  void agree();
+  void change_executor();
   bool alive() const { return state_ == State::opening || state_ == State::mapped || state_ == State::proxied; }
   Status begin_attempt();
   void begin_pair();
@@ -180,6 +196,7 @@ class Channel {
   void forget_words();
 
   Agent& agent_;
+  Executor *executor_, *wanted_;  // of the attempt; of the next one
   State state_ = State::closed;
   Status status_ = TW_OK;
   std::string why_;
@@ -188,6 +205,11 @@ class Channel {
   ControlMessage theirs_;                                                  // the `open` of the peer's newest attempt
   bool there_ = false;                                                     // that attempt is not over, as far as is known here
   bool verdict_here_ = false, verdict_there_ = false, both_reach_ = true;  // of the pair
+  bool asked_here_ = false;   // the peer is to say whether the pair ends; what is here waits for the answer
+  bool asked_there_ = false;  // an answer is owed to the peer
+  bool bound_ = false;        // a kernel had the end: credits may be under way
+  bool hopeless_ = false;     // the other end's words were not reached
+  uint64_t carried_ = 0, carried_there_ = 0;
   Status reachable_ = TW_OK;
   std::string unreachable_;
   uint64_t number_ = 0;

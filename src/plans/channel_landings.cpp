@@ -165,16 +165,16 @@ Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
       const std::vector<std::byte>& key = landing.told.key;
       if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
     }
-    const Status status = reach(agent_.worker(), *region_of(landing.region), executor, &landing.reached);
+    const Status status = reach(agent_.worker(), *region_of(landing.region), *executor_, &landing.reached);
     if (status != TW_OK) return status;
     if (Status s = check_told(landing.told, region_of(landing.region)->key.length, &layout); is_error(s)) return s;
     const Layout* use = landing.told.layout.empty() ? nullptr : &layout;
     const uint64_t address = landing.reached.address() + landing.told.offset;
-    if (Status s = make_side(executor, address, use, made.capacity, &made.to, &landing.table, &landing.table_length);
+    if (Status s = make_side(*executor_, address, use, made.capacity, &made.to, &landing.table, &landing.table_length);
         is_error(s))
       return s;
   }
-  return executor.store(landing_table_ + index * sizeof made, &made, sizeof made);
+  return executor_->store(landing_table_ + index * sizeof made, &made, sizeof made);
 }
 
 void Channel::answer(uint16_t index, RemoteLanding& landing, Status status) {
@@ -225,7 +225,7 @@ void Channel::give_back(uint16_t index) {
 void Channel::release(RemoteLanding& landing) {
   landing.reached.reset();
   if (landing.region != nullptr) tw_remote_memory_release(landing.region);
-  executor.own().free(landing.table, landing.table_length);
+  executor_->own().free(landing.table, landing.table_length);
   landing = RemoteLanding();
 }
 
@@ -233,7 +233,7 @@ void Channel::release(RemoteLanding& landing) {
 void Channel::forget(uint16_t index) {
   if (index >= remote_.size() || !remote_[index].used) return;
   const device::Landing none{};
-  executor.store(landing_table_ + index * sizeof none, &none, sizeof none);
+  executor_->store(landing_table_ + index * sizeof none, &none, sizeof none);
   release(remote_[index]);
 }
 

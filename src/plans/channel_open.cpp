@@ -27,15 +27,16 @@ unsigned Channel::advance_words() {
   if (!is_error(status) && their_words_.address() == 0) {
     if (their_words_region_ == nullptr)
       status = tw_memory_import(peer.endpoint, theirs_.key.data(), theirs_.key.size(), &their_words_region_);
-    if (!is_error(status) && theirs_.on_device != (executor.device() != nullptr ? 1 : 0)) {
+    if (!is_error(status) && theirs_.on_device != (executor_->device() != nullptr ? 1 : 0)) {
       status = fail(TW_ERR_UNREACHABLE, "one end is run by a device, the other by the host");
     }
-    if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), executor, &their_words_);
+    if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), *executor_, &their_words_);
     if (status == TW_IN_PROGRESS) return 0;
     if (!is_error(status)) {
       status = check_words(region_of(their_words_region_)->key.length, their_words_.address(), theirs_.offset);
     }
     if (is_error(status)) why = std::string("the other end's words: ") + last_error();
+    hopeless_ = is_error(status) && theirs_.on_device == (executor_->device() != nullptr ? 1 : 0);
   }
   if (is_error(status)) {
     give_verdict(status, why);
@@ -75,12 +76,12 @@ Status Channel::finish_mapped() {
     end.credits = mine;
     end.flags = other;
     end.landings = reinterpret_cast<const device::Landing*>(landing_table_);
-    return executor.store(words_, &end, sizeof end);
+    return executor_->store(words_, &end, sizeof end);
   }
   device::RecvEnd end{};
   end.flags = mine;
   end.credits = other;
-  return executor.store(words_, &end, sizeof end);
+  return executor_->store(words_, &end, sizeof end);
 }
 
 void Channel::forget_words() {

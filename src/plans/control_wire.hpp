@@ -27,6 +27,8 @@ enum class Control : uint8_t {
   prepared = 7,       // receiver: so many plans were prepared here, and the sender has reached their buffers
   failed = 8,         // the end's attempt is over, and whoever uses it has failed; another may come
   refused = 9,        // the same, and the two ends will not do for each other: nobody need wait
+  again = 10,         // of an open pair: no plan is left here, and a new one would do better with another way
+  stay = 11,          // answer: it stays as it is
   count_
 };
 
@@ -42,8 +44,8 @@ struct ControlMessage {
   uint64_t number = 0;         // open, sender: tag of its messages when the host carries them
   std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
   uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
-  uint16_t index = 0;          // landing, landing_known, drop, dropped
-  uint64_t capacity = 0;       // landing: bytes; prepared: how many
+  uint16_t index = 0;          // landing, landing_known, drop, dropped; again: 1: who asks does not wait
+  uint64_t capacity = 0;       // landing: bytes; prepared: how many; again: messages that the host carried here
   std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
   int32_t status = 0;             // verdict, landing_known, failed, refused
   std::string text;               // of the same: why

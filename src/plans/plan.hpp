@@ -55,6 +55,7 @@ struct ChannelUse {
   uint32_t attempt = 0;  // of the channel: what the plan was built on
   uint32_t told = 0;     // receiver: the attempt in which the round was told
   bool taken = false;    // sender: the round was taken
+  uint32_t found = 0;    // the attempt that was open, and carried by the host, before this plan came; 0: none
 };
 
 /// How prepare() resolved it.
@@ -118,6 +119,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status join_channels(size_t* waits_for, const char** what);
   Status settled(size_t index) const;
   Status await_landing(size_t index, const thalweg::impl::Deadline& deadline);
+  std::string why_carried(const thalweg::impl::Channel& channel) const;
   void leave_channels();
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
                    thalweg::device::Side* side);
@@ -165,6 +167,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;
   thalweg::impl::Channel::Roles roles() const override { return roles_; }
+  bool stays() const override { return kept; }
   void fail_run(uint32_t step, Status status, const char* why);
 
   thalweg::impl::BornHere born;
@@ -206,7 +209,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::shared_ptr<thalweg::impl::Version> version = std::make_shared<thalweg::impl::Version>(runs_due);
   std::vector<thalweg::impl::Outdated> outdated;
   thalweg::impl::Agent::Offered owed;  // buffers that peers have been asked to give back, and have not
-  std::mutex mutex;  // agent_why, channel_why, told
+  std::mutex mutex;                    // agent_why, channel_why, told
 };
 
 namespace thalweg::impl {

@@ -49,11 +49,13 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
 /// A buffer that the executor does not reach makes the whole channel go by the host.
 Status tw_plan::start_channels() {
   const std::lock_guard lock(agent.mutex());
-  for (const ChannelUse& use : channels) {
+  for (ChannelUse& use : channels) {
     const auto bad = std::find_if(resolved.begin(), resolved.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved.end();
-    const Status status = use.channel->start(reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why);
+    if (use.channel->state() == Channel::State::proxied) use.found = use.channel->attempt();
+    const Status status =
+        use.channel->start(reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept);
     if (is_error(status)) return status;
   }
   return TW_OK;
@@ -85,13 +87,27 @@ Status tw_plan::settled(size_t index) const {
   return TW_OK;
 }
 
+/// Of a channel whose buffers here are reached.
+std::string tw_plan::why_carried(const Channel& channel) const {
+  const auto earlier = std::find_if(channels.begin(), channels.end(), [&](const ChannelUse& use) {
+    return use.channel == &channel && use.found == channel.attempt();
+  });
+  if (earlier == channels.end() || channel.hopeless()) return channel.why();
+  return "the channel was opened so for an earlier plan, and is used: destroy the plans of both sides that use it, or use "
+         "another "
+         "tag (then: " +
+         channel.why() + ")";
+}
+
 /// All channels are open at the same time, and so are the plans at their other ends: then, and not before, the plan relies on
 /// them. Until then one that is opened again is waited for, and told, again.
 Status tw_plan::join_channels(size_t* waits_for, const char** what) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Status status = settled(i);
+    const bool asks = resolved[i].channel != nullptr && resolved[i].channel->asks();
     *waits_for = i;
-    *what = "the peer has not prepared its end";
+    *what = asks ? "plans of the peer use it in another way: destroy them there, or use another tag"
+                 : "the peer has not prepared its end";
     if (status != TW_OK) return status;
   }
   for (ChannelUse& use : channels) {
@@ -115,7 +131,7 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
   }
   for (Resolved& one : resolved) {
     if (one.channel == nullptr || one.channel->state() == Channel::State::mapped) continue;
-    if (!one.proxied) one.why = one.channel->why();
+    if (!one.proxied) one.why = why_carried(*one.channel);
     one.proxied = true;
     one.number = one.channel->number();
   }

@@ -59,6 +59,7 @@ Status tw_plan::make_proxied(size_t index) {
     options.remote_layout = what.remote_layout;
     void* const buffer = reinterpret_cast<void*>(*self.address);  // stored before the ring, and again only behind `done`
     const uint64_t value = *self.value;
+    if (how.channel != nullptr) how.channel->carry();
     switch (what.verb) {
       case StepVerb::send:
         return tw_send(endpoint, buffer, what.length, how.number, &options, &self.request);

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// A channel's way: it is the plans' that use it. When they are gone at both ends, the next ones' is found anew.
+#include "channel_ends.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+/// On a device: its own memory is mapped, pageable memory is carried by the host.
+class ChannelWay : public ChannelEnds {
+ protected:
+  static constexpr size_t kLength = 777;
+  static constexpr uint64_t kTag = 5;
+  enum class Memory { mapped, carried };
+
+  /// A plan of one message at each end.
+  struct Exchange {
+    tw_plan *sends = nullptr, *receives = nullptr;
+    unsigned char *from = nullptr, *to = nullptr;
+    Bytes host[2];  // if it is pageable
+  };
+  Exchange make(Memory of, const char* place = "emulated:0") {
+    Exchange made;
+    for (const bool sends : {true, false}) {
+      Side& side = sends ? a : b;
+      unsigned char*& buffer = sends ? made.from : made.to;
+      made.host[sends] = Bytes(kLength);
+      buffer = of == Memory::mapped ? side.memory(place, kLength) : made.host[sends].data();
+      tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+      how.place = place;
+      tw_plan*& plan = sends ? made.sends : made.receives;
+      EXPECT_EQ(tw_plan_create(side.context, &how, &plan), TW_OK) << tw_last_error();
+    }
+    EXPECT_EQ(tw_plan_send(made.sends, a.endpoint, made.from, kLength, kTag, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(tw_plan_recv(made.receives, b.endpoint, made.to, kLength, kTag, nullptr, nullptr), TW_OK);
+    return made;
+  }
+  void run(Exchange& one, int times = 3) {
+    for (int i = 0; i < times; ++i) {
+      const Bytes data = random_bytes(kLength);
+      a.store(one.from, data);
+      both([&] { ASSERT_EQ(tw_plan_run(one.sends, kLong), TW_OK) << tw_last_error(); },
+           [&] { ASSERT_EQ(tw_plan_run(one.receives, kLong), TW_OK) << tw_last_error(); });
+      ASSERT_TRUE(b.load(one.to, kLength) == data);
+    }
+  }
+  static void destroy(tw_plan* plan) { ASSERT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error(); }
+  static void destroy(Exchange& one) {
+    destroy(one.sends);
+    destroy(one.receives);
+  }
+  static bool carried(const Exchange& one) {
+    const bool there = explain(one.sends).find("by the host") != std::string::npos;
+    EXPECT_EQ(explain(one.receives).find("by the host") != std::string::npos, there) << explain(one.receives);
+    return there;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Device, ChannelWay, testing::Values(kWays[1]), [](const auto& info) { return info.param.name; });
+
+/// One after the other, and each end for itself, so that one asks while the other's plan is still there.
+TEST_P(ChannelWay, IsFoundAnewWhenNoPlanUsesIt) {
+  for (const bool together : {true, false}) {
+    Exchange old = make(Memory::carried);
+    prepare_both(old.sends, old.receives);
+    EXPECT_TRUE(carried(old));
+    run(old);
+    for (const Memory next : {Memory::mapped, Memory::carried, Memory::mapped}) {
+      Exchange fresh = make(next);
+      if (together) {
+        destroy(old);
+        prepare_both(fresh.sends, fresh.receives);
+      } else {
+        both(
+            [&] {
+              destroy(old.sends);
+              ASSERT_EQ(tw_plan_prepare(fresh.sends, kLong), TW_OK) << tw_last_error();
+            },
+            [&] {
+              for (int i = 0; i < 2000; ++i) tw_progress(b.worker);
+              destroy(old.receives);
+              ASSERT_EQ(tw_plan_prepare(fresh.receives, kLong), TW_OK) << tw_last_error();
+            });
+      }
+      EXPECT_EQ(carried(fresh), next == Memory::carried) << explain(fresh.sends) << explain(fresh.receives);
+      run(fresh);
+      old = std::move(fresh);  // pageable bytes stay where they are
+    }
+    destroy(old);
+  }
+}
+
+TEST_P(ChannelWay, OfPlansThatAreThereStaysAndTheTextSaysSo) {
+  Exchange old = make(Memory::carried), beside = make(Memory::mapped);
+  prepare_both(old.sends, old.receives);
+  prepare_both(beside.sends, beside.receives);
+  EXPECT_TRUE(carried(beside));
+  EXPECT_NE(explain(beside.sends).find("for an earlier plan"), std::string::npos) << explain(beside.sends);
+  EXPECT_NE(explain(beside.sends).find("another tag"), std::string::npos) << explain(beside.sends);
+  run(old);
+  run(beside);
+  destroy(old);
+  run(beside);
+  destroy(beside);
+  Exchange last = make(Memory::mapped);
+  prepare_both(last.sends, last.receives);
+  EXPECT_FALSE(carried(last)) << explain(last.sends);
+  run(last);
+  destroy(last);
+}
+
+/// The n-th send meets the n-th receive, also across plans: a message that nobody has taken keeps the way on which it is.
+TEST_P(ChannelWay, StaysWhileAMessageIsOnIt) {
+  Exchange first = make(Memory::carried), second = make(Memory::mapped);
+  prepare_both(first.sends, first.receives);
+  run(first);
+  const Bytes early = random_bytes(kLength), late = random_bytes(kLength);
+  a.store(first.from, early);
+  ASSERT_EQ(tw_plan_run(first.sends, kLong), TW_OK) << tw_last_error();  // it is kept at b until it is received
+  destroy(first);
+  prepare_both(second.sends, second.receives);
+  EXPECT_TRUE(carried(second));
+  a.store(second.from, late);
+  both(
+      [&] {
+        for (int i = 0; i < 2; ++i) ASSERT_EQ(tw_plan_run(second.sends, kLong), TW_OK) << tw_last_error();
+      },
+      [&] {
+        for (const Bytes& data : {early, late, late}) {
+          ASSERT_EQ(tw_plan_run(second.receives, kLong), TW_OK) << tw_last_error();
+          EXPECT_TRUE(b.load(second.to, kLength) == data);
+        }
+      });
+  destroy(second);
+}
+
+/// A plan that goes on at the peer needs the channel as it is.
+TEST_P(ChannelWay, StaysWhereThePeersPlanGoesOn) {
+  Exchange first = make(Memory::carried), second = make(Memory::mapped);
+  prepare_both(first.sends, first.receives);
+  run(first);
+  destroy(first.sends);
+  const Bytes data = random_bytes(kLength);
+  a.store(second.from, data);
+  both(
+      [&] {
+        ASSERT_EQ(tw_plan_prepare(second.sends, kLong), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_plan_run(second.sends, kLong), TW_OK) << tw_last_error();
+      },
+      [&] { ASSERT_EQ(tw_plan_run(first.receives, kLong), TW_OK) << tw_last_error(); });
+  EXPECT_TRUE(b.load(first.to, kLength) == data);
+  destroy(first.receives);
+  destroy(second);
+}
+
+TEST_P(ChannelWay, AnotherExecutorMayRunItThen) {
+  Exchange one = make(Memory::mapped, "host");
+  prepare_both(one.sends, one.receives);
+  run(one);
+  Exchange other = make(Memory::mapped);
+  EXPECT_EQ(tw_plan_prepare(other.sends, kLong), TW_ERR_UNSUPPORTED);
+  expect_text({"run by host"});
+  destroy(one);
+  prepare_both(other.sends, other.receives);
+  EXPECT_FALSE(carried(other)) << explain(other.sends);
+  run(other);
+  destroy(other);
+}
+
+}  // namespace
+}  // namespace thalweg::tests
