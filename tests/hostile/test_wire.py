@@ -108,3 +108,25 @@ def test_without_the_key_there_is_no_way_in(victim):
     assert refused.value.answer == wire.WRONG_PROOF
     b.say()
     assert b.hear()["counters"]["authentication"] == 1
+
+
+def test_an_endpoint_that_asked_for_tls_takes_no_plain_link(victim, key):
+    """The peer dials, too, without TLS, and its attempt wins, because its worker's number is lower."""
+    a = victim(
+        WORKER
+        + """
+endpoint = worker.connect(bytes.fromhex(hear()["to"]), timeout=20, tls=True, wait=False)
+say(state=endpoint.state)
+say(**attempt(endpoint.wait_connected, 20))
+"""
+    )
+    address, where = door(a)
+    me = wire.Peer(worker=1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        a.say(to=wire.Address(me.worker, me.incarnation, port=silent.getsockname()[1]).pack().hex())
+        assert a.hear()["state"] == "in_progress"
+        session = wire.dial(wire.connect(where), key, wire.worker_target(address))
+        wire.join(session, address, me)
+        said = a.hear()
+        assert said.get("error") == "AuthenticationError" and "TLS" in said["text"], said
+        assert wire.closed(session.sock)
