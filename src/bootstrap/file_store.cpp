@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/interrupt.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -190,11 +192,12 @@ Status FileStore::pause(const Deadline& deadline, int watch) {
   const int left = deadline.left_ms();
   const int longest = watch >= 0 ? kPollMs : kBlindPollMs;
   pollfd one{watch, POLLIN, 0};
-  if (poll(&one, 1, left < 0 || left > longest ? longest : left) > 0) {
+  if (poll(&one, 1, interruptible_ms(left < 0 || left > longest ? longest : left)) > 0) {
     char events[1024];
     const ssize_t drained = read(watch, events, sizeof events);
     (void)drained;
   }
+  if (const Status asked = interrupted(); is_error(asked)) return asked;
   return born_.check("store");
 }
 

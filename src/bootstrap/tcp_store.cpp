@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/interrupt.hpp"
 #include "base/sockets.hpp"
 #include "security/handshake.hpp"
 
@@ -22,12 +23,13 @@ constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
 constexpr uint64_t kHandshakeTimeout = 10 * kSecond;
 
-// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline.
+// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. TW_ERR_CANCELED: interrupted.
 Status await(int fd, short events, const Deadline& deadline) {
   pollfd one{fd, events, 0};
-  const int ready = poll(&one, 1, deadline.left_ms());
+  const int ready = poll(&one, 1, interruptible_ms(deadline.left_ms()));
   if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
-  return ready == 0 && deadline.passed() ? Status(TW_ERR_TIMED_OUT) : Status(TW_OK);
+  if (ready > 0) return TW_OK;
+  return deadline.passed() ? Status(TW_ERR_TIMED_OUT) : interrupted();
 }
 
 // Writes all that is queued.
@@ -55,7 +57,9 @@ Status shake_hands(UniqueFd socket, const StoreOptions& options, const SocketAdd
     const Handshake::Want want = handshake.advance(fd);
     if (want == Handshake::Want::failed) return handshake.status();
     if (want == Handshake::Want::done) break;
-    if (is_error(await(fd, want == Handshake::Want::read ? POLLIN : POLLOUT, deadline)))
+    const Status waited = await(fd, want == Handshake::Want::read ? POLLIN : POLLOUT, deadline);
+    if (waited == TW_ERR_CANCELED) return waited;
+    if (is_error(waited))
       return fail(TW_ERR_TIMED_OUT, "what listens at the store's address does not answer the handshake; is it a store?");
   }
   SSL* const tls = handshake.take_tls();
@@ -126,7 +130,8 @@ Status TcpStore::connect_once(const SocketAddress& address, const Deadline& dead
   Status status = start_connect(address, &socket);
   while (status == TW_IN_PROGRESS) {
     pollfd one{socket.get(), POLLOUT, 0};
-    if (poll(&one, 1, deadline.left_ms()) == 0 && deadline.passed()) return TW_ERR_TIMED_OUT;
+    if (poll(&one, 1, interruptible_ms(deadline.left_ms())) == 0 && deadline.passed()) return TW_ERR_TIMED_OUT;
+    if (const Status asked = interrupted(); is_error(asked)) return asked;
     if (one.revents != 0) status = finish_connect(socket.get(), address);
   }
   if (is_error(status)) return status;
@@ -156,6 +161,7 @@ Status TcpStore::connect(const Deadline& deadline, Connection* out) {
     if (!worth_retrying(status)) return status;
     const int left = deadline.left_ms();
     poll(nullptr, 0, left < 0 || left > kRetryMs ? kRetryMs : left);
+    if (const Status asked = interrupted(); is_error(asked)) return asked;
   }
 }
 

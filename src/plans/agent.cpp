@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/hello.hpp"
 #include "memory/registry_state.hpp"
@@ -123,6 +124,7 @@ Status Agent::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
     const Status status = route(endpoint, out);
     if (Status s = check_peer(endpoint); is_error(s)) return s;
     if (status == TW_OK || (is_error(status) ? patience : deadline).passed()) return status;
+    if (Status s = interrupted(); is_error(s)) return s;
     if (tw_progress(endpoint.worker) == 0) std::this_thread::yield();
   }
 }

@@ -2,6 +2,7 @@
 // C interface: plans.
 #include <new>
 
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "plans/c_steps.hpp"
 #include "plans/queue.hpp"
@@ -159,6 +160,7 @@ tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
     if (const Status status = plan->test(); status != TW_IN_PROGRESS) return status;
     if (turn < 1000) continue;
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the plan is still running");
+    if (Status s = interrupted(); is_error(s)) return s;
     if (turn > 20000) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: queues and graphs.
+#include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "plans/queue.hpp"
 
@@ -36,6 +40,22 @@ Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** q
   if (Status s = agent->executor(device, &executor); is_error(s)) return s;
   *made = std::make_unique<tw_queue>(*agent, *executor);
   return TW_OK;
+}
+
+/// Where the wait may be interrupted it looks, instead of sleeping in the device's library: as long as a copy takes, then in naps.
+Status synchronize(Queue& queue) {
+  if (!may_be_interrupted()) return queue.synchronize();
+  constexpr uint64_t kYieldNs = 2 * kMillisecond;
+  const uint64_t since = monotonic_ns();
+  for (;;) {
+    if (const Status status = queue.query(); status != TW_IN_PROGRESS) return status;
+    if (Status s = interrupted(); is_error(s)) return s;
+    if (monotonic_ns() - since < kYieldNs) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
 }
 
 }  // namespace
@@ -90,7 +110,7 @@ tw_status tw_queue_call(tw_queue* queue, void (*fn)(void* arg), void* arg) {
 
 tw_status tw_queue_synchronize(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
-  if (Status s = queue->queue->synchronize(); is_error(s)) return s;
+  if (Status s = synchronize(*queue->queue); is_error(s)) return s;
   return queue->check();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/channel_end.hpp"
 
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "devices/registry.hpp"
 #include "plans/plan.hpp"
@@ -143,7 +144,7 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
   std::unique_lock lock(agent_.mutex());
   Status status;
   while ((status = settled()) == TW_IN_PROGRESS) {
-    if (is_error(status = Agent::check_peer(endpoint_))) break;
+    if (is_error(status = Agent::check_peer(endpoint_)) || is_error(status = interrupted())) break;
     if (deadline.passed()) {
       status = missing(channel_->name.tag);
       break;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "plans/plan.hpp"
 
@@ -147,6 +148,7 @@ Status tw_plan::await_channels(const Deadline& deadline) {
     if (status != TW_IN_PROGRESS) return status;
     if (Status s = Agent::check_peer(*steps[waits_for].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[waits_for], what);
+    if (Status s = interrupted(); is_error(s)) return s;
     agent.await_change(lock, [this] { progress_workers(); });
   }
 }
@@ -157,6 +159,7 @@ Status tw_plan::await_landing(size_t index, const Deadline& deadline) {
   while ((status = settled(index)) == TW_IN_PROGRESS) {
     if (Status s = Agent::check_peer(*steps[index].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[index], "the peer has not answered to the new buffer");
+    if (Status s = interrupted(); is_error(s)) return s;
     agent.await_change(lock, [this] { progress_workers(); });
   }
   return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resolving a plan: who runs it, what it reaches, what the host has to do for it.
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "devices/registry.hpp"
 #include "plans/plan.hpp"
@@ -75,6 +76,7 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
     Status status;
     while ((status = reach(worker, *region, *executor, reached)) == TW_IN_PROGRESS) {
       if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
+      if (Status s = interrupted(); is_error(s)) return s;
       tw_progress(&worker);
     }
     if (status == TW_ERR_UNREACHABLE || status == TW_ERR_UNSUPPORTED) {
