@@ -330,7 +330,7 @@ TW_CHECKED tw_status tw_remote_memory_map(tw_remote_memory *remote, void **addre
 
 /* ------------------------------------------------------------------------------------------------ layouts */
 
-/** count blocks of block bytes, stride apart, in up to three dimensions: dimension 0 varies fastest.
+/** count blocks of block bytes, stride apart, in up to eight dimensions: dimension 0 varies fastest.
  *  Strides are bytes and may be negative. Blocks must not overlap when received into. End with tw_layout_destroy. */
 TW_CHECKED tw_status tw_layout_strided(unsigned dimensions, size_t block, const uint64_t *count, const int64_t *stride,
                                        tw_layout **layout);

@@ -64,12 +64,6 @@ void BufferView::take_shape(int dimensions, const Py_ssize_t* shape, const Py_ss
   strided_ = Strided::of(dimensions, shape, strides, element);
   length_ = strided_.bytes;
   if (length_ == 0 || strided_.dimensions == 0) return;
-  if (strided_.dimensions > 3) {
-    std::string text =
-        "the array has " + std::to_string(strided_.dimensions) +
-        " separate dimensions after merging, a layout at most 3: copy it (numpy.ascontiguousarray) or move it in slices";
-    raise(TW_ERR_UNSUPPORTED, text.c_str());
-  }
   for (unsigned d = 0; d < strided_.dimensions; ++d) {
     if (strided_.stride[d] == 0 && use == Use::destination) {
       raise(TW_ERR_INVALID, "the destination is a broadcast array, its elements overlap: give an array of its own memory");

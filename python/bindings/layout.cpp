@@ -61,7 +61,7 @@ void bind_layout(nb::module_& m) {
   nb::class_<Layout>(m, "Layout", "Which bytes of a buffer move, in which order. Immutable; any thread may use it.")
       .def_static(
           "strided", &layout_strided, arg("block"), arg("count"), arg("stride"),
-          "count[0] blocks of block bytes, stride[0] bytes apart, in up to three dimensions; dimension 0 varies fastest.")
+          "count[0] blocks of block bytes, stride[0] bytes apart, in up to eight dimensions; dimension 0 varies fastest.")
       .def_static(
           "subarray", &layout_subarray, arg("shape"), arg("extent"), arg("start"), arg("element"), arg("order") = "C",
           "The part of an array of shape that starts at start and has extent elements of element bytes (up to 8 dimensions).")

@@ -8,8 +8,6 @@ using namespace thalweg::impl;
 
 namespace {
 
-constexpr unsigned kPublicDimensions = 3;
-
 template <class Make>
 tw_status guarded(tw_layout** layout, const Make& make) {
   if (layout == nullptr) return fail(TW_ERR_INVALID, "layout must point to where the handle goes");
@@ -26,10 +24,6 @@ tw_status guarded(tw_layout** layout, const Make& make) {
 tw_status tw_layout_strided(unsigned dimensions, size_t block, const uint64_t* count, const int64_t* stride,
                             tw_layout** layout) {
   return guarded(layout, [&] {
-    if (dimensions > kPublicDimensions) {
-      return fail(TW_ERR_LIMIT, "a strided layout has at most %u dimensions, not %u; use tw_layout_subarray or tw_layout_list",
-                  kPublicDimensions, dimensions);
-    }
     if (dimensions > 0 && (count == nullptr || stride == nullptr)) {
       return fail(TW_ERR_INVALID, "count and stride must have one entry per dimension");
     }
