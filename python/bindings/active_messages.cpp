@@ -47,32 +47,33 @@ struct AmMessage {
   }
 };
 
-nb::object am_recv(AmMessage& self, nb::handle buffer, bool blocking) {
+nb::object am_recv(AmMessage& self, nb::handle buffer, nb::handle layout, nb::handle after, nb::handle timeout, bool blocking) {
   self.worker->enter();
   Operation operation(self.worker_object, self.worker, Result::received);
   operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
+  operation.buffer.order(after.ptr());
   operation.endpoint = self.endpoint;
   operation.info = {nullptr, 0, 0, self.record.length};
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  take_layout(operation, options, layout.ptr());
+  const uint64_t deadline = deadline_of(timeout.ptr());
   if (self.record.descriptor == nullptr) {
-    if (operation.buffer.layout() != nullptr)
-      raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
+    if (options.layout != nullptr) raise(TW_ERR_UNSUPPORTED, "a small payload goes to a contiguous buffer: use .data");
     if (operation.buffer.length() < self.record.data.size())
       raise_truncated("the buffer is shorter than the payload", self.record.length);
     tw_context* context = nb::inst_ptr<Context>(self.worker->context)->get();  // to whatever memory; waits for no stream
     operation.posted(tw_memory_copy(context, operation.buffer.data(), self.record.data.data(), self.record.data.size()));
   } else {
-    tw_op_options options = TW_OP_OPTIONS_INIT;
-    operation.buffer.describe(options);
     operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(),
-                                operation.buffer.length(), &options, &operation.request));
+                                length_of(operation, options), &options, &operation.request));
   }
-  return nb::steal(deliver(operation, blocking));
+  return nb::steal(deliver(operation, blocking, deadline));
 }
 
 nb::object am_data(AmMessage& self) {
   if (self.record.descriptor == nullptr) return nb::bytes(self.record.data.data(), self.record.data.size());
   nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(self.record.length)));
-  am_recv(self, bytes, true);
+  am_recv(self, bytes, nb::none(), nb::none(), nb::none(), true);
   nb::bytes data(PyByteArray_AS_STRING(bytes.ptr()), self.record.length);
   self.record.data.assign(data.c_str(), data.size());
   return data;
@@ -92,8 +93,9 @@ void worker_on_am(Worker& self, uint16_t id, nb::object handler) {
 template <bool blocking>
 PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<6> signature("am", 1, 3, {"id", "header", "buffer", "protocol", "timeout", "after"});
-    std::array<PyObject*, 6> a;
+    static const Signature<8> signature("am", 1, 3,
+                                        {"id", "header", "buffer", "protocol", "timeout", "after", "layout", "no_wait"});
+    std::array<PyObject*, 8> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     uint64_t id = as_u64(a[0], 0);
@@ -107,29 +109,32 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     if (a[2] != nullptr && a[2] != Py_None) operation.buffer.acquire(a[2], BufferView::Use::source);
     operation.buffer.order(a[5]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    operation.buffer.describe(options);
+    take_layout(operation, options, a[6]);
     if (a[3] != nullptr && a[3] != Py_None) {
       std::string protocol = nb::cast<std::string>(nb::handle(a[3]));
       if (protocol != "eager" && protocol != "rendezvous") raise(TW_ERR_INVALID, "protocol is \"eager\" or \"rendezvous\"");
       options.flags = protocol == "eager" ? TW_OP_EAGER : TW_OP_RENDEZVOUS;
     }
+    if (as_bool(a[7])) options.flags |= TW_OP_NO_WAIT;
     operation.keep(self);
     if (header.length() > 0) operation.keep(a[1]);
     operation.posted(tw_am_send(endpoint.get(), static_cast<uint16_t>(id), header.data(), header.length(),
-                                operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
+                                operation.buffer.data(), length_of(operation, options), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[4]) : 0);
   });
 }
 
 const char am_doc[] =
-    "am(id, header=b\"\", buffer=None, *, protocol=None, timeout=None, after=None)\n--\n\n"
     "Sends an active message to the peer's handler of id (below 4096): a header of at most AM_HEADER_MAX bytes and a buffer.\n"
-    "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused. after: as in send.";
+    "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused. layout, after and no_wait: "
+    "as in "
+    "send.";
 
-PyMethodDef methods[] = {
-    fast_method("am", &endpoint_am<true>, am_doc),
-    fast_method("iam", &endpoint_am<false>, am_doc),
-    {nullptr, nullptr, 0, nullptr},
+FastMethods methods{
+    {"am", &endpoint_am<true>,
+     "id, header=b'', buffer=None, *, protocol=None, timeout=None, after=None, layout=None, no_wait=False", am_doc},
+    {"iam", &endpoint_am<false>, "id, header=b'', buffer=None, *, protocol=None, after=None, layout=None, no_wait=False",
+     "As am, but returns a Request."},
 };
 
 }  // namespace
@@ -171,16 +176,24 @@ void bind_active_messages(nb::module_& m) {
           "length", [](const AmMessage& a) { return a.record.length; }, "Bytes of the payload.")
       .def_prop_ro("data", &am_data, "The payload as bytes; a large one is received now, progressing.")
       .def(
-          "recv", [](AmMessage& a, nb::handle buffer) { return am_recv(a, buffer, true); }, arg("buffer"),
-          "Receives the payload into a writable buffer without another copy.")
+          "recv",
+          [](AmMessage& a, nb::handle buffer, nb::handle layout, nb::handle timeout, nb::handle after) {
+            return am_recv(a, buffer, layout, after, timeout, true);
+          },
+          arg("buffer"), nb::kw_only(), arg("layout") = nb::none(), arg("timeout") = nb::none(), arg("after") = nb::none(),
+          "Receives the payload into a writable buffer without another copy. layout, timeout and after as in Endpoint.recv.")
       .def(
-          "irecv", [](AmMessage& a, nb::handle buffer) { return am_recv(a, buffer, false); }, arg("buffer"),
+          "irecv",
+          [](AmMessage& a, nb::handle buffer, nb::handle layout, nb::handle after) {
+            return am_recv(a, buffer, layout, after, nb::none(), false);
+          },
+          arg("buffer"), nb::kw_only(), arg("layout") = nb::none(), arg("after") = nb::none(),
           "As recv, but returns a Request.");
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
       .def("on_am", &worker_on_am, arg("id"), arg("handler").none(),
            "Calls handler(AmMessage) for active messages of id (below 4096), from this worker's progress in the thread that\n"
            "progresses; it may post and reply. None takes it away. What it raises comes out of the call that progressed.");
-  add_methods(m.attr("Endpoint"), methods);
+  methods.add_to(m.attr("Endpoint"));
 }
 
 }  // namespace thalweg::python

@@ -3,6 +3,9 @@
 // (METH_FASTCALL | METH_KEYWORDS), because a general dispatcher would cost as much as the message itself.
 #pragma once
 #include <array>
+#include <deque>
+#include <initializer_list>
+#include <string>
 
 #include "errors.hpp"
 
@@ -93,19 +96,36 @@ T* as_object(PyObject* value, const char* name) {
   return nb::inst_ptr<T>(value);
 }
 
-/// Adds functions that take the interpreter's vector of arguments to a class. methods ends with an empty entry.
-inline void add_methods(nb::handle type, PyMethodDef* methods) {
-  for (PyMethodDef* method = methods; method->ml_name != nullptr; ++method) {
-    nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), method));
-    if (!descriptor.is_valid()) throw nb::python_error();
-    nb::setattr(type, method->ml_name, descriptor);
-  }
-}
-
 using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-inline PyMethodDef fast_method(const char* name, FastFunction function, const char* doc) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL | METH_KEYWORDS, doc};
-}
+/// Methods that take the interpreter's vector of arguments, with the parameters' text for inspect.signature. One of a class's lives
+/// as long as the module.
+class FastMethods {
+ public:
+  struct Entry {
+    const char* name;
+    FastFunction function;
+    const char* parameters;
+    const char* doc;
+  };
+  FastMethods(std::initializer_list<Entry> entries) {
+    for (const Entry& entry : entries) {
+      texts_.push_back(std::string(entry.name) + "($self, " + entry.parameters + ")\n--\n\n" + entry.doc);
+      methods_.push_back({entry.name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry.function)),
+                          METH_FASTCALL | METH_KEYWORDS, texts_.back().c_str()});
+    }
+  }
+  void add_to(nb::handle type) {
+    for (PyMethodDef& method : methods_) {
+      nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &method));
+      if (!descriptor.is_valid()) throw nb::python_error();
+      nb::setattr(type, method.ml_name, descriptor);
+    }
+  }
+
+ private:
+  std::deque<std::string> texts_;  // neither moves
+  std::deque<PyMethodDef> methods_;
+};
 
 }  // namespace thalweg::python

@@ -184,10 +184,10 @@ void describe(PyObject* notification, PyObject* handler, BufferView* held, tw_bl
 template <bool put, bool blocking>
 PyObject* move_blocks(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<11> signature(put ? "put_blocks" : "get_blocks", 4, 4,
+    static const Signature<12> signature(put ? "put_blocks" : "get_blocks", 4, 4,
                                          {"local", "local_index", "remote", "remote_index", "notification", "handler", "signal",
-                                          "value", "after_all", "visible", "timeout"});
-    std::array<PyObject*, 11> a;
+                                          "value", "after_all", "visible", "timeout", "no_wait"});
+    std::array<PyObject*, 12> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Blocks* local = as_object<Blocks>(a[0], "local");
@@ -211,6 +211,7 @@ PyObject* move_blocks(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     }
     if (as_bool(a[8])) options.flags |= TW_OP_AFTER_ALL;
     if (as_bool(a[9])) options.flags |= TW_OP_REMOTE;
+    if (as_bool(a[11])) options.flags |= TW_OP_NO_WAIT;
     operation.posted((put ? tw_put_blocks : tw_get_blocks)(endpoint.get(), local->get(), from.data(), remote->get(), to.data(),
                                                            to.count(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[10]) : 0);
@@ -228,26 +229,27 @@ nb::object next_notification(nb::handle_t<Worker> owner) {
 }
 
 const char put_doc[] =
-    "put_blocks(local, local_index, remote, remote_index, *, notification=None, handler=None, signal=None, value=1, "
-    "after_all=False, visible=False, timeout=None)\n--\n\n"
     "Moves local[local_index[i]] to remote[remote_index[i]] for every i, as one operation; returns when the local blocks may "
     "be\n"
     "reused, with visible when all are visible at the peer. Indices: arrays of 64-bit integers (used without a copy), 32-bit\n"
     "ones or a sequence; read during the call only. notification: up to 64 bytes that the peer gets behind the blocks, from\n"
-    "Worker.next_notification() or, with handler, as the header of an active message. signal, value and after_all as in put.\n"
-    "Raises OutOfBounds before anything moves, PeerLost, Stale.";
+    "Worker.next_notification() or, with handler, as the header of an active message. signal, value, after_all and no_wait as\n"
+    "in put. Raises OutOfBounds before anything moves, PeerLost, Stale.";
 const char get_doc[] =
-    "get_blocks(local, local_index, remote, remote_index, *, notification=None, handler=None, timeout=None)\n--\n\n"
     "Moves remote[remote_index[i]] to local[local_index[i]] for every i; returns when all are here. Else as put_blocks: the\n"
     "notification tells the owner that its blocks were read.";
+const char i_doc[] = "As the function without i, but returns a Request.";
 
-PyMethodDef methods[] = {
-    fast_method("put_blocks", &move_blocks<true, true>, put_doc),
-    fast_method("iput_blocks", &move_blocks<true, false>, put_doc),
-    fast_method("get_blocks", &move_blocks<false, true>, get_doc),
-    fast_method("iget_blocks", &move_blocks<false, false>, get_doc),
-    {nullptr, nullptr, 0, nullptr},
+#define BLOCKS "local, local_index, remote, remote_index, *, notification=None, handler=None, "
+#define PUT BLOCKS "signal=None, value=1, after_all=False, visible=False, "
+FastMethods methods{
+    {"put_blocks", &move_blocks<true, true>, PUT "timeout=None, no_wait=False", put_doc},
+    {"iput_blocks", &move_blocks<true, false>, PUT "no_wait=False", i_doc},
+    {"get_blocks", &move_blocks<false, true>, BLOCKS "timeout=None, no_wait=False", get_doc},
+    {"iget_blocks", &move_blocks<false, false>, BLOCKS "no_wait=False", i_doc},
 };
+#undef PUT
+#undef BLOCKS
 
 }  // namespace
 
@@ -273,7 +275,7 @@ void bind_blocks(nb::module_& m) {
       .def_prop_ro(
           "length", [](RemoteBlocks& s) { return tw_remote_blocks_length(s.get()); }, "Bytes of a block.")
       .def("release", &RemoteBlocks::close, "Ends the import.");
-  add_methods(m.attr("Endpoint"), methods);
+  methods.add_to(m.attr("Endpoint"));
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
       .def("next_notification", &next_notification,
            "(endpoint, bytes) of the next notification that a peer's put_blocks or get_blocks queued here, or None. Does not\n"

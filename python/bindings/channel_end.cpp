@@ -45,12 +45,7 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
   options.place = place.is_none() ? nullptr : name.c_str();
   options.timeout_ns = duration_of(timeout.ptr(), 0);
-  tw_status status;
-  {
-    const Unlocked unlocked({endpoint.worker});
-    status = bind(given, options, &made->handle);
-  }
-  check(status);
+  check(without_gil({endpoint.worker}, [&] { return bind(given, options, &made->handle); }));
   made->peer = nb::borrow(peer);
   made->context = nb::inst_ptr<Context>(endpoint.worker->context);
   ++made->context->children;
@@ -69,7 +64,13 @@ nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t
   std::vector<tw_channel_buffer> given;
   for (nb::handle one : buffers) {
     StepArguments argument;
-    auto view = argument.take_buffer(one, nb::none(), BufferView::Use::destination);
+    nb::object buffer = nb::borrow(one), layout = nb::none();
+    if (nb::isinstance<nb::tuple>(one)) {
+      if (nb::len(one) != 2) raise(TW_ERR_INVALID, "a buffer with a layout is (buffer, layout)");
+      buffer = one[0];
+      layout = one[1];
+    }
+    auto view = argument.take_buffer(buffer, layout, BufferView::Use::destination);
     given.push_back({view->data(), argument.length, argument.options.layout});
     made->buffers.push_back(std::move(view));
   }
@@ -132,7 +133,8 @@ void bind_channel_end(nb::module_& m) {
         "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
   m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("tag") = 0, nb::kw_only(), arg("place") = none,
         arg("timeout") = none,
-        "Takes the receiving end. buffers: where messages may land, arrays of any strides among them. place None: that of the\n"
+        "Takes the receiving end. buffers: where messages may land, arrays of any strides and (buffer, Layout) among them. "
+        "place None: that of the\n"
         "first buffer on a device, else \"host\". As bind_send.");
 }
 

@@ -45,6 +45,13 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
   hide_job_key();
 }
 
+std::string costs_save(const std::string& values) {
+  char path[4096];
+  size_t length = sizeof path;
+  check(tw_costs_save(values.c_str(), path, &length));
+  return path;
+}
+
 nb::object json_of(tw_status (*ask)(tw_context*, char*, size_t*), tw_context* context) {
   const std::string text = text_of([&](char* to, size_t* size) { return ask(context, to, size); });
   return nb::module_::import_("json").attr("loads")(text.c_str());
@@ -119,6 +126,10 @@ void bind_context(nb::module_& m) {
           "Ends the context. Raises BusyError while workers or memories of it are open.")
       .def_prop_ro("closed", [](const Context& c) { return c.handle == nullptr; });
   context_manager<Context>(m.attr("Context"));
+  m.def("costs_save", &costs_save, arg("values"),
+        "Keeps costs that were measured on this machine, lines \"name = value\" of those that Context.info()[\"costs\"] shows; "
+        "contexts\n"
+        "made from now on choose routes by them. Returns the file's path. `thalweg tune` measures and calls this.");
 }
 
 }  // namespace thalweg::python

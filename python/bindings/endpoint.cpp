@@ -131,14 +131,15 @@ nb::object listener_next(nb::handle_t<Listener> owner) {
       nb::rv_policy::move);
 }
 
-nb::object incoming_accept(Incoming& self, std::optional<nb::bytes> data) {
-  tw_endpoint_options options = endpoint_options(data, 0, std::nullopt, false);
+nb::object incoming_accept(Incoming& self, std::optional<nb::bytes> data, std::optional<std::string> transport) {
+  tw_endpoint_options options = endpoint_options(data, 0, transport, false);
   tw_endpoint* endpoint = nullptr;
   check(tw_accept(self.take(), &options, &endpoint));
   return wrap_endpoint(self.from->worker_object, endpoint, true);
 }
 
-nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std::optional<nb::bytes> data) {
+nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std::optional<nb::bytes> data,
+                           std::optional<std::string> transport) {
   Listener& self = *nb::inst_ptr<Listener>(owner);
   uint64_t deadline = deadline_of(timeout.ptr());
   nb::object request = listener_next(owner);
@@ -155,7 +156,7 @@ nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std
     self.worker->dispatch();
     request = listener_next(owner);
   }
-  return incoming_accept(nb::cast<Incoming&>(request), std::move(data));
+  return incoming_accept(nb::cast<Incoming&>(request), std::move(data), std::move(transport));
 }
 
 nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address, uint32_t backlog) {
@@ -250,7 +251,8 @@ void bind_endpoint(nb::module_& m) {
       .def_prop_ro(
           "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")
       .def_ro("peer", &Incoming::peer, "The client's address as text.")
-      .def("accept", &incoming_accept, arg("data") = nb::none(), "Takes the connection; data: private bytes for the client.")
+      .def("accept", &incoming_accept, arg("data") = nb::none(), nb::kw_only(), arg("transport") = nb::none(),
+           "Takes the connection; data: private bytes for the client; transport: only \"shm\" or \"tcp\".")
       .def(
           "reject", [](Incoming& i, nb::bytes data) { check(tw_reject(i.take(), data.c_str(), data.size())); },
           arg("data") = nb::bytes("", 0), "Refuses; data tells the client why.");
@@ -260,7 +262,9 @@ void bind_endpoint(nb::module_& m) {
       .def_prop_ro("worker", [](Listener& l) { return l.worker_object; })
       .def("next", &listener_next, "The next waiting ConnectionRequest, or None. Does not progress.")
       .def("accept", &listener_accept, arg("timeout") = nb::none(), nb::kw_only(), arg("data") = nb::none(),
-           "Waits for a client, at most timeout seconds, and takes the connection. data: private bytes for the client.")
+           arg("transport") = nb::none(),
+           "Waits for a client, at most timeout seconds, and takes the connection. data: private bytes for the client;\n"
+           "transport: only \"shm\" or \"tcp\".")
       .def("close", &Listener::close, "Stops listening; connections made stay.")
       .def_prop_ro("closed", [](const Listener& l) { return l.handle == nullptr; });
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))

@@ -6,31 +6,12 @@
 namespace thalweg::python {
 namespace {
 
-/// The layout argument names pieces of a contiguous buffer: within its borders.
-void take_layout(Operation& operation, tw_op_options& options, PyObject* value) {
-  Layout* layout = as_object<Layout>(value, "layout");
-  operation.buffer.describe(options);
-  if (layout == nullptr) return;
-  if (options.layout != nullptr)
-    raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
-  int64_t first = 0, last = 0;
-  tw_layout_extent(layout->handle, &first, &last);
-  if (first < 0 || last > static_cast<int64_t>(operation.buffer.length())) {
-    raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
-  }
-  options.layout = layout->handle;
-  operation.keep(value);
-}
-
-size_t length_of(const Operation& operation, const tw_op_options& options) {
-  return options.layout != nullptr ? tw_layout_bytes(options.layout) : operation.buffer.length();
-}
-
 template <bool blocking>
 PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<7> signature("send", 1, 2, {"buffer", "tag", "sync", "immediate", "layout", "timeout", "after"});
-    std::array<PyObject*, 7> a;
+    static const Signature<8> signature("send", 1, 2,
+                                        {"buffer", "tag", "sync", "immediate", "layout", "timeout", "after", "no_wait"});
+    std::array<PyObject*, 8> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
@@ -39,7 +20,7 @@ PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count,
     tw_op_options options = TW_OP_OPTIONS_INIT;
     const tw_op_options* given = nullptr;
     if (keywords != nullptr || operation.buffer.describe(options)) {
-      options.flags = as_bool(a[2]) ? TW_OP_SYNC : 0;
+      options.flags = (as_bool(a[2]) ? TW_OP_SYNC : 0) | (as_bool(a[7]) ? TW_OP_NO_WAIT : 0);
       options.immediate = as_u64(a[3], 0);
       take_layout(operation, options, a[4]);
       given = &options;
@@ -101,8 +82,8 @@ PyObject* worker_recv(PyObject* self, PyObject* const* args, Py_ssize_t count, P
 template <bool blocking>
 PyObject* endpoint_bytes_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<2> signature("bytes_send", 1, 1, {"buffer", "timeout"});
-    std::array<PyObject*, 2> a;
+    static const Signature<3> signature("bytes_send", 1, 1, {"buffer", "timeout", "no_wait"});
+    std::array<PyObject*, 3> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
@@ -112,6 +93,7 @@ PyObject* endpoint_bytes_send(PyObject* self, PyObject* const* args, Py_ssize_t 
     operation.keep(self);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     operation.buffer.describe(options);
+    options.flags = as_bool(a[2]) ? TW_OP_NO_WAIT : 0;
     operation.posted(
         tw_bytes_send(endpoint.get(), operation.buffer.data(), operation.buffer.length(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[1]) : 0);
@@ -148,18 +130,21 @@ struct Matched {
   nb::object endpoint;
 };
 
-nb::object matched_recv(Matched& self, nb::handle buffer, bool blocking) {
+nb::object matched_recv(Matched& self, nb::handle buffer, nb::handle layout, nb::handle after, nb::handle timeout,
+                        bool blocking) {
   self.worker->enter();
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the message was received already");
   Operation operation(self.worker_object, self.worker, Result::received);
   operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
+  operation.buffer.order(after.ptr());
   operation.endpoint = self.endpoint;
   operation.info = self.info;
   tw_op_options options = TW_OP_OPTIONS_INIT;
-  operation.buffer.describe(options);
-  operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), operation.buffer.length(),
+  take_layout(operation, options, layout.ptr());
+  const uint64_t deadline = deadline_of(timeout.ptr());
+  operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), length_of(operation, options),
                                    &options, &operation.request));
-  return nb::steal(deliver(operation, blocking));
+  return nb::steal(deliver(operation, blocking, deadline));
 }
 
 nb::object worker_probe(nb::handle_t<Worker> owner, uint64_t tag, uint64_t mask, nb::handle source, bool take) {
@@ -179,48 +164,44 @@ nb::object worker_probe(nb::handle_t<Worker> owner, uint64_t tag, uint64_t mask,
 }
 
 const char send_doc[] =
-    "send(buffer, tag=0, *, sync=False, immediate=0, layout=None, timeout=None, after=None)\n--\n\n"
     "Sends a buffer as one message; returns when it may be reused, with sync when it was matched. timeout: seconds; on expiry\n"
-    "an unannounced send is cancelled and TimedOut raised. after: a stream or event whose work so far the buffer waits for, "
-    "or\n"
-    "False; by default its framework's current stream. The GIL is released while waiting. Raises PeerLost, TimedOut.";
-const char isend_doc[] =
-    "isend(buffer, tag=0, *, sync=False, immediate=0, layout=None, after=None)\n--\n\nAs send, but returns a Request, which "
-    "keeps the "
-    "buffer.";
+    "an unannounced send is cancelled and TimedOut raised. no_wait: raises Again where the message would wait for the peer's "
+    "credit.\n"
+    "after: a stream or event whose work so far the buffer waits for, or False; by default its framework's current stream. The "
+    "GIL\n"
+    "is released while waiting. Raises PeerLost, TimedOut.";
+const char isend_doc[] = "As send, but returns a Request, which keeps the buffer.";
 const char recv_doc[] =
-    "recv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, timeout=None, after=None)\n--\n\n"
     "Receives the earliest message whose tag equals tag in the bits of mask into a writable buffer; returns RecvInfo.\n"
     "timeout: seconds. Raises Truncated (with .length, nothing is written past the buffer), TimedOut, PeerLost.\n"
     "An endpoint receives from its peer alone, a worker from anyone or from source=endpoint. after: as in send.";
-const char irecv_doc[] =
-    "irecv(buffer, tag=0, mask=FULL_TAG_MASK, *, layout=None, after=None)\n--\n\nAs recv, but returns a Request, which keeps "
-    "the buffer.";
+const char irecv_doc[] = "As recv, but returns a Request, which keeps the buffer.";
 const char bytes_send_doc[] =
-    "bytes_send(buffer, *, timeout=None)\n--\n\nAppends a contiguous buffer to the endpoint's byte stream, which has no "
-    "message borders.";
+    "Appends a contiguous buffer to the endpoint's byte stream, which has no message borders. no_wait: as in send.";
 const char bytes_recv_doc[] =
-    "bytes_recv(buffer, *, all=False, timeout=None)\n--\n\nTakes 1 to len(buffer) bytes from the byte stream, or with all that "
-    "many. "
-    "Returns RecvInfo with .length.";
+    "Takes 1 to len(buffer) bytes from the byte stream, or with all that many. Returns RecvInfo with .length.";
+const char i_doc[] = "As the function without i, but returns a Request.";
 
-PyMethodDef endpoint_methods[] = {
-    fast_method("send", &endpoint_send<true>, send_doc),
-    fast_method("isend", &endpoint_send<false>, isend_doc),
-    fast_method("recv", &endpoint_recv<true>, recv_doc),
-    fast_method("irecv", &endpoint_recv<false>, irecv_doc),
-    fast_method("bytes_send", &endpoint_bytes_send<true>, bytes_send_doc),
-    fast_method("ibytes_send", &endpoint_bytes_send<false>, bytes_send_doc),
-    fast_method("bytes_recv", &endpoint_bytes_recv<true>, bytes_recv_doc),
-    fast_method("ibytes_recv", &endpoint_bytes_recv<false>, bytes_recv_doc),
-    {nullptr, nullptr, 0, nullptr},
+#define ANY_MASK "mask=18446744073709551615"
+FastMethods endpoint_methods{
+    {"send", &endpoint_send<true>,
+     "buffer, tag=0, *, sync=False, immediate=0, layout=None, timeout=None, after=None, no_wait=False", send_doc},
+    {"isend", &endpoint_send<false>, "buffer, tag=0, *, sync=False, immediate=0, layout=None, after=None, no_wait=False",
+     isend_doc},
+    {"recv", &endpoint_recv<true>, "buffer, tag=0, " ANY_MASK ", *, layout=None, timeout=None, after=None", recv_doc},
+    {"irecv", &endpoint_recv<false>, "buffer, tag=0, " ANY_MASK ", *, layout=None, after=None", irecv_doc},
+    {"bytes_send", &endpoint_bytes_send<true>, "buffer, *, timeout=None, no_wait=False", bytes_send_doc},
+    {"ibytes_send", &endpoint_bytes_send<false>, "buffer, *, no_wait=False", i_doc},
+    {"bytes_recv", &endpoint_bytes_recv<true>, "buffer, *, all=False, timeout=None", bytes_recv_doc},
+    {"ibytes_recv", &endpoint_bytes_recv<false>, "buffer, *, all=False", i_doc},
 };
 
-PyMethodDef worker_methods[] = {
-    fast_method("recv", &worker_recv<true>, recv_doc),
-    fast_method("irecv", &worker_recv<false>, irecv_doc),
-    {nullptr, nullptr, 0, nullptr},
+FastMethods worker_methods{
+    {"recv", &worker_recv<true>, "buffer, tag=0, " ANY_MASK ", *, layout=None, timeout=None, source=None, after=None",
+     recv_doc},
+    {"irecv", &worker_recv<false>, "buffer, tag=0, " ANY_MASK ", *, layout=None, source=None, after=None", irecv_doc},
 };
+#undef ANY_MASK
 
 }  // namespace
 
@@ -233,18 +214,26 @@ void bind_messages(nb::module_& m) {
       .def_prop_ro("immediate", [](const Matched& s) { return s.info.immediate; })
       .def_prop_ro("endpoint", [](const Matched& s) { return s.endpoint; })
       .def(
-          "recv", [](Matched& s, nb::handle buffer) { return matched_recv(s, buffer, true); }, arg("buffer"),
-          "Receives it into a writable buffer. Returns RecvInfo.")
+          "recv",
+          [](Matched& s, nb::handle buffer, nb::handle layout, nb::handle timeout, nb::handle after) {
+            return matched_recv(s, buffer, layout, after, timeout, true);
+          },
+          arg("buffer"), nb::kw_only(), arg("layout") = nb::none(), arg("timeout") = nb::none(), arg("after") = nb::none(),
+          "Receives it into a writable buffer. Returns RecvInfo. layout, timeout and after as in Endpoint.recv.")
       .def(
-          "irecv", [](Matched& s, nb::handle buffer) { return matched_recv(s, buffer, false); }, arg("buffer"),
+          "irecv",
+          [](Matched& s, nb::handle buffer, nb::handle layout, nb::handle after) {
+            return matched_recv(s, buffer, layout, after, nb::none(), false);
+          },
+          arg("buffer"), nb::kw_only(), arg("layout") = nb::none(), arg("after") = nb::none(),
           "As recv, but returns a Request.");
   nb::object worker = m.attr("Worker");
   nb::borrow<nb::class_<Worker>>(worker).def(
       "probe", &worker_probe, arg("tag") = 0, arg("mask") = UINT64_MAX, nb::kw_only(), arg("source") = nb::none(),
       arg("take") = false,
       "Looks for an unmatched message: RecvInfo, or None. take: gives a Message that must be received instead.");
-  add_methods(worker, worker_methods);
-  add_methods(m.attr("Endpoint"), endpoint_methods);
+  worker_methods.add_to(worker);
+  endpoint_methods.add_to(m.attr("Endpoint"));
 }
 
 }  // namespace thalweg::python

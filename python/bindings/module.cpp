@@ -16,6 +16,14 @@ NB_MODULE(_core, m) {
   m.def(
       "status_name", [](int status) { return tw_status_name(status); }, nanobind::arg("status"),
       "The name of a status number, such as \"peer_lost\".");
+  m.def(
+      "_give_signature",
+      [](nanobind::handle kind, nanobind::handle value) {
+        auto* type = reinterpret_cast<PyTypeObject*>(kind.ptr());  // nanobind's own, which Python's setattr refuses
+        if (PyDict_SetItemString(type->tp_dict, "__signature__", value.ptr()) != 0) throw nanobind::python_error();
+        PyType_Modified(type);
+      },
+      nanobind::arg("kind"), nanobind::arg("value"));
   py::bind_log(m);
   py::bind_layout(m);
   py::bind_context(m);

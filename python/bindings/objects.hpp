@@ -149,6 +149,7 @@ struct RemoteMemory {
 
 struct Signal {
   nb::object worker_object;
+  nb::object memory;  ///< where the word is, when it is not the library's
   Worker* worker = nullptr;
   tw_signal* handle = nullptr;
   bool adds = false;
@@ -156,6 +157,7 @@ struct Signal {
   Signal() = default;
   Signal(Signal&& other) noexcept
       : worker_object(std::move(other.worker_object)),
+        memory(std::move(other.memory)),
         worker(other.worker),
         handle(std::exchange(other.handle, nullptr)),
         adds(other.adds) {}

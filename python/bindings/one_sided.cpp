@@ -22,10 +22,10 @@ namespace {
 template <bool put, bool blocking>
 PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<11> signature(put ? "put" : "get", 2, 3,
+    static const Signature<12> signature(put ? "put" : "get", 2, 3,
                                          {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout",
-                                          "remote_layout", "timeout", "after"});
-    std::array<PyObject*, 11> a;
+                                          "remote_layout", "timeout", "after", "no_wait"});
+    std::array<PyObject*, 12> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
@@ -39,18 +39,8 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
     operation.buffer.order(a[10]);
     operation.keep(a[1]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
-    operation.buffer.describe(options);
-    size_t length = operation.buffer.length();
-    if (Layout* layout = as_object<Layout>(a[7], "layout"); layout != nullptr) {
-      int64_t first = 0, last = 0;
-      tw_layout_extent(layout->handle, &first, &last);
-      if (options.layout != nullptr) raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout, not both");
-      if (first < 0 || last > static_cast<int64_t>(length))
-        raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
-      options.layout = layout->handle;
-      length = tw_layout_bytes(layout->handle);
-      operation.keep(a[7]);
-    }
+    take_layout(operation, options, a[7]);
+    const size_t length = length_of(operation, options);
     if (Layout* layout = as_object<Layout>(a[8], "remote_layout"); layout != nullptr) {
       options.remote_layout = layout->handle;
       operation.keep(a[8]);
@@ -63,6 +53,7 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
     }
     if (as_bool(a[5])) options.flags |= TW_OP_AFTER_ALL;
     if (as_bool(a[6])) options.flags |= TW_OP_REMOTE;
+    if (as_bool(a[11])) options.flags |= TW_OP_NO_WAIT;
     uint64_t offset = as_u64(a[2], 0);
     if constexpr (put) {
       operation.posted(
@@ -78,9 +69,9 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
 template <bool blocking>
 PyObject* atomic(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<8> signature("atomic", 4, 4,
-                                        {"op", "remote", "offset", "operand", "compare", "size", "fetch", "timeout"});
-    std::array<PyObject*, 8> a;
+    static const Signature<10> signature(
+        "atomic", 4, 4, {"op", "remote", "offset", "operand", "compare", "size", "fetch", "timeout", "visible", "no_wait"});
+    std::array<PyObject*, 10> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
@@ -93,8 +84,11 @@ PyObject* atomic(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObje
     operation.number_size = static_cast<uint8_t>(size);
     if (fetch) operation.number = std::make_unique<uint64_t>(0);
     operation.keep(a[1]);
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.flags = (as_bool(a[8]) ? TW_OP_REMOTE : 0) | (as_bool(a[9]) ? TW_OP_NO_WAIT : 0);
     operation.posted(tw_atomic(endpoint.get(), atomic_of(a[0]), remote->get(), as_u64(a[2], 0), size, as_u64(a[3], 0),
-                               as_u64(a[4], 0), operation.number.get(), nullptr, &operation.request));
+                               as_u64(a[4], 0), operation.number.get(), options.flags != 0 ? &options : nullptr,
+                               &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[7]) : 0);
   });
 }
@@ -114,41 +108,43 @@ PyObject* flush(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObjec
 }
 
 const char put_doc[] =
-    "put(buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
-    "timeout=None, after=None)\n--\n\n"
     "Writes a buffer into the peer's memory at offset bytes; returns when the buffer may be reused, with visible when the "
     "data\n"
     "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that "
     "of\n"
-    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. after: as in send. Raises\n"
+    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. after, no_wait: as in send. "
+    "Raises\n"
     "PeerLost, Stale.";
-const char get_doc[] =
-    "get(buffer, remote, offset=0, *, layout=None, remote_layout=None, timeout=None, after=None)\n--\n\n"
-    "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
+const char get_doc[] = "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
 const char atomic_doc[] =
-    "atomic(op, remote, offset, operand, *, compare=0, size=8, fetch=True, timeout=None)\n--\n\n"
     "op (add, and, or, xor, swap, cswap) on the aligned word of size bytes at offset; returns the old value, or None without\n"
-    "fetch. compare: only for cswap.";
-const char flush_doc[] =
-    "flush(timeout=None)\n--\n\nWaits until all earlier one-sided operations of the endpoint are visible at the target.";
+    "fetch, with visible when it is done there. compare: only for cswap. no_wait: as in send.";
+const char i_doc[] = "As the function without i, but returns a Request.";
 
-PyMethodDef methods[] = {
-    fast_method("put", &transfer<true, true>, put_doc),
-    fast_method("iput", &transfer<true, false>, put_doc),
-    fast_method("get", &transfer<false, true>, get_doc),
-    fast_method("iget", &transfer<false, false>, get_doc),
-    fast_method("atomic", &atomic<true>, atomic_doc),
-    fast_method("iatomic", &atomic<false>, atomic_doc),
-    fast_method("flush", &flush<true>, flush_doc),
-    fast_method("iflush", &flush<false>, flush_doc),
-    {nullptr, nullptr, 0, nullptr},
+#define PUT \
+  "buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
+#define GET "buffer, remote, offset=0, *, layout=None, remote_layout=None, "
+#define ATOMIC "op, remote, offset, operand, *, compare=0, size=8, fetch=True, "
+FastMethods methods{
+    {"put", &transfer<true, true>, PUT "timeout=None, after=None, no_wait=False", put_doc},
+    {"iput", &transfer<true, false>, PUT "after=None, no_wait=False", i_doc},
+    {"get", &transfer<false, true>, GET "timeout=None, after=None, no_wait=False", get_doc},
+    {"iget", &transfer<false, false>, GET "after=None, no_wait=False", i_doc},
+    {"atomic", &atomic<true>, ATOMIC "timeout=None, visible=False, no_wait=False", atomic_doc},
+    {"iatomic", &atomic<false>, ATOMIC "visible=False, no_wait=False", i_doc},
+    {"flush", &flush<true>, "timeout=None",
+     "Waits until all earlier one-sided operations of the endpoint are visible at the target."},
+    {"iflush", &flush<false>, "", i_doc},
 };
+#undef PUT
+#undef GET
+#undef ATOMIC
 
 }  // namespace
 
 void bind_one_sided(nb::module_& m) {
   nb::object endpoint = m.attr("Endpoint");
-  add_methods(endpoint, methods);
+  methods.add_to(endpoint);
   nb::borrow<nb::class_<Endpoint>>(endpoint).def(
       "fence", [](Endpoint& e) { check(tw_fence(e.get())); },
       "Later one-sided operations become visible after earlier ones. Does not wait.");

@@ -150,12 +150,12 @@ uint32_t add_wait(Plan& self, nb::handle_t<Signal> signal, uint64_t value, const
   return self.added(tw_plan_wait(plan, waited, compare_of(compare), value, &given.options, &step), step, nullptr);
 }
 
-uint32_t add_copy(Plan& self, nb::handle to, nb::handle from, nb::handle after) {
+uint32_t add_copy(Plan& self, nb::handle to, nb::handle from, nb::handle layout, nb::handle to_layout, nb::handle after) {
   StepArguments given, target;
   tw_plan* plan = self.get();
-  auto source = given.take_buffer(from, nb::none(), BufferView::Use::source);
-  auto destination = target.take_buffer(to, nb::none(), BufferView::Use::destination);
-  if (source->length() != destination->length()) raise(TW_ERR_INVALID, "both sides of a copy have the same number of bytes");
+  auto source = given.take_buffer(from, layout, BufferView::Use::source);
+  auto destination = target.take_buffer(to, to_layout, BufferView::Use::destination);
+  if (given.length != target.length) raise(TW_ERR_INVALID, "both sides of a copy have the same number of bytes");
   given.options.remote_layout = target.options.layout;
   given.take_after(after);
   uint32_t step = 0;
@@ -190,8 +190,7 @@ template <class Wait>
 tw_status unlocked(Plan& self, Wait wait) {
   tw_plan* plan = self.get();
   const Using user(self.users);
-  const Unlocked without(self.workers);
-  return wait(plan);
+  return without_gil(self.workers, [&] { return wait(plan); });
 }
 
 void plan_prepare(Plan& self, nb::handle timeout) {
@@ -314,8 +313,9 @@ void bind_plan(nb::module_& m) {
            arg("after") = nb::make_tuple(), "Sets a RemoteSignal, or adds to it.")
       .def("wait", &add_wait, arg("signal"), arg("value"), arg("compare") = ">=", nb::kw_only(), arg("increment") = 0,
            arg("after") = nb::make_tuple(), "Waits for a Signal.")
-      .def("copy", &add_copy, arg("to"), arg("source"), nb::kw_only(), arg("after") = nb::make_tuple(),
-           "Between two buffers of this process.")
+      .def("copy", &add_copy, arg("to"), arg("source"), nb::kw_only(), arg("layout") = none, arg("to_layout") = none,
+           arg("after") = nb::make_tuple(),
+           "Between two buffers of this process, of any shapes that have the same number of bytes. layout: of the source.")
       .def("atomic", &add_atomic, arg("op"), arg("remote"), arg("offset"), arg("operand"), nb::kw_only(), arg("compare") = 0,
            arg("size") = 8, arg("result") = none, arg("after") = nb::make_tuple(),
            "add, and, or, xor, swap or cswap on a word; result: a buffer of size bytes for the old value.")

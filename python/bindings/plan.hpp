@@ -54,26 +54,6 @@ struct Graph {
   void close() noexcept;
 };
 
-/// Without the GIL, with every worker marked as waited in.
-class Unlocked {
- public:
-  explicit Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)) {
-    for (Worker* worker : workers_) worker->enter();
-    for (Worker* worker : workers_) ++worker->waiters;
-    saved_ = PyEval_SaveThread();
-  }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked() {
-    PyEval_RestoreThread(saved_);
-    for (Worker* worker : workers_) worker->left();
-  }
-
- private:
-  std::vector<Worker*> workers_;
-  PyThreadState* saved_;
-};
-
 /// Options of a step with what they point to.
 struct StepArguments {
   tw_step_options options = TW_STEP_OPTIONS_INIT;

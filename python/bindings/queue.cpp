@@ -49,13 +49,8 @@ void queue_call(Queue& self, nb::callable function) {
 
 void queue_synchronize(Queue& self) {
   tw_queue* handle = self.get();
-  tw_status status;
-  {
-    const Using user(self.users);
-    const nb::gil_scoped_release release;
-    status = tw_queue_synchronize(handle);
-  }
-  check(status);
+  const Using user(self.users);
+  check(without_gil({}, [=] { return tw_queue_synchronize(handle); }));
 }
 
 void begin_capture(Queue& self) {
@@ -77,25 +72,15 @@ nb::object end_capture(nb::handle_t<Queue> owner) {
 void graph_launch(Graph& self, nb::handle_t<Queue> on) {
   tw_queue* queue = nb::inst_ptr<Queue>(on)->get();
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the graph is closed");
-  tw_status status;
-  {
-    const Using user(self.users), queue_user(nb::inst_ptr<Queue>(on)->users);
-    const nb::gil_scoped_release release;
-    status = tw_graph_launch(self.handle, queue);
-  }
-  check(status);
+  const Using user(self.users), queue_user(nb::inst_ptr<Queue>(on)->users);
+  check(without_gil({}, [&] { return tw_graph_launch(self.handle, queue); }));
 }
 
 /// One operation on a queue: what it prepares at its first call may wait for the peer, so without the GIL.
 template <class Post>
 void run_on(Queue& queue, Endpoint& endpoint, Post post) {
-  tw_status status;
-  {
-    const Using user(queue.users);
-    const Unlocked unlocked({endpoint.worker});
-    status = post();
-  }
-  check(status);
+  const Using user(queue.users);
+  check(without_gil({endpoint.worker}, post));
 }
 
 /// The buffer of an operation, as the queue knows it: the same memory and shape has one layout, by which the library finds what it
@@ -125,9 +110,8 @@ void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle 
 }
 
 template <bool puts>
-void transfer_on(nb::handle_t<Queue> on, nb::handle buffer, nb::handle_t<RemoteMemory> remote_object, uint64_t offset,
-                 nb::handle layout, nb::handle remote_layout) {
-  Queue& queue = *nb::inst_ptr<Queue>(on);
+void transfer_on(Queue& queue, nb::handle buffer, nb::handle_t<RemoteMemory> remote_object, uint64_t offset, nb::handle signal,
+                 uint64_t value, nb::handle layout, nb::handle remote_layout) {
   RemoteMemory& remote = *nb::inst_ptr<RemoteMemory>(remote_object);
   tw_queue* const handle = queue.get();
   tw_remote_memory* const target = remote.get();
@@ -135,11 +119,23 @@ void transfer_on(nb::handle_t<Queue> on, nb::handle buffer, nb::handle_t<RemoteM
   StepArguments step;
   void* const address = keep_buffer(queue, step, buffer, layout, puts ? BufferView::Use::source : BufferView::Use::destination);
   step.take_remote_layout(remote_layout);
+  step.take_signal(signal, value);
   queue.keep(nb::borrow(remote_object));
+  if (!signal.is_none()) queue.keep(nb::borrow(signal));
   run_on(queue, *remote.endpoint, [&] {
     return puts ? tw_put_on(handle, to, address, step.length, target, offset, &step.options)
                 : tw_get_on(handle, to, address, step.length, target, offset, &step.options);
   });
+}
+
+void put_on(Queue& queue, nb::handle buffer, nb::handle_t<RemoteMemory> remote, uint64_t offset, nb::handle signal,
+            uint64_t value, nb::handle layout, nb::handle remote_layout) {
+  transfer_on<true>(queue, buffer, remote, offset, signal, value, layout, remote_layout);
+}
+
+void get_on(Queue& queue, nb::handle buffer, nb::handle_t<RemoteMemory> remote, uint64_t offset, nb::handle layout,
+            nb::handle remote_layout) {
+  transfer_on<false>(queue, buffer, remote, offset, nb::none(), 0, layout, remote_layout);
 }
 
 void signal_on(nb::handle_t<Queue> on, nb::handle_t<RemoteSignal> signal, uint64_t value) {
@@ -252,9 +248,10 @@ void bind_queue(nb::module_& m) {
       "LimitReached past 1024 different operations.");
   m.def("recv_on", &message_on<false>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),
         arg("layout") = nb::none(), "Receives the channel's next send, in the queue's order. As send_on.");
-  m.def("put_on", &transfer_on<true>, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
-        arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A put in the queue's order. As send_on.");
-  m.def("get_on", &transfer_on<false>, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
+  m.def("put_on", &put_on, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
+        arg("signal") = nb::none(), arg("value") = 1, arg("layout") = nb::none(), arg("remote_layout") = nb::none(),
+        "A put in the queue's order; signal: a RemoteSignal touched with value when the data is there. As send_on.");
+  m.def("get_on", &get_on, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
         arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A get in the queue's order. As send_on.");
   m.def("signal_on", &signal_on, arg("queue"), arg("signal"), arg("value") = 1,
         "Sets a RemoteSignal, or adds to it, in the queue's order.");

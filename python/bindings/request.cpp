@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "request.hpp"
 
+#include "arguments.hpp"
+
 namespace thalweg::python {
 namespace {
 
@@ -148,6 +150,21 @@ void Operation::wait(uint64_t deadline) {
     return;
   }
   finish();
+}
+
+void take_layout(Operation& operation, tw_op_options& options, PyObject* value) {
+  Layout* layout = as_object<Layout>(value, "layout");
+  operation.buffer.describe(options);
+  if (layout == nullptr) return;
+  if (options.layout != nullptr)
+    raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
+  int64_t first = 0, last = 0;
+  tw_layout_extent(layout->handle, &first, &last);
+  if (first < 0 || last > static_cast<int64_t>(operation.buffer.length())) {
+    raise(TW_ERR_OUT_OF_BOUNDS, "the layout reaches outside the buffer");
+  }
+  options.layout = layout->handle;
+  operation.keep(value);
 }
 
 PyObject* complete(Operation& operation, uint64_t deadline) {

@@ -64,6 +64,12 @@ struct Request {
   nb::object token;  ///< anything the event loop keeps with it
 };
 
+/// The buffer's address, layout and stream into options. `layout`, when given, names pieces of a contiguous buffer, within its borders.
+void take_layout(Operation& operation, tw_op_options& options, PyObject* layout);
+inline size_t length_of(const Operation& operation, const tw_op_options& options) {
+  return options.layout != nullptr ? tw_layout_bytes(options.layout) : operation.buffer.length();
+}
+
 /// Waits and gives the value, as blocking calls do. On an exception the operation is handed to the worker until it ends.
 PyObject* complete(Operation& operation, uint64_t deadline);
 /// A Request object of the operation, for the calls that return one.

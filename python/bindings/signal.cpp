@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "arguments.hpp"
 #include "plan.hpp"
 #include "request.hpp"
 
@@ -11,12 +12,20 @@ bool adds(const std::string& kind) {
   return kind == "add";
 }
 
-nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint64_t initial) {
+nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint64_t initial, nb::handle memory,
+                       uint64_t offset) {
   Signal signal;
   signal.adds = adds(kind);
   tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
   options.kind = signal.adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
   options.initial = initial;
+  options.offset = offset;
+  if (Memory* where = as_object<Memory>(memory.ptr(), "memory"); where != nullptr) {
+    options.memory = where->get();
+    signal.memory = nb::borrow(memory);
+  } else if (offset != 0) {
+    raise(TW_ERR_INVALID, "an offset is one into `memory`: give both, or neither");
+  }
   check(tw_signal_create(nb::inst_ptr<Worker>(owner)->enter(), &options, &signal.handle));
   signal.worker = nb::inst_ptr<Worker>(owner);
   signal.worker_object = nb::borrow(owner);
@@ -56,12 +65,13 @@ nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::s
   return nb::cast(std::move(remote), nb::rv_policy::move);
 }
 
-nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool after_all, bool blocking) {
+template <bool blocking>
+nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool after_all, bool visible, bool no_wait) {
   RemoteSignal& self = *nb::inst_ptr<RemoteSignal>(owner);
   Operation operation(self.endpoint->worker_object, self.endpoint->worker, Result::none);
   operation.keep(owner);
   tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.flags = after_all ? TW_OP_AFTER_ALL : 0;
+  options.flags = (after_all ? TW_OP_AFTER_ALL : 0) | (visible ? TW_OP_REMOTE : 0) | (no_wait ? TW_OP_NO_WAIT : 0);
   options.signal_op = self.adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
   operation.posted(tw_signal_post(self.get(), value, &options, &operation.request));
   return nb::steal(deliver(operation, blocking));
@@ -78,7 +88,7 @@ uint32_t compare_of(const std::string& compare) {
 
 void Signal::close() noexcept {
   tw_signal* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr) worker->in_turn([ended] { (void)tw_signal_destroy(ended); });
+  if (ended != nullptr) worker->in_turn([ended, where = std::move(memory)] { (void)tw_signal_destroy(ended); });
 }
 
 tw_signal* Signal::get() const {
@@ -105,7 +115,10 @@ void bind_signal(nb::module_& m) {
   using nb::arg;
   nb::class_<Signal>(m, "Signal",
                      "A 64-bit word at its waiter, set (one writer) or added to (any number) from afar. The kind is fixed.")
-      .def(nb::new_(&signal_make), arg("worker"), arg("kind") = "set", arg("initial") = 0)
+      .def(nb::new_(&signal_make), arg("worker"), arg("kind") = "set", arg("initial") = 0, nb::kw_only(),
+           arg("memory") = nb::none(), arg("offset") = 0,
+           "memory: a Memory that has the word at offset bytes, such as a device's, where kernels and plans wait for it; it is "
+           "kept,\nand nothing else may use these 8 bytes. None: the library's.")
       .def("export", &signal_export, "The key by which peers import it.")
       .def_prop_ro(
           "value", [](Signal& s) { return tw_signal_read(s.get()); }, "The word; what it covers is visible.")
@@ -126,14 +139,12 @@ void bind_signal(nb::module_& m) {
   nb::class_<RemoteSignal>(m, "RemoteSignal",
                            "A peer's signal, imported through an endpoint from its key; kind as at its home.")
       .def(nb::new_(&remote_make), arg("endpoint"), arg("key"), arg("kind") = "set")
-      .def(
-          "post", [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { remote_post(s, value, after_all, true); },
-          arg("value") = 1, nb::kw_only(), arg("after_all") = false,
-          "Sets or adds value, alone; with after_all when all earlier puts of the endpoint are there.")
-      .def(
-          "ipost",
-          [](nb::handle_t<RemoteSignal> s, uint64_t value, bool after_all) { return remote_post(s, value, after_all, false); },
-          arg("value") = 1, nb::kw_only(), arg("after_all") = false, "As post, but returns a Request.")
+      .def("post", &remote_post<true>, arg("value") = 1, nb::kw_only(), arg("after_all") = false, arg("visible") = false,
+           arg("no_wait") = false,
+           "Sets or adds value, alone; with after_all when all earlier puts of the endpoint are there. Returns at once, with\n"
+           "visible when it is done there. no_wait: raises Again instead of waiting for the peer's credit.")
+      .def("ipost", &remote_post<false>, arg("value") = 1, nb::kw_only(), arg("after_all") = false, arg("visible") = false,
+           arg("no_wait") = false, "As post, but returns a Request.")
       .def("release", &RemoteSignal::close, "Ends the import.");
 }
 

@@ -20,12 +20,7 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
   if (rank) options.rank = *rank;
   if (count) options.count = *count;
   options.tls = tls ? 1 : 0;
-  tw_status status;
-  {
-    nb::gil_scoped_release release;
-    status = tw_store_open(address ? address->c_str() : nullptr, &options, &self->handle);
-  }
-  check(status);
+  check(without_gil({}, [&] { return tw_store_open(address ? address->c_str() : nullptr, &options, &self->handle); }));
   hide_job_key();
 }
 
@@ -33,8 +28,7 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
 template <class Call>
 tw_status unlocked(Store& self, Call call) {
   const Using user(self.users);
-  const nb::gil_scoped_release release;
-  return call();
+  return without_gil({}, call);
 }
 
 /// Asks with a growing buffer until the value fits.

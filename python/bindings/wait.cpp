@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wait.hpp"
 
+#include <thalweg/views.h>
+
 namespace thalweg::python {
 
 uint64_t duration_of(PyObject* seconds, uint64_t otherwise) {
@@ -15,6 +17,34 @@ uint64_t duration_of(PyObject* seconds, uint64_t otherwise) {
 uint64_t deadline_of(PyObject* seconds) {
   uint64_t duration = duration_of(seconds, TW_FOREVER);
   return duration == TW_FOREVER ? TW_FOREVER : now_ns() + duration;
+}
+
+static thread_local Unlocked* innermost = nullptr;
+
+Unlocked::Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)), outer_(innermost) {
+  for (const Worker* worker : workers_) worker->enter();
+  for (Worker* worker : workers_) ++worker->waiters;
+  innermost = this;
+  tw_set_interrupt(&Unlocked::asked, this);
+  saved_ = PyEval_SaveThread();
+}
+
+Unlocked::~Unlocked() {
+  PyEval_RestoreThread(saved_);
+  innermost = outer_;
+  tw_set_interrupt(outer_ != nullptr ? &Unlocked::asked : nullptr, outer_);
+  for (Worker* worker : workers_) worker->left();
+}
+
+int Unlocked::asked(void* arg) {
+  Unlocked& self = *static_cast<Unlocked*>(arg);
+  for (const Worker* worker : self.workers_) {
+    if (worker->closing.load(std::memory_order_relaxed)) return 1;
+  }
+  PyEval_RestoreThread(self.saved_);
+  const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+  self.saved_ = PyEval_SaveThread();
+  return raised ? 1 : 0;
 }
 
 bool Wait::nap(uint64_t end) const {

@@ -42,6 +42,35 @@ class Waiting {
   PyThreadState* saved_;
 };
 
+/// Without the GIL in a call of the library that may wait, with every worker marked as waited in. What such calls ask meanwhile is
+/// whether a signal is to be handled (what its handler raised is pending then) or a worker is to be left.
+class Unlocked {
+ public:
+  explicit Unlocked(std::vector<Worker*> workers = {});
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked();
+
+ private:
+  static int asked(void* self);
+  std::vector<Worker*> workers_;
+  Unlocked* const outer_;  ///< of this thread: an exchange of a window calls a store
+  PyThreadState* saved_;
+};
+
+/// A call without the GIL; raises what a signal handler raised, ClosedError when a worker was closed meanwhile.
+template <class Call>
+tw_status without_gil(const std::vector<Worker*>& workers, Call&& call) {
+  tw_status status;
+  {
+    const Unlocked unlocked(workers);
+    status = call();
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  for (const Worker* worker : workers) worker->enter();
+  return status;
+}
+
 /// By what the end of a wait is noticed: by progress, or (also) by a word that a peer stores.
 enum class Comes : uint8_t { by_event, by_store };
 

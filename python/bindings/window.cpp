@@ -33,7 +33,7 @@ struct Window {
     tw_window* ended = std::exchange(handle, nullptr);
     if (ended == nullptr || generation != fork_generation() || worker->handle == nullptr) return TW_OK;
     const Using user(users);
-    const Waiting waiting(*worker);
+    const Unlocked unlocked({worker});
     return tw_window_destroy(ended);
   }
   tw_window* get() const {
@@ -73,6 +73,7 @@ tw_status exchange_bytes(void* arg, const void* mine, size_t length, void* value
 
 /// Raises what exchange raised, else what the status says.
 void check_exchange(Window& window, tw_status status) {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
   if (window.raised.is_valid()) {
     const nb::object error = std::move(window.raised);
     window.raised.reset();
@@ -107,7 +108,7 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
   tw_worker* handle = self->worker->enter();
   tw_status status;
   {
-    Waiting waiting(*self->worker);
+    const Unlocked unlocked({self->worker});
     status = tw_window_create(handle, endpoints.data(), static_cast<uint32_t>(rank), static_cast<uint32_t>(endpoints.size()),
                               part, &options, exchange_bytes, self->exchanger.get(), &self->handle);
   }
@@ -180,13 +181,8 @@ nb::object window_bind(nb::handle_t<Window> owner, const std::string& place) {
   tw_window* handle = self.get();
   self.worker->enter();
   tw_device_window bound{};
-  tw_status status;
-  {
-    const Using user(self.users);
-    const Waiting waiting(*self.worker);
-    status = tw_window_bind(handle, place.c_str(), &bound);
-  }
-  check(status);
+  const Using user(self.users);
+  check(without_gil({self.worker}, [&] { return tw_window_bind(handle, place.c_str(), &bound); }));
   return nb::cast(BoundWindow{nb::borrow(owner), bound}, nb::rv_policy::move);
 }
 

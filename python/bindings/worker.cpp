@@ -198,6 +198,7 @@ void bind_worker(nb::module_& m) {
           "iflush", [](nb::handle_t<Worker> w) { return nb::steal(worker_flush(*nb::inst_ptr<Worker>(w), w, false, 0)); },
           "As flush, but returns a Request.")
       .def("_turn", &worker_turn)
+      .def_prop_ro("_shared", [](const Worker& w) { return w.multi; })
       .def(
           "_watch", [](Worker& w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
       .def_prop_ro("_watched",

@@ -43,6 +43,7 @@ from ._core import (
     bind_recv,
     bind_send,
     copy,
+    costs_save,
     describe,
     get_on,
     memory_query,
@@ -54,6 +55,7 @@ from ._core import (
     stream_check,
     wait_on,
 )
+from ._signatures import install as _install_signatures
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .logs import start as _start_log
@@ -63,6 +65,7 @@ from .store import Store
 from .waiting import wait_all, wait_any
 
 _start_log()
+_install_signatures()
 
 
 def get_include() -> str:
@@ -107,6 +110,7 @@ __all__ = [
     "bind_recv",
     "bind_send",
     "copy",
+    "costs_save",
     "describe",
     "errors",
     "get_include",

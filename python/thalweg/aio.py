@@ -177,10 +177,12 @@ class Worker:
         mask: int = _core.FULL_TAG_MASK,
         *,
         layout: _core.Layout | None = None,
+        source: Endpoint | None = None,
         after: Any = None,
     ) -> _core.RecvInfo:
-        """Receives from any endpoint. As Worker.recv."""
-        request = self.core.irecv(buffer, tag, mask, layout=layout, after=after)
+        """Receives from any endpoint, or from source. As thalweg.Worker.recv."""
+        by = None if source is None else source.core
+        request = self.core.irecv(buffer, tag, mask, layout=layout, source=by, after=after)
         return request._value() if request.ended else await self._value(request)
 
     async def flush(self) -> None:
@@ -300,11 +302,12 @@ class Endpoint:
         immediate: int = 0,
         layout: _core.Layout | None = None,
         after: Any = None,
+        no_wait: bool = False,
     ) -> None:
-        """Sends a buffer as one message; returns when it may be reused, with sync when it was matched. after: as in
+        """Sends a buffer as one message; returns when it may be reused, with sync when it was matched. after, no_wait: as in
         thalweg.Endpoint.send."""
-        if sync or immediate or layout is not None or after is not None:
-            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout, after=after)
+        if sync or immediate or layout is not None or after is not None or no_wait:
+            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout, after=after, no_wait=no_wait)
         else:
             request = self.core.isend(buffer, tag)
         return request._value() if request.ended else await self.worker._value(request)
@@ -325,9 +328,9 @@ class Endpoint:
             request = self.core.irecv(buffer, tag, mask, layout=layout, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 
-    async def bytes_send(self, buffer: Any) -> None:
+    async def bytes_send(self, buffer: Any, *, no_wait: bool = False) -> None:
         """Appends a contiguous buffer to the byte stream."""
-        request = self.core.ibytes_send(buffer)
+        request = self.core.ibytes_send(buffer, no_wait=no_wait)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def bytes_recv(self, buffer: Any, *, all: bool = False) -> _core.RecvInfo:
@@ -336,10 +339,18 @@ class Endpoint:
         return request._value() if request.ended else await self.worker._value(request)
 
     async def am(
-        self, id: int, header: Any = b"", buffer: Any = None, *, protocol: str | None = None, after: Any = None
+        self,
+        id: int,
+        header: Any = b"",
+        buffer: Any = None,
+        *,
+        protocol: str | None = None,
+        after: Any = None,
+        layout: _core.Layout | None = None,
+        no_wait: bool = False,
     ) -> None:
-        """Sends an active message to the peer's handler of id. after: as in thalweg.Endpoint.am."""
-        request = self.core.iam(id, header, buffer, protocol=protocol, after=after)
+        """Sends an active message to the peer's handler of id; the rest as in thalweg.Endpoint.am."""
+        request = self.core.iam(id, header, buffer, protocol=protocol, after=after, layout=layout, no_wait=no_wait)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def put(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
@@ -474,9 +485,9 @@ class AmMessage:
         """Bytes of the payload."""
         return self.core.length
 
-    async def recv(self, buffer: Any) -> _core.RecvInfo:
-        """Receives the payload into a writable buffer."""
-        request = self.core.irecv(buffer)
+    async def recv(self, buffer: Any, *, layout: _core.Layout | None = None, after: Any = None) -> _core.RecvInfo:
+        """Receives the payload into a writable buffer; layout and after as in thalweg.Endpoint.recv."""
+        request = self.core.irecv(buffer, layout=layout, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def data(self) -> bytearray:

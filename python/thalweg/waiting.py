@@ -33,7 +33,8 @@ def wait_any(requests: Sequence[Request], timeout: float | None = None) -> int:
         raise ValueError("there is no request to wait for")
     deadline = time.monotonic() + (1e9 if timeout is None else timeout)
     workers = {id(request.worker): request.worker for request in requests}
-    nap = 0.05 if len(workers) == 1 else 0.0005
+    alone = len(workers) == 1 and not requests[0].worker._shared
+    nap = 0.05 if alone else 0.0005  # an event may come to another worker, or be taken by another thread
     while True:
         for _ in range(50):
             for index, request in enumerate(requests):

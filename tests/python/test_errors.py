@@ -5,6 +5,7 @@ import ast
 import inspect
 import pathlib
 import re
+import socket
 
 import pytest
 import thalweg as tw
@@ -62,3 +63,26 @@ def test_everything_public_says_what_it_is():
             for member, value in vars(thing).items():
                 if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                     assert inspect.getdoc(value) or name == "RecvInfo" or isinstance(value, property), f"{name}.{member}"
+
+
+def closed_port():
+    """A port of this machine where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_texts_are_the_librarys(worker, me):
+    with pytest.raises(tw.Unreachable, match="nobody listens at .*start the listener first, or check the port"):
+        worker.connect(f"127.0.0.1:{closed_port()}", timeout=20)
+    signal = tw.Signal(worker, "set", 3)
+    with pytest.raises(tw.TimedOut, match="the signal is still 3"):
+        signal.wait(4, timeout=0.01)
+    with pytest.raises(tw.TimedOut, match="the operation goes on; test or wait again, or cancel it"):
+        worker.irecv(bytearray(1), 1).wait(0.01)
+    request = me.irecv(bytearray(4), 2)
+    me.send(bytes(10), 2)
+    with pytest.raises(tw.Truncated) as caught:
+        request.wait(20)
+    assert caught.value.length == 10 and str(caught.value) != "truncated"
+    with pytest.raises(tw.InvalidError, match="unknown transport"):
+        worker.connect(worker.address, transport="carrier pigeon")

@@ -193,3 +193,36 @@ def test_explain_of_a_remote_memory(transport):
         with pytest.raises(tw.InvalidError):
             plain.explain("send")
         pipe.send("end")
+
+
+STEPS = 200
+
+
+def answer_late(endpoint, pipe):
+    """A parameter server that takes a while for each step."""
+    memory, word = tw.Memory.allocate(endpoint.worker.context, 64), tw.Signal(endpoint.worker)
+    pipe.send((memory.export(), word.export()))
+    theirs, their_word = pipe.recv()
+    remote, signal = tw.RemoteMemory(endpoint, theirs), tw.RemoteSignal(endpoint, their_word)
+    for step in range(1, STEPS + 1):
+        word.wait(step, timeout=20)
+        until = time.perf_counter() + 200e-6
+        while time.perf_counter() < until:
+            pass
+        endpoint.put(bytes(memory), remote, signal=signal, value=step)
+    pipe.recv()
+
+
+def test_a_wait_for_a_signal_does_not_sleep_past_it():
+    with connected(answer_late, transport="shm") as (endpoint, pipe):
+        memory, word = tw.Memory.allocate(endpoint.worker.context, 64), tw.Signal(endpoint.worker)
+        theirs, their_word = pipe.recv()
+        pipe.send((memory.export(), word.export()))
+        remote, signal = tw.RemoteMemory(endpoint, theirs), tw.RemoteSignal(endpoint, their_word)
+        limit = time.monotonic() + STEPS * 0.05  # half of what a nap too long would take
+        for step in range(1, STEPS + 1):
+            payload = os.urandom(64)
+            endpoint.put(payload, remote, signal=signal, value=step)
+            word.wait(step, timeout=max(0.001, limit - time.monotonic()))
+            assert bytes(memory) == payload
+        pipe.send("end")

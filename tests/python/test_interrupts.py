@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every wait at once, and what was waited for goes on."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+
+import pytest
+import thalweg as tw
+
+SECONDS = 20  # of the waits
+SOON = 5
+
+
+@contextlib.contextmanager
+def ctrl_c():
+    """Sends this process SIGINT; the body must be left by it, long before its time-out."""
+    left, told = threading.Event(), []
+
+    def send():
+        os.kill(os.getpid(), signal.SIGINT)
+        told.append(left.wait(SOON))
+
+    sender = threading.Timer(0.1, send)
+    sender.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        left.set()
+        sender.join()
+    assert told == [True], "the wait went on"
+
+
+@pytest.fixture(params=["file", "serve"])
+def store(request, tmp_path):
+    address = f"file:{tmp_path}/store" if request.param == "file" else "serve:127.0.0.1:0"
+    with tw.Store(address, job_key=b"k" * 32, timeout=SECONDS, rank=0, count=2) as made:
+        yield made
+
+
+@pytest.mark.parametrize("call", ["wait", "barrier", "exchange"])
+def test_a_store(store, call):
+    with ctrl_c():
+        {"wait": lambda: store.wait("never"), "barrier": store.barrier, "exchange": lambda: store.exchange(b"x")}[call]()
+    store.put("key", b"value")
+    assert store.wait("key") == b"value"
+
+
+def test_a_store_that_is_not_there():
+    with socket.create_server(("127.0.0.1", 0)) as server, ctrl_c():  # listens, and never answers
+        tw.Store(f"tcp:127.0.0.1:{server.getsockname()[1]}", job_key=b"k" * 32, timeout=SECONDS)
+
+
+def test_plans(context, worker, me):
+    with tw.Plan(context) as plan:
+        plan.recv(me, bytearray(8), 99)
+        with ctrl_c():
+            plan.prepare(SECONDS)
+    word = tw.Signal(worker)
+    remote = tw.RemoteSignal(me, word.export())
+    with tw.Plan(context, timeout=SECONDS) as plan:
+        plan.wait(word, 1)
+        plan.prepare(SECONDS)
+        plan.trigger()
+        with ctrl_c():
+            plan.finish(SECONDS)
+        remote.post(1)
+        plan.finish(SECONDS)
+
+
+def test_queues(context, worker, me):
+    go_on = threading.Event()
+    with tw.Queue(context) as queue:
+        queue.call(lambda: go_on.wait(SECONDS))
+        with ctrl_c():
+            queue.synchronize()
+        go_on.set()
+        queue.synchronize()
+        with ctrl_c():
+            tw.recv_on(queue, me, bytearray(8), 98)
+    with ctrl_c():
+        tw.bind_recv(me, [bytearray(8)], 97, timeout=SECONDS)
+
+
+@pytest.mark.parametrize("call", ["request", "recv", "signal", "worker", "accept", "wait_any"])
+def test_waits_of_a_worker(worker, me, call):
+    word = tw.Signal(worker)
+    request = me.irecv(bytearray(8), 1)
+    with worker.listen() as listener, ctrl_c():
+        if call == "worker":
+            while True:
+                worker.wait(SECONDS)
+        {
+            "request": lambda: request.wait(SECONDS),
+            "recv": lambda: me.recv(bytearray(8), 2, timeout=SECONDS),
+            "signal": lambda: word.wait(1, timeout=SECONDS),
+            "accept": lambda: listener.accept(SECONDS),
+            "wait_any": lambda: tw.wait_any([request], SECONDS),
+        }[call]()
+    me.send(b"still works", 3)
+    assert worker.recv(bytearray(16), 3).length == 11
