@@ -227,6 +227,14 @@ def check_clang(steps: Steps) -> None:
     steps.ctest("clang", "-L", "unit|device|gpu|examples")
 
 
+# What qemu-user lacks: process_vm_readv (memory that may not be read, windows between contexts), starting the program again
+# without binfmt_misc (death tests), and it keeps descriptors of a message that was cut off.
+QEMU_LACKS = (
+    r"^(Unreadable\.|Process\.PidfdTells|Of/Windows\.Of|Window\.Reports|WindowLoss\.EndsWaits|WindowRefusals\.DeviceMemory"
+    r"|SetupChannel\.Unannounced|.*DeathTest\.|device_compile)"
+)
+
+
 def check_aarch64(steps: Steps) -> None:
     """Cross-compiled, under qemu-user: it computes as an aarch64 does, with this machine's stronger memory order."""
     tool("aarch64-linux-gnu-g++", package="g++-aarch64-linux-gnu")
@@ -236,7 +244,7 @@ def check_aarch64(steps: Steps) -> None:
             raise Skipped(f"no {needed} of aarch64 (scripts/setup.sh check)")
     folders = sorted(p.name for p in (ROOT / "tests" / "unit").iterdir() if p.is_dir())
     steps.build("aarch64", targets=(*(f"unit_{name}" for name in folders), "device_twins"))
-    steps.ctest("aarch64", "-L", "unit|device", "-E", "device_compile|_NOT_BUILT")
+    steps.ctest("aarch64", "-L", "unit|device", "-E", QEMU_LACKS)
 
 
 def check_wheel(steps: Steps) -> None:
