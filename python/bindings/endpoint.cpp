@@ -74,8 +74,9 @@ void endpoint_close(Endpoint& self, bool force) {
   tw_endpoint_set_user(handle, nullptr);
   tw_request request = TW_REQUEST_NONE;
   tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &request);
+  const auto gone = [](tw_status ended) { return ended == TW_ERR_PEER_LOST || ended == TW_ERR_CLOSED; };  // as closed as can be
   if (status != TW_IN_PROGRESS) {
-    if (status != TW_ERR_PEER_LOST) check(status);  // gone already: as closed as can be
+    if (!gone(status)) check(status);
     return;
   }
   Operation closing(self.worker_object, self.worker, Result::none);
@@ -83,7 +84,7 @@ void endpoint_close(Endpoint& self, bool force) {
   const nb::object object = nb::steal(into_request(std::move(closing)));
   Operation& operation = nb::inst_ptr<Request>(object)->operation;
   operation.await(TW_FOREVER);
-  if (operation.status != TW_ERR_PEER_LOST) operation.value();
+  if (!gone(operation.status)) operation.value();
 }
 
 nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {

@@ -16,13 +16,14 @@ under way goes on and keeps its buffer until it ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from . import _core
-from .errors import ClosedError
+from .errors import ClosedError, PeerLost
 from .objects import decode, encode, give_header, take_header, unsafe
 
 _ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
@@ -451,8 +452,9 @@ class Endpoint:
         if self.core.closed:
             return
         self.worker._endpoints.pop(self.core, None)
-        request = self.core.iclose(force=force)
-        return request._value() if request.ended else await self.worker._value(request)
+        with contextlib.suppress(PeerLost, ClosedError):  # gone already: as closed as can be
+            request = self.core.iclose(force=force)
+            return request._value() if request.ended else await self.worker._value(request)
 
     async def __aenter__(self) -> Endpoint:
         return self

@@ -107,7 +107,7 @@ class SystemCallError(ThalwegError, OSError):
 
 
 class PeerLost(ThalwegError, ConnectionError):
-    """The peer died or the network to it."""
+    """The peer died, or the network to it; a peer that closed in good order is ClosedError."""
 
     status, name = -301, "peer_lost"
 
@@ -131,7 +131,7 @@ class TimedOut(ThalwegError, TimeoutError):
 
 
 class ClosedError(ThalwegError, ConnectionError):
-    """This side closed it."""
+    """It was closed: by this side, or by the peer in good order. The text says which."""
 
     status, name = -305, "closed"
 
