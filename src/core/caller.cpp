@@ -111,9 +111,9 @@ void Caller::on_authenticated(Conversation& from) {
   ConnectMessage& message = plan_.message;
   PeerIdentity peer;
   if (upgrading) {
-    peer = identify(setup_.context(), accept_.worker, accept_.incarnation, accept_.host, from.pid());
+    peer = identify(accept_.worker, accept_.incarnation, accept_.host, from.pid());
   } else if (by_address()) {
-    peer = identify(setup_.context(), message.target, message.target_incarnation, plan_.target_host, from.pid());
+    peer = identify(message.target, message.target_incarnation, plan_.target_host, from.pid());
   } else {
     peer.host = from.is_unix() ? setup_.context().host : 0;
     peer.pid = from.pid();
@@ -226,7 +226,7 @@ void Caller::hand_over(Conversation& from) {
   }
   news.text = plan_.note;
   news.data = std::move(accept_.data);
-  news.init.peer = identify(setup_.context(), accept_.worker, accept_.incarnation, accept_.host, from.pid());
+  news.init.peer = identify(accept_.worker, accept_.incarnation, accept_.host, from.pid());
   news.init.initiator = true;
   for (Offer& offer : upgraded ? upgrade_offers_ : offers_) {
     if (offer.transport == accept_.answer.transport) news.init.mine = std::move(offer.message);

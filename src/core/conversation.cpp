@@ -4,6 +4,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -98,6 +99,13 @@ void Conversation::connected() {
   if (status == TW_IN_PROGRESS) return;
   if (is_error(status)) return broken(status, Refusal::none, last_error());
   connecting_ = false;
+  if (unix_) {  // the path may lie where others can write
+    const uid_t uid = peer_uid(socket_.get());
+    if (uid != geteuid() && uid != 0)
+      return broken(TW_ERR_PERMISSION, Refusal::authentication,
+                    "user " + std::to_string(uid) + " listens at " + address_.text() +
+                        ", not this one: remove that socket, or set THALWEG_SOCKET_DIR to a directory of this user's");
+  }
   learn_peer();
   if (target_.purpose != Purpose::worker) target_ = DialTarget::dialled(target_.purpose, socket_.get(), address_);
   handshake_ = std::make_unique<Handshake>(key_, 0, tls_, target_);

@@ -109,7 +109,7 @@ void tw_worker::connect_self(tw_endpoint& endpoint) {
     return;
   }
   LinkInit init;
-  init.peer = identify(context, id, context.incarnation, context.host, 0);
+  init.peer = identify(id, context.incarnation, context.host, 0);
   init.initiator = true;
   Link* link = nullptr;
   const Status status = self->establish(std::move(init), &link);

@@ -28,13 +28,12 @@ constexpr int kBacklog = 512;
 
 }  // namespace
 
-PeerIdentity identify(const tw_context& context, WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid) {
+PeerIdentity identify(WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid) {
   PeerIdentity peer;
   peer.worker = worker;
   peer.incarnation = incarnation;
   peer.host = host;
-  peer.same_process = host == context.host && incarnation == context.incarnation;
-  peer.pid = peer.same_process ? getpid() : pid;
+  peer.pid = pid;
   return peer;
 }
 

@@ -123,7 +123,7 @@ class Setup {
   bool closed_ = false;
 };
 
-/// Cheap questions about who is who.
-PeerIdentity identify(const tw_context& context, WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid);
+/// What a peer says of itself, and its pid by the kernel.
+PeerIdentity identify(WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid);
 
 }  // namespace thalweg::impl

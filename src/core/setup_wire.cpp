@@ -2,6 +2,7 @@
 // Writing and parsing set-up messages.
 #include "core/setup_wire.hpp"
 
+#include "base/printable.hpp"
 #include "core/wire_bytes.hpp"
 
 namespace thalweg::impl {
@@ -95,7 +96,7 @@ Status parse_reject(SetupChannel::Message&& from, RejectMessage* out) {
   ByteReader in(from.bytes.data(), from.bytes.size());
   out->status = static_cast<Status>(in.u32());
   const uint8_t kind = in.u8();
-  out->text = in.text(kMaxText);
+  out->text = printable(in.text(kMaxText));
   out->data = in.block(TW_PRIVATE_MAX);
   if (!in.done() || kind > uint8_t(RejectKind::superseded)) return malformed("reject");
   if (!is_error(out->status)) out->status = TW_ERR_REJECTED;

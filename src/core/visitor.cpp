@@ -133,7 +133,7 @@ void Visitor::connect(SetupChannel::Message&& message) {
     return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::target, "asks for another than it has proved to mean");
   }
   setup_.settled(id_);
-  peer_ = identify(setup_.context(), message_.worker, message_.incarnation, message_.host, conversation_->pid());
+  peer_ = identify(message_.worker, message_.incarnation, message_.host, conversation_->pid());
   if (message_.ticket != 0) return by_ticket();
   if (message_.target != 0) return by_address();
   by_listener();

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "memory/registry_state.hpp"
 
@@ -18,6 +20,12 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kMaxLength = size_t{1} << 62;
+
+/// The registries of this process, one per context.
+struct AllRegistries {
+  std::mutex mutex;
+  std::vector<const Registry*> list;
+};
 
 }  // namespace
 
@@ -63,9 +71,18 @@ Registry::Reading::~Reading() {
   note_reading(false);
 }
 
-Registry::Registry(uint64_t incarnation) : state_(std::make_unique<State>()), incarnation_(incarnation) {}
+Registry::Registry(uint64_t incarnation) : state_(std::make_unique<State>()), incarnation_(incarnation) {
+  AllRegistries& all = state_of_process<AllRegistries>();
+  const std::lock_guard lock(all.mutex);
+  all.list.push_back(this);
+}
 
 Registry::~Registry() {
+  {
+    AllRegistries& all = state_of_process<AllRegistries>();
+    const std::lock_guard lock(all.mutex);
+    std::erase(all.list, this);
+  }
   while (!state_->memories.empty()) release(*state_->memories.begin());
 }
 
@@ -229,6 +246,16 @@ Status Registry::resolve(const Reading&, uint64_t rkey, uint64_t offset, uint64_
   out->kind = region.kind;
   out->device = region.device;
   return TW_OK;
+}
+
+Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) {
+  AllRegistries& all = state_of_process<AllRegistries>();
+  const std::lock_guard lock(all.mutex);
+  for (const Registry* registry : all.list) {
+    const Reading reading(*registry);
+    if (const Status s = registry->resolve(reading, rkey, offset, length, access, out); s != TW_ERR_STALE) return s;
+  }
+  return TW_ERR_STALE;
 }
 
 bool Registry::find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const {

@@ -103,6 +103,9 @@ class Registry {
   /// TW_ERR_STALE (unknown or revoked), TW_ERR_OUT_OF_BOUNDS, TW_ERR_PERMISSION, or TW_OK. Hot: one hash look-up; stores no
   /// error text. The address is good while `reading` lives.
   Status resolve(const Reading& reading, uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) const;
+  /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely: takes
+  /// a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
+  static Status resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out);
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
   bool find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const;
   /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.

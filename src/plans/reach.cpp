@@ -14,10 +14,7 @@ Status by_host(RemoteRegion& region, uint64_t* address, Mapping** mapping) {
   if (of_device(region)) {
     return fail(TW_ERR_UNREACHABLE, "it is device memory, and the host runs this plan: run it on a queue of that device");
   }
-  if (in_process(region)) {
-    *address = region.key.base;
-    return TW_OK;
-  }
+  if (in_process(region)) return find_in_process(region, address);
   if (Status s = map_region(region); s != TW_OK) return s;
   *address = reinterpret_cast<uint64_t>(region.mapped);
   *mapping = region.mapping;
@@ -31,8 +28,8 @@ Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Ma
   }
   Peer& peer = *region.peer;
   if (in_process(region)) {
-    *address = key.base;
-    return executor.admit(key.base, key.length);
+    const Status status = find_in_process(region, address);
+    return is_error(status) ? status : executor.admit(*address, key.length);
   }
   if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
     return fail(
@@ -46,6 +43,25 @@ Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Ma
 }
 
 }  // namespace
+
+Status find_in_process(RemoteRegion& region, uint64_t* address) {
+  const KeyBody& key = region.key;
+  if (region.revoked) return fail(TW_ERR_STALE, "this memory was released; import a new key");
+  Target target;
+  const Status status = Registry::resolve_in_process(key.rkey, 0, key.length, key.access, &target);
+  *address = reinterpret_cast<uint64_t>(target.address);
+  switch (status) {
+    case TW_OK:
+      return TW_OK;
+    case TW_ERR_STALE:
+      region.revoked = true;
+      return fail(status, "this memory was released; import a new key");
+    case TW_ERR_OUT_OF_BOUNDS:
+      return fail(status, "the key names a range outside of the memory that it was exported for");
+    default:
+      return fail(status, "the key claims more access than its memory was exported with");
+  }
+}
 
 Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out) {
   const Engine::Guard guard(*worker.engine);

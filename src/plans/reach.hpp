@@ -27,6 +27,10 @@ class Reached {
   uint64_t address_ = 0;
 };
 
+/// The address of a region of this process, whichever context registered it: by that context's own record, because the bytes of
+/// a key may have come from anybody. Under the engine's lock.
+Status find_in_process(RemoteRegion& region, uint64_t* address);
+
 /// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; or why the executor's loads and stores do not get there.
 Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out);
 

@@ -36,9 +36,6 @@ struct WindowRank {
   std::shared_ptr<RankWatch> watch;
 };
 
-/// The address of a region of this process, whichever context registered it. Under the engine's lock.
-Status find_in_process(RemoteRegion& region, uint64_t* address);
-
 }  // namespace thalweg::impl
 
 struct tw_window {

@@ -8,6 +8,7 @@
 
 #include "devices/place.hpp"
 #include "devices/registry.hpp"
+#include "plans/reach.hpp"
 #include "plans/window.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/reach_device.hpp"
@@ -53,29 +54,6 @@ Status refuse(Status status, uint32_t rank, const Device* device, const std::str
 }
 
 }  // namespace
-
-namespace thalweg::impl {
-
-Status find_in_process(RemoteRegion& region, uint64_t* address) {
-  const KeyBody& key = region.key;
-  const Registry& registry = region.peer->engine->registry();
-  {
-    Target target;
-    const Registry::Reading reading(registry);
-    const Status status = registry.resolve(reading, key.rkey, 0, key.length, 0, &target);
-    *address = reinterpret_cast<uint64_t>(target.address);
-    if (status != TW_ERR_STALE) return status;
-  }
-  // Of another context, whose own word tells whether the key is alive.
-  const Status status = check_alive(region);
-  *address = key.base;
-  if (status != TW_AGAIN) return status;
-  return fail(
-      TW_ERR_UNSUPPORTED,
-      "it belongs to another context of this process, which cannot be looked at by process_vm_readv here; use one context");
-}
-
-}  // namespace thalweg::impl
 
 Status tw_window::reach_host(uint32_t of, uint64_t* address) const {
   *address = reinterpret_cast<uint64_t>(ranks[of].host);

@@ -2,6 +2,7 @@
 // Making and ending a window.
 #include <cstring>
 
+#include "plans/reach.hpp"
 #include "plans/window.hpp"
 
 using namespace thalweg::impl;

@@ -2,6 +2,10 @@
 // The two tables.
 #include "protocols/dispatch.hpp"
 
+#include <algorithm>
+#include <string_view>
+
+#include "base/printable.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/bytes.hpp"
@@ -20,13 +24,10 @@ void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes) {
 }
 
 void on_error(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
-  // The text is the peer's: bounded, and printable characters only.
   char said[200];
   const size_t n = std::min(body.left(), sizeof said);
   if (!body.take(said, n)) return;
-  std::string text = "the peer closed the link: ";
-  for (size_t i = 0; i < n; ++i) text += said[i] >= ' ' && said[i] <= '~' ? said[i] : '?';
-  engine.doom(peer, TW_ERR_PROTOCOL, text);
+  engine.doom(peer, TW_ERR_PROTOCOL, "the peer closed the link: " + printable({said, n}));
 }
 
 struct FrameTable {

@@ -122,7 +122,7 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
     if (!there) return send_fin(engine, peer, cts.op, TW_ERR_UNSUPPORTED);
   } else {
     other.address = cts.address - cts.offset;
-    other.by_kernel = !peer.identity.same_process;
+    other.by_kernel = !same_process(*peer.link);
     if (other.by_kernel && (peer.link->features & kLinkSingleCopy) == 0) {
       return send_fin(engine, peer, cts.op, TW_ERR_UNSUPPORTED);
     }
@@ -229,7 +229,7 @@ void push_reported(Engine& engine, OpRun& run, Status status) {
 
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   Link& link = *peer.link;
-  if ((link.features & kLinkSameProcess) != 0 && peer.identity.same_process && rts.address != 0) {
+  if (same_process(link) && rts.address != 0) {
     other->address = rts.address;
     return true;
   }
@@ -254,7 +254,7 @@ namespace {
 
 /// Where the sender can push the second half; false: it is not asked.
 bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, uint64_t split, CtsBody* where) {
-  if (run.op->layout != nullptr || peer.identity.same_process) return false;
+  if (run.op->layout != nullptr || same_process(*peer.link)) return false;
   if (pull.by_kernel) {
     where->address = reinterpret_cast<uint64_t>(run.op->address) + split;
     return true;

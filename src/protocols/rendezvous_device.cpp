@@ -61,8 +61,6 @@ Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
   return is_pinned(op.address) ? find_device(there) : nullptr;
 }
 
-bool same_process(const Peer& peer) { return peer.identity.same_process && (peer.link->features & kLinkSameProcess) != 0; }
-
 void wait_for_import(Peer& peer, OpRun& run, Then then) {
   run.then = then;
   peer.importing.push_back(&run);
@@ -114,7 +112,7 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const int64_t first = op.layout != nullptr ? op.layout->first : 0;
   const int64_t last = op.layout != nullptr ? op.layout->last : static_cast<int64_t>(op.length);
   const uint64_t zero = reinterpret_cast<uint64_t>(op.address), start = zero + static_cast<uint64_t>(first);
-  if (same_process(peer)) {
+  if (same_process(*peer.link)) {
     body.cts.address = zero;
   } else {
     if ((peer.link->features & kLinkMaps) == 0 || !engine.options().imports ||
@@ -141,7 +139,7 @@ Status copy_in_process(Engine& engine, Peer& peer, OpRun& run) {
   const Receiving& state = receiving(run);
   const uint64_t from = state.rts.address, to = reinterpret_cast<uint64_t>(op.address);
   const Uuid source = uuid_of(state.source.uuid);
-  if (!same_process(peer) || from == 0 || !(from_device(state) || on_device(op))) return TW_ERR_UNSUPPORTED;
+  if (!same_process(*peer.link) || from == 0 || !(from_device(state) || on_device(op))) return TW_ERR_UNSUPPORTED;
   Device* device = from_device(state) ? find_device(source) : op.device;
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   bool reads = true, writes = true;
@@ -196,7 +194,7 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
   const Layout* const layout = run.own.remote_layout;
   *device = copier(engine, *run.op, serving(run).uuid);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
-  if (same_process(peer) && cts.address != 0) {
+  if (same_process(*peer.link) && cts.address != 0) {
     *to = side_of(cts.address, layout);
     return engine.devices().admit(**device, cts.address, 1, &to->kernels);
   }
@@ -233,7 +231,7 @@ bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody*
   BufferInfo info;
   if (!on_device(op) || (op.flags & kOpLate) != 0 || op.layout != nullptr) {
     if (!on_device(op) && (op.layout != nullptr || find_device(address, &info) != TW_OK)) return false;
-  } else if (same_process(*op.peer)) {
+  } else if (same_process(*op.peer->link)) {
     rts->address = address;
   } else if ((op.peer->link->features & kLinkMaps) != 0) {
     // Without a name the receiver's memory is pushed into, or it goes through staging.

@@ -37,13 +37,13 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 24);
 
 using WorkerId = uint64_t;
-/// Who is at the other end. Learned in the authenticated handshake.
+/// Who is at the other end. All but the pid is what the peer says of itself, behind the authenticated handshake: names to tell
+/// peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from what the kernel says.
 struct PeerIdentity {
-  WorkerId worker = 0;        // random, unique
-  uint64_t incarnation = 0;   // of the peer's process: random per process start
-  uint64_t host = 0;          // hash of the machine's boot id: equal means same kernel
-  int32_t pid = 0;            // as seen from here (SO_PEERCRED); 0 unknown
-  bool same_process = false;  // its addresses are our addresses
+  WorkerId worker = 0;       // random, unique
+  uint64_t incarnation = 0;  // of the peer's process: random per process start
+  uint64_t host = 0;         // hash of the machine's boot id: equal means same kernel
+  int32_t pid = 0;           // by the kernel (SO_PEERCRED), as seen from here; 0: not on this machine, or not to be seen
 };
 
 enum LinkFeature : uint32_t {
@@ -68,6 +68,8 @@ struct Link {
   uint32_t reference_max = 0;  // largest body of send_reference()
   virtual ~Link() = default;
 };
+
+inline bool same_process(const Link& link) { return (link.features & kLinkSameProcess) != 0; }
 
 /// A part of a peer's library-allocated memory, mapped here, or a peer's device memory, imported for a device of this process.
 /// Owned by the import cache; counted by users.

@@ -53,7 +53,7 @@ Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
   body.segment_size = sizeof(shm::Connection);
   init.theirs.bytes.resize(sizeof body);
   std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-  for (int fd : {bell.segment().fd(), bell.event_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+  for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
   Link* link = nullptr;
   if (port.answer(init.peer, init.theirs, init.mine) != TW_OK || port.establish(std::move(init), &link) != TW_OK) abort();
   return link;

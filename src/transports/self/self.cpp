@@ -84,7 +84,6 @@ Status SelfPort::establish(LinkInit&& init, Link** out) {
   auto link = std::make_unique<SelfLink>();
   link->port = this;
   link->peer = init.peer;
-  link->peer.same_process = true;
   link->features = kLinkSameProcess | kLinkProtected;
   link->inline_max = kInlineMax;
   link->copy_max = kCopyMax;

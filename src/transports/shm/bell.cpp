@@ -2,58 +2,85 @@
 // Bells: set-up and the system calls.
 #include "transports/shm/bell.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <cstddef>
 #include <utility>
 
+#include "base/platform/process.hpp"
+#include "transports/shm/single_copy.hpp"
+
 namespace thalweg::impl::shm {
+namespace {
+
+/// Neither blocks nor raises a signal, whatever the other holders of the socket do to it. Full: it is readable already.
+void send_wake_up(int fd) {
+  const char one = 1;
+  [[maybe_unused]] const ssize_t n = send(fd, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/// By the socket's own options: they need no /proc, and fail for what is no socket.
+bool unix_stream(int fd) {
+  int domain = 0, type = 0;
+  socklen_t length = sizeof domain;
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX) return false;
+  length = sizeof type;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
+}
+
+}  // namespace
 
 Status OwnBell::open() {
   if (Status s = Segment::create("thalweg-bell", kBellBytes, true, false, &segment_); is_error(s)) return s;
-  event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_) return fail_errno(errno, "eventfd");
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) return fail_errno(errno, "socketpair");
+  sleeper_ = UniqueFd(fds[0]);
+  ringer_ = UniqueFd(fds[1]);
   return TW_OK;
 }
 
-void OwnBell::wake() const {
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(event_.get(), &one, sizeof one);  // full: readable already
-}
+void OwnBell::wake() const { send_wake_up(ringer_.get()); }
 
 void OwnBell::drain_event() const {
-  uint64_t count;
-  [[maybe_unused]] ssize_t n = read(event_.get(), &count, sizeof count);
+  char bytes[512];
+  // A peer that sends without end only keeps us awake.
+  for (int i = 0; i < 8 && recv(sleeper_.get(), bytes, sizeof bytes, MSG_DONTWAIT) == ssize_t(sizeof bytes); ++i) {
+  }
 }
 
-Status PeerBell::open(UniqueFd memory, UniqueFd event) {
+Status PeerBell::open(UniqueFd memory, UniqueFd ringer) {
   if (Status s = Segment::open(std::move(memory), kBellBytes, &segment_); is_error(s)) return s;
   segment_.close_fd();
-  // Anything but an eventfd could block us, or kill us by SIGPIPE.
-  char path[64], target[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", event.get());
-  const ssize_t n = readlink(path, target, sizeof target - 1);
-  if (n >= 0) {
-    target[n] = 0;
-    if (strstr(target, "[eventfd]") == nullptr) return fail(TW_ERR_PROTOCOL, "the peer's wake-up descriptor is no eventfd");
-  }
-  event_ = std::move(event);
+  if (!unix_stream(ringer.get())) return fail(TW_ERR_PROTOCOL, "the peer's wake-up descriptor is no unix stream socket");
+  ringer_ = std::move(ringer);
   return TW_OK;
 }
 
 void PeerBell::ring(uint32_t bit) const {
-  auto& memory = *reinterpret_cast<BellMemory*>(segment_.data());
   const uint32_t word = bit / 64 % kBellWords;
   // The word before the summary: the owner clears them in the other order, so that no bit is lost.
-  __atomic_fetch_or(&memory.words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);
-  __atomic_fetch_or(&memory.summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&memory.sleeping, __ATOMIC_SEQ_CST) == 0) return;
-  if (__atomic_exchange_n(&memory.sleeping, 0, __ATOMIC_SEQ_CST) == 0) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(event_.get(), &one, sizeof one);
+  __atomic_fetch_or(&memory().words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);
+  __atomic_fetch_or(&memory().summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&memory().sleeping, __ATOMIC_SEQ_CST) == 0) return;
+  if (__atomic_exchange_n(&memory().sleeping, 0, __ATOMIC_SEQ_CST) == 0) return;
+  send_wake_up(ringer_.get());
+}
+
+bool PeerBell::probe(pid_t pid, uint64_t address, uint32_t bit) const {
+  constexpr int kTries = 64;  // another link may use the same word at this moment
+  const uint32_t index = bit % kProbeWords;
+  uint64_t* const word = &memory().probes[index];
+  const uint64_t theirs = address + offsetof(BellMemory, probes) + index * sizeof *word;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t nonce = random_id();
+    uint64_t found = 0;
+    __atomic_store_n(word, nonce, __ATOMIC_SEQ_CST);
+    if (!read_word(pid, theirs, &found)) return false;
+    if (found == nonce) return true;
+    if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == nonce) return false;
+  }
+  return false;
 }
 
 }  // namespace thalweg::impl::shm

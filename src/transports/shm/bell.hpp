@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a port learns of frames in rings that it does not poll, and how it is woken from sleep. One per port, mapped by all its
-// peers: a bit per ring with a summary word, and an eventfd for a sleeper.
+// peers: a bit per ring with a summary word, and a socket pair for a sleeper.
+//
+// A socket pair and no eventfd, because peers hold one end of it: writing to a descriptor blocks whenever its other holders
+// want it to (O_NONBLOCK is theirs to clear), sending with MSG_DONTWAIT never does. And what is sent only the owner can read.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <memory>
 
@@ -16,7 +21,8 @@ class OwnBell {
  public:
   Status open();
   const Segment& segment() const { return segment_; }
-  int event_fd() const { return event_.get(); }
+  int event_fd() const { return sleeper_.get(); }  // readable after a wake-up
+  int ringer_fd() const { return ringer_.get(); }  // for peers: what is sent here makes event_fd() readable
 
   bool rung() const { return __atomic_load_n(&memory().summary, __ATOMIC_RELAXED) != 0; }
   /// Takes all bits and calls visit(bit) for each.
@@ -40,19 +46,24 @@ class OwnBell {
  private:
   BellMemory& memory() const { return *reinterpret_cast<BellMemory*>(segment_.data()); }
   Segment segment_;
-  UniqueFd event_;
+  UniqueFd sleeper_, ringer_;
 };
 
 /// The end of a peer, one per link.
 class PeerBell {
  public:
-  Status open(UniqueFd memory, UniqueFd event);
+  /// TW_ERR_PROTOCOL when they are anything but what an OwnBell gives out.
+  Status open(UniqueFd memory, UniqueFd ringer);
   /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
   [[gnu::cold]] void ring(uint32_t bit) const;
+  /// Does process `pid` have the bell's memory at `address`? Then it is the peer, and the kernel lets us reach its memory. The
+  /// number that is looked for is ours and fresh. `bit`: of the peer's rings, so that links look at different words. Sets errno.
+  bool probe(pid_t pid, uint64_t address, uint32_t bit) const;
 
  private:
+  BellMemory& memory() const { return *reinterpret_cast<BellMemory*>(segment_.data()); }
   Segment segment_;
-  UniqueFd event_;
+  UniqueFd ringer_;
 };
 
 }  // namespace thalweg::impl::shm

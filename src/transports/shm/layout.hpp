@@ -107,27 +107,28 @@ inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __A
 /// but nothing else: bits only say where to look.
 inline constexpr uint32_t kBellWords = 64;
 inline constexpr uint32_t kBellBits = kBellWords * 64;
+inline constexpr uint32_t kProbeWords = 256;
 struct BellMemory {
   alignas(128) uint64_t summary;   // bit w: words[w] has something
-  alignas(128) uint32_t sleeping;  // 1: also write the eventfd; the first that takes it to 0 does
+  alignas(128) uint32_t sleeping;  // 1: also wake the owner by its socket; the first that takes it to 0 does
   alignas(128) uint64_t words[kBellWords];
+  /// A peer stores a number of its own here and reads it back through the kernel (PeerBell::probe).
+  alignas(128) uint64_t probes[kProbeWords];
 };
 inline constexpr size_t kBellBytes = 4096;
 static_assert(sizeof(BellMemory) <= kBellBytes);
 
-/// SetupMessage.bytes of both sides. Descriptors: bell memory, bell eventfd; the initiator adds the connection's segment.
+/// SetupMessage.bytes of both sides. Descriptors: bell memory, the end of the bell's socket pair that peers write to; the
+/// initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
 struct SetupBody {
   uint32_t magic;
   uint16_t version;
   uint16_t membarrier;    // 1: this process takes part in global expedited barriers
   uint32_t segment_size;  // sizeof(Connection)
   uint32_t bell_bit;      // rings at the sender of this message for frames of this connection
-  int64_t pid;            // in pid_namespace
-  uint64_t pid_namespace;
-  uint64_t probe_address;  // process_vm_readv finds probe_value there
-  uint64_t probe_value;
+  uint64_t bell_address;  // where the sender's own process has its bell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 2;
+inline constexpr uint16_t kSetupVersion = 3;
 
 }  // namespace thalweg::impl::shm

@@ -119,8 +119,8 @@ class ShmPort final : public Port, private SegmentListener {
   Status start_setup(SetupMessage& mine);
   Status check_setup(const SetupMessage& theirs, size_t fds, SetupBody* out) const;
   Status open_link(ShmLink& link, LinkInit& init);
-  void find_features(ShmLink& link, const SetupBody& theirs, int socket);
-  void watch(ShmLink& link, LinkInit& init, const SetupBody& theirs);
+  Status find_features(ShmLink& link, const SetupBody& theirs, int socket);
+  void watch(ShmLink& link, LinkInit& init);
 
   int64_t copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                     size_t remotes);
@@ -179,7 +179,6 @@ class ShmPort final : public Port, private SegmentListener {
   ImportCache imports_;
   uint64_t next_id_ = 1;
   std::atomic<uint32_t> next_bit_{0};
-  uint64_t probe_;  // random: a peer reads it to learn whether it can reach this process's memory
 };
 
 }  // namespace thalweg::impl::shm

@@ -4,7 +4,6 @@
 // offer() and answer() run on the service thread and keep nothing in the port: the descriptors travel in the messages, and
 // establish() maps them from there. So a set-up that is given up leaves nothing behind.
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,12 +19,7 @@
 namespace thalweg::impl::shm {
 namespace {
 
-constexpr size_t kBellFd = 0, kEventFd = 1, kSegmentFd = 2;
-
-uint64_t pid_namespace() {
-  struct stat status;
-  return stat("/proc/self/ns/pid", &status) == 0 ? uint64_t(status.st_ino) : 0;
-}
+constexpr size_t kBellFd = 0, kRingerFd = 1, kSegmentFd = 2;
 
 Status pass_copy(int fd, SetupMessage& message) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -45,7 +39,7 @@ Status ShmPort::open(const PortOptions& options, std::unique_ptr<Port>* port) {
 }
 
 ShmPort::ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox)
-    : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)), probe_(random_id()) {
+    : options_(options), sink_(options.sink), mailbox_(std::move(mailbox)) {
   if (options_.registry != nullptr) options_.registry->add_listener(this);
 }
 
@@ -57,15 +51,12 @@ Status ShmPort::start_setup(SetupMessage& mine) {
   body.segment_size = sizeof(Connection);
   // Bits are given out in turn and may come around: two rings with one bit only cost a look too many.
   body.bell_bit = next_bit_.fetch_add(1, std::memory_order_relaxed) % kBellBits;
-  body.pid = getpid();
-  body.pid_namespace = pid_namespace();
-  body.probe_address = reinterpret_cast<uintptr_t>(&probe_);
-  body.probe_value = probe_;
+  body.bell_address = reinterpret_cast<uintptr_t>(mailbox_->bell.segment().data());
   mine.bytes.resize(sizeof body);
   std::memcpy(mine.bytes.data(), &body, sizeof body);
   mine.fds.clear();
   if (Status s = pass_copy(mailbox_->bell.segment().fd(), mine); is_error(s)) return s;
-  return pass_copy(mailbox_->bell.event_fd(), mine);
+  return pass_copy(mailbox_->bell.ringer_fd(), mine);
 }
 
 Status ShmPort::offer(const PeerIdentity&, SetupMessage& mine) {
@@ -111,7 +102,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   SetupMessage& maker = init.initiator ? init.mine : init.theirs;
   if (Status s = Segment::open(std::move(maker.fds[kSegmentFd]), sizeof(Connection), &link.segment); is_error(s)) return s;
   link.segment.close_fd();
-  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kEventFd])); is_error(s))
+  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kRingerFd])); is_error(s))
     return s;
 
   link.port = this;
@@ -127,8 +118,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
   link.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
-  find_features(link, theirs, init.socket.get());
-  watch(link, init, theirs);
+  if (Status s = find_features(link, theirs, init.socket.get()); is_error(s)) return s;
+  watch(link, init);
   if (by_bit_.size() <= link.my_bit) by_bit_.resize(link.my_bit + 1);
   link.next_same_bit = by_bit_[link.my_bit];
   by_bit_[link.my_bit] = &link;
@@ -137,46 +128,42 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   return TW_OK;
 }
 
-void ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) {
+/// Who the peer is the kernel says: the process that made the socket's other end (0: not to be seen from here). What the peer
+/// says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
+Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) {
   link.features |= kLinkProtected;
-  if (link.peer.incarnation == options_.incarnation && options_.incarnation != 0) {
-    link.features |= kLinkSameProcess;
-    link.peer.same_process = true;
+  const pid_t seen = socket >= 0 ? peer_pid(socket) : 0;
+  link.peer.pid = seen;
+  const bool ours = seen == getpid(), claims_ours = link.peer.incarnation == options_.incarnation && options_.incarnation != 0;
+  if (claims_ours && !ours) {
+    return fail(TW_ERR_AUTHENTICATION, "a peer says that it is this process, and the kernel says that it is process %d", seen);
   }
-  // The pid as the kernel sees the socket's other end, or as the peer says; the probe tells whether it is the right one.
-  const pid_t candidates[] = {pid_t(link.peer.pid), socket >= 0 ? peer_pid(socket) : 0, pid_t(theirs.pid)};
-  int error = 0;
-  for (pid_t pid : candidates) {
-    if (pid <= 0) continue;
-    if (probe_peer(pid, theirs.probe_address, theirs.probe_value)) {
-      link.pid = link.peer.pid = pid;
-      link.features |= kLinkSingleCopy;
-      return;
-    }
-    if (errno == EPERM || errno == ENOSYS) error = errno;
+  if (ours) {  // never the kernel's copy: within a process its addresses are plain memory
+    if (claims_ours) link.features |= kLinkSameProcess;
+    return TW_OK;
   }
-  if (error != 0)
+  if (seen <= 0) return TW_OK;
+  if (link.bell.probe(seen, theirs.bell_address, theirs.bell_bit)) {
+    link.pid = seen;
+    link.features |= kLinkSingleCopy;
+  } else if (errno == EPERM || errno == ENOSYS) {
     warn_once("shm.single_copy",
               "shm: this process may not read its peer's memory (process_vm_readv is forbidden), so large messages are copied "
               "twice. Remedy: sysctl kernel.yama.ptrace_scope=0, or the container capability SYS_PTRACE");
+  }
+  return TW_OK;
 }
 
 /// Hands the socket to the service thread.
-void ShmPort::watch(ShmLink& link, LinkInit& init, const SetupBody& theirs) {
+void ShmPort::watch(ShmLink& link, LinkInit& init) {
   if (options_.service == nullptr || !init.socket) return;
   link.features |= kLinkMaps;
   link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id, link.peer.incarnation);
   link.control->copying.open(
       reinterpret_cast<const Connection*>(link.segment.data())->direction[init.initiator ? 1 : 0].control);
   mailbox_->add(link.control);
-  // The socket may have been made by a third process (a launcher): its end would not be the peer's. So a process in our PID
-  // namespace must be the one that the peer says it is.
   UniqueFd pidfd;
-  const pid_t seen = peer_pid(init.socket.get());
-  if (seen > 0 && (theirs.pid_namespace != pid_namespace() || theirs.pid == seen))
-    (void)open_peer_pidfd(init.socket.get(), &pidfd);
-  else if (link.pid > 0)
-    (void)open_pidfd(link.pid, &pidfd);
+  if (link.peer.pid > 0 && link.peer.pid != getpid()) (void)open_peer_pidfd(init.socket.get(), &pidfd);
   link.control->start(init, std::move(pidfd));
 }
 

@@ -70,12 +70,11 @@ int64_t copy_between(CopyDirection direction, pid_t pid, const iovec* local, siz
   }
 }
 
-bool probe_peer(pid_t pid, uint64_t address, uint64_t value) {
-  uint64_t found = 0;
-  const iovec mine{&found, sizeof found};
-  const iovec theirs{reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof found};
+bool read_word(pid_t pid, uint64_t address, uint64_t* out) {
+  const iovec mine{out, sizeof *out};
+  const iovec theirs{reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof *out};
   errno = 0;
-  return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == ssize_t(sizeof found) && found == value;
+  return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == ssize_t(sizeof *out);
 }
 
 }  // namespace thalweg::impl::shm

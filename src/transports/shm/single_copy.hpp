@@ -16,7 +16,7 @@ enum class CopyDirection { from_peer, to_peer };
 int64_t copy_between(CopyDirection direction, pid_t pid, const iovec* local, size_t locals, const iovec* remote,
                      size_t remotes);
 
-/// Does the process `pid` hold `value` at `address`? Then it is the peer, and its memory can be reached. Sets errno.
-bool probe_peer(pid_t pid, uint64_t address, uint64_t value);
+/// One word of the process `pid`. False, with errno: not allowed, or nothing there.
+bool read_word(pid_t pid, uint64_t address, uint64_t* out);
 
 }  // namespace thalweg::impl::shm

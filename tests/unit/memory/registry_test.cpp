@@ -64,6 +64,27 @@ TEST(Registry, ReleaseRevokesEveryKeyAndRefusesASecondRelease) {
   EXPECT_EQ(registry.release(memory), TW_ERR_HANDLE);
 }
 
+TEST(Registry, AnyOfTheProcessIsFoundByKey) {
+  std::vector<std::byte> buffer(100);
+  Target target;
+  uint64_t rkey = 0;
+  const Registry other(kIncarnation);
+  {
+    Registry registry(kIncarnation);
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(registry.register_memory(buffer.data(), buffer.size(), TW_MEMORY_READ, &memory), TW_OK);
+    KeyBody key;
+    ASSERT_EQ(registry.export_range(memory, 10, 50, 0, &key), TW_OK);
+    rkey = key.rkey;
+    EXPECT_EQ(look_up(other, rkey, 0, 50, TW_MEMORY_READ, &target), TW_ERR_STALE);
+    EXPECT_EQ(Registry::resolve_in_process(rkey, 1, 49, TW_MEMORY_READ, &target), TW_OK);
+    EXPECT_EQ(target.address, buffer.data() + 11);
+    EXPECT_EQ(Registry::resolve_in_process(rkey, 0, 51, TW_MEMORY_READ, &target), TW_ERR_OUT_OF_BOUNDS);
+    EXPECT_EQ(Registry::resolve_in_process(rkey, 0, 50, TW_MEMORY_WRITE, &target), TW_ERR_PERMISSION);
+  }
+  EXPECT_EQ(Registry::resolve_in_process(rkey, 0, 1, TW_MEMORY_READ, &target), TW_ERR_STALE);
+}
+
 TEST(Registry, RefusesNonsense) {
   Registry registry(kIncarnation);
   tw_memory* memory = nullptr;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace thalweg::impl {
@@ -54,6 +55,11 @@ TEST(Segment, RefusesUnsealedAndWrongSize) {
   EXPECT_EQ(Segment::open(UniqueFd(dup(plain.get())), 8192, &out), TW_ERR_PROTOCOL);
   ASSERT_EQ(fcntl(plain.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
   EXPECT_EQ(Segment::open(UniqueFd(dup(plain.get())), 16384, &out), TW_ERR_PROTOCOL);
+  EXPECT_EQ(Segment::open(UniqueFd(dup(plain.get())), 8192, &out), TW_ERR_PROTOCOL);  // without pages
+  EXPECT_NE(std::string(last_error()).find("sparse"), std::string::npos) << last_error();
+  ASSERT_EQ(fallocate(plain.get(), 0, 0, 4096), 0);
+  EXPECT_EQ(Segment::open(UniqueFd(dup(plain.get())), 8192, &out), TW_ERR_PROTOCOL);  // with half of them
+  ASSERT_EQ(fallocate(plain.get(), 0, 0, 8192), 0);
   EXPECT_EQ(Segment::open(UniqueFd(dup(plain.get())), 8192, &out), TW_OK);
   int pipes[2];
   ASSERT_EQ(pipe2(pipes, O_CLOEXEC), 0);

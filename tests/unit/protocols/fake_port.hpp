@@ -218,7 +218,6 @@ class FakePort final : public Port {
     link->copy_max = options_.copy_max;
     link->fragment = options_.fragment;
     link->reference_max = options_.reference_max;
-    link->peer.same_process = (options_.features & kLinkSameProcess) != 0;
     return link;
   }
   size_t payload(Frame type, size_t end) const {

@@ -32,10 +32,9 @@ struct Hostile {
     body.magic = shm::kSetupMagic;
     body.version = shm::kSetupVersion;
     body.segment_size = sizeof(shm::Connection);
-    body.pid = getpid();
     init.theirs.bytes.resize(sizeof body);
     std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-    for (int fd : {bell.segment().fd(), bell.event_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+    for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
     EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
     EXPECT_EQ(theirs.open(UniqueFd(dup(init.mine.fds[0].get())), UniqueFd(dup(init.mine.fds[1].get()))), TW_OK);
     EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two shm ports, set up by hand over a socket pair: in one process, or with the second in a forked child.
 #pragma once
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,21 +144,33 @@ inline Link* connect_over(Side& side, int socket, bool initiator) {
   return link;
 }
 
-/// A child process that runs `body` over its end of a socket pair. Nothing of the library may exist before the fork.
+/// A child process that runs `body` over a socket to this one, which it connects itself: a socket pair from before the fork would
+/// show both ends the parent's pid. Nothing of the library may exist before the fork.
 class Child {
  public:
   explicit Child(const std::function<int(int socket)>& body) {
-    int fds[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) abort();
+    const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socklen_t length = sizeof(sa_family_t);  // the kernel chooses an abstract name
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 1) != 0) abort();
+    length = sizeof address;
+    if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) abort();
     pid_ = fork();
     if (pid_ == 0) {
-      ::close(fds[0]);
+      ::close(listener);
       alarm(100);
-      const int code = body(fds[1]);
+      const int mine = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(mine, reinterpret_cast<sockaddr*>(&address), length) != 0) _exit(98);
+      if (fcntl(mine, F_SETFL, O_NONBLOCK) != 0) _exit(98);
+      const int code = body(mine);
       _exit(::testing::Test::HasFailure() ? 99 : code);
     }
-    ::close(fds[1]);
-    socket_ = fds[0];
+    pollfd one{listener, POLLIN, 0};
+    if (poll(&one, 1, 10'000) != 1) abort();
+    socket_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket_ < 0) abort();
+    ::close(listener);
   }
   ~Child() {
     if (pid_ > 0) {

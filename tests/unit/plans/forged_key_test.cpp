@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys are bytes that anybody may have written: within one process the owner's own record says where the memory is.
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "memory/registry.hpp"
+#include "unit/plans/pair.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+constexpr size_t kSize = 4099;
+
+class ForgedKeys : public Pair {
+ protected:
+  /// A key of b's memory whose address was changed to that of another buffer, imported by a.
+  tw_remote_memory* import_forged(tw_memory* memory, const void* elsewhere) {
+    unsigned char bytes[TW_KEY_MAX];
+    size_t length = sizeof bytes;
+    EXPECT_EQ(tw_memory_export_range(memory, 0, kSize, 0, bytes, &length), TW_OK) << tw_last_error();
+    impl::KeyBody key;
+    EXPECT_EQ(impl::parse_key(bytes, length, &key), TW_OK);
+    key.base = reinterpret_cast<uint64_t>(elsewhere);
+    length = sizeof bytes;
+    EXPECT_EQ(impl::write_key(key, bytes, &length), TW_OK);
+    tw_remote_memory* remote = nullptr;
+    EXPECT_EQ(tw_memory_import(a.endpoint, bytes, length, &remote), TW_OK) << tw_last_error();
+    a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
+    return remote;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Mapped, ForgedKeys, testing::Values(kWays[0], kWays[1]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ForgedKeys, APlanPutsWhereTheOwnersRecordSays) {
+  tw_memory* of_b = nullptr;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize, &of_b), *elsewhere = memory(b, kSize);
+  const Bytes data = random_bytes(kSize), before = random_bytes(kSize);
+  a.store(from, data);
+  b.store(elsewhere, before);
+  tw_plan* puts = plan(a);
+  tw_remote_memory* remote = import_forged(of_b, elsewhere);
+  ASSERT_EQ(tw_plan_put(puts, a.endpoint, from, kSize, remote, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+  tw_queue* qa = queue(a);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_progress(b.worker);
+  });
+  EXPECT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_trigger(puts, qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  stop = true;
+  progress.join();
+  EXPECT_TRUE(b.load(to, kSize) == data);
+  EXPECT_TRUE(b.load(elsewhere, kSize) == before);
+}
+
+/// Memory that is not mapped: once by the kernel's copy into this very process.
+TEST_P(ForgedKeys, APutGoesWhereTheOwnersRecordSays) {
+  const Bytes data = random_bytes(kSize), before = random_bytes(kSize);
+  Bytes to(kSize), elsewhere = before;
+  tw_memory* of_b = nullptr;
+  ASSERT_EQ(tw_memory_register(b.context, to.data(), kSize, nullptr, &of_b), TW_OK) << tw_last_error();
+  b.memories.push_back(of_b);
+  tw_remote_memory* remote = import_forged(of_b, elsewhere.data());
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_progress(b.worker);
+  });
+  tw_request request = TW_REQUEST_NONE;
+  EXPECT_GE(tw_put(a.endpoint, data.data(), kSize, remote, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+  EXPECT_GE(tw_endpoint_flush(a.endpoint, &request), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_wait(request, kLong), TW_OK) << tw_last_error();
+  stop = true;
+  progress.join();
+  EXPECT_TRUE(to == data);
+  EXPECT_TRUE(elsewhere == before);
+}
+
+}  // namespace
+}  // namespace thalweg::tests
