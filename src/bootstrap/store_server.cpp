@@ -14,18 +14,21 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/event_loop.hpp"
+#include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/platform/fork.hpp"
 #include "base/sockets.hpp"
 #include "bootstrap/store.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "security/handshake.hpp"
+#include "security/strangers.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -34,6 +37,7 @@ using store_wire::AnswerHead;
 using store_wire::Op;
 using store_wire::RequestHead;
 
+constexpr int kBacklog = 1024, kAcceptsPerTurn = 16;
 constexpr uint64_t kAcceptPause = 100 * kMillisecond;  // after running out of descriptors
 
 struct Client {
@@ -63,13 +67,13 @@ struct StoreServer::State {
   JobKey key;
   StoreServerOptions options;
   std::vector<DialTarget> known_as;
-  UniqueFd listener;
+  std::vector<UniqueFd> listeners;
   uint16_t port = 0;
   RefusalCounters refusals;
 
   // loop thread
   std::unordered_map<int, std::unique_ptr<Client>> clients;
-  size_t strangers = 0;
+  Strangers strangers;  // by socket
   std::unordered_map<std::string, Bytes> values;
   uint64_t bytes = 0;
   std::unordered_map<std::string, std::unordered_set<int>> waiting;  // key -> sockets
@@ -82,7 +86,7 @@ struct StoreServer::State {
   EventLoop loop;  // last: its thread ends before what it uses
 
   Status listen_at(const AddressText& address);
-  void accept_all();
+  void accept_some(int listener);
   void admit(UniqueFd socket);
   void refuse(int fd, Refusal cause);
   void drop(int fd);
@@ -100,18 +104,15 @@ struct StoreServer::State {
 };
 
 Status StoreServer::State::listen_at(const AddressText& address) {
-  std::vector<SocketAddress> candidates;
-  if (const Status status = resolve(address, true, &candidates); is_error(status)) return status;
-  Status status = TW_ERR_UNREACHABLE;
-  for (const SocketAddress& candidate : candidates) {
-    status = impl::listen_at(candidate, 1024, &listener);
-    if (is_error(status)) continue;
-    SocketAddress bound;
-    status = local_address(listener.get(), &bound);
-    port = bound.port();
-    break;
+  if (const Status status = listen_where_allowed(address, getenv("THALWEG_INTERFACES"), kBacklog, &listeners, &port);
+      is_error(status)) {
+    return status;
   }
-  return status;
+  for (const UniqueFd& listener : listeners) {
+    const int fd = listener.get();
+    if (const Status status = loop.add(fd, EPOLLIN, [this, fd](uint32_t) { accept_some(fd); }); is_error(status)) return status;
+  }
+  return TW_OK;
 }
 
 void StoreServer::State::note_population() {
@@ -120,23 +121,30 @@ void StoreServer::State::note_population() {
   if (empty) changed.notify_all();
 }
 
-void StoreServer::State::accept_all() {
+/// A few at a time: those that are in get their turn while others flood the door.
+void StoreServer::State::accept_some(int listener) {
   UniqueFd socket;
-  Status status;
-  while ((status = accept_from(listener.get(), &socket)) == TW_OK) admit(std::move(socket));
-  if (status == TW_AGAIN) return;
+  Status status = TW_OK;
+  for (int i = 0; i < kAcceptsPerTurn && status == TW_OK; ++i) {
+    status = accept_from(listener, &socket);
+    if (status == TW_OK) admit(std::move(socket));
+  }
+  if (!is_error(status)) return;
   // Out of descriptors or memory: the connection stays in the backlog, so stop looking for a while.
   refusals.count(Refusal::overload);
   warn_once("store accept", std::string("the store cannot accept a client: ") + last_error() + "; raise ulimit -n");
-  loop.modify(listener.get(), 0);
-  loop.after(kAcceptPause, [this] { loop.modify(listener.get(), EPOLLIN); });
+  loop.modify(listener, 0);
+  loop.after(kAcceptPause, [this, listener] { loop.modify(listener, EPOLLIN); });
 }
 
 void StoreServer::State::admit(UniqueFd socket) {
-  if (strangers >= options.max_strangers || clients.size() >= options.max_clients) {
+  if (clients.size() - strangers.count() >= options.max_clients) {
     refusals.count(Refusal::overload);
     return;
   }
+  for (uint64_t oldest = 0; strangers.excess(&oldest);) refuse(int(oldest), Refusal::overload);
+  SocketAddress from;
+  if (is_error(peer_address(socket.get(), &from))) return;  // gone already
   const int fd = socket.get();
   const int yes = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -146,7 +154,7 @@ void StoreServer::State::admit(UniqueFd socket) {
   if (is_error(loop.add(fd, EPOLLIN, [this, fd](uint32_t events) { ready(fd, events); }))) return;
   client->timer = loop.after(options.handshake_timeout_ns, [this, fd] { refuse(fd, Refusal::timeout); });
   clients.emplace(fd, std::move(client));
-  ++strangers;
+  strangers.enter(uint64_t(fd), Strangers::source_of(from, 0));
   note_population();
 }
 
@@ -162,7 +170,7 @@ void StoreServer::State::drop(int fd) {
   const std::unique_ptr<Client> client = std::move(found->second);
   clients.erase(found);
   if (!client->channel) {
-    --strangers;
+    strangers.leave(uint64_t(fd));
     loop.cancel(client->timer);
   }
   if (!client->parked.empty()) {
@@ -233,7 +241,7 @@ bool StoreServer::State::authenticate(int fd, Client& client) {
   const Session session = client.handshake->session();
   client.channel = std::make_unique<SetupChannel>(std::move(client.socket), tls, session, store_wire::kMaxMessage);
   client.handshake.reset();
-  --strangers;
+  strangers.leave(uint64_t(fd));
   loop.modify(fd, EPOLLIN);
   return true;
 }
@@ -341,10 +349,8 @@ Status StoreServer::start(const AddressText& address, const JobKey& key, const S
   s.key = key;
   s.options = options;
   if (const Status status = known_as(Purpose::store, &s.known_as); is_error(status)) return status;
+  s.strangers = Strangers(options.max_strangers);
   if (const Status status = s.listen_at(address); is_error(status)) return status;
-  if (const Status status = s.loop.add(s.listener.get(), EPOLLIN, [&s](uint32_t) { s.accept_all(); }); is_error(status)) {
-    return status;
-  }
   if (const Status status = s.loop.start(); is_error(status)) return status;
   out->reset(new StoreServer(std::move(state)));
   return TW_OK;
@@ -357,8 +363,8 @@ StoreServer::~StoreServer() {
     return;
   }
   s.loop.call([&s] {
-    s.loop.remove(s.listener.get());
-    s.listener.reset();
+    for (const UniqueFd& listener : s.listeners) s.loop.remove(listener.get());
+    s.listeners.clear();
     s.options.max_clients = 0;
   });
   {
@@ -369,6 +375,13 @@ StoreServer::~StoreServer() {
 }
 
 uint16_t StoreServer::port() const { return state_->port; }
+
+std::string StoreServer::host() const {
+  SocketAddress bound;
+  AddressText text;
+  if (state_->listeners.empty() || is_error(local_address(state_->listeners.front().get(), &bound))) return {};
+  return is_error(parse_address_text(bound.text(), &text)) ? std::string() : text.host;
+}
 const RefusalCounters& StoreServer::refusals() const { return state_->refusals; }
 
 }  // namespace thalweg::impl

@@ -14,7 +14,7 @@ namespace thalweg::impl {
 struct StoreServerOptions {
   bool tls = false;  // clients without TLS are refused; those with it are always welcome
   uint64_t handshake_timeout_ns = 5'000'000'000;
-  size_t max_strangers = 128;  // connections that have not proven the key yet
+  size_t max_strangers = 128;  // connections that have not proven the key yet; beyond them the oldest goes
   size_t max_clients = 8192;
   uint64_t max_bytes = 512u << 20;     // of all keys and values
   uint64_t linger_ns = 2'000'000'000;  // how long stop() waits for clients to leave
@@ -27,6 +27,8 @@ class StoreServer {
   /// Takes no new clients, gives those there are linger_ns to read their answers and leave, then closes them.
   ~StoreServer();
   uint16_t port() const;
+  /// The address where it listens; the first, when THALWEG_INTERFACES allows several.
+  std::string host() const;
   const RefusalCounters& refusals() const;
 
  private:

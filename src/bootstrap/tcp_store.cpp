@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/interrupt.hpp"
@@ -110,6 +111,8 @@ Status TcpStore::serve(const std::string& address, const StoreOptions& options, 
   server.tls = options.tls;
   if (const Status status = StoreServer::start(at, options.key, server, &store->server_); is_error(status)) return status;
   at.port = store->server_->port();
+  const char* interfaces = getenv("THALWEG_INTERFACES");
+  if (interfaces != nullptr && *interfaces != 0) at.host = store->server_->host();  // nothing else leads here
   store->address_ = "tcp:" + AddressText{.host = reachable_host(at.host), .port = at.port}.text();
   if (at.host.empty() || at.host == "0.0.0.0") at.host = "127.0.0.1";
   if (at.host == "::") at.host = "::1";

@@ -2,6 +2,8 @@
 // Outgoing connections.
 #include "core/caller.hpp"
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
@@ -12,6 +14,8 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kRetryNs = 20 * kMillisecond;
+/// A full door drops who has waited longest there: those that are turned away so come again, less and less often, some 3 s in all.
+constexpr unsigned kMaxTurnedAway = 12, kLongestWait = 4;  // kRetryNs << kLongestWait
 
 }  // namespace
 
@@ -59,9 +63,9 @@ void Caller::next_candidate() {
   failed(last_status_, last_text_);
 }
 
-void Caller::retry() {
+void Caller::retry(uint64_t after_ns) {
   if (conversation_) conversation_->abandon();
-  retry_timer_ = setup_.context().loop.after(kRetryNs, [this] {
+  retry_timer_ = setup_.context().loop.after(after_ns, [this] {
     retry_timer_ = 0;
     next_ = 0;
     plan_.message.token = random_id();
@@ -147,7 +151,7 @@ void Caller::rejected(Conversation& from, SetupChannel::Message&& message) {
   if (is_error(parse_reject(std::move(message), &reject))) return failed(TW_ERR_PROTOCOL, last_error());
   if (&from == upgrade_.get()) return upgrade_failed(reject.text);
   // Superseded: the other side's attempt wins and ends this one. Should that one break, this one tries again.
-  if (reject.kind == RejectKind::superseded) return retry();
+  if (reject.kind == RejectKind::superseded) return retry(kRetryNs);
   failed(reject.status, reject.text, std::move(reject.data));
 }
 
@@ -258,6 +262,9 @@ void Caller::on_broken(Conversation& from, Status status, Refusal refusal, const
     return failed(status, why + " (own job key: " + source + ")");
   }
   if (committed_) return failed(status, why);
+  if (refusal == Refusal::closed && turned_away_ < kMaxTurnedAway) {
+    return retry(kRetryNs << std::min(turned_away_++, kLongestWait));
+  }
   next_candidate();
 }
 

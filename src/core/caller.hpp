@@ -24,7 +24,7 @@ class Caller final : public Conversation::User, public std::enable_shared_from_t
 
  private:
   void next_candidate();
-  void retry();
+  void retry(uint64_t after_ns);
   void make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers);
   bool wants(const char* transport) const;
   void accepted(Conversation& from, SetupChannel::Message&& message);
@@ -39,6 +39,7 @@ class Caller final : public Conversation::User, public std::enable_shared_from_t
   Setup& setup_;
   CallPlan plan_;
   size_t next_ = 0;
+  unsigned turned_away_ = 0;  // closed before the handshake was over
   uint64_t deadline_timer_ = 0, retry_timer_ = 0;
   Status last_status_ = TW_ERR_UNREACHABLE;
   std::string last_text_;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/interfaces.hpp"
 #include "base/platform/process.hpp"
 #include "core/setup.hpp"
 #include "devices/registry.hpp"
@@ -16,7 +17,6 @@
 #include "security/tls.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
-#include "transports/tcp/interfaces.hpp"
 #include "transports/tcp/tcp.hpp"
 
 namespace thalweg::impl {
@@ -112,12 +112,12 @@ std::vector<TransportSlot> make_transports(const Settings& settings) {
 }
 
 Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>* out) {
-  std::vector<tcp::LocalAddress> found;
-  const Status status = tcp::local_addresses(interfaces.c_str(), &found);
+  std::vector<LocalAddress> found;
+  const Status status = local_addresses(interfaces.c_str(), &found);
   if (is_error(status)) return status;
   bool outside = false;
-  for (const tcp::LocalAddress& local : found) outside |= !local.address.loopback();
-  for (const tcp::LocalAddress& local : found) {
+  for (const LocalAddress& local : found) outside |= !local.address.loopback();
+  for (const LocalAddress& local : found) {
     if (interfaces.empty() && outside && local.address.loopback()) continue;
     if (local.address.link_local()) continue;
     const std::string_view bytes = local.address.host_bytes();

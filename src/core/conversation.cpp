@@ -102,7 +102,7 @@ void Conversation::connected() {
   if (unix_) {  // the path may lie where others can write
     const uid_t uid = peer_uid(socket_.get());
     if (uid != geteuid() && uid != 0)
-      return broken(TW_ERR_PERMISSION, Refusal::authentication,
+      return broken(TW_ERR_PERMISSION, Refusal::none,
                     "user " + std::to_string(uid) + " listens at " + address_.text() +
                         ", not this one: remove that socket, or set THALWEG_SOCKET_DIR to a directory of this user's");
   }

@@ -2,14 +2,19 @@
 // Listening, connecting to listeners, accepting: addresses as text.
 #include "core/listener.hpp"
 
-#include "base/sockets.hpp"
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/interfaces.hpp"
 #include "core/worker.hpp"
 
 using namespace thalweg::impl;
 
 namespace {
 
-constexpr uint32_t kBacklog = 128;
+constexpr uint32_t kBacklog = 128;  // requests without an answer
+constexpr uint32_t kQueued = 512;   // connections in the kernel: one that finds no room there comes again after a second
 
 }  // namespace
 
@@ -46,34 +51,36 @@ Status tw_worker::listen(const char* text, const tw_listener_options& options, t
   AddressText parsed;
   Status status = parse_address_text(text, &parsed);
   if (is_error(status)) return status;
-  std::vector<SocketAddress> found;
-  status = resolve(parsed, true, &found);
-  if (is_error(status)) return status;
   const uint32_t backlog = options.backlog != 0 ? options.backlog : kBacklog;
-  auto door = std::make_unique<Door>();
-  status = listen_at(found.front(), int(backlog), &door->socket);
+  std::vector<UniqueFd> sockets;
+  uint16_t port = 0;
+  status = listen_where_allowed(parsed, context.settings.interfaces.c_str(), int(std::max(backlog, kQueued)), &sockets, &port);
   if (is_error(status)) return status;
-  SocketAddress bound;
-  status = local_address(door->socket.get(), &bound);
-  if (is_error(status)) return status;
-  status = known_as(Purpose::listener, &door->known_as);
+  std::vector<DialTarget> known;
+  status = known_as(Purpose::listener, &known);
   if (is_error(status)) return status;
   auto listener = std::make_unique<tw_listener>();
   listener->worker = this;
   listener->id = context.setup->next_key();
-  listener->port = bound.port();
+  listener->port = port;
   listener->on_request = options.on_request;
   listener->arg = options.arg;
-  if (parsed.unix_path) door->path = parsed.host;
-  door->tls = context.settings.tls;
-  door->worker = this;
-  door->listener = listener->id;
-  door->backlog = backlog;
   listeners[listener->id] = listener.get();
-  status = context.setup->add_door(std::move(door));
-  if (is_error(status)) {
+  for (UniqueFd& socket : sockets) {
+    auto door = std::make_unique<Door>();
+    door->socket = std::move(socket);
+    if (parsed.unix_path) door->path = parsed.host;
+    door->tls = context.settings.tls;
+    door->known_as = known;
+    door->worker = this;
+    door->listener = listener->id;
+    door->backlog = backlog;
+    status = context.setup->add_door(std::move(door));
+    if (!is_error(status)) continue;
+    const std::string why = last_error();
+    context.setup->remove_door(listener->id);
     listeners.erase(listener->id);
-    return status;
+    return fail(status, "%s", why.c_str());
   }
   *out = listener.release();
   return TW_OK;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
 #include "core/caller.hpp"
@@ -21,7 +22,6 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kMaxStrangers = 64;  // unauthenticated at once; past it the oldest goes
 constexpr uint64_t kRestNs = 50 * kMillisecond;
 constexpr int kAcceptsPerTurn = 16;
 constexpr int kBacklog = 512;
@@ -74,6 +74,16 @@ Status Setup::open_unix() {
     return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
                 directory.c_str());
   }
+  // Who may rename this directory could put another in its place.
+  const std::string parent = directory.substr(0, std::max<size_t>(directory.rfind('/'), 1));
+  if (stat(parent.c_str(), &info) != 0) return fail_errno(errno, ("stat " + parent).c_str());
+  const bool foreign = info.st_uid != geteuid() && info.st_uid != 0;
+  if (foreign || ((info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0)) {
+    return fail(TW_ERR_PERMISSION,
+                "others may replace what is in %s: set THALWEG_SOCKET_DIR to a directory of this user's, or of root's with the "
+                "sticky bit",
+                parent.c_str());
+  }
   SocketAddress where;
   if (!unix_candidate(token_, &where)) {
     return fail(TW_ERR_INVALID, "socket directory %s is too long a path: set THALWEG_SOCKET_DIR", directory.c_str());
@@ -86,20 +96,16 @@ Status Setup::open_unix() {
 }
 
 Status Setup::open_tcp() {
-  auto door = std::make_unique<Door>();
-  door->tls = context_.settings.tls;
-  std::vector<SocketAddress> everywhere;
-  Status status = resolve(AddressText{}, true, &everywhere);
-  for (const SocketAddress& at : everywhere) {  // the second for a machine without IPv6
-    status = listen_at(at, kBacklog, &door->socket);
-    if (!is_error(status)) break;
+  std::vector<UniqueFd> sockets;
+  Status status = listen_where_allowed({}, context_.settings.interfaces.c_str(), kBacklog, &sockets, &port_);
+  for (UniqueFd& socket : sockets) {
+    if (is_error(status)) break;
+    auto door = std::make_unique<Door>();
+    door->tls = context_.settings.tls;
+    door->socket = std::move(socket);
+    status = add_door(std::move(door));
   }
-  if (is_error(status)) return status;
-  SocketAddress bound;
-  status = local_address(door->socket.get(), &bound);
-  if (is_error(status)) return status;
-  port_ = bound.port();
-  return add_door(std::move(door));
+  return status;
 }
 
 Status Setup::add_door(std::unique_ptr<Door> door) {
@@ -125,12 +131,11 @@ void Setup::remove_door(uint64_t listener) {
       if (visitor->listener() == listener) ended.push_back(visitor);
     }
     for (auto& visitor : ended) visitor->turn_away();
-    for (auto at = doors_.begin(); at != doors_.end(); ++at) {
-      if ((*at)->listener != listener) continue;
-      close_door(**at);
-      doors_.erase(at);
-      return;
-    }
+    std::erase_if(doors_, [&](const auto& door) {
+      if (door->listener != listener) return false;
+      close_door(*door);
+      return true;
+    });
   });
 }
 
@@ -149,7 +154,6 @@ void Setup::close() {
     for (auto& [id, visitor] : visitors) visitor->end();
     auto callers = std::exchange(callers_, {});
     for (auto& [key, caller] : callers) caller->end();
-    strangers_.clear();
     tickets_.clear();
   });
   for (std::thread& thread : resolvers_) thread.join();
@@ -181,30 +185,33 @@ void Setup::incoming(Door* door) {
         continue;
       }
     }
-    evict_strangers();
+    SocketAddress from;
+    if (is_error(peer_address(socket.get(), &from))) continue;  // gone already
+    make_place(*door);
     const uint64_t id = next_key();
     auto visitor = std::make_shared<Visitor>(*this, id, *door);
     visitors_[id] = visitor;
-    strangers_.push_back(id);
+    door->strangers.enter(id, Strangers::source_of(from, peer_pid(socket.get())));
     if (is_error(visitor->start(std::move(socket), door->tls))) end_visitor(id);
   }
 }
 
-void Setup::evict_strangers() {
-  while (strangers_.size() >= kMaxStrangers) {
-    const uint64_t oldest = strangers_.front();
-    strangers_.pop_front();
-    auto at = visitors_.find(oldest);
+void Setup::make_place(Door& door) {
+  for (uint64_t id = 0; door.strangers.excess(&id);) {
+    door.strangers.leave(id);
+    auto at = visitors_.find(id);
     if (at == visitors_.end()) continue;
     auto visitor = at->second;
     visitor->evict();
   }
 }
 
-void Setup::settled(uint64_t visitor) { strangers_.remove(visitor); }
+void Setup::settled(uint64_t visitor) {
+  for (auto& door : doors_) door->strangers.leave(visitor);
+}
 
 void Setup::end_visitor(uint64_t id) {
-  strangers_.remove(id);
+  settled(id);
   auto at = visitors_.find(id);
   if (at == visitors_.end()) return;
   auto visitor = at->second;

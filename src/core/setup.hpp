@@ -7,7 +7,6 @@
 #pragma once
 #include <atomic>
 #include <functional>
-#include <list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 
 #include "core/conversation.hpp"
 #include "core/inbox.hpp"
+#include "security/strangers.hpp"
 
 struct tw_context;
 struct tw_worker;
@@ -61,6 +61,7 @@ struct Door {
   uint32_t unanswered = 0;
   bool resting = false;  // out of descriptors: not watched for a moment
   uint64_t rest_timer = 0;
+  Strangers strangers;
 };
 
 class Setup {
@@ -106,7 +107,7 @@ class Setup {
   Status open_tcp();
   void incoming(Door* door);
   void rest(Door* door);
-  void evict_strangers();
+  void make_place(Door& door);
   void close_door(Door& door);
 
   tw_context& context_;
@@ -118,7 +119,6 @@ class Setup {
   std::unordered_map<uint64_t, std::shared_ptr<Visitor>> visitors_;
   std::unordered_map<uint64_t, std::shared_ptr<Caller>> callers_;
   std::unordered_map<uint64_t, uint64_t> tickets_;
-  std::list<uint64_t> strangers_;  // oldest first
   std::vector<std::thread> resolvers_;
   bool closed_ = false;
 };

@@ -24,6 +24,7 @@ struct ImportedBody {
 
 /// Segments one peer may hold of us: what it asked for and we have not released.
 constexpr size_t kMaxHandedOut = 65536;
+constexpr int kMessagesPerTurn = 32;
 
 }  // namespace
 
@@ -101,8 +102,10 @@ void Control::begin() {
   readable();  // TLS may hold bytes that the socket no longer announces
 }
 
+/// A few messages a turn: a peer that asks without end leaves this thread to the others.
 void Control::readable() {
-  while (attached_) {
+  for (int i = 0; attached_; ++i) {
+    if (i == kMessagesPerTurn) return loop_->post([self = shared_from_this()] { self->readable(); });
     SetupChannel::Message message;
     const Status s = channel_->receive(&message);
     if (s == TW_IN_PROGRESS) return;

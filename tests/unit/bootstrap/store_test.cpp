@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -359,13 +360,14 @@ class StoreStrangers : public ::testing::Test {
     ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_), TW_OK) << last_error();
     address_ = "tcp:127.0.0.1:" + std::to_string(server_->port());
   }
-  UniqueFd connect_raw() {
+  UniqueFd connect_raw(bool surely = true) {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(server_->port());
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    const int failed = connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
+    EXPECT_TRUE(failed == 0 || !surely) << errno;
     return fd;
   }
   bool reaches(Refusal cause, uint64_t count) {
@@ -420,6 +422,45 @@ TEST_F(StoreStrangers, AFloodOfSilenceIsOverloadAndPasses) {
   EXPECT_TRUE(reaches(Refusal::overload, 10));
   EXPECT_TRUE(reaches(Refusal::timeout, 20));
   expect_service();
+}
+
+/// All places are taken for longer than a client waits: the oldest goes, not the newest.
+TEST_F(StoreStrangers, AClientGetsThroughWhileAllPlacesAreTaken) {
+  options_.handshake_timeout_ns = 600 * kSecond;
+  ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_), TW_OK) << last_error();
+  address_ = "tcp:127.0.0.1:" + std::to_string(server_->port());
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 30; ++i) silent.push_back(connect_raw());
+  EXPECT_TRUE(reaches(Refusal::overload, 10));
+  expect_service();
+}
+
+TEST_F(StoreStrangers, AClientGetsThroughASustainedFlood) {
+  std::atomic<bool> stop{false};
+  std::thread flooding([&] {
+    std::vector<UniqueFd> open(100);
+    for (size_t i = 0; !stop; ++i) open[i % open.size()] = connect_raw(false);
+  });
+  for (int i = 0; i < 5; ++i) expect_service();
+  stop = true;
+  flooding.join();
+}
+
+/// Without a host in its address the store is where THALWEG_INTERFACES allows it, and nowhere else.
+TEST(StoreInterfaces, AreObeyed) {
+  ASSERT_EQ(setenv("THALWEG_INTERFACES", "127.0.0.1", 1), 0);
+  {
+    OpenStore server("serve::0", options_of(0, 1)), elsewhere("serve:127.0.0.2:0", options_of(0, 1));
+    EXPECT_EQ(elsewhere.status, TW_ERR_INVALID);
+    ASSERT_EQ(server.status, TW_OK) << last_error();
+    const std::string address = tw_store_address(server.store), prefix = "tcp:127.0.0.1:";
+    ASSERT_EQ(address.rfind(prefix, 0), 0u) << address;
+    OpenStore client(address, options_of(0, 1)),
+        misled("tcp:127.0.0.2:" + address.substr(prefix.size()), options_of(0, 1, kSecond / 5));
+    EXPECT_EQ(client.status, TW_OK) << last_error();
+    EXPECT_EQ(misled.status, TW_ERR_TIMED_OUT);
+  }
+  unsetenv("THALWEG_INTERFACES");
 }
 
 struct RawClient {

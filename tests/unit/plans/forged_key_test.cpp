@@ -78,5 +78,59 @@ TEST_P(ForgedKeys, APutGoesWhereTheOwnersRecordSays) {
   EXPECT_TRUE(elsewhere == before);
 }
 
+/// Over tcp every access passes through the memory's owner: bits that were set in a key's bytes grant nothing.
+class ForgedGrants : public Pair {
+ protected:
+  tw_status outcome(tw_status posted, tw_request request) {
+    tw_request flushed = TW_REQUEST_NONE;
+    tw_status status = posted;
+    if (status >= TW_OK && request != TW_REQUEST_NONE) status = tw_request_wait(request, kLong);
+    if (status < TW_OK) return status;
+    status = tw_endpoint_flush(a.endpoint, &flushed);
+    return status < TW_OK || flushed == TW_REQUEST_NONE ? status : tw_request_wait(flushed, kLong);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Tcp, ForgedGrants, testing::Values(kWays[2], kWays[3]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ForgedGrants, AKeyToReadRefusesPutsAndAtomics) {
+  tw_memory* of_b = nullptr;
+  unsigned char* const target = memory(b, kSize, &of_b);
+  const Bytes before = random_bytes(kSize), data = random_bytes(kSize);
+  b.store(target, before);
+  unsigned char bytes[TW_KEY_MAX];
+  size_t length = sizeof bytes;
+  ASSERT_EQ(tw_memory_export_range(of_b, 0, kSize, TW_MEMORY_READ, bytes, &length), TW_OK) << tw_last_error();
+  impl::KeyBody key;
+  ASSERT_EQ(impl::parse_key(bytes, length, &key), TW_OK);
+  key.access = TW_MEMORY_ALL;
+  length = sizeof bytes;
+  ASSERT_EQ(impl::write_key(key, bytes, &length), TW_OK);
+  tw_remote_memory* remote = nullptr;
+  ASSERT_EQ(tw_memory_import(a.endpoint, bytes, length, &remote), TW_OK) << tw_last_error();
+  a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_progress(b.worker);
+  });
+  tw_request request = TW_REQUEST_NONE;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.flags = TW_OP_REMOTE;
+  tw_status status = tw_put(a.endpoint, data.data(), kSize, remote, 0, &options, &request);
+  EXPECT_EQ(outcome(status, request), TW_ERR_PERMISSION);
+  request = TW_REQUEST_NONE;
+  uint64_t old = 0;
+  status = tw_atomic(a.endpoint, TW_ATOMIC_ADD, remote, 0, 8, 1, 0, &old, nullptr, &request);
+  EXPECT_EQ(outcome(status, request), TW_ERR_PERMISSION);
+  Bytes got(kSize);
+  request = TW_REQUEST_NONE;
+  status = tw_get(a.endpoint, got.data(), kSize, remote, 0, nullptr, &request);
+  EXPECT_EQ(outcome(status, request), TW_OK) << tw_last_error();
+  EXPECT_TRUE(got == before);
+  stop = true;
+  progress.join();
+  EXPECT_TRUE(b.load(target, kSize) == before);
+}
+
 }  // namespace
 }  // namespace thalweg::tests

@@ -16,7 +16,7 @@ void answer_with(
     int socket,
     const std::function<void(uint64_t theirs, uint64_t* mine, const SetupMessage& offer, SetupMessage* answer)>& lie) {
   Side side;
-  SetupChannel channel{UniqueFd(socket), nullptr};
+  SetupChannel channel{UniqueFd(socket), nullptr, {}};
   LinkInit init;
   receive_setup(channel, &init.peer.incarnation, &init.theirs);
   ASSERT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
@@ -38,7 +38,7 @@ struct Offered {
   explicit Offered(int socket) : kept(dup(socket)) {
     LinkInit init;
     init.initiator = true;
-    SetupChannel channel{UniqueFd(socket), nullptr};
+    SetupChannel channel{UniqueFd(socket), nullptr, {}};
     EXPECT_EQ(side.port->offer(init.peer, init.mine), TW_OK) << last_error();
     send_setup(channel, side.incarnation, init.mine);
     receive_setup(channel, &init.peer.incarnation, &init.theirs);

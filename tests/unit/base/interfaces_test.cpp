@@ -2,12 +2,12 @@
 // The filter over this machine's interfaces.
 #include <gtest/gtest.h>
 
-#include "transports/tcp/interfaces.hpp"
+#include "base/interfaces.hpp"
 
-namespace thalweg::impl::tcp {
+namespace thalweg::impl {
 namespace {
 
-TEST(TcpInterfaces, AreFiltered) {
+TEST(Interfaces, AreFiltered) {
   std::vector<LocalAddress> all, some;
   ASSERT_EQ(local_addresses(nullptr, &all), TW_OK);
   ASSERT_FALSE(all.empty());
@@ -21,4 +21,4 @@ TEST(TcpInterfaces, AreFiltered) {
 }
 
 }  // namespace
-}  // namespace thalweg::impl::tcp
+}  // namespace thalweg::impl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interfaces and the filter over them.
-#include "transports/tcp/interfaces.hpp"
+#include "base/interfaces.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
-namespace thalweg::impl::tcp {
+#include "base/sockets.hpp"
+
+namespace thalweg::impl {
 
 namespace {
 
@@ -79,7 +82,73 @@ std::string describe(const std::vector<LocalAddress>& all) {
   return text.empty() ? "none" : text;
 }
 
+/// Those of the addresses that `filter` allows; of a wildcard, all that it allows. IPv6 link-local ones mean nothing elsewhere.
+Status narrow(const AddressText& text, const char* filter, const std::vector<SocketAddress>& wanted,
+              std::vector<SocketAddress>* out) {
+  std::vector<LocalAddress> allowed;
+  if (Status s = local_addresses(filter, &allowed); is_error(s)) return s;
+  for (const LocalAddress& local : allowed) {
+    const bool named = std::any_of(wanted.begin(), wanted.end(), [&](const SocketAddress& one) {
+      return one.any() || one.host_bytes() == local.address.host_bytes();
+    });
+    if (named && !local.address.link_local()) out->push_back(local.address);
+  }
+  if (!out->empty()) return TW_OK;
+  return fail(TW_ERR_INVALID,
+              "%s is on no interface that may be used here (interfaces \"%s\", THALWEG_INTERFACES); there are: %s",
+              text.text().c_str(), filter, describe(allowed).c_str());
+}
+
+/// One of them: the second is for a machine without IPv6.
+Status listen_at_one(const std::vector<SocketAddress>& candidates, int backlog, std::vector<UniqueFd>* out) {
+  Status status = TW_ERR_UNREACHABLE;
+  for (const SocketAddress& at : candidates) {
+    UniqueFd socket;
+    status = listen_at(at, backlog, &socket);
+    if (!is_error(status)) out->push_back(std::move(socket));
+    if (!is_error(status) || status == TW_ERR_ADDRESS_IN_USE) break;
+  }
+  return status;
+}
+
+/// All of them, with one port. The kernel chooses it at the first address: at another it may be taken, so a few are tried.
+Status listen_at_all(const std::vector<SocketAddress>& where, uint16_t port, int backlog, std::vector<UniqueFd>* out) {
+  constexpr int kTries = 16;
+  Status status = TW_OK;
+  for (int i = 0; i < kTries; ++i) {
+    uint16_t chosen = port;
+    out->clear();
+    for (SocketAddress at : where) {
+      at.set_port(chosen);
+      UniqueFd socket;
+      if (status = listen_at(at, backlog, &socket); is_error(status)) break;
+      if (status = local_address(socket.get(), &at); is_error(status)) break;
+      chosen = at.port();
+      out->push_back(std::move(socket));
+    }
+    if (status != TW_ERR_ADDRESS_IN_USE || port != 0) break;
+  }
+  return status;
+}
+
 }  // namespace
+
+Status listen_where_allowed(const AddressText& text, const char* filter, int backlog, std::vector<UniqueFd>* sockets,
+                            uint16_t* port) {
+  sockets->clear();
+  std::vector<SocketAddress> wanted, allowed;
+  if (Status s = resolve(text, true, &wanted); is_error(s)) return s;
+  if (text.unix_path || split(filter).empty()) {
+    if (Status s = listen_at_one(wanted, backlog, sockets); is_error(s)) return s;
+  } else {
+    if (Status s = narrow(text, filter, wanted, &allowed); is_error(s)) return s;
+    if (Status s = listen_at_all(allowed, text.port, backlog, sockets); is_error(s)) return s;
+  }
+  SocketAddress bound;
+  if (Status s = local_address(sockets->front().get(), &bound); is_error(s)) return s;
+  *port = bound.port();
+  return TW_OK;
+}
 
 Status local_addresses(const char* filter, std::vector<LocalAddress>* out) {
   out->clear();
@@ -101,4 +170,4 @@ Status local_addresses(const char* filter, std::vector<LocalAddress>* out) {
   return TW_OK;
 }
 
-}  // namespace thalweg::impl::tcp
+}  // namespace thalweg::impl
