@@ -387,14 +387,17 @@ class World {
   // ---- frames
   uint64_t op_name() {
     const uint8_t how = input_.byte();
-    if (how < 200 && !link_->told.empty()) {
+    if (how < 160 && !link_->told.empty()) {
       WireLink::Told& told = link_->told[link_->told.size() - 1 - how % link_->told.size()];
       position_ = told.at;
       told.at += payload_;
       return told.op;
     }
-    if (how < 220 && !other_->told.empty()) return other_->told[how % other_->told.size()].op;
-    if (how < 240) return requests_[how % kRequests].request;
+    if (how < 180 && !other_->told.empty()) return other_->told[how % other_->told.size()].op;
+    for (size_t i = 0; how < 240 && i < kRequests; ++i) {
+      const Request& one = requests_[(how + i) % kRequests];
+      if (one.world != nullptr) return one.request;  // what it must not be known by
+    }
     return how < 250 ? how % 4 : input_.word();
   }
   uint64_t rkey() {
@@ -486,7 +489,7 @@ class World {
         if (input_.byte() % 8 == 0) header.b = input_.number();
         break;
     }
-    if (type == Frame::fin && input_.byte() % 4 == 0) header.flags |= kFrameLast;
+    if (type == Frame::fin && input_.byte() % 2 == 0) header.flags |= kFrameLast;
     if (type == Frame::fin) header.b = uint64_t(int64_t{-int(input_.below(30))});
     bodies(type, header, body);
   }
