@@ -137,11 +137,13 @@ Status DeviceLane::flush(Place& place) {
     status = line.queue->copy(&place.gathered[i], each);
   }
   status = finish_call(line, status);
-  if (is_error(status)) replace_broken(*place.device, line);
   std::vector<Waiter> waiters;
   waiters.swap(place.gathering);
   place.gathered.clear();
   place.gathered_bytes = 0;
+  // Of a queue that broke nothing that is pending ends any more: the operation that is told of this has its next one on a new queue.
+  const Status broken = is_error(status) ? line.queue->query() : TW_OK;
+  if (is_error(broken)) fail_pending(*place.device, line, broken);
   for (Waiter& waiter : waiters) {
     waiter.ticket = line.ticket;
     if (!is_error(status)) {
