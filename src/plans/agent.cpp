@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "base/waiting.hpp"
 #include "core/hello.hpp"
 #include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr uint16_t kControlId = 1;
 constexpr size_t kEarlyMax = 65536;
-constexpr uint64_t kHurryNs = 2'000'000;     // after a trigger: look all the time
+constexpr uint64_t kHurryNs = 2'000'000;     // after a trigger: look all the time, where cores are free
 constexpr uint64_t kNapNs = 200'000;         // steps may be asked for by a replayed graph, which wakes nobody
 constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
 
@@ -355,8 +356,18 @@ unsigned Agent::turn() {
 
 void Agent::run() {
   pthread_setname_np(pthread_self(), "thalweg-agent");
+  Waiting waiting;
+  uint64_t hurried = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (turn() != 0 || monotonic_ns() - hurried_.load(std::memory_order_relaxed) < kHurryNs) continue;
+    if (turn() != 0) {
+      waiting.restart();
+      continue;
+    }
+    if (const uint64_t last = hurried_.load(std::memory_order_relaxed); last != hurried) {
+      hurried = last;
+      waiting.restart();
+    }
+    if (monotonic_ns() - hurried < kHurryNs && waiting.idle() == Waiting::Next::look) continue;
     bool waiting;
     {
       const std::lock_guard lock(mutex_);
