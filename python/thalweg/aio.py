@@ -191,9 +191,23 @@ class Worker:
         request = self.core.iflush()
         return request._value() if request.ended else await self._value(request)
 
-    async def wait_signal(self, signal: _core.Signal, value: int, compare: str = ">=") -> None:
-        """Returns when the comparison holds; what the signal covers is visible then."""
-        await self._until(lambda: signal.test(value, compare) or None)
+    async def wait_signal(self, signal: _core.Signal, value: int, compare: str = ">=", *, nap: float | None = 1e-3) -> None:
+        """Returns when the comparison holds; what the signal covers is visible then.
+
+        A signal of a host wakes the loop at once, also one that is stored into mapped memory over an endpoint of this worker.
+        What device code signals (a kernel, a plan on a device's queue) wakes nobody: so the loop also looks every `nap`
+        seconds. None: it does not, because only hosts signal.
+        """
+        self._attach()
+        if signal.test(value, compare):
+            return
+        waiting = asyncio.ensure_future(self._until(lambda: signal.test(value, compare) or None))
+        try:
+            while not (await asyncio.wait((waiting,), timeout=nap))[0]:
+                self._kick()
+            await waiting
+        finally:
+            waiting.cancel()
 
     def on_am(self, id: int, handler: Callable[[AmMessage], Any] | None) -> None:
         """Calls handler(AmMessage) for active messages of id (below 4096); a coroutine function runs as a task. None takes

@@ -4,11 +4,8 @@
 #include <new>
 #include <thread>
 
-<<<<<<< HEAD
 #include "base/interrupt.hpp"
-=======
 #include "base/waiting.hpp"
->>>>>>> 237330e (Wait by one policy that yields and sleeps early where cores are shared, because as many busy processes as cores held each other up; measure it with Himeno)
 #include "core/c_checks.hpp"
 #include "plans/c_steps.hpp"
 #include "plans/queue.hpp"
@@ -168,12 +165,8 @@ tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
     const Waiting::Next next = waiting.idle();
     if (waiting.spinning()) continue;
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the plan is still running");
-<<<<<<< HEAD
     if (Status s = interrupted(); is_error(s)) return s;
-    if (turn > 20000) std::this_thread::sleep_for(std::chrono::microseconds(20));
-=======
     if (next == Waiting::Next::sleep) std::this_thread::sleep_for(std::chrono::microseconds(20));
->>>>>>> 237330e (Wait by one policy that yields and sleeps early where cores are shared, because as many busy processes as cores held each other up; measure it with Himeno)
   }
 }
 

@@ -59,6 +59,44 @@ def serving(pipe, key, polling):
     asyncio.run(serve(pipe, key, polling))
 
 
+ROUNDS = 30
+
+
+async def wait_for_signals(pipe, key):
+    """Tells of every value of its signal; nothing but the signal itself wakes it."""
+    async with aio.Worker(tw.Context(job_key=key)) as worker:
+        signal = tw.Signal(worker.core)
+        with worker.listen() as listener:
+            pipe.send((listener.port, signal.export()))
+            await listener.accept()
+        for value in range(1, ROUNDS + 1):
+            await asyncio.wait_for(worker.wait_signal(signal, value, nap=None), SECONDS)
+            pipe.send(value)
+
+
+def waiting(pipe, key):
+    asyncio.run(wait_for_signals(pipe, key))
+
+
+@run
+async def test_a_mapped_signal_wakes_a_sleeping_loop():
+    key = secrets.token_bytes(32)
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=waiting, args=(there, key))
+    process.start()
+    port, signal_key = await asyncio.to_thread(here.recv)
+    async with aio.Worker(tw.Context(job_key=key)) as worker:
+        endpoint = await worker.connect(f"127.0.0.1:{port}")
+        assert endpoint.core.transport == "shm"
+        signal = tw.RemoteSignal(endpoint.core, signal_key)
+        for value in range(1, ROUNDS + 1):
+            signal.post(value)
+            assert here.poll(SECONDS)  # this side makes no progress meanwhile
+            assert here.recv() == value
+    process.join(SECONDS)
+    assert process.exitcode == 0
+
+
 @MODES
 @run
 async def test_a_service_in_another_process(polling):
