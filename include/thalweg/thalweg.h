@@ -79,7 +79,7 @@ enum {
   TW_ERR_UNREACHABLE = -302,
   TW_ERR_REJECTED = -303, /* the listener's user said no; private data tells why */
   TW_ERR_TIMED_OUT = -304,
-  TW_ERR_CLOSED = -305, /* this side closed it */
+  TW_ERR_CLOSED = -305, /* this side closed it, or the peer did: no crash */
   TW_ERR_STALE = -306,  /* key or address of an earlier incarnation, or revoked */
   TW_ERR_ADDRESS_IN_USE = -307,
   /* security */
@@ -194,7 +194,7 @@ TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
 TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
-/** Arms the descriptor. TW_ERR_BUSY: something came in meanwhile, progress first. Race-free. */
+/** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
 /** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
 TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
@@ -253,7 +253,7 @@ TW_CHECKED tw_status tw_connect_to(tw_worker *worker, const char *address, const
                                    tw_endpoint **endpoint);
 /** TW_IN_PROGRESS while connecting, TW_OK, or why it ended. */
 TW_CHECKED tw_status tw_endpoint_state(tw_endpoint *endpoint);
-/** Progresses until the endpoint is connected or failed. */
+/** Progresses until the endpoint failed or is connected: mapped operations then go without any progress of the peer. */
 TW_CHECKED tw_status tw_endpoint_wait(tw_endpoint *endpoint, uint64_t timeout_ns);
 /** Private data that came with accept or reject. */
 TW_API const void *tw_endpoint_data(tw_endpoint *endpoint, size_t *length);

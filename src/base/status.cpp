@@ -38,7 +38,7 @@ constexpr Entry kEntries[] = {
     {TW_ERR_UNREACHABLE, "unreachable", "no transport reaches the peer; check that it runs, its address and the firewall"},
     {TW_ERR_REJECTED, "rejected", "the listener's user rejected the connection; its private data may say why"},
     {TW_ERR_TIMED_OUT, "timed_out", "the time limit passed; raise it or find out what the peer waits for"},
-    {TW_ERR_CLOSED, "closed", "this side closed the connection or object"},
+    {TW_ERR_CLOSED, "closed", "the connection or object was closed, by this side or by the peer"},
     {TW_ERR_STALE, "stale", "the key or address is of an earlier incarnation or was revoked; ask the peer for a new one"},
     {TW_ERR_ADDRESS_IN_USE, "address_in_use", "the address is in use; choose another port or 0"},
     {TW_ERR_AUTHENTICATION, "authentication", "the peer does not know the job key; give both sides the same key"},

@@ -117,7 +117,10 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   op.peer = &*endpoint->peer;
   const Status started = endpoint->worker->engine->start(op, Completion{request, nullptr, nullptr});
   endpoint->worker->posted();
-  return started;
+  if (started != TW_OK || !endpoint->worker->engine->may_progress()) return started;
+  endpoint->worker->progress();  // who only uses mapped memory learns here of all that others learn by progress
+  const Status state = tw_endpoint_state(endpoint);
+  return is_error(state) ? state : Status{TW_OK};
 }
 
 tw_status tw_fence(tw_endpoint* endpoint) {

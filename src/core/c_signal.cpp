@@ -20,7 +20,9 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
   } else {
     status = worker->context.signals->create(options->kind, options->initial, signal);
   }
-  if (!is_error(status)) (*signal)->worker = worker;
+  if (is_error(status)) return status;
+  (*signal)->worker = worker;
+  (*signal)->awaited = worker->awaited;
   return status;
 }
 

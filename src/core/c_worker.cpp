@@ -95,6 +95,7 @@ tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
   if (request != nullptr) *request = TW_REQUEST_NONE;
   const Status started = worker->engine->start(op, Completion{request, nullptr, nullptr});
   worker->posted();
+  if (started == TW_OK && worker->engine->may_progress()) worker->progress();
   return started;
 }
 

@@ -241,6 +241,7 @@ void Caller::hand_over(Conversation& from) {
   auto self = shared_from_this();
   over_ = true;
   end();
+  if (news.port != nullptr) news.port->adopt(news.init);
   plan_.worker->inbox.post(std::move(news));
   setup_.end_caller(plan_.key);
 }

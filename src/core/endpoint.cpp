@@ -3,6 +3,7 @@
 #include "core/endpoint.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "base/platform/process.hpp"
 #include "core/worker.hpp"
@@ -20,16 +21,15 @@ SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
   return internet_address({reinterpret_cast<const char*>(ip.bytes.data()), ip.length}, port);
 }
 
-/// Does anything but a receive still run for this peer?
-bool drained(const Peer& peer) {
+}  // namespace
+
+bool thalweg::impl::drained(const Peer& peer) {
   if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty()) return false;
   for (const OpRun* run = peer.waiting.front(); run != nullptr; run = run->by_peer.next) {
     if (run->op->verb != Verb::recv && run->op->verb != Verb::bytes_recv && run->op->verb != Verb::am_recv) return false;
   }
   return peer.link == nullptr || peer.link->port->queued(*peer.link) == 0;
 }
-
-}  // namespace
 
 tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   tw_endpoint* endpoint;
@@ -287,6 +287,7 @@ unsigned tw_worker::do_chores() {
   {
     Guard guard(*engine);
     chores_.store(false, std::memory_order_relaxed);
+    if (signalled_.exchange(false, std::memory_order_relaxed)) ++events;
     std::swap(lost, lost_);
     std::swap(requested, requested_);
     for (size_t i = 0; i < closing_.size();) {
@@ -311,6 +312,7 @@ unsigned tw_worker::do_chores() {
       end_endpoint(*oldest);
     }
   }
+  const bool nested = std::exchange(Engine::calling_back(), true);
   for (auto& [endpoint, why] : lost) {
     ++events;
     if (endpoint->magic == tw_endpoint::kAlive && endpoint->on_lost != nullptr) {
@@ -321,5 +323,6 @@ unsigned tw_worker::do_chores() {
     ++events;
     listener->on_request(listener->arg, request);
   }
+  Engine::calling_back() = nested;
   return events;
 }

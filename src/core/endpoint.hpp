@@ -55,3 +55,8 @@ struct tw_endpoint {
   thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle is gone
   tw_endpoint* successor = nullptr;           // connects to the same worker when this one is gone
 };
+
+namespace thalweg::impl {
+/// Does nothing but receives still run for this peer?
+bool drained(const Peer& peer);
+}  // namespace thalweg::impl

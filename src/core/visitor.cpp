@@ -301,6 +301,7 @@ void Visitor::confirmed() {
   news.init.mine = std::move(mine_);
   news.init.theirs = std::move(theirs_);
   conversation_->release(&news.init);
+  port_->adopt(news.init);
   worker_->inbox.post(std::move(news));
   leave();
 }

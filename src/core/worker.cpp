@@ -81,7 +81,10 @@ tw_worker::~tw_worker() {
     endpoint->close_run = nullptr;
   }
   for (auto& endpoint : endpoints_) {
-    if (endpoint->peer) engine->remove(*endpoint->peer);
+    if (!endpoint->peer) continue;
+    // What was sent is under way: for the peer this is an endpoint that was closed, not one that was lost.
+    if (!is_error(endpoint->peer->state)) engine->close(*endpoint->peer, drained(*endpoint->peer));
+    engine->remove(*endpoint->peer);
   }
   for (auto& [listener_id, listener] : listeners) delete listener;
   engine.reset();
@@ -106,7 +109,11 @@ unsigned tw_worker::progress(unsigned looks) {
 
 Status tw_worker::arm() {
   if (inbox.disarm_and_look()) return TW_ERR_BUSY;
-  return engine->arm();
+  if (const Status s = engine->arm(); s != TW_OK) return s;
+  if (!awaited->changed()) return TW_OK;  // what comes from now on rings
+  signalled_.store(true, std::memory_order_relaxed);
+  chores_.store(true, std::memory_order_relaxed);
+  return TW_ERR_BUSY;
 }
 
 Status tw_worker::nap(uint64_t timeout_ns) {
@@ -129,17 +136,13 @@ Status tw_worker::wait(uint64_t timeout_ns) {
 }
 
 void tw_worker::run_thread() {
-  constexpr unsigned kIdleTurns = 2000;
-  unsigned idle = 0;
+  Waiting waiting;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (progress() != 0) {
-      idle = 0;
+      waiting.restart();
       continue;
     }
-    if (++idle < kIdleTurns) {
-      if ((idle & 31) == 0) std::this_thread::yield();
-      continue;
-    }
+    if (waiting.idle() == Waiting::Next::look) continue;
     // Whoever posts after this store wakes us; what was posted before it is seen by arm().
     asleep.store(true, std::memory_order_seq_cst);
     if (arm() == TW_OK) nap(closings_.load(std::memory_order_relaxed) == 0 ? kForever : kMillisecond);

@@ -15,12 +15,14 @@
 
 #include "base/clock.hpp"
 #include "base/platform/fork.hpp"
+#include "base/waiting.hpp"
 #include "core/context.hpp"
 #include "core/directory.hpp"
 #include "core/endpoint.hpp"
 #include "core/inbox.hpp"
 #include "core/listener.hpp"
 #include "core/setup.hpp"
+#include "memory/signal.hpp"
 #include "protocols/engine.hpp"
 
 struct tw_worker {
@@ -35,8 +37,8 @@ struct tw_worker {
   unsigned progress(unsigned looks = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
-  /// Progresses until done() or the time is over: spins, then yields, then sleeps. nap_ns: what is
-  /// waited for may be a peer's store, which wakes nobody; so sleeps are no longer than this.
+  /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited for
+  /// may be a store of device code, which wakes nobody; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
@@ -64,6 +66,7 @@ struct tw_worker {
   thalweg::impl::Directory directory;
   std::unique_ptr<thalweg::impl::Engine> engine;
   thalweg::impl::UniqueFd epoll;
+  const std::shared_ptr<thalweg::impl::AwaitedSignals> awaited = std::make_shared<thalweg::impl::AwaitedSignals>();
   std::unordered_map<uint64_t, tw_listener*> listeners;  // by id
   std::unordered_map<uint64_t, tw_endpoint*> pending;    // by key of the attempt
   std::atomic<bool> asleep{false};                       // the progress thread sleeps
@@ -95,7 +98,8 @@ struct tw_worker {
   std::vector<tw_endpoint*> closing_;
   std::vector<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
   std::vector<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
-  std::atomic<bool> chores_{false};                                         // closing_, lost_ or requested_ want attention
+  std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
+  std::atomic<bool> signalled_{false};  // arm() found a signal that nobody has looked at
   std::atomic<uint32_t> closings_{0};
   std::thread thread_;
   std::atomic<bool> stop_{false};
@@ -104,14 +108,12 @@ struct tw_worker {
 template <class Done>
 thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
   using namespace thalweg::impl;
-  constexpr unsigned kEager = 64;           // a pause delays the next look by more than a look takes
-  constexpr unsigned kSpins = 256;          // busy, 50 to 200 us: the answer is usually microseconds away
-  constexpr unsigned kLooks = 16;           // a turn, a pause between two: for frames in progress(), for stores here
-  constexpr uint64_t kYieldNs = 2'000'000;  // polite: others may need this core
+  constexpr unsigned kLooks = 16;  // a turn, a pause between two: for frames in progress(), for stores here
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
   const bool stored = nap_ns != 0;
+  Waiting waiting;
   unsigned idle = 0;
-  uint64_t idle_since = 0, deadline = kForever;
+  uint64_t deadline = kForever;
   bool timed = false;
   for (;;) {
     for (unsigned look = 1; stored && look < kLooks; ++look) {
@@ -120,26 +122,18 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
     }
     if (done()) return TW_OK;
     if (progress(stored ? 1 : kLooks) != 0) {
-      idle = 0;
-      idle_since = 0;
+      waiting.restart();
       continue;
     }
-    if (++idle < kSpins && (idle & 63) != 0) {
-      if (idle > kEager) cpu_pause();
-      continue;
-    }
+    const Waiting::Next next = waiting.idle();
+    if (waiting.spinning() && (++idle & 63) != 0) continue;
     const uint64_t now = monotonic_ns();
     if (!timed) {
       timed = true;
       deadline = timeout_ns >= kForever - now ? kForever : now + timeout_ns;
     }
     if (now >= deadline) return done() ? TW_OK : Status(TW_ERR_TIMED_OUT);
-    if (idle < kSpins) continue;
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < kYieldNs) {
-      std::this_thread::yield();
-      continue;
-    }
+    if (next == Waiting::Next::look) continue;
     if (arm() != TW_OK) {
       inbox.take_wake();
       continue;

@@ -9,6 +9,25 @@ namespace {
 constexpr size_t kSlot = 64, kBlock = 64 * 1024;  // a word has a cache line of its own
 }
 
+void AwaitedSignals::add(const tw_signal& signal) {
+  const std::lock_guard lock(mutex_);
+  if (!signal.listed.exchange(true)) signals_.push_back(&signal);
+}
+
+void AwaitedSignals::remove(const tw_signal& signal) {
+  const std::lock_guard lock(mutex_);
+  std::erase(signals_, &signal);
+}
+
+bool AwaitedSignals::changed() {
+  const std::lock_guard lock(mutex_);
+  return std::erase_if(signals_, [](const tw_signal* signal) {
+           if (__atomic_load_n(signal->word, __ATOMIC_ACQUIRE) == signal->seen.load(std::memory_order_relaxed)) return false;
+           signal->listed.store(false, std::memory_order_relaxed);
+           return true;
+         }) != 0;
+}
+
 SignalPool::~SignalPool() {
   for (tw_memory* block : blocks_) registry_.release(block);
 }
@@ -92,6 +111,7 @@ Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
 Status SignalPool::destroy(tw_signal* signal) {
   const std::unique_ptr<tw_signal> owned(signal);
   for (uint64_t rkey : signal->rkeys) registry_.revoke(rkey);
+  if (signal->awaited != nullptr) signal->awaited->remove(*signal);
   const std::lock_guard lock(mutex_);
   if (!signal->users) free_.push_back({signal->memory, signal->offset});
   return TW_OK;

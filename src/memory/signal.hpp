@@ -2,8 +2,10 @@
 // Signal words at the waiter. One pool per context hands out 64-byte slots of library-allocated memory, so that a peer on
 // this machine maps the word and touches it by one store or one atomic add.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -11,9 +13,25 @@
 #include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 
+struct tw_signal;
+
 namespace thalweg::impl {
 class SignalPool;
-}
+
+/// The signals of a worker that were looked at since they last changed: looked at once more before it sleeps, so that one that
+/// came between a look and the sleep is not slept through. Any thread.
+class AwaitedSignals {
+ public:
+  void add(const tw_signal& signal);
+  void remove(const tw_signal& signal);
+  /// Has one of them changed? Each change is told once.
+  bool changed();
+
+ private:
+  std::mutex mutex_;
+  std::vector<const tw_signal*> signals_;
+};
+}  // namespace thalweg::impl
 
 /// C handle of a signal. Owned by its creator; the word belongs to the pool.
 struct tw_signal {
@@ -23,10 +41,13 @@ struct tw_signal {
   uint64_t* word = nullptr;
   tw_memory* memory = nullptr;  // the pool's block that holds the word
   size_t offset = 0;
-  bool users = false;                            // the word is in a user's memory
-  thalweg::impl::LocalCopier* copier = nullptr;  // the word is in device memory, where this fetches it
-  uint32_t kind = 0;                             // TW_SIGNAL_*
-  std::vector<uint64_t> rkeys;                   // exported, to be revoked
+  bool users = false;                                      // the word is in a user's memory
+  thalweg::impl::LocalCopier* copier = nullptr;            // the word is in device memory, where this fetches it
+  uint32_t kind = 0;                                       // TW_SIGNAL_*
+  std::vector<uint64_t> rkeys;                             // exported, to be revoked
+  std::shared_ptr<thalweg::impl::AwaitedSignals> awaited;  // of the worker
+  mutable std::atomic<uint64_t> seen{0};                   // the value that was looked at last
+  mutable std::atomic<bool> listed{false};                 // in awaited
 };
 
 namespace thalweg::impl {
@@ -64,6 +85,9 @@ inline uint64_t signal_read(const tw_signal& signal) {
     return signal_fetch(signal);
   const uint64_t seen = __atomic_load_n(signal.word, __ATOMIC_ACQUIRE);
   tsan_acquired(signal.word);
+  if (signal.seen.load(std::memory_order_relaxed) != seen) signal.seen.store(seen, std::memory_order_relaxed);
+  if (!signal.listed.load(std::memory_order_relaxed) && signal.awaited != nullptr) [[unlikely]]
+    signal.awaited->add(signal);
   return seen;
 }
 inline void signal_reset(tw_signal& signal, uint64_t value) {

@@ -20,7 +20,7 @@ namespace thalweg::impl {
 namespace {
 
 void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes) {
-  engine.doom(peer, TW_ERR_PEER_LOST, "the peer closed the endpoint");
+  engine.doom(peer, TW_ERR_CLOSED, "the peer closed the endpoint");
 }
 
 void on_error(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "protocols/active.hpp"
 #include "protocols/bytes.hpp"
@@ -219,6 +220,11 @@ Status Engine::start(const OpDesc& op, const Completion& completion) {
 
 // ------------------------------------------------------------------------------------------------ progress
 
+bool& Engine::calling_back() {
+  thread_local bool calling = false;
+  return calling;
+}
+
 unsigned Engine::progress(unsigned looks) {
   unsigned events = 0;
   {
@@ -245,6 +251,11 @@ unsigned Engine::progress(unsigned looks) {
     if (callbacks_.empty()) return events;
   }
   return events + run_callbacks();
+}
+
+bool Engine::may_progress() {
+  Guard guard(*this);
+  return !progressing_ && !calling_back();
 }
 
 unsigned Engine::push_all() {
@@ -332,12 +343,14 @@ unsigned Engine::run_callbacks() {
     Guard guard(*this);
     std::swap(ready, callbacks_);
   }
+  const bool nested = std::exchange(calling_back(), true);
   while (OpRun* run = ready.pop_front()) {
     run->callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
     Guard guard(*this);
     release_run(*run);
     ++events;
   }
+  calling_back() = nested;
   return events;
 }
 

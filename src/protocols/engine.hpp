@@ -132,6 +132,10 @@ class Engine final : public Sink {
   // --- progress
   /// looks: as Port::looks, where one port alone is in use and no other thread may wait for the lock.
   unsigned progress(unsigned looks = 1);
+  /// May this thread progress here? Not in a handler of this engine's, nor in a callback.
+  bool may_progress();
+  /// Is this thread in a callback of a user's? Whoever calls one says so.
+  static bool& calling_back();
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 

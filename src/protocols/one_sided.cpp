@@ -28,6 +28,13 @@ Status refuse_bounds(const OpDesc& op) {
               static_cast<unsigned long long>(op.remote->key.length));
 }
 
+Status refuse_lost(const Peer& peer, Status why) {
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  return fail(
+      why, "%s",
+      why == TW_ERR_CLOSED ? "the peer closed the endpoint" : "the peer's process has ended, or it dropped the connection");
+}
+
 }  // namespace
 
 const Protocol* const* one_sided_protocols(Verb verb) {
@@ -82,6 +89,9 @@ void release_region(RemoteRegion* region) {
 Status map_region(RemoteRegion& region) {
   if (region.mapped != nullptr) {
     if (!region.mapping->revoked) return TW_OK;
+    const Status why = region.mapping->why;
+    // The service thread knows it before the endpoint does, which learns it by progress and unmaps then.
+    if (why != TW_ERR_STALE) return refuse_lost(*region.peer, why);
     unmap_region(region);
     region.revoked = true;
   }

@@ -150,6 +150,20 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
 inline bool in_process(const RemoteRegion& region) {
   return region.peer != nullptr && region.peer->link != nullptr && (region.peer->link->features & kLinkSameProcess) != 0;
 }
+/// Sets or adds to a signal's word that is reached from here, and wakes the peer's worker where it sleeps: a load otherwise. Of
+/// the worker that the endpoint leads to; a waiter at another one of its process looks now and then.
+inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t value) {
+  touch_signal(static_cast<uint64_t*>(word), op, value);
+  Link* const link = peer.link;
+  if (link == nullptr || link->sleeping == nullptr) return;
+  // The other half is the sleeper's: it says that it sleeps, has a full barrier run on this core, and looks at the word.
+  if (link->fence_before_sleeping) [[unlikely]]
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  else
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (__atomic_load_n(link->sleeping, __ATOMIC_RELAXED) != 0) [[unlikely]]
+    link->port->ring(*link);
+}
 /// Touches the signal's word where this process reaches it. False: by a frame. Not under a Registry::Reading.
 bool touch_now(const OpDesc& op);
 /// Outside the lane, the data of op is at the target: signals when asked, at once or by way of the lane. What step() returns.

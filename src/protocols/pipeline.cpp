@@ -158,7 +158,11 @@ std::byte* reach(Peer& peer, const Stream& stream, Status* status) {
   if (*status == TW_IN_PROGRESS) *status = TW_ERR_STALE;
   if (*status != TW_OK) return nullptr;
   uint64_t offset = stream.other.segment_offset;
-  if (mapping->revoked || offset > mapping->length || stream.end > mapping->length - offset) {
+  if (mapping->revoked) {
+    *status = mapping->why;
+    return nullptr;
+  }
+  if (offset > mapping->length || stream.end > mapping->length - offset) {
     *status = TW_ERR_OUT_OF_BOUNDS;
     return nullptr;
   }

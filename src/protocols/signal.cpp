@@ -61,7 +61,7 @@ bool touch_now(const OpDesc& op) {
   const auto touch = [&op](const Registry::Reading* reading) {
     Status status = TW_OK;
     std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, reading, &status);
-    if (word != nullptr) touch_signal(reinterpret_cast<uint64_t*>(word), op.signal_op, op.signal_value);
+    if (word != nullptr) touch_and_wake(*op.peer, word, op.signal_op, op.signal_value);
     return word != nullptr;
   };
   if (op.signal->mapped != nullptr) return touch(nullptr);

@@ -66,6 +66,10 @@ struct Link {
   uint32_t copy_max = 0;       // largest body of send() and reserve()
   uint32_t fragment = 0;       // best body size when streaming a large message
   uint32_t reference_max = 0;  // largest body of send_reference()
+  /// Where the peer says that its worker sleeps (not 0), for stores into its memory that somebody may wait for: ring() then.
+  /// Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
+  const uint32_t* sleeping = nullptr;
+  bool fence_before_sleeping = false;
   virtual ~Link() = default;
 };
 
@@ -76,10 +80,17 @@ inline bool same_process(const Link& link) { return (link.features & kLinkSamePr
 struct Mapping {
   std::byte* address = nullptr;  // null: device memory
   size_t length = 0;
-  std::atomic<bool> revoked{false};  // the owner released it or is lost: use it no more, give it back
+  std::atomic<bool> revoked{false};  // the owner released it or is lost: use it no more, give it back. By the service thread
+  std::atomic<Status> why{TW_OK};    // revoked: TW_ERR_STALE (released), else how the link ended
   std::atomic<uint32_t> users{0};    // holders beyond the next progress() count themselves here (progress owner)
   Device* device = nullptr;          // of device memory: reaches its offset 0 at device_address
   uint64_t device_address = 0;
+  /// Any thread; the first reason stays.
+  void revoke(Status status) {
+    Status none = TW_OK;
+    why.compare_exchange_strong(none, status);
+    revoked.store(true, std::memory_order_release);
+  }
 };
 
 /// Told that a peer is lost by whoever learns of it first: on shm the service thread, long before anybody progresses.
@@ -115,6 +126,11 @@ struct SetupMessage {
   std::vector<UniqueFd> fds;     // <= 8; only over unix sockets
 };
 
+/// What the service thread has made of a link before the progress owner takes it. Its end gives the link up.
+struct Adopted {
+  virtual ~Adopted() = default;
+};
+
 struct LinkInit {
   PeerIdentity peer;
   bool initiator = false;
@@ -122,6 +138,7 @@ struct LinkInit {
   UniqueFd socket;      // the set-up socket. tcp carries data on it; shm keeps it as control channel (imports, death)
   void* tls = nullptr;  // SSL* when the socket speaks TLS; ownership passes
   Session session;      // of the set-up socket, for messages that still go over it
+  std::unique_ptr<Adopted> adopted;
 };
 
 class Port {
@@ -129,9 +146,12 @@ class Port {
   virtual ~Port() = default;
   virtual const char* name() const = 0;
 
-  // --- set-up. offer and answer: service thread. establish: progress owner.
+  // --- set-up. offer, answer and adopt: service thread. establish: progress owner.
   virtual Status offer(const PeerIdentity& peer, SetupMessage& mine) = 0;                               // initiator
   virtual Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) = 0;  // acceptor
+  /// The connection is confirmed. From here on the peer needs nothing of the progress owner to map memory of this process, and
+  /// its end is watched for. Errors are establish()'s to tell.
+  virtual void adopt(LinkInit&) {}
   virtual Status establish(LinkInit&& init, Link** link) = 0;
 
   // --- sending. TW_AGAIN: no room now; progress makes room. Order of acceptance is order of arrival.
@@ -159,6 +179,9 @@ class Port {
   /// end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer has
   /// ended the link, its memory must not be touched.
   virtual bool enter_peer(Link&) { return true; }
+  /// Wakes the peer's worker, which was seen to sleep: a signal was stored into its memory. Never blocks. Its progress() counts
+  /// this as an event.
+  virtual void ring(Link&) {}
   virtual void leave_peer(Link&) {}
   /// Single copy by the kernel. Returns bytes moved (whole pieces of both lists are equal in sum) or a negative Status.
   virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;

@@ -47,6 +47,15 @@ const Role kDeaf("deaf", [](Pipe& pipe) {
   return 0;
 });
 
+/// Receives one message, and ends its worker without closing anything.
+const Role kPassing("passing", [](Pipe& pipe) {
+  Side side;
+  pipe.send(side.address());
+  char byte = 0;
+  if (tw_recv_blocking(side.worker, &byte, 1, 1, UINT64_MAX, nullptr) != TW_OK) return 1;
+  return 0;
+});
+
 class Loss : public testing::TestWithParam<const char*> {};
 
 TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
@@ -162,6 +171,17 @@ TEST_P(Loss, GracefulCloseDeliversAndReconnects) {
   tw_endpoint* last = side.connect(address, GetParam());
   ASSERT_EQ(tw_send_blocking(last, "", 0, kStop), TW_OK);
   ASSERT_EQ(tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+  EXPECT_EQ(child.join(), 0);
+}
+
+TEST_P(Loss, AWorkerThatIsDestroyedIsNotOneThatCrashed) {
+  Child child("passing");
+  Side side;
+  tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
+  ASSERT_EQ(tw_send_blocking(endpoint, "x", 1, 1), TW_OK);
+  EXPECT_TRUE(progress_until(side.worker, [&] { return tw_endpoint_state(endpoint) != TW_OK; }));
+  EXPECT_EQ(tw_endpoint_state(endpoint), TW_ERR_CLOSED);
+  EXPECT_STREQ(tw_last_error(), "the peer closed the endpoint");
   EXPECT_EQ(child.join(), 0);
 }
 

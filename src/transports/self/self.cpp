@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "transports/self/frame_queue.hpp"
@@ -66,6 +67,11 @@ class SelfPort final : public Port {
     const uint64_t one = 1;
     [[maybe_unused]] ssize_t n = write(event_.get(), &one, sizeof one);
   }
+  void ring(Link&) override {
+    if (!armed_) return;
+    rung_ = true;
+    wake();
+  }
   void close(Link& link, bool graceful) override;
   size_t queued(const Link& link) const override { return static_cast<const SelfLink&>(link).queue.bytes(); }
 
@@ -77,7 +83,8 @@ class SelfPort final : public Port {
   UniqueFd event_;
   std::vector<std::unique_ptr<SelfLink>> links_;
   std::vector<std::unique_ptr<SelfLink>> graveyard_;  // closed by a callback
-  bool armed_ = false, progressing_ = false;
+  uint32_t armed_ = 0;                                // Link::sleeping
+  bool rung_ = false, progressing_ = false;
 };
 
 Status SelfPort::establish(LinkInit&& init, Link** out) {
@@ -88,6 +95,7 @@ Status SelfPort::establish(LinkInit&& init, Link** out) {
   link->inline_max = kInlineMax;
   link->copy_max = kCopyMax;
   link->fragment = kCopyMax;
+  link->sleeping = &armed_;
   *out = link.get();
   links_.push_back(std::move(link));
   quiet = false;
@@ -131,12 +139,12 @@ unsigned SelfPort::deliver(SelfLink& link, unsigned budget) {
 unsigned SelfPort::progress(unsigned budget) {
   if (progressing_) return 0;
   if (armed_) [[unlikely]] {
-    armed_ = false;
+    armed_ = 0;
     uint64_t count;
     [[maybe_unused]] ssize_t n = read(event_.get(), &count, sizeof count);
   }
   progressing_ = true;
-  unsigned done = 0;
+  unsigned done = std::exchange(rung_, false) ? 1 : 0;
   // By index: a callback may make or close links.
   for (size_t i = 0; i < links_.size() && done < budget; ++i) {
     if (links_[i]->queue.frames() != 0) done += deliver(*links_[i], budget - done);
@@ -152,7 +160,7 @@ Status SelfPort::arm() {
   quiet = false;
   for (const auto& link : links_)
     if (link->queue.frames() != 0) return TW_ERR_BUSY;
-  armed_ = true;
+  armed_ = 1;
   return TW_OK;
 }
 

@@ -62,6 +62,10 @@ void PeerBell::ring(uint32_t bit) const {
   // The word before the summary: the owner clears them in the other order, so that no bit is lost.
   __atomic_fetch_or(&memory().words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);
   __atomic_fetch_or(&memory().summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);
+  wake();
+}
+
+void PeerBell::wake() const {
   if (__atomic_load_n(&memory().sleeping, __ATOMIC_SEQ_CST) == 0) return;
   if (__atomic_exchange_n(&memory().sleeping, 0, __ATOMIC_SEQ_CST) == 0) return;
   send_wake_up(ringer_.get());

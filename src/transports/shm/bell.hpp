@@ -39,7 +39,9 @@ class OwnBell {
       }
     }
   }
-  void set_sleeping(bool sleeping) { __atomic_store_n(&memory().sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST); }
+  void set_sleeping() { __atomic_store_n(&memory().sleeping, 1u, __ATOMIC_SEQ_CST); }
+  /// True when a peer has rung since set_sleeping().
+  bool end_sleep() { return __atomic_exchange_n(&memory().sleeping, 0u, __ATOMIC_SEQ_CST) == 0; }
   void wake() const;         // async-signal-safe
   void drain_event() const;  // takes back earlier wake-ups
 
@@ -56,6 +58,9 @@ class PeerBell {
   Status open(UniqueFd memory, UniqueFd ringer);
   /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
   [[gnu::cold]] void ring(uint32_t bit) const;
+  /// Wakes the peer when it sleeps, for what is in no ring.
+  [[gnu::cold]] void wake() const;
+  const uint32_t* sleeping() const { return &memory().sleeping; }
   /// Does process `pid` have the bell's memory at `address`? Then it is the peer, and the kernel lets us reach its memory. The
   /// number that is looked for is ours and fresh. `bit`: of the peer's rings, so that links look at different words. Sets errno.
   bool probe(pid_t pid, uint64_t address, uint32_t bit) const;

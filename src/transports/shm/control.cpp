@@ -87,7 +87,7 @@ void Control::start(LinkInit& init, UniqueFd pidfd) {
 }
 
 void Control::begin() {
-  if (stopped_.load()) return detach();
+  // Also when stop() was called already: what it says to the peer comes behind this.
   if (is_error(loop_->add(channel_->fd(), EPOLLIN | EPOLLRDHUP, [self = shared_from_this()](uint32_t events) {
         if (events & EPOLLOUT) self->flush();
         if (events & ~uint32_t(EPOLLOUT)) self->readable();
@@ -96,7 +96,8 @@ void Control::begin() {
   attached_ = true;
   if (pidfd_) {
     watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->end(TW_ERR_PEER_LOST, "the peer's process has ended");
+      self->readable();  // what it said before
+      self->lost();
     }));
   }
   readable();  // TLS may hold bytes that the socket no longer announces
@@ -114,9 +115,14 @@ void Control::readable() {
     } else if (s == TW_ERR_PROTOCOL || s == TW_ERR_AUTHENTICATION) {
       end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
     } else {
-      end(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+      lost();
     }
   }
+}
+
+void Control::lost() {
+  if (closed_) return end(TW_ERR_CLOSED, "the peer closed the endpoint");
+  end(TW_ERR_PEER_LOST, "the peer's process has ended, or it dropped the connection");
 }
 
 void Control::handle(SetupChannel::Message& message) {
@@ -133,10 +139,14 @@ void Control::handle(SetupChannel::Message& message) {
       return lend(segment);
     case kDevicePieces:
       return take_pieces(message);
+    case kClosed:
+      closed_ = true;
+      return;
     case kDropped:
       loans_.settle(segment);
       return stopped_.load() ? finish() : void();
     case kReleased: {
+      if (segment != 0) revoke(segment, TW_ERR_STALE);
       give_back(segment);
       Event event;
       event.kind = Event::Kind::released;
@@ -177,13 +187,29 @@ void Control::take_in(SetupChannel::Message& message) {
   event.link = link_;
   event.segment = body.segment;
   if (body.status == TW_OK && message.fds.size() == 1) {
-    event.status = Segment::open(std::move(message.fds[0]), body.length, &event.memory);
-    if (is_error(event.status)) event.why = last_error();
+    Segment memory;
+    event.status = Segment::open(std::move(message.fds[0]), body.length, &memory);
+    if (is_error(event.status)) {
+      event.why = last_error();
+    } else {
+      event.import = std::make_shared<Import>(std::move(memory));
+      std::erase_if(imported_, [](const Imported& one) { return one.import.expired(); });
+      imported_.push_back({body.segment, event.import});
+    }
   } else {
     event.status = TW_ERR_STALE;
     event.why = "the peer's memory was released, or it cannot hand it out";
   }
   mailbox_->post(std::move(event));
+}
+
+/// Here and not in the port's progress: whoever only stores into mapped memory never progresses.
+void Control::revoke(uint64_t segment, Status why) {
+  for (const Imported& one : imported_) {
+    if (segment != 0 && one.segment != segment) continue;
+    if (const auto import = one.import.lock()) import->mapping.revoke(why);
+  }
+  std::erase_if(imported_, [segment](const Imported& one) { return segment == 0 || one.segment == segment; });
 }
 
 void Control::request(uint64_t segment) {
@@ -211,7 +237,7 @@ void Control::queue(uint16_t type, const void* bytes, size_t length, std::span<c
 void Control::flush() {
   if (!attached_) return;
   const Status s = channel_->flush();
-  if (is_error(s)) return end(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+  if (is_error(s)) return lost();
   loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
 }
 
@@ -233,7 +259,7 @@ void Control::watch(const std::shared_ptr<LossWatch>& watch) {
     std::erase_if(watches_, [](const auto& one) { return one.expired(); });
     watches_.push_back(watch);
   }
-  if (ended_.load()) watch->on_loss(TW_ERR_PEER_LOST, "the peer has closed the connection or ended");
+  if (const Status status = ended_.load(); status != TW_OK) watch->on_loss(status, why_.c_str());
 }
 
 void Control::tell_watches(Status status, const char* why) {
@@ -244,14 +270,21 @@ void Control::tell_watches(Status status, const char* why) {
 }
 
 void Control::end(Status status, const char* why) {
-  if (status == TW_ERR_PEER_LOST) gone_.store(true, std::memory_order_relaxed);
+  if (status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED) gone_.store(true, std::memory_order_relaxed);
   detach();
-  if (ended_.exchange(true)) return;
+  if (peer_ended()) return;
+  why_ = why;
+  ended_.store(status);  // seq_cst: who adds a watch, or a link, looks at it behind that
+  revoke(0, status);
   tell_watches(status, why);
+  tell_end();
+}
+
+void Control::tell_end() {
   Event event;
   event.link = link_;
-  event.status = status;
-  event.why = why;
+  event.status = ended_.load();
+  event.why = why_;
   mailbox_->post(std::move(event));
 }
 

@@ -5,7 +5,7 @@
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
 // kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
 // kDevicePieces (device_answer.hpp), several where one has no room; kDropped {u64 segment}: the importer has no import of it
-// any more.
+// any more. kClosed {u64 0}: the end that follows was meant.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -22,6 +22,7 @@
 #include "transports/shm/device_answer.hpp"
 #include "transports/shm/device_imports.hpp"
 #include "transports/shm/device_loans.hpp"
+#include "transports/shm/imports.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl::shm {
@@ -33,6 +34,7 @@ enum MessageType : uint16_t {
   kImportDevice = 4,
   kDevicePieces = 5,
   kDropped = 6,
+  kClosed = 7,
 };
 
 struct Event {
@@ -42,7 +44,7 @@ struct Event {
   uint64_t segment = 0;
   Status status = TW_OK;
   std::string why;
-  Segment memory;
+  std::shared_ptr<Import> import;
   Device* device = nullptr;  // imported device memory
 };
 
@@ -82,14 +84,15 @@ class Control : public std::enable_shared_from_this<Control> {
   void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
-  /// use ours, the mailbox keeps this.
-  void stop();
+  /// use ours, the mailbox keeps this. graceful: the peer is told that this is no crash.
+  void stop(bool graceful);
   bool lends() { return loans_.refuse(); }  // after stop()
   bool await_dropped(uint64_t segment, const Deadline& deadline) {
     return segment != 0 ? loans_.await(segment, deadline) : loans_.await_all(deadline);
   }
   void watch(const std::shared_ptr<LossWatch>& watch);
-  bool peer_ended() const { return ended_.load(std::memory_order_relaxed); }
+  bool peer_ended() const { return ended_.load(std::memory_order_relaxed) != TW_OK; }
+  void tell_end();  // to the port
   /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
   /// takes longer than the limit: the peer is stopped.
   bool await_copy(uint64_t limit_ns);
@@ -111,8 +114,10 @@ class Control : public std::enable_shared_from_this<Control> {
   void queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds);
   void flush();
   void end(Status status, const char* why);
+  void lost();  // the peer's side has ended, as it said or without a word
   void detach();
   void tell_watches(Status status, const char* why);
+  void revoke(uint64_t segment, Status why);  // 0: all of this link
 
   std::shared_ptr<Mailbox> mailbox_;
   EventLoop* loop_;
@@ -123,8 +128,14 @@ class Control : public std::enable_shared_from_this<Control> {
   UniqueFd pidfd_;
   bool attached_ = false;
   bool watching_pidfd_ = false;
+  bool closed_ = false;               // the peer has said that it ends the link
   std::vector<uint64_t> asked_;       // imports without an answer
   std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
+  struct Imported {
+    uint64_t segment;
+    std::weak_ptr<Import> import;
+  };
+  std::vector<Imported> imported_;  // of the peer's memory, as long as the port has it
   struct AskedDevice {
     uint64_t segment;
     Device* device;
@@ -134,8 +145,9 @@ class Control : public std::enable_shared_from_this<Control> {
   DeviceLoans loans_;
   std::mutex watching_;
   std::vector<std::weak_ptr<LossWatch>> watches_;
-  std::atomic<bool> ended_{false};
-  std::atomic<bool> gone_{false};  // the peer's process, or its side of the link: it copies no more
+  std::atomic<Status> ended_{TW_OK};  // how
+  std::string why_;                   // written before ended_
+  std::atomic<bool> gone_{false};     // the peer's process, or its side of the link: it copies no more
   std::atomic<bool> stopped_{false};
 };
 

@@ -113,10 +113,11 @@ void Control::tell_if_dropped(uint64_t segment) {
 
 // ------------------------------------------------------------------------------------------------ the end of the link
 
-void Control::stop() {
+void Control::stop(bool graceful) {
   stopped_.store(true);
   loans_.refuse();
-  loop_->post([self = shared_from_this()] {
+  loop_->post([self = shared_from_this(), graceful] {
+    if (const uint64_t none = 0; graceful && self->attached_) self->queue(kClosed, &none, sizeof none, {});
     self->mailbox_->imports.close_link(*self);
     self->release_imports();
     self->finish();

@@ -24,15 +24,16 @@ void ShmPort::doom(ShmLink& link, Status status, const char* why) {
 void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
   if (link.ended) return;
   link.state = status;
-  retire(link);
+  retire(link, false);
   unmapping_.push_back(link.id);
   sink_->on_lost(link, status, why);
 }
 
 /// Takes a link out of everything that polls or sends. Its memory may still be in use by a caller up the stack.
-void ShmPort::retire(ShmLink& link) {
+void ShmPort::retire(ShmLink& link, bool graceful) {
   cool(link);
   link.ended = true;
+  link.sleeping = nullptr;  // the bell's memory goes away
   link.out.stop();
   if (link.state == TW_OK) link.state = TW_ERR_CLOSED;
   ShmLink** at = &by_bit_[link.my_bit];
@@ -45,11 +46,11 @@ void ShmPort::retire(ShmLink& link) {
       warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
     }
     link.control->copying.forget();
-    link.control->stop();
+    link.control->stop(graceful);
     if (!link.control->lends()) mailbox_->remove(link.control);
     link.control.reset();
   }
-  imports_.revoke_all(link.id);
+  imports_.revoke_all(link.id, link.state);
 }
 
 /// At the end of progress: nobody up the stack uses the memory any more.
@@ -64,10 +65,10 @@ void ShmPort::bury() {
   unmapping_.clear();
 }
 
-void ShmPort::close(Link& base, bool) {
+void ShmPort::close(Link& base, bool graceful) {
   // What was accepted is in the ring already: the peer drains it when it sees the socket's end.
   auto& link = static_cast<ShmLink&>(base);
-  if (!link.ended) retire(link);
+  if (!link.ended) retire(link, graceful);
   const auto found = links_.find(link.id);
   if (found == links_.end()) return;
   std::unique_ptr<ShmLink> owned = std::move(found->second);
@@ -79,7 +80,7 @@ void ShmPort::close(Link& base, bool) {
 ShmPort::~ShmPort() {
   mailbox_->imports.abandon();
   for (auto& [id, link] : links_)
-    if (!link->ended) retire(*link);
+    if (!link->ended) retire(*link, false);
   // Whoever releases device memory later finds no port to ask.
   if (!mailbox_->await_dropped(0, copy_limit()))
     warn_once("shm.drop", "shm: a stopped peer still has device memory of this process imported; let it end before freeing it");
@@ -103,7 +104,7 @@ unsigned ShmPort::handle_events() {
         handle_import(link, event);
         break;
       case Event::Kind::released:
-        imports_.revoke(link.id, event.segment);
+        imports_.revoke(link.id, event.segment, TW_ERR_STALE);
         break;
     }
   }
@@ -118,7 +119,7 @@ void ShmPort::handle_import(ShmLink& link, Event& event) {
   if (event.status != TW_OK)
     link.wanted.push_back({event.segment, event.device, event.status, std::move(event.why)});
   else if (event.device == nullptr)  // device memory is in its cache already
-    imports_.insert(link.id, event.segment, std::move(event.memory));
+    imports_.insert(link.id, event.segment, std::move(event.import));
   sink_->on_import(link, event.segment);
 }
 

@@ -186,6 +186,10 @@ unsigned ShmPort::progress(unsigned budget) {
   if (done == 0 || woken || (sweep_ & kAroundMask) == 0) {
     done += look_around();
     quiet = links_.empty();
+    if (rung_) [[unlikely]] {
+      rung_ = false;
+      if (done == 0) done = 1;  // nothing in a ring: a signal
+    }
   }
   progressing_ = false;
   // A pause delays the next look by 25 ns: only once nothing has come for a while.

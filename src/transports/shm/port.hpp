@@ -57,6 +57,18 @@ struct ShmLink final : Link {
   static constexpr uint32_t kCold = UINT32_MAX;
 };
 
+/// A link before establish(): the service thread answers the peer's imports and watches for its end.
+struct EarlyLink final : Adopted {
+  ~EarlyLink() override;
+  Status status = TW_OK;  // of adopt(); `why` its text
+  std::string why;
+  uint64_t id = 0;
+  pid_t seen = 0;  // the process at the socket's other end, as the kernel tells; 0: unknown
+  Segment segment;
+  std::shared_ptr<Mailbox> mailbox;
+  std::shared_ptr<Control> control;
+};
+
 class ShmPort final : public Port, private SegmentListener {
  public:
   static Status open(const PortOptions& options, std::unique_ptr<Port>* port);
@@ -65,6 +77,7 @@ class ShmPort final : public Port, private SegmentListener {
 
   Status offer(const PeerIdentity& peer, SetupMessage& mine) override;
   Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) override;
+  void adopt(LinkInit& init) override;
   Status establish(LinkInit&& init, Link** link) override;
 
   Status send(Link& link, const FrameHeader& header, const void* body) override;
@@ -82,6 +95,7 @@ class ShmPort final : public Port, private SegmentListener {
     return static_cast<ShmLink&>(link).state == TW_OK && static_cast<ShmLink&>(link).copier.enter();
   }
   void leave_peer(Link& link) override { static_cast<ShmLink&>(link).copier.leave(); }
+  void ring(Link& link) override { static_cast<ShmLink&>(link).bell.wake(); }
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
@@ -119,8 +133,9 @@ class ShmPort final : public Port, private SegmentListener {
   Status start_setup(SetupMessage& mine);
   Status check_setup(const SetupMessage& theirs, size_t fds, SetupBody* out) const;
   Status open_link(ShmLink& link, LinkInit& init);
-  Status find_features(ShmLink& link, const SetupBody& theirs, int socket);
-  void watch(ShmLink& link, LinkInit& init);
+  Status open_early(LinkInit& init, EarlyLink& early);
+  Status find_features(ShmLink& link, const SetupBody& theirs, pid_t seen);
+  void watch(EarlyLink& early, LinkInit& init);
 
   int64_t copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                     size_t remotes);
@@ -151,7 +166,7 @@ class ShmPort final : public Port, private SegmentListener {
   void handle_import(ShmLink& link, Event& event);
   void doom(ShmLink& link, Status status, const char* why);
   void finish_lost(ShmLink& link, Status status, const char* why);
-  void retire(ShmLink& link);
+  void retire(ShmLink& link, bool graceful);
   void bury();
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
@@ -169,6 +184,7 @@ class ShmPort final : public Port, private SegmentListener {
   unsigned idle_ = 0;  // turns in a row without a frame
   size_t start_ = 0;   // where the next sweep begins, when the budget ran out
   bool armed_ = false;
+  bool rung_ = false;  // while it slept: perhaps for a signal, which is no frame but an event all the same
   bool progressing_ = false;
   bool pinned_ = false;           // an import of device memory was found since the last progress
   std::vector<ShmLink*> by_bit_;  // heads; as many as links have needed, at most kBellBits
@@ -177,7 +193,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids
   std::vector<uint64_t> starved_;                    // link ids
   ImportCache imports_;
-  uint64_t next_id_ = 1;
+  std::atomic<uint64_t> next_id_{1};
   std::atomic<uint32_t> next_bit_{0};
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making links: the two set-up messages and what follows from them.
 //
-// offer() and answer() run on the service thread and keep nothing in the port: the descriptors travel in the messages, and
-// establish() maps them from there. So a set-up that is given up leaves nothing behind.
+// offer(), answer() and adopt() run on the service thread and keep nothing in the port: the descriptors travel in the messages,
+// adopt() maps the rings and starts the control channel, establish() does the rest. So a set-up that is given up leaves nothing
+// behind, and a peer's imports do not wait for this side's progress.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -86,40 +87,73 @@ Status ShmPort::check_setup(const SetupMessage& theirs, size_t fds, SetupBody* o
   return TW_OK;
 }
 
-Status ShmPort::establish(LinkInit&& init, Link** out) {
-  auto link = std::make_unique<ShmLink>();
-  if (Status s = open_link(*link, init); is_error(s)) return s;
-  *out = link.get();
-  links_.emplace(link->id, std::move(link));
-  quiet = false;
-  return TW_OK;
+EarlyLink::~EarlyLink() {
+  if (control == nullptr) return;
+  control->copying.forget();
+  control->stop(false);
+  if (!control->lends()) mailbox->remove(control);
 }
 
-Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
+void ShmPort::adopt(LinkInit& init) {
+  auto early = std::make_unique<EarlyLink>();
+  early->status = open_early(init, *early);
+  if (is_error(early->status)) early->why = last_error();
+  init.adopted = std::move(early);
+}
+
+Status ShmPort::open_early(LinkInit& init, EarlyLink& early) {
   SetupBody mine, theirs;
   if (Status s = check_setup(init.theirs, init.initiator ? 2 : 3, &theirs); is_error(s)) return s;
   if (Status s = check_setup(init.mine, init.initiator ? 3 : 2, &mine); is_error(s)) return s;
   SetupMessage& maker = init.initiator ? init.mine : init.theirs;
-  if (Status s = Segment::open(std::move(maker.fds[kSegmentFd]), sizeof(Connection), &link.segment); is_error(s)) return s;
-  link.segment.close_fd();
+  if (Status s = Segment::open(std::move(maker.fds[kSegmentFd]), sizeof(Connection), &early.segment); is_error(s)) return s;
+  early.segment.close_fd();
+  early.id = next_id_.fetch_add(1);
+  early.seen = init.socket ? peer_pid(init.socket.get()) : 0;
+  watch(early, init);
+  return TW_OK;
+}
+
+Status ShmPort::establish(LinkInit&& init, Link** out) {
+  if (init.adopted == nullptr) adopt(init);
+  auto link = std::make_unique<ShmLink>();
+  if (Status s = open_link(*link, init); is_error(s)) return s;
+  ShmLink& made = *link;
+  *out = &made;
+  links_.emplace(made.id, std::move(link));
+  quiet = false;
+  if (made.control && made.control->peer_ended()) made.control->tell_end();  // nobody heard it: there was no link to end
+  return TW_OK;
+}
+
+Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
+  auto& early = static_cast<EarlyLink&>(*init.adopted);
+  if (is_error(early.status)) return fail(early.status, "%s", early.why.c_str());
+  SetupBody mine, theirs;
+  if (Status s = check_setup(init.theirs, init.initiator ? 2 : 3, &theirs); is_error(s)) return s;
+  if (Status s = check_setup(init.mine, init.initiator ? 3 : 2, &mine); is_error(s)) return s;
   if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kRingerFd])); is_error(s))
     return s;
 
   link.port = this;
   link.peer = init.peer;
-  link.id = next_id_++;
+  link.id = early.id;
   link.inline_max = kInlineMax;
   link.copy_max = kCopyMax;
   link.fragment = kFragment;
   link.my_bit = mine.bell_bit;
   link.peer_bit = theirs.bell_bit;
-  auto& connection = *reinterpret_cast<Connection*>(link.segment.data());
+  auto& connection = *reinterpret_cast<Connection*>(early.segment.data());
   const bool fence_needed = mine.membarrier == 0 || theirs.membarrier == 0;
+  link.sleeping = link.bell.sleeping();
+  link.fence_before_sleeping = fence_needed;
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
   link.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
-  if (Status s = find_features(link, theirs, init.socket.get()); is_error(s)) return s;
-  watch(link, init);
+  if (Status s = find_features(link, theirs, early.seen); is_error(s)) return s;
+  link.segment = std::move(early.segment);
+  link.control = std::move(early.control);
+  if (link.control) link.features |= kLinkMaps;
   if (by_bit_.size() <= link.my_bit) by_bit_.resize(link.my_bit + 1);
   link.next_same_bit = by_bit_[link.my_bit];
   by_bit_[link.my_bit] = &link;
@@ -130,9 +164,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
 
 /// Who the peer is the kernel says: the process that made the socket's other end (0: not to be seen from here). What the peer
 /// says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
-Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket) {
+Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen) {
   link.features |= kLinkProtected;
-  const pid_t seen = socket >= 0 ? peer_pid(socket) : 0;
   link.peer.pid = seen;
   const bool ours = seen == getpid(), claims_ours = link.peer.incarnation == options_.incarnation && options_.incarnation != 0;
   if (claims_ours && !ours) {
@@ -155,16 +188,16 @@ Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, int socket
 }
 
 /// Hands the socket to the service thread.
-void ShmPort::watch(ShmLink& link, LinkInit& init) {
+void ShmPort::watch(EarlyLink& early, LinkInit& init) {
   if (options_.service == nullptr || !init.socket) return;
-  link.features |= kLinkMaps;
-  link.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, link.id, link.peer.incarnation);
-  link.control->copying.open(
-      reinterpret_cast<const Connection*>(link.segment.data())->direction[init.initiator ? 1 : 0].control);
-  mailbox_->add(link.control);
+  early.mailbox = mailbox_;
+  early.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, early.id, init.peer.incarnation);
+  early.control->copying.open(
+      reinterpret_cast<const Connection*>(early.segment.data())->direction[init.initiator ? 1 : 0].control);
+  mailbox_->add(early.control);
   UniqueFd pidfd;
-  if (link.peer.pid > 0 && link.peer.pid != getpid()) (void)open_peer_pidfd(init.socket.get(), &pidfd);
-  link.control->start(init, std::move(pidfd));
+  if (early.seen > 0 && early.seen != getpid()) (void)open_peer_pidfd(init.socket.get(), &pidfd);
+  early.control->start(init, std::move(pidfd));
 }
 
 /// A process number may be given again to another process: none is used whose end is known.

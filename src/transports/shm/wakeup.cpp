@@ -88,7 +88,7 @@ Status ShmPort::arm() {
     return !link.listed;
   });
   for (uint64_t id : starved_) links_[id]->out.set_waiting(true);
-  mailbox_->bell.set_sleeping(true);
+  mailbox_->bell.set_sleeping();
   barrier();
   for (uint64_t id : starved_) {
     ShmLink& link = *links_[id];
@@ -101,7 +101,7 @@ Status ShmPort::arm() {
 
 [[gnu::cold]] void ShmPort::disarm() {
   armed_ = false;
-  mailbox_->bell.set_sleeping(false);
+  rung_ |= mailbox_->bell.end_sleep();
   mailbox_->bell.drain_event();
   for (const Hot& hot : hot_) hot.link->in.set_mode(kPolled);
   for (uint64_t id : starved_)

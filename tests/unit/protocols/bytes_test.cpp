@@ -111,7 +111,7 @@ TEST(BytesCancel, OnlyWhileNothingHasArrived) {
   EXPECT_EQ(w.right->cancel(receive), TW_ERR_BUSY);
   w.left->close(w.a, true);
   w.settle(5);
-  EXPECT_EQ(Engine::test(receive), TW_ERR_PEER_LOST);
+  EXPECT_EQ(Engine::test(receive), TW_ERR_CLOSED);
   Engine::release(receive);
 }
 

@@ -612,8 +612,8 @@ TEST(Closing, GoodbyeEndsTheOtherSideAfterWhatWasSent) {
   w.left->close(w.a, true);
   EXPECT_EQ(w.a.state, TW_ERR_CLOSED);
   w.settle(5);
-  EXPECT_EQ(w.b.state, TW_ERR_PEER_LOST);
-  EXPECT_EQ(Engine::test(restricted), TW_ERR_PEER_LOST);
+  EXPECT_EQ(w.b.state, TW_ERR_CLOSED);
+  EXPECT_EQ(Engine::test(restricted), TW_ERR_CLOSED);
   EXPECT_STREQ(Engine::message(restricted), "the peer closed the endpoint");
   post(w, to, 1, ~0ull, &receive);  // it was here before the end
   ASSERT_TRUE(w.finish(receive));

@@ -181,7 +181,7 @@ TEST(ShmDevices, WhoEndsALinkWaitsForTheImportsOfItsMemory) {
   --mapping->users;
   ending.join();
   EXPECT_EQ(p.a.shm().device_imports(), 0u);
-  EXPECT_EQ(p.import(&mapping), TW_ERR_PEER_LOST);
+  EXPECT_EQ(p.import(&mapping), TW_ERR_CLOSED);
 }
 
 TEST(ShmDevices, WhatIsFreedOrUnknownIsStale) {

@@ -125,7 +125,7 @@ struct Belled {
   /// The peer sleeps, so a frame to it rings.
   void send_to_a_sleeper() {
     reinterpret_cast<shm::Connection*>(rings.data())->direction[1].control.consumer_mode = shm::kBelled;
-    bell.set_sleeping(true);
+    bell.set_sleeping();
     const uint64_t value = 7;
     EXPECT_EQ(side.port->send(*link, FrameHeader{8, 1, 0, 0, 0, 0}, &value), TW_OK);
     EXPECT_TRUE(bell.rung());

@@ -66,7 +66,7 @@ TEST(ShmMemory, AnImportEndsWithItsLink) {
   EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }, 5 * kSecond));
   EXPECT_TRUE(mapping->revoked);
   mapping->users = 0;
-  EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &mapping), TW_ERR_PEER_LOST);
+  EXPECT_EQ(p.a.port->import(*p.la, memory->segment_id, &mapping), TW_ERR_CLOSED);
   EXPECT_EQ(p.b.registry.release(memory), TW_OK);
 }
 
@@ -98,7 +98,7 @@ TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   for (uint64_t i = 1; i <= shm::ImportCache::kMaxCount + 100; ++i) {
     Segment segment;
     ASSERT_EQ(Segment::create("import", 4096, true, false, &segment), TW_OK);
-    Mapping* mapping = cache.insert(7, i, std::move(segment));
+    Mapping* mapping = cache.insert(7, i, std::make_shared<shm::Import>(std::move(segment)));
     if (i <= 10) {
       mapping->users = 1;
       used.push_back(mapping);
@@ -109,7 +109,7 @@ TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   for (uint64_t i = 1; i <= 10; ++i) EXPECT_EQ(cache.find(7, i), used[i - 1]);
   EXPECT_EQ(cache.find(7, 11), nullptr);
   EXPECT_EQ(cache.find(8, 1), nullptr);
-  cache.revoke_all(7);
+  cache.revoke_all(7, TW_ERR_STALE);
   EXPECT_EQ(cache.find(7, 1), nullptr);
   EXPECT_TRUE(used[0]->revoked);
   EXPECT_EQ(cache.count(), 0u);
