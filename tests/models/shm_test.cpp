@@ -79,10 +79,10 @@ TEST(ShmModels, NoFrameIsMissedByWhoFallsAsleep) {
               {"bool must_ring() const {", "if (fence_needed_)", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_signal_fence(__ATOMIC_SEQ_CST);", "load_relaxed(shared_->control.consumer_mode) != kPolled"});
   expect_code("src/transports/shm/bell.cpp",
-              {"__atomic_fetch_or(&memory.words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);",
-               "__atomic_fetch_or(&memory.summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);",
-               "__atomic_load_n(&memory.sleeping, __ATOMIC_SEQ_CST) == 0",
-               "__atomic_exchange_n(&memory.sleeping, 0, __ATOMIC_SEQ_CST)"});
+              {"__atomic_fetch_or(&memory().words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);",
+               "__atomic_fetch_or(&memory().summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);",
+               "__atomic_load_n(&memory().sleeping, __ATOMIC_SEQ_CST) == 0",
+               "__atomic_exchange_n(&memory().sleeping, 0, __ATOMIC_SEQ_CST)"});
   expect_code("src/transports/shm/bell.hpp", {"__atomic_load_n(&memory().summary, __ATOMIC_RELAXED)",
                                               "__atomic_store_n(&memory().sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST)"});
   expect_code("src/transports/shm/wakeup.cpp",
