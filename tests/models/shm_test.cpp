@@ -87,7 +87,7 @@ TEST(ShmModels, NoFrameIsMissedByWhoFallsAsleep) {
                                               "__atomic_store_n(&memory().sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST)"});
   expect_code("src/transports/shm/wakeup.cpp",
               {"membarrier::global();", "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "Status ShmPort::arm() {",
-               "set_mode(kBelled);", "bell.set_sleeping(true);", "barrier();", "anything_there()"});
+               "set_mode(kBelled);", "bell.set_sleeping();", "barrier();", "anything_there()"});
   for (const Sleep how : {Sleep::hot_by_membarrier, Sleep::hot_by_fences, Sleep::cold}) {
     SCOPED_TRACE(static_cast<int>(how));
     check([how](Program& p) { sleep(p, how); });

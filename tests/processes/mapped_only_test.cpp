@@ -62,7 +62,8 @@ class MappedOnly : public testing::Test {
     void* mapped = nullptr;
     ASSERT_EQ(tw_remote_memory_map(remote, &mapped), TW_OK) << tw_last_error();
     tw_request request = TW_REQUEST_NONE;
-    ASSERT_EQ(finish(tw_signal_post(signal, 1, nullptr, &request), request), TW_OK);
+    const tw_status posted = tw_signal_post(signal, 1, nullptr, &request);
+    ASSERT_EQ(finish(posted, request), TW_OK);
     ASSERT_EQ(put(), TW_OK);
     ASSERT_EQ(post(), TW_OK) << explain();
   }
@@ -201,7 +202,8 @@ const Role kPoster("mapped poster", [](Pipe& pipe) {
   void* mapped = nullptr;
   if (tw_remote_memory_map(remote, &mapped) != TW_OK) return 4;
   tw_request request = TW_REQUEST_NONE;
-  if (finish(tw_signal_post(signal, 1, nullptr, &request), request) != TW_OK) return 5;
+  const tw_status posted = tw_signal_post(signal, 1, nullptr, &request);
+  if (finish(posted, request) != TW_OK) return 5;
   pipe.send("ready");
   for (std::string order = pipe.receive(); order != "" && order != "end"; order = pipe.receive()) {
     uint64_t value = 7;
