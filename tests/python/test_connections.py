@@ -194,3 +194,20 @@ def test_the_log_comes_by_logging(worker, other, caplog):
         while not caplog.records and time.monotonic() < end:
             time.sleep(0.01)  # the interpreter delivers it between two of its instructions
     assert any(record.name == "thalweg" and "77" in record.getMessage() for record in caplog.records)
+
+
+def close_when_told(endpoint, pipe):
+    """The other process: closes in good order."""
+    pipe.recv()
+    endpoint.close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_peer_that_closes_is_closed_and_not_lost(transport):
+    with connected(close_when_told, transport=transport) as (endpoint, pipe):
+        request = endpoint.irecv(bytearray(8), 1)
+        pipe.send("close")
+        with pytest.raises(tw.ClosedError):
+            request.wait(20)
+        assert endpoint.state == "closed"
+        endpoint.close()
