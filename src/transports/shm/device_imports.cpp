@@ -64,25 +64,25 @@ void DeviceImports::evict() {
 }
 
 template <class Matches>
-void DeviceImports::close_if(const Matches& matches) {
+void DeviceImports::close_if(const Matches& matches, Status why) {
   const std::lock_guard lock(mutex_);
   for (Entry& entry : closed_) {
-    if (matches(entry)) entry.mapping.revoked = true;
+    if (matches(entry)) entry.mapping.revoke(why);
   }
   for (auto at = open_.begin(); at != open_.end();) {
     const auto entry = at++;
     if (!matches(*entry)) continue;
-    entry->mapping.revoked = true;
+    entry->mapping.revoke(why);
     close_entry(entry);
   }
 }
 
 void DeviceImports::close(const Source& source) {
-  close_if([&](const Entry& entry) { return entry.source == source; });
+  close_if([&](const Entry& entry) { return entry.source == source; }, TW_ERR_STALE);
 }
 
 void DeviceImports::close_link(const Control& control) {
-  close_if([&](const Entry& entry) { return entry.source.control.get() == &control; });
+  close_if([&](const Entry& entry) { return entry.source.control.get() == &control; }, TW_ERR_PEER_LOST);
 }
 
 template <class Matches>
@@ -92,11 +92,11 @@ bool DeviceImports::any(const Matches& matches) const {
 }
 
 bool DeviceImports::holds(const Source& source) const {
-  return any([&](const Entry& entry) { return entry.source == source; });
+  return any([&](const Entry& entry) { return entry.source == source; }, TW_ERR_STALE);
 }
 
 bool DeviceImports::holds_any(const Control& control) const {
-  return any([&](const Entry& entry) { return entry.source.control.get() == &control; });
+  return any([&](const Entry& entry) { return entry.source.control.get() == &control; }, TW_ERR_PEER_LOST);
 }
 
 std::vector<DeviceImports::Source> DeviceImports::release_unused() {

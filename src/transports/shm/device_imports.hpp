@@ -68,7 +68,7 @@ class DeviceImports {
   Entries::iterator look_up(uint64_t link, uint64_t segment, const Device& device);
   void close_entry(Entries::iterator entry);
   template <class Matches>
-  void close_if(const Matches& matches);
+  void close_if(const Matches& matches, Status why);
   template <class Matches>
   bool any(const Matches& matches) const;
   void evict();

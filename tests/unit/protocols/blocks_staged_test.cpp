@@ -334,7 +334,7 @@ TEST_P(Staged, ARevokedKeyIsStaleAndTellsNobody) {
   prepare(5000, 30);
   for (RemoteRegion* region : there->regions) {
     if (auto found = world.pa->segments.find(region->key.segment); found != world.pa->segments.end())
-      found->second.revoked = true;  // what a port does when it is told
+      found->second.revoke(TW_ERR_STALE);  // what a port does when it is told
     ASSERT_EQ(registry.revoke(region->key.rkey), TW_OK);
   }
   for (const Verb verb : {Verb::put_blocks, Verb::get_blocks}) {

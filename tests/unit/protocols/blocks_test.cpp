@@ -320,7 +320,7 @@ TEST_P(Blocks, ARevokedKeyIsStaleAndTellsNobody) {
   prepare(5000, 10);
   choose(25, true);
   for (RemoteRegion* region : there->regions) {
-    if (way == Way::mapped) world.pa->segments[region->key.segment].revoked = true;  // what a port does when it is told
+    if (way == Way::mapped) world.pa->segments[region->key.segment].revoke(TW_ERR_STALE);  // what a port does when it is told
     ASSERT_EQ(registry.revoke(region->key.rkey), TW_OK);
   }
   BlockTransfer* made = transfer();

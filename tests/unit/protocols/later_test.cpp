@@ -139,7 +139,7 @@ TEST_P(Later, AFailureOfWhatNobodyHoldsIsToldByTheNextFlush) {
   Buffer source(world.random, 3000);
   ASSERT_EQ(world.left->start(op(Verb::put, source, 11), {}), TW_IN_PROGRESS);
   const tw_request first = flush(), second = flush();
-  world.pa->segments[memory->segment_id].revoked = true;  // what a port does when it is told
+  world.pa->segments[memory->segment_id].revoke(TW_ERR_STALE);  // what a port does when it is told
   remote->revoked = true;
   if (!connected_first()) world.connect();
   EXPECT_EQ(alone(first), TW_ERR_STALE);

@@ -309,7 +309,7 @@ TEST_P(OneSided, RefusalsBeforeAnythingMoves) {
 TEST_P(OneSided, ARevokedKeyIsStaleForThatOperationOnly) {
   RemoteRegion* whole = remote;
   remote = import(memory, 16, 4096, 0);
-  if (way == Way::mapped) world.pa->segments[memory->segment_id].revoked = true;  // what a port does when it is told
+  if (way == Way::mapped) world.pa->segments[memory->segment_id].revoke(TW_ERR_STALE);  // what a port does when it is told
   ASSERT_EQ(registry.revoke(remote->key.rkey), TW_OK);
   Buffer buffer(world.random, 777);
   OpDesc put = op(Verb::put, buffer.data(), 777, 0);
