@@ -92,11 +92,11 @@ bool DeviceImports::any(const Matches& matches) const {
 }
 
 bool DeviceImports::holds(const Source& source) const {
-  return any([&](const Entry& entry) { return entry.source == source; }, TW_ERR_STALE);
+  return any([&](const Entry& entry) { return entry.source == source; });
 }
 
 bool DeviceImports::holds_any(const Control& control) const {
-  return any([&](const Entry& entry) { return entry.source.control.get() == &control; }, TW_ERR_PEER_LOST);
+  return any([&](const Entry& entry) { return entry.source.control.get() == &control; });
 }
 
 std::vector<DeviceImports::Source> DeviceImports::release_unused() {
