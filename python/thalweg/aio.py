@@ -189,6 +189,7 @@ class Worker:
     async def flush(self) -> None:
         """Returns when all earlier one-sided operations of all endpoints are visible at their targets."""
         request = self.core.iflush()
+        self._kick()  # it progresses, also where it ends at once: the descriptor is not armed any more
         return request._value() if request.ended else await self._value(request)
 
     async def wait_signal(self, signal: _core.Signal, value: int, compare: str = ">=", *, nap: float | None = 1e-3) -> None:
@@ -400,6 +401,7 @@ class Endpoint:
     async def flush(self) -> None:
         """Returns when all earlier one-sided operations of the endpoint are visible at the target."""
         request = self.core.iflush()
+        self.worker._kick()  # as Worker.flush
         return request._value() if request.ended else await self.worker._value(request)
 
     async def send_object(self, value: Any, tag: int = 0) -> None:

@@ -68,7 +68,7 @@ async def wait_for_signals(pipe, key):
         signal = tw.Signal(worker.core)
         with worker.listen() as listener:
             pipe.send((listener.port, signal.export()))
-            await listener.accept()
+            _endpoint = await listener.accept()  # dropped, it would be closed
         for value in range(1, ROUNDS + 1):
             await asyncio.wait_for(worker.wait_signal(signal, value, nap=None), SECONDS)
             pipe.send(value)
@@ -267,3 +267,23 @@ async def test_a_handler_that_raises_does_not_stall_the_worker(polling):
             while len(told) < 2 * turn + 2:
                 await asyncio.sleep(0)
         assert [str(error) for error in told] == [str(b"first"), str(b"last")] * 20
+
+
+@pytest.mark.parametrize("whose", ["worker", "endpoint"])
+@run
+async def test_a_flush_leaves_the_loop_awake_for_what_comes_next(context, whose):
+    with aio.Worker(context) as worker, tw.Worker(context) as other:
+        there = other.connect(worker.address, wait=False)
+        connecting = asyncio.ensure_future(worker.connect(other.address))
+        while not connecting.done() or there.state != "ok":
+            other.progress()
+            await asyncio.sleep(0)
+        endpoint = await connecting
+        for turn in range(5):
+            came = asyncio.get_running_loop().create_future()
+            worker.on_am(1, lambda message, came=came: came.set_result(message.header))
+            for _ in range(200):  # until it sleeps
+                await asyncio.sleep(0)
+            await (worker.flush() if whose == "worker" else endpoint.flush())
+            there.am(1, b"%d" % turn)
+            assert await asyncio.wait_for(came, 10) == b"%d" % turn
