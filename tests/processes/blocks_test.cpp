@@ -190,7 +190,8 @@ TEST_P(BlocksBetween, ArriveBeforeTheirNotificationAndComeBack) {
   std::string expected = mine;
   const std::vector<uint64_t> from = shuffled(kTheirs), to = shuffled(kMine);
   for (size_t i = 0; i < 1100; ++i) expected.replace(kGuard + to[i] * kLength, kLength, theirs, place_of(from[i]), kLength);
-  const tw_blocks_options options = notifying("got them");
+  const std::string got = "got them";
+  const tw_blocks_options options = notifying(got);
   tw_request request = TW_REQUEST_NONE;
   const tw_status started = tw_get_blocks(endpoint, local, to.data(), remote, from.data(), 1100, &options, &request);
   ASSERT_EQ(finish(started, request), TW_OK) << tw_last_error();

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "process.hpp"
 
@@ -41,11 +42,12 @@ const Role kOwner("mapped owner", [](Pipe& pipe) {
   pipe.send(key_of(signal));
   for (std::string order = pipe.receive(); order != "" && order != "end"; order = pipe.receive()) {
     tw_status status = TW_ERR_INVALID;
-    if (order == "release") status = tw_memory_release(memory);
+    if (order == "release") status = tw_memory_release(std::exchange(memory, nullptr));
     if (order == "close") status = tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);
     pipe.send(tw_status_name(status));
   }
-  return 0;
+  if (tw_signal_destroy(signal) != TW_OK) return 4;
+  return memory == nullptr || tw_memory_release(memory) == TW_OK ? 0 : 5;
 });
 
 /// Connected to an owner that sits in a call of its own; its memory and signal are mapped here.

@@ -148,7 +148,7 @@ tw_endpoint* Side::connect(const std::string& address, const char* transport) {
 }
 
 std::string random_bytes(size_t length) {
-  static std::mt19937_64 generator(std::random_device{}());
+  thread_local std::mt19937_64 generator(std::random_device{}());
   std::string bytes(length, '\0');
   for (char& byte : bytes) byte = char(generator());
   return bytes;

@@ -280,6 +280,8 @@ TEST(WindowTwins, AWaitThatIsOverdueSaysWhatItWaitedFor) {
   EXPECT_TRUE(device::wait(device::Thread(), window, kData, device::Compare::greater_equal, 5));
   EXPECT_EQ(tw_window_check(rank.window), TW_OK) << tw_last_error();
   child.kill();
+  EXPECT_TRUE(progress_until(rank.side.worker, [&] { return tw_endpoint_state(rank.endpoints[1]) < 0; }));
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_ERR_PEER_LOST);
 }
 
 TEST(WindowTwins, AWaitForOneWhoIsKilledEnds) {
