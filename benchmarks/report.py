@@ -64,12 +64,29 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
     if result.get("routes"):
         parts.append(routes_table(result))
     if result.get("rows"):
-        parts.append(apps_tables(result))
+        parts.append(revisions_table(result) if result.get("kind") == "revisions" else apps_tables(result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
         parts.append(all_series(samples))
     return "\n".join(parts)
+
+
+def revisions_table(result: dict[str, Any]) -> str:
+    """Two builds side by side: benchmarks/revisions.py."""
+    lines = [
+        f"Before: {result['before'] or 'not said'}.\n",
+        "| case | size | before | after | ratio | 95 % interval |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        low, high = row["interval"]
+        slower = " **slower**" if row["slower"] else ""
+        lines.append(
+            f"| {row['case']} | {row['size']} | {row['before']:.4g} {row['unit']} | {row['after']:.4g} {row['unit']} "
+            f"| {row['ratio']:.3f} | {low:.3f} – {high:.3f}{slower} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def facts(path: pathlib.Path, result: dict[str, Any]) -> str:

@@ -320,8 +320,9 @@ TEST_F(CudaQueueTest, SignalsComeWithTheKernelOrBehindIt) {
   EXPECT_EQ(word_at(word), 4u);
   EXPECT_EQ(queue->launch(CopyKernel{{a, b, 8}, {word + 4, 1, true}}), TW_ERR_MISALIGNED);
   EXPECT_EQ(queue->launch(WaitKernel{word, 1, 1000, 0}), TW_ERR_INVALID);
+  const unsigned loaded = fake->calls["FuncLoad"];
   EXPECT_EQ(devices[0]->load_kernels(), TW_OK) << last_error();
-  EXPECT_EQ(fake->calls["FuncLoad"], static_cast<unsigned>(KernelName::count_));
+  EXPECT_EQ(fake->calls["FuncLoad"] - loaded, static_cast<unsigned>(KernelName::count_));
 }
 
 }  // namespace
