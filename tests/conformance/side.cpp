@@ -197,27 +197,23 @@ Payload::~Payload() {
 void Payload::shape(Shape s, uint64_t size) {
   auto blocks = [&](uint64_t each) { return std::max<uint64_t>(1, size / each); };
   if (s == Shape::contiguous) {
-    for (uint64_t i = 0; i < size; ++i) order_.push_back(static_cast<uint32_t>(i));
+    if (size > 0) runs_.push_back({0, size});
   } else if (s == Shape::strided1) {
     uint64_t block = 13, count = blocks(block);
     int64_t stride = 29;
     must(tw_layout_strided(1, block, &count, &stride, &layout_), "tw_layout_strided");
-    for (uint64_t c = 0; c < count; ++c)
-      for (uint64_t b = 0; b < block; ++b) order_.push_back(static_cast<uint32_t>(c * 29 + b));
+    for (uint64_t c = 0; c < count; ++c) runs_.push_back({c * 29, block});
   } else if (s == Shape::strided2 || s == Shape::strided3) {
     uint64_t block = 8, n1 = 3, n2 = s == Shape::strided3 ? 2 : 1, count[3] = {n1, blocks(block * n1 * n2), n2};
     int64_t stride[3] = {16, 64, static_cast<int64_t>(count[1] * 64 + 7)};
     must(tw_layout_strided(s == Shape::strided3 ? 3 : 2, block, count, stride, &layout_), "tw_layout_strided");
     for (uint64_t k = 0; k < n2; ++k)
       for (uint64_t j = 0; j < count[1]; ++j)
-        for (uint64_t i = 0; i < n1; ++i)
-          for (uint64_t b = 0; b < block; ++b)
-            order_.push_back(static_cast<uint32_t>(k * static_cast<uint64_t>(stride[2]) + j * 64 + i * 16 + b));
+        for (uint64_t i = 0; i < n1; ++i) runs_.push_back({k * static_cast<uint64_t>(stride[2]) + j * 64 + i * 16, block});
   } else if (s == Shape::subarray) {
     uint64_t rows = blocks(4 * 5), array[3] = {2, rows + 2, 9}, extent[3] = {1, rows, 5}, from[3] = {1, 1, 2};
     must(tw_layout_subarray(3, array, extent, from, 4, TW_ORDER_C, &layout_), "tw_layout_subarray");
-    for (uint64_t r = 0; r < rows; ++r)
-      for (uint64_t b = 0; b < 20; ++b) order_.push_back(static_cast<uint32_t>(((array[1] + 1 + r) * 9 + 2) * 4 + b));
+    for (uint64_t r = 0; r < rows; ++r) runs_.push_back({((array[1] + 1 + r) * 9 + 2) * 4, 20});
   } else {
     std::vector<tw_piece> pieces;
     uint64_t at = 5;
@@ -229,11 +225,12 @@ void Payload::shape(Shape s, uint64_t size) {
     }
     std::reverse(pieces.begin(), pieces.end());  // not in order of address
     must(tw_layout_list(pieces.data(), pieces.size(), &layout_), "tw_layout_list");
-    for (const tw_piece& p : pieces)
-      for (uint64_t b = 0; b < p.length; ++b) order_.push_back(static_cast<uint32_t>(p.offset + b));
+    for (const tw_piece& p : pieces) runs_.push_back({p.offset, p.length});
   }
-  bytes_ = order_.size();
-  span_ = order_.empty() ? 0 : *std::max_element(order_.begin(), order_.end()) + 1u;
+  for (const Run& run : runs_) {
+    bytes_ += run.length;
+    span_ = std::max(span_, run.offset + run.length);
+  }
   if (layout_) check(tw_layout_bytes(layout_) == bytes_, "tw_layout_bytes disagrees with the reference");
 }
 
@@ -250,15 +247,27 @@ void Payload::poison() {
   push();
 }
 
+/// What fill(seed) puts into the first `length` payload bytes, at their places in `to`.
+void Payload::draw(uint64_t seed, size_t length, unsigned char* to) const {
+  size_t at = 0;
+  for (const Run& run : runs_) {
+    if (at >= length) return;
+    const size_t n = std::min(run.length, length - at);
+    unsigned char* const out = to + start_ + run.offset;
+    for (size_t i = 0; i < n; ++i) out[i] = pattern(seed, at + i);
+    at += n;
+  }
+}
+
 void Payload::fill(uint64_t seed) {
-  for (size_t i = 0; i < bytes_; ++i) data_[start_ + order_[i]] = pattern(seed, i);
+  draw(seed, bytes_, data_);
   push();
 }
 
 void Payload::verify(uint64_t seed, size_t length) const {
   pull();
   std::vector<unsigned char> wanted(total_, kPoison);
-  for (size_t i = 0; i < std::min(length, bytes_); ++i) wanted[start_ + order_[i]] = pattern(seed, i);
+  draw(seed, length, wanted.data());
   if (std::memcmp(wanted.data(), data_, total_) == 0) return;
   size_t at = static_cast<size_t>(std::mismatch(wanted.begin(), wanted.end(), data_).first - wanted.begin());
   failed("byte %zd of %zu (span %zu) is %02x, wanted %02x%s", static_cast<ssize_t>(at) - static_cast<ssize_t>(start_), bytes_,
@@ -267,14 +276,16 @@ void Payload::verify(uint64_t seed, size_t length) const {
 
 void Payload::verify_outside() const {
   pull();
-  std::vector<bool> payload(total_, false);
-  for (uint32_t at : order_) payload[start_ + at] = true;
-  for (size_t i = 0; i < total_; ++i) {
-    if (!payload[i] && data_[i] != kPoison) failed("byte %zd outside the buffer was written", static_cast<ssize_t>(i - start_));
+  std::vector<unsigned char> seen(data_, data_ + total_);
+  for (const Run& run : runs_) std::memset(seen.data() + start_ + run.offset, kPoison, run.length);
+  const auto written = std::find_if(seen.begin(), seen.end(), [](unsigned char byte) { return byte != kPoison; });
+  if (written != seen.end()) {
+    failed("byte %zd outside the buffer was written", written - seen.begin() - static_cast<ssize_t>(start_));
   }
 }
 
 uint64_t agreed_size(Side& side, const Row& r) {
+  if (r.local == Shape::contiguous) return r.size;
   Payload probe(side, r.local, r.size, kPlain, r.seed);
   return probe.bytes();
 }

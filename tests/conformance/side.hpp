@@ -88,13 +88,18 @@ class Payload {
   void verify_outside() const;
 
  private:
+  /// Consecutive bytes of the payload, from address().
+  struct Run {
+    size_t offset, length;
+  };
   void shape(Shape shape, uint64_t size);
+  void draw(uint64_t seed, size_t length, unsigned char* to) const;
   void push() const;  // the shadow to the memory
   void pull() const;
   tw_context* context_;
   tw_memory* memory_ = nullptr;
   tw_layout* layout_ = nullptr;
-  std::vector<uint32_t> order_;  // packed position -> offset from address()
+  std::vector<Run> runs_;  // in packed order
   std::vector<unsigned char> plain_;
   unsigned char* data_ = nullptr;          // what the host touches: the memory, or its shadow
   unsigned char* memory_start_ = nullptr;  // what operations name

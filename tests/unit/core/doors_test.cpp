@@ -193,7 +193,7 @@ TEST(Interfaces, AllAddressesOfOneHaveOnePort) {
   tw_listener* listener = nullptr;
   ASSERT_EQ(tw_listen(made.worker, ":0", nullptr, &listener), TW_OK) << tw_last_error();
   const std::string port = std::to_string(tw_listener_port(listener));
-  for (const std::string to : {"127.0.0.1:" + port, "[::1]:" + port}) {
+  for (const std::string& to : {"127.0.0.1:" + port, "[::1]:" + port}) {
     const Made client("tcp");
     tw_endpoint* endpoint = nullptr;
     ASSERT_EQ(tw_connect_to(client.worker, to.c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
