@@ -36,12 +36,14 @@ class ReadingSink final : public Sink {
   void on_import(Link&, uint64_t) override {}
 };
 
-/// Fills memory with the input, repeated and varied.
+/// Fills memory with the input, repeated and varied: a page of it, again and again, because runs should be many.
 void scribble(std::byte* to, size_t length, const uint8_t* data, size_t size, uint64_t& state) {
-  for (size_t i = 0; i < length; ++i) {
+  std::byte page[4096];
+  for (size_t i = 0; i < sizeof page; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    to[i] = size != 0 && i < 4 * size ? std::byte(data[i % size]) : std::byte(state >> 56);
+    page[i] = size != 0 && i < 4 * size ? std::byte(data[i % size]) : std::byte(state >> 56);
   }
+  for (size_t at = 0; at < length; at += sizeof page) std::memcpy(to + at, page, std::min(sizeof page, length - at));
 }
 
 Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
@@ -59,17 +61,27 @@ Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
   return link;
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+/// What outlives a run: the port, and the memory and the bell of its peers.
+struct Rig {
   ReadingSink sink;
-  PortOptions options;
-  options.sink = &sink;
   std::unique_ptr<Port> port;
   Segment rings;
   shm::OwnBell bell;
-  if (shm::ShmPort::open(options, &port) != TW_OK || bell.open() != TW_OK) return 0;
-  if (Segment::create("fuzz", sizeof(shm::Connection), true, false, &rings) != TW_OK) return 0;
+  Rig() {
+    PortOptions options;
+    options.sink = &sink;
+    if (shm::ShmPort::open(options, &port) != TW_OK || bell.open() != TW_OK) abort();
+    if (Segment::create("fuzz", sizeof(shm::Connection), true, false, &rings) != TW_OK) abort();
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static Rig rig;
+  auto& [sink, port, rings, bell] = rig;
+  sink.lost = false;
+  std::memset(rings.data(), 0, sizeof(shm::Connection));
   Link* link = connect(*port, rings, bell);
   auto& memory = *reinterpret_cast<shm::Connection*>(rings.data());
   uint64_t state = size + (size != 0 ? data[0] : 0);
