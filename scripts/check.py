@@ -23,7 +23,8 @@ import sys
 import time
 from collections.abc import Callable
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from shown import ROOT, shown
+
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 RECORD = ROOT / "tests" / "check.json"
 PART_SECONDS = 3600
@@ -60,27 +61,11 @@ class Steps:
         left = min(self.end - time.monotonic(), limit)
         if left < 1:
             raise Failed(f"no time left for: {' '.join(words)[:80]}")
-        print("+", " ".join(words), flush=True)
-        lines: list[str] = []
-        with subprocess.Popen(
-            ["timeout", "--kill-after=10", str(int(left)), *words],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-                sys.stdout.write(line)
-                sys.stdout.flush()
-        if must and process.returncode != 0:
-            why = f"past its {int(left)} s" if process.returncode == 124 else f"exit {process.returncode}"
+        code, output = shown(words, left, environment)
+        if must and code != 0:
+            why = f"past its {int(left)} s" if code == 124 else f"exit {code}"
             raise Failed(f"{why}: {' '.join(words)[:80]}")
-        return "".join(lines)
+        return output
 
     def build(self, preset: str, *options: str, targets: tuple[str, ...] = ("all",)) -> None:
         self.run("cmake", "--preset", preset, *options)

@@ -9,14 +9,13 @@ A step that fails does not keep the others from running, except that nothing run
 from __future__ import annotations
 
 import argparse
-import pathlib
 import re
 import resource
-import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from shown import ROOT, shown
+
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 STEPS = ("build", "ctest", "python", "hostile", "packaging", "examples")
 EXAMPLE_SECONDS = 120
@@ -36,25 +35,10 @@ class Sum:
 
 def run(*command: str, limit: float = 1800) -> tuple[int, str]:
     """Runs a command, showing its output as it comes. Exit code (124: past the limit in seconds) and the output."""
-    print("+", " ".join(command), flush=True)
-    lines: list[str] = []
     start = time.monotonic()
-    with subprocess.Popen(
-        ["timeout", "--kill-after=10", str(int(limit)), *command],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            sys.stdout.write(line)
-            sys.stdout.flush()
-    print(f"  exit {process.returncode} after {time.monotonic() - start:.0f} s", flush=True)
-    return process.returncode, "".join(lines)
+    code, output = shown(list(command), limit)
+    print(f"  exit {code} after {time.monotonic() - start:.0f} s", flush=True)
+    return code, output
 
 
 def build(preset: str) -> bool:

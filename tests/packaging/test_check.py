@@ -12,6 +12,7 @@ from conftest import ROOT
 @pytest.fixture
 def check(tmp_path, monkeypatch):
     """The script as a module, with parts that cost nothing and a record of its own."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
     spec = importlib.util.spec_from_file_location("check", ROOT / "scripts" / "check.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
