@@ -127,7 +127,7 @@ void Caller::on_authenticated(Conversation& from) {
   message.ticket = upgrading ? accept_.ticket : 0;
   message.shared_memory = wants("shm") && plan_.worker->port("shm") != nullptr;
   message.offers = std::move(mine);
-  const Status status = queue_connect(from.channel(), message);
+  const Status status = queue_connect(from.channel(), message, plan_.worker->identity);
   mine = std::move(message.offers);
   message.offers.clear();
   if (is_error(status)) {
@@ -157,16 +157,35 @@ void Caller::rejected(Conversation& from, SetupChannel::Message&& message) {
 
 void Caller::accepted(Conversation& from, SetupChannel::Message&& message) {
   AcceptMessage accept;
-  if (is_error(parse_accept(std::move(message), &accept))) return failed(TW_ERR_PROTOCOL, last_error());
+  const Status status = parse_accept(from.channel().session(), std::move(message), plan_.message.worker, &accept);
+  if (status == TW_ERR_AUTHENTICATION) return impostor(from, last_error());
+  if (is_error(status)) return failed(TW_ERR_PROTOCOL, last_error());
+  if (!is_meant(from, accept)) return impostor(from, "another worker answered than the one that was dialled");
   if (&from == upgrade_.get()) {
     accept_.answer = std::move(accept.answer);
     if (conversation_) conversation_->abandon();
     return confirm(from);
   }
   accept_ = std::move(accept);
-  if (by_address() && accept_.worker != plan_.message.target) return failed(TW_ERR_PROTOCOL, "another worker answered");
   if (accept_.ticket != 0 && plan_.message.shared_memory && begin_upgrade()) return;
   confirm(from);
+}
+
+/// Is it the worker of the address, or, on the way to shared memory, the one that accepted first? A listener's may be any.
+bool Caller::is_meant(const Conversation& from, const AcceptMessage& accept) const {
+  if (&from == upgrade_.get()) return accept.worker == accept_.worker && accept.incarnation == accept_.incarnation;
+  const ConnectMessage& mine = plan_.message;
+  return !by_address() || (accept.worker == mine.target && accept.incarnation == mine.target_incarnation);
+}
+
+/// It has the key, and is not the worker that it says it is, or not the one that was dialled. That one may be at the next candidate.
+void Caller::impostor(Conversation& from, const std::string& why) {
+  setup_.refused(Refusal::identity, from.peer_text() + ": " + why);
+  from.abandon();
+  if (&from == upgrade_.get()) return upgrade_failed(why);
+  last_status_ = TW_ERR_AUTHENTICATION;
+  last_text_ = why;
+  next_candidate();
 }
 
 bool Caller::begin_upgrade() {
@@ -253,7 +272,7 @@ void Caller::on_broken(Conversation& from, Status status, Refusal refusal, const
   if (&from == upgrade_.get() && !committed_) return upgrade_failed(why);
   if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP side went away, the better one goes on
   // Another process of the job answers there: perhaps the address is of another network, and the worker's next one is right.
-  const bool elsewhere = last_status_ == TW_ERR_STALE && by_address();
+  const bool elsewhere = by_address() && (last_status_ == TW_ERR_STALE || last_status_ == TW_ERR_AUTHENTICATION);
   if (!elsewhere) last_status_ = status;
   if (!elsewhere) last_text_ = why;
   if (refusal == Refusal::target && !by_address()) return failed(status, why);

@@ -28,6 +28,8 @@ class Caller final : public Conversation::User, public std::enable_shared_from_t
   void make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers);
   bool wants(const char* transport) const;
   void accepted(Conversation& from, SetupChannel::Message&& message);
+  bool is_meant(const Conversation& from, const AcceptMessage& accept) const;
+  void impostor(Conversation& from, const std::string& why);
   void rejected(Conversation& from, SetupChannel::Message&& message);
   bool begin_upgrade();
   void upgrade_failed(const std::string& why);

@@ -26,11 +26,33 @@ bool read_offer(ByteReader& in, std::vector<UniqueFd>& fds, size_t& next_fd, Off
   return true;
 }
 
+/// Puts public key and signature behind a message.
+Status sign(Role role, const Session& session, WorkerId to, const WorkerIdentity& me, ByteWriter& out) {
+  out.raw(me.key().data(), me.key().size());
+  Signature signature;
+  const Status status = me.sign({role, session, to, out.bytes}, &signature);
+  out.raw(signature.data(), signature.size());
+  return status;
+}
+
+/// What sign() has put at the end of `bytes`, which `in` has read up to there.
+struct Proof {
+  PublicKey key;
+  Signature signature;
+  explicit Proof(ByteReader& in) {
+    in.raw(key.data(), key.size());
+    in.raw(signature.data(), signature.size());
+  }
+  Status check(WorkerId claimed, Role role, const Session& session, WorkerId to, std::span<const std::byte> bytes) const {
+    return check_identity(claimed, key, {role, session, to, bytes.first(bytes.size() - signature.size())}, signature);
+  }
+};
+
 Status malformed(const char* what) { return fail(TW_ERR_PROTOCOL, "malformed %s message during connection set-up", what); }
 
 }  // namespace
 
-Status queue_connect(SetupChannel& channel, const ConnectMessage& message) {
+Status queue_connect(SetupChannel& channel, const ConnectMessage& message, const WorkerIdentity& me) {
   ByteWriter out;
   std::vector<int> fds;
   for (uint64_t value : {message.target, message.target_incarnation, message.worker, message.incarnation, message.host,
@@ -41,10 +63,11 @@ Status queue_connect(SetupChannel& channel, const ConnectMessage& message) {
   out.block(message.data.data(), message.data.size());
   out.u8(static_cast<uint8_t>(message.offers.size()));
   for (const Offer& offer : message.offers) write_offer(out, offer, fds);
+  if (const Status status = sign(Role::client, channel.session(), message.target, me, out); is_error(status)) return status;
   return channel.queue(uint16_t(SetupType::connect), out.bytes.data(), out.bytes.size(), fds.data(), fds.size());
 }
 
-Status parse_connect(SetupChannel::Message&& from, ConnectMessage* out) {
+Status parse_connect(const Session& session, SetupChannel::Message&& from, ConnectMessage* out) {
   ByteReader in(from.bytes.data(), from.bytes.size());
   for (uint64_t* value : {&out->target, &out->target_incarnation, &out->worker, &out->incarnation, &out->host, &out->token,
                           &out->previous, &out->ticket}) {
@@ -59,28 +82,32 @@ Status parse_connect(SetupChannel::Message&& from, ConnectMessage* out) {
   for (Offer& offer : out->offers) {
     if (!read_offer(in, from.fds, next_fd, &offer)) return malformed("connect");
   }
+  const Proof proof(in);
   if (!in.done() || out->worker == 0 || out->token == 0) return malformed("connect");
-  return TW_OK;
+  return proof.check(out->worker, Role::client, session, out->target, from.bytes);
 }
 
-Status queue_accept(SetupChannel& channel, const AcceptMessage& message) {
+Status queue_accept(SetupChannel& channel, const AcceptMessage& message, const WorkerIdentity& me, WorkerId client) {
   ByteWriter out;
   std::vector<int> fds;
   for (uint64_t value : {message.worker, message.incarnation, message.host, message.ticket}) out.u64(value);
   out.block(message.address.data(), message.address.size());
   out.block(message.data.data(), message.data.size());
   write_offer(out, message.answer, fds);
+  if (const Status status = sign(Role::server, channel.session(), client, me, out); is_error(status)) return status;
   return channel.queue(uint16_t(SetupType::accept), out.bytes.data(), out.bytes.size(), fds.data(), fds.size());
 }
 
-Status parse_accept(SetupChannel::Message&& from, AcceptMessage* out) {
+Status parse_accept(const Session& session, SetupChannel::Message&& from, WorkerId client, AcceptMessage* out) {
   ByteReader in(from.bytes.data(), from.bytes.size());
   for (uint64_t* value : {&out->worker, &out->incarnation, &out->host, &out->ticket}) *value = in.u64();
   out->address = in.block(TW_ADDRESS_MAX);
   out->data = in.block(TW_PRIVATE_MAX);
   size_t next_fd = 0;
-  if (!read_offer(in, from.fds, next_fd, &out->answer) || !in.done() || out->worker == 0) return malformed("accept");
-  return TW_OK;
+  if (!read_offer(in, from.fds, next_fd, &out->answer)) return malformed("accept");
+  const Proof proof(in);
+  if (!in.done() || out->worker == 0) return malformed("accept");
+  return proof.check(out->worker, Role::server, session, client, from.bytes);
 }
 
 Status queue_reject(SetupChannel& channel, const RejectMessage& message) {

@@ -71,7 +71,7 @@ void Visitor::leave() {
 }
 
 void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
-  if (state_ == State::over) return;
+  if (state_ == State::over) return leave();  // before it had read why it was rejected
   // The client went on over the unix socket and closed this one: the claim stays until that is confirmed, or in vain.
   if (state_ == State::answered && claimed_ && refusal != Refusal::timeout) return;
   const State was = state_;
@@ -119,7 +119,9 @@ void Visitor::on_message(Conversation& from, SetupChannel::Message&& message) {
 }
 
 void Visitor::connect(SetupChannel::Message&& message) {
-  if (is_error(parse_connect(std::move(message), &message_))) {
+  const Status status = parse_connect(conversation_->channel().session(), std::move(message), &message_);
+  if (status == TW_ERR_AUTHENTICATION) return impostor(last_error());
+  if (is_error(status)) {
     conversation_->abandon();
     return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
   }
@@ -137,6 +139,12 @@ void Visitor::connect(SetupChannel::Message&& message) {
   if (message_.ticket != 0) return by_ticket();
   if (message_.target != 0) return by_address();
   by_listener();
+}
+
+/// It has the key, and claims another worker's id: nothing that has that id is looked up for it.
+void Visitor::impostor(const std::string& why) {
+  setup_.refused(Refusal::identity, conversation_->peer_text() + ": " + why);
+  reject(TW_ERR_AUTHENTICATION, RejectKind::refused, why);
 }
 
 void Visitor::by_address() {
@@ -227,7 +235,7 @@ void Visitor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket
     message.address.resize(length);
   }
   message.answer = std::move(offer);
-  const Status status = queue_accept(conversation_->channel(), message);
+  const Status status = queue_accept(conversation_->channel(), message, worker_->identity, message_.worker);
   mine_ = std::move(message.answer.message);
   state_ = State::answered;
   if (is_error(status)) {

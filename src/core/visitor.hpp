@@ -34,6 +34,7 @@ class Visitor final : public Conversation::User, public std::enable_shared_from_
  private:
   enum class State { stranger, asking, answered, over };
   void connect(SetupChannel::Message&& message);
+  void impostor(const std::string& why);
   void by_address();
   void by_ticket();
   void by_listener();

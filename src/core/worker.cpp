@@ -12,7 +12,8 @@
 
 using namespace thalweg::impl;
 
-tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options) : context(owner), id(random_id()), directory(id) {
+tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
+    : context(owner), id(identity.worker()), directory(id) {
   multi = options.threads == TW_THREADS_MULTI || options.progress == TW_PROGRESS_THREAD;
   EngineOptions engine_options;
   engine_options.registry = context.registry.get();
@@ -27,7 +28,8 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options) : cont
 }
 
 Status tw_worker::open(const tw_worker_options& options) {
-  Status status = inbox.open();
+  Status status = identity.status();
+  if (!is_error(status)) status = inbox.open();
   if (is_error(status)) return status;
   epoll = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return fail_errno(errno, "epoll_create1");

@@ -24,6 +24,7 @@
 #include "core/setup.hpp"
 #include "memory/signal.hpp"
 #include "protocols/engine.hpp"
+#include "security/worker_identity.hpp"
 
 struct tw_worker {
   using Status = thalweg::impl::Status;
@@ -59,6 +60,7 @@ struct tw_worker {
 
   thalweg::impl::BornHere born;
   tw_context& context;
+  const thalweg::impl::WorkerIdentity identity;  // used by the service thread
   const thalweg::impl::WorkerId id;
   thalweg::impl::WorkerAddress address;
   bool multi = false;

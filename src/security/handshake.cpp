@@ -106,9 +106,17 @@ struct Handshake::State {
 };
 
 Handshake::Want Handshake::State::stop(Refusal cause, const char* what) {
-  constexpr Status statuses[] = {
-      TW_OK,        TW_ERR_AUTHENTICATION, TW_ERR_VERSION,        TW_ERR_PROTOCOL,      TW_ERR_TIMED_OUT, TW_ERR_AUTHENTICATION,
-      TW_ERR_LIMIT, TW_ERR_PEER_LOST,      TW_ERR_AUTHENTICATION, TW_ERR_AUTHENTICATION};
+  constexpr Status statuses[] = {TW_OK,
+                                 TW_ERR_AUTHENTICATION,
+                                 TW_ERR_VERSION,
+                                 TW_ERR_PROTOCOL,
+                                 TW_ERR_TIMED_OUT,
+                                 TW_ERR_AUTHENTICATION,
+                                 TW_ERR_LIMIT,
+                                 TW_ERR_PEER_LOST,
+                                 TW_ERR_AUTHENTICATION,
+                                 TW_ERR_AUTHENTICATION,
+                                 TW_ERR_AUTHENTICATION};
   static_assert(std::size(statuses) == size_t(Refusal::count_));
   refusal = cause;
   const bool ended = cause == Refusal::target && target.purpose == Purpose::worker;
@@ -391,11 +399,12 @@ Session Handshake::session() const {
     const Transcript transcript = s.transcript_of(direction, Answer::accepted);
     return derive_key(secret, salt, std::as_bytes(std::span(&transcript, 1)));
   };
-  const Session::Key to_server = key_for("to serve"), to_client = key_for("to dial");
+  const Session::Key to_server = key_for("to serve"), to_client = key_for("to dial"), binding = key_for("binding");
   OPENSSL_cleanse(secret.data(), secret.size());
   Session session;
   session.send = s.role == Role::client ? to_server : to_client;
   session.receive = s.role == Role::client ? to_client : to_server;
+  session.binding = binding;
   return session;
 }
 

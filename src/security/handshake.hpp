@@ -30,8 +30,22 @@ namespace thalweg::impl {
 
 enum class Role { client, server };
 /// Why a peer was turned away. `timeout` and `overload` are the caller's to find; see RefusalCounters. target: it has the key, but
-/// means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out.
-enum class Refusal { none, authentication, version, malformed, timeout, replay, overload, closed, target, integrity, count_ };
+/// means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out. identity: it has
+/// the key, but claims to be a worker that it is not.
+enum class Refusal {
+  none,
+  authentication,
+  version,
+  malformed,
+  timeout,
+  replay,
+  overload,
+  closed,
+  target,
+  integrity,
+  identity,
+  count_
+};
 
 /// How a client begins, by its first byte, which stays in the socket. wait: nothing came yet.
 enum class Opening { wait, closed, tls, plain };

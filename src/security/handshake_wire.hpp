@@ -13,8 +13,8 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
 
 constexpr uint32_t kHelloMagic = 0x31435754;      // "TWC1"
 constexpr uint32_t kChallengeMagic = 0x31535754;  // "TWS1"
-constexpr uint16_t kVersionMin = 2;
-constexpr uint16_t kVersionMax = 2;
+constexpr uint16_t kVersionMin = 3;
+constexpr uint16_t kVersionMax = 3;
 
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
@@ -68,7 +68,7 @@ static_assert(sizeof(Verdict) == 36);
 
 /// What both proofs cover, and what the session's keys are derived with, without holes.
 struct Transcript {
-  std::array<char, 8> role;  // "client", "server", "to serve" or "to dial", zero padded
+  std::array<char, 8> role;  // "client", "server", "to serve", "to dial" or "binding", zero padded
   Hello hello;
   Challenge challenge;
   Mac tls_binding;   // exported from the TLS connection around it; zeros without TLS
@@ -79,7 +79,8 @@ struct Transcript {
 static_assert(sizeof(Transcript) == 8 + 88 + 48 + 32 + 32 + 8);
 
 // The keys of a session: HKDF-SHA256 with the job key's derivative for "session" as secret, both nonces (client's first) as salt,
-// and the transcript of "to serve" (what the client sends) or "to dial" (what the server sends) as info.
+// and the transcript of "to serve" (what the client sends) or "to dial" (what the server sends) as info. "binding" gives the value that
+// workers sign (worker_identity.hpp).
 
 /// Before every message of a session; behind its bytes comes HMAC(the direction's key, header and bytes).
 struct SetupHeader {

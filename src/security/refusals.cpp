@@ -5,8 +5,8 @@
 namespace thalweg::impl {
 
 const char* refusal_name(Refusal cause) {
-  constexpr const char* names[] = {"none",   "authentication", "version", "malformed", "timeout",
-                                   "replay", "overload",       "closed",  "target",    "integrity"};
+  constexpr const char* names[] = {"none",     "authentication", "version", "malformed", "timeout", "replay",
+                                   "overload", "closed",         "target",  "integrity", "identity"};
   static_assert(std::size(names) == size_t(Refusal::count_));
   return size_t(cause) < std::size(names) ? names[size_t(cause)] : "unknown";
 }

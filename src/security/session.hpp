@@ -12,6 +12,7 @@ namespace thalweg::impl {
 struct Session {
   using Key = std::array<std::byte, 32>;
   Key send{}, receive{};  // zeros: pairs that tests make without a handshake
+  Key binding{};          // names this session and no other, the same at both ends: signatures are bound to it
   uint64_t sent = 0, received = 0;
   Session() = default;
   Session(const Session&) = default;

@@ -40,7 +40,7 @@ using WorkerId = uint64_t;
 /// Who is at the other end. All but the pid is what the peer says of itself, behind the authenticated handshake: names to tell
 /// peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from what the kernel says.
 struct PeerIdentity {
-  WorkerId worker = 0;       // random, unique
+  WorkerId worker = 0;       // the fingerprint of its key, proved in set-up (security/worker_identity.hpp)
   uint64_t incarnation = 0;  // of the peer's process: random per process start
   uint64_t host = 0;         // hash of the machine's boot id: equal means same kernel
   int32_t pid = 0;           // by the kernel (SO_PEERCRED), as seen from here; 0: not on this machine, or not to be seen

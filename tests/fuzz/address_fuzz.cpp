@@ -32,10 +32,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SetupChannel::Message message;
   message.bytes.assign(bytes, bytes + size);
   ConnectMessage connect;
-  parse_connect(std::move(message), &connect);
+  parse_connect({}, std::move(message), &connect);
   message.bytes.assign(bytes, bytes + size);
   AcceptMessage accept;
-  parse_accept(std::move(message), &accept);
+  parse_accept({}, std::move(message), 7, &accept);
   message.bytes.assign(bytes, bytes + size);
   RejectMessage reject;
   parse_reject(std::move(message), &reject);

@@ -32,15 +32,13 @@ def start(victim, code, at):
     return a, wire.Address.parse(bytes.fromhex(said["address"])), said["port"]
 
 
-@pytest.mark.parametrize("lie", ["nothing", "its process", "its worker too"])
+@pytest.mark.parametrize("lie", ["nothing", "its process"])
 def test_over_tcp_no_address_of_the_victims_is_touched(victim, key, lie):
     """The peer says that it is the victim's own process, and asks for the payload to be stored at an address."""
     a, address, port = start(victim, SENDS, "127.0.0.1:0")
     me = wire.Peer()
     if lie != "nothing":
         me.host, me.incarnation = address.host, address.incarnation
-    if lie == "its worker too":
-        me.worker = address.worker
     where = ("127.0.0.1", port)
     sock = wire.connect(where)
     wire.join(wire.dial(sock, key, wire.door_target(wire.LISTENER, where)), None, me)

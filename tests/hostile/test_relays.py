@@ -100,7 +100,7 @@ def test_a_man_between_who_speaks_after_the_proofs_is_not_heard(victim):
         sent.append(to_server)
         if to_server and sum(sent) > 2:  # behind hello and proof: his own connect message instead of the client's
             forged = wire.Session(None, b"\0" * 32, b"\0" * 32)
-            return forged.pack(wire.CONNECT, wire.connect_message(address, wire.Peer()))
+            return forged.pack(wire.CONNECT, wire.connect_message(forged, address, wire.Peer()))
         return data
 
     with wire.Man(("127.0.0.1", address.port), change) as man:

@@ -63,6 +63,32 @@ say(**attempt(lambda: worker.connect(bytes.fromhex(hear()["to"]), timeout=20).st
         assert "error" in a.hear()
 
 
+def test_a_server_by_hand_that_accepts(victim, key):
+    a = victim(
+        WORKER
+        + """
+endpoint = worker.connect(bytes.fromhex(hear()["to"]), timeout=20)
+endpoint.send(b"to a server", 5)
+serve(worker)
+"""
+    )
+    a.hear()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        me = wire.Peer()
+        a.say(to=wire.Address(me.worker, me.incarnation, port=listener.getsockname()[1]).pack().hex())
+        sock, _ = listener.accept()
+        sock.settimeout(wire.SECONDS)
+        session, _ = wire.serve(sock, key)
+        _, connect, _ = session.receive()
+        session.send(wire.ACCEPT, wire.accept_message(session, connect, me))
+        kind, _, _ = session.receive()
+        assert kind == wire.CONFIRM
+        frame = wire.Frames(sock).expect(wire.TAGGED)
+        assert (frame.a, frame.body) == (5, b"to a server")
+        a.say()
+        a.end()
+
+
 def test_a_store_by_hand(victim, key):
     b = victim("""
 store = tw.Store("serve:127.0.0.1:0")
@@ -87,7 +113,7 @@ def test_the_handshake_decides_not_the_message_behind_it(victim, key):
     other = wire.Address(address.worker ^ 2, address.incarnation)
     for to in (other, None):
         session = wire.dial(wire.connect(where), key, wire.worker_target(address))
-        session.send(wire.CONNECT, wire.connect_message(to, wire.Peer()))
+        session.send(wire.CONNECT, wire.connect_message(session, to, wire.Peer()))
         assert wire.closed(session.sock)
     for target in (wire.worker_target(other), wire.door_target(wire.LISTENER, where), wire.door_target(wire.STORE, where)):
         with pytest.raises(wire.Refused) as refused:
@@ -121,7 +147,7 @@ say(**attempt(endpoint.wait_connected, 20))
 """
     )
     address, where = door(a)
-    me = wire.Peer(worker=1)
+    me = next(peer for peer in iter(wire.Peer, None) if peer.worker < address.worker)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         a.say(to=wire.Address(me.worker, me.incarnation, port=silent.getsockname()[1]).pack().hex())
         assert a.hear()["state"] == "in_progress"

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thalweg's wire without Thalweg: handshake, set-up messages, store, worker addresses and tcp frames, in the standard library.
+"""Thalweg's wire without Thalweg: handshake, set-up messages, store, worker addresses and tcp frames, in the standard library
+and `cryptography` (workers' signatures).
 
-Written from the formats (src/security/handshake_wire.hpp, src/core/setup_wire.hpp, src/bootstrap/store_wire.hpp,
-src/transports/tcp/frame.hpp, src/protocols/wire.hpp), not from the library's code, so that an attacker here can do what the
-library would never do, and so that a change of the wire is noticed. Sockets block; give them a timeout.
+Written from the formats (src/security/handshake_wire.hpp, src/security/worker_identity.hpp, src/core/setup_wire.hpp,
+src/bootstrap/store_wire.hpp, src/transports/tcp/frame.hpp, src/protocols/wire.hpp), not from the library's code, so that an
+attacker here can do what the library would never do, and so that a change of the wire is noticed. Sockets block; give them a
+timeout.
 
     sock = connect(("127.0.0.1", port))
     session = dial(sock, key, worker_target(address))       # the handshake, as a holder of the key
@@ -27,11 +29,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
 SECONDS = 10.0  # of every socket here
 WORKER, LISTENER, STORE = 1, 2, 3  # purposes
 TCP, UNIX = 1, 2  # carriers
 ACCEPTED, WRONG_PROOF, NOT_HERE = 0, 1, 2  # answers of a verdict
-VERSION = 2
+VERSION = 3
 
 _HELLO = struct.Struct("<IHHQ32sHHI32s")
 _CHALLENGE = struct.Struct("<IHHQ32s")
@@ -134,6 +138,7 @@ class Session:
     sock: socket.socket
     send_key: bytes
     receive_key: bytes
+    binding: bytes = b"\0" * 32  # what workers sign beside their messages
     sent: int = 0
     received: int = 0
 
@@ -169,10 +174,11 @@ class Session:
 
 def _session(sock: socket.socket, key: bytes, hello: bytes, challenge: bytes, proof: bytes, client: bool) -> Session:
     salt = _HELLO.unpack(hello)[4] + _CHALLENGE.unpack(challenge)[4]
-    to_server, to_client = (
-        hkdf(derive(key, "session"), salt, _transcript(role, hello, challenge, proof)) for role in ("to serve", "to dial")
+    to_server, to_client, binding = (
+        hkdf(derive(key, "session"), salt, _transcript(role, hello, challenge, proof))
+        for role in ("to serve", "to dial", "binding")
     )
-    return Session(sock, to_server, to_client) if client else Session(sock, to_client, to_server)
+    return Session(sock, to_server, to_client, binding) if client else Session(sock, to_client, to_server, binding)
 
 
 def dial(sock: socket.socket, key: bytes, target: Target, carrier: int | None = None) -> Session:
@@ -258,15 +264,46 @@ def _take(data: bytes, at: int) -> tuple[bytes, int]:
 
 @dataclass
 class Peer:
-    """Who an attacker says it is."""
+    """Who an attacker says it is. Its worker and public key are those of its secret, unless it lies."""
 
-    worker: int = field(default_factory=lambda: secrets.randbits(63) | 1)
+    worker: int = 0
     incarnation: int = field(default_factory=lambda: secrets.randbits(63) | 1)
     host: int = field(default_factory=lambda: secrets.randbits(63) | 1)
+    secret: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+    key: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.key = self.key or self.secret.public_key().public_bytes_raw()
+        self.worker = self.worker or worker_of(self.key)
+
+    def sign(self, session: Session, role: str, to: int, message: bytes) -> bytes:
+        """The message with public key and signature behind it. to: the worker spoken to, 0 for a listener's."""
+        message += self.key
+        return message + self.secret.sign(_statement(session, role, to, message))
+
+
+def worker_of(key: bytes) -> int:
+    """The id of the worker with this public key."""
+    return int.from_bytes(hashlib.sha256(b"thalweg worker id 1\0" + key).digest()[:8], "little")
+
+
+def _statement(session: Session, role: str, to: int, message: bytes) -> bytes:
+    return b"thalweg statement 1\0" + role.encode().ljust(8, b"\0") + session.binding + struct.pack("<Q", to) + message
+
+
+def signed(session: Session, role: str, to: int, worker: int, body: bytes) -> None:
+    """Raises unless this worker said this."""
+    message, key, signature = body[:-64], body[-96:-64], body[-64:]
+    assert worker_of(key) == worker, "not that worker's key"
+    Ed25519PublicKey.from_public_bytes(key).verify(signature, _statement(session, role, to, message))
 
 
 def connect_message(
-    to: Address | None, me: Peer, offers: tuple[tuple[str, bytes, int], ...] = (("tcp", TCP_OFFER, 0),), data: bytes = b""
+    session: Session,
+    to: Address | None,
+    me: Peer,
+    offers: tuple[tuple[str, bytes, int], ...] = (("tcp", TCP_OFFER, 0),),
+    data: bytes = b"",
 ) -> bytes:
     """offers: (transport, its bytes, how many descriptors). to: None for a listener."""
     target = (to.worker, to.incarnation) if to else (0, 0)
@@ -274,7 +311,22 @@ def connect_message(
     body += struct.pack("<B", 0) + _block(data) + struct.pack("<B", len(offers))
     for name, text, fds in offers:
         body += _block(name.encode()) + _block(text) + struct.pack("<B", fds)
-    return body
+    return me.sign(session, "client", target[0], body)
+
+
+def accept_message(session: Session, connect: bytes, me: Peer) -> bytes:
+    """The answer to a connect message, over tcp."""
+    client = connected_worker(session, connect)
+    body = struct.pack("<4Q", me.worker, me.incarnation, me.host, 0) + _block(b"") + _block(b"")
+    body += _block(b"tcp") + _block(TCP_OFFER) + struct.pack("<B", 0)
+    return me.sign(session, "server", client, body)
+
+
+def connected_worker(session: Session, connect: bytes) -> int:
+    """The worker that sent this connect message, which has proved it."""
+    target, worker = struct.unpack_from("<Q8xQ", connect)
+    signed(session, "client", target, worker, connect)
+    return worker
 
 
 @dataclass
@@ -288,6 +340,7 @@ class Link:
     transport: str
     answer: bytes
     fds: list[int]
+    key: bytes
 
 
 def parse_accept(body: bytes, fds: list[int]) -> Link:
@@ -296,18 +349,21 @@ def parse_accept(body: bytes, fds: list[int]) -> Link:
     data, at = _take(body, at)
     name, at = _take(body, at)
     answer, at = _take(body, at)
-    return Link(worker, incarnation, host, data, name.decode(), answer, fds)
+    return Link(worker, incarnation, host, data, name.decode(), answer, fds, body[-96:-64])
 
 
 def join(session: Session, to: Address | None, me: Peer | None = None, **options) -> Link:
     """Connects, by default over tcp, and confirms. Raises Refused with the reject's status."""
     fds = options.pop("fds", ())
-    session.send(CONNECT, connect_message(to, me or Peer(), **options), fds)
+    me = me or Peer()
+    session.send(CONNECT, connect_message(session, to, me, **options), fds)
     kind, body, received = session.receive()
     if kind != ACCEPT:
         raise Refused(struct.unpack_from("<i", body)[0])
+    link = parse_accept(body, received)
+    signed(session, "server", me.worker, link.worker, body)
     session.send(CONFIRM)
-    return parse_accept(body, received)
+    return link
 
 
 # -- the store's messages

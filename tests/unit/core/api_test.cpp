@@ -16,8 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/setup_wire.hpp"
-
 namespace {
 
 constexpr char kKey[] = "a secret of more than sixteen bytes";
@@ -341,19 +339,5 @@ TEST_F(Api, TwoThreadsInASingleThreadedWorkerAreTold) {
   EXPECT_NE(worker.arm(), TW_ERR_THREAD);
 }
 #endif
-
-TEST(SetupWire, CutMessagesAreRefused) {
-  using namespace thalweg::impl;
-  const std::byte zeros[64] = {};
-  for (size_t length = 0; length <= sizeof zeros; ++length) {
-    SetupChannel::Message message;
-    message.bytes.assign(zeros, zeros + length);
-    ConnectMessage connect;
-    EXPECT_EQ(parse_connect(std::move(message), &connect), TW_ERR_PROTOCOL);
-    message.bytes.assign(zeros, zeros + length);
-    AcceptMessage accept;
-    EXPECT_EQ(parse_accept(std::move(message), &accept), TW_ERR_PROTOCOL);
-  }
-}
 
 }  // namespace
