@@ -194,7 +194,9 @@ TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
 TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
-/** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. */
+/** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. Whatever
+ *  progresses disarms it: tw_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
+ *  descriptor is polled, and again after such a call. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
 /** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
 TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);

@@ -88,8 +88,8 @@ bool run() {
   std::vector<Step> work;
   for (int t = 0; t < steps; ++t) work.push_back({&part[(t + 1) & 1], &part[t & 1]});
   for (int t = 0; t < steps; ++t) {
-    s.call(jacobi, &work[static_cast<size_t>(t)]);
-    halo[(t + 1) & 1].trigger(s);
+    thalweg::check(s.call(jacobi, &work[static_cast<size_t>(t)]));
+    thalweg::check(halo[(t + 1) & 1].trigger(s));
     step_whole(whole[(t + 1) & 1], whole[t & 1]);
   }
   if (s.synchronize() != TW_OK) std::fprintf(stderr, "rank %d: %s\n", rank, tw_last_error());

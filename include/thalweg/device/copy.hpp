@@ -30,7 +30,7 @@ THALWEG_DEVICE void copy_words(M m, u32 rank, u32 size, u64 to, u64 from, u64 co
     for (u32 i = 0; i < kInFlight; ++i) m.write(target + i * size, held[i]);
   }
   if (at >= count) return;
-  W held[kInFlight];  // the rest: less than a batch for each thread
+  W held[kInFlight] THALWEG_HOST_ZERO;  // the rest: less than a batch for each thread
   THALWEG_UNROLL
   for (u32 i = 0; i < kInFlight; ++i) {
     if (at + i * size < count) held[i] = m.read(source + i * size);
@@ -93,7 +93,7 @@ THALWEG_DEVICE void copy_rows(M m, u32 rank, u32 size, const Side& to, const Sid
   const u32 end = static_cast<u32>(part.end / sizeof(W));
   THALWEG_ROLLED
   for (u32 at = static_cast<u32>(part.begin / sizeof(W)) + rank; at < end; at += size * kInFlight) {
-    W held[kInFlight];
+    W held[kInFlight] THALWEG_HOST_ZERO;
     THALWEG_UNROLL
     for (u32 i = 0; i < kInFlight; ++i) {
       if (at + i * size < end) held[i] = m.read(reinterpret_cast<const W*>(source.address(at + i * size)));

@@ -24,9 +24,11 @@
 #if defined(__CUDA_ARCH__)
 #define THALWEG_UNROLL _Pragma("unroll")
 #define THALWEG_ROLLED _Pragma("unroll 1")
+#define THALWEG_HOST_ZERO
 #else
 #define THALWEG_UNROLL
 #define THALWEG_ROLLED
+#define THALWEG_HOST_ZERO = {}  // of words some of which stay unused: a host's compiler that cannot see which ones warns
 #endif
 #if !defined(__CUDACC_RTC__)
 #include <sched.h>

@@ -147,7 +147,7 @@ THALWEG_DEVICE bool each_unit_of(L level, const Guard& guard, const Word16* room
   const u32 apart = level.crew_size();
   THALWEG_ROLLED
   for (u32 unit = level.crew_rank(); unit < units; unit += apart * InFlight) {
-    Word16 held[InFlight];
+    Word16 held[InFlight] THALWEG_HOST_ZERO;
     const UnitsThere<M, InFlight> there{m, room + unit, units - unit, apart, generation, level.rank() == 0, held};
     if (!await(m, guard, what, generation, there)) return false;
     THALWEG_UNROLL

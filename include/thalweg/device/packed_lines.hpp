@@ -101,7 +101,7 @@ THALWEG_DEVICE bool take_packed_lines(L level, const Window& window, u64 room, T
   const u64 end = level.crew_rank() / kLineThreads < groups ? packed_lines_size(bytes) : 0;
   THALWEG_ROLLED
   for (u64 at = level.crew_rank() / kLineThreads * kLine; ok && at < end; at += groups * kLine) {
-    Word16 held[kWordsOfThread];
+    Word16 held[kWordsOfThread] THALWEG_HOST_ZERO;
     const Word16* const line = reinterpret_cast<const Word16*>(from + at);
     ok = await(m, window.guard, what, generation, LineThere<M>{m, line, first, generation, held});
     THALWEG_UNROLL
