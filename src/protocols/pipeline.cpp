@@ -82,7 +82,9 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   Status status = TW_OK;
   const std::byte* bytes = run.staging->look(stream.position, &n, &status);
   if (bytes == nullptr && stream.in_flight == 0) run.staging->taken(stream.position);
-  if (bytes == nullptr) return is_error(status) ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
+  // Not before the link has read what it has of the chunks: others get them next.
+  const bool failed = is_error(status) && stream.in_flight == 0;
+  if (bytes == nullptr) return failed ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
   const bool reference = n >= peer.limits.reference && stream.in_flight < kInFlight;
   n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
   const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);

@@ -11,8 +11,18 @@
 namespace thalweg::impl {
 namespace {
 
-enum Stage : uint8_t { kData, kSignal, kSent, kAcknowledged };
+enum Stage : uint8_t { kData, kSignal, kSent };
 constexpr uint32_t kInFlight = 8;  // pieces by reference
+
+/// OpRun::state of one that the target answers.
+struct Answered {
+  uint64_t number;  // what the target answers to: outlives a send by reference
+  bool here;
+  Status answer;
+};
+static_assert(sizeof(Answered) <= sizeof(OpRun::state));
+Answered& answered(OpRun& run) { return *reinterpret_cast<Answered*>(run.state); }
+bool asks(const OpRun& run) { return (run.op->flags & TW_OP_REMOTE) != 0; }
 
 bool probe(const OpDesc& op, Cost& cost) {
   // The target has to look; how long that takes is not ours to know. Two microseconds stand for a target that polls.
@@ -20,26 +30,25 @@ bool probe(const OpDesc& op, Cost& cost) {
   return true;
 }
 
+/// Out of the lane: all of it has gone, and nothing is read from the buffer any more.
 void sent(Engine& engine, OpRun& run, Status status) {
-  const bool wants_ack = (run.op->flags & TW_OP_REMOTE) != 0;
-  if (run.stage == kSent && wants_ack) return;  // the acknowledgement completes it
-  engine.complete(run, status);
+  if (!asks(run)) return engine.complete(run, status);
+  if (answered(run).here) engine.complete(run, answered(run).answer);
 }
 
+/// Whatever the peer says, and whenever: its signal goes, and the buffer is the run's until the link has read it.
 void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
-  if (!is_error(status) && run.stream.in_flight > 0) {
-    run.stage = kAcknowledged;
-    run.fin = nullptr;
-    return;
-  }
-  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+  run.fin = nullptr;
+  answered(run).here = true;
+  answered(run).answer = status > 0 ? TW_ERR_PROTOCOL : status;
+  if (run.stage == kSent && run.stream.in_flight == 0) sent(engine, run, TW_OK);
 }
 
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
 Status send_fragment(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  const uint64_t number = (op.flags & TW_OP_REMOTE) != 0 ? peer.engine->wire_op(run) : 0;
+  const uint64_t number = asks(run) ? peer.engine->wire_op(run) : 0;
   const uint64_t left = op.length - run.moved;
   uint8_t flags = run.moved == 0 ? kFrameFirst : 0;
   Piece piece;
@@ -48,10 +57,10 @@ Status send_fragment(Peer& peer, OpRun& run) {
     const bool large = op.layout == nullptr && left >= peer.limits.reference;
     piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : lane_fragment(peer));
     const bool last = piece.length == left;
-    if (last && (op.flags & TW_OP_REMOTE) != 0) {
+    if (last && asks(run)) {
       flags |= kFrameAck;
-      std::memcpy(run.state, &number, sizeof number);  // outlives a send by reference
-      piece.prefix = run.state;
+      answered(run).number = number;
+      piece.prefix = &answered(run).number;
       piece.prefix_length = sizeof number;
     }
     const Status s =
@@ -64,7 +73,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
   const size_t wire = encode_part(*op.remote_layout, run.moved, &length, &skip, prefix + 16);
   const PutLayoutBody body{skip};
   std::memcpy(prefix + 8, &body, sizeof body);
-  if (length == left && (op.flags & TW_OP_REMOTE) != 0) {
+  if (length == left && asks(run)) {
     flags |= kFrameAck;
     std::memcpy(prefix, &number, sizeof number);
   }
@@ -92,7 +101,10 @@ Status step(OpRun& run) {
       run.stream.begin = run.stream.position = 0;
       run.stream.end = 1;  // until the last piece: piece_sent must not end the run
       run.then = sent;
-      run.fin = acknowledged;
+      if (asks(run)) {
+        answered(run) = Answered{};
+        run.fin = acknowledged;
+      }
       if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
     }
     // Length 0 still travels: it may carry a signal or ask for an acknowledgement.
@@ -106,8 +118,8 @@ Status step(OpRun& run) {
     if (Status s = give_signal(run, true); s != TW_OK) return s;
     run.stage = kSent;
   }
-  const bool busy = run.stream.in_flight > 0 || (op.flags & TW_OP_REMOTE) != 0;
-  return busy ? TW_IN_PROGRESS : TW_OK;
+  if (run.stream.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;
+  return asks(run) ? answered(run).answer : Status{TW_OK};
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ class DeviceEnds : public ::testing::Test {
   }
 
   /// The local side is memory of a device.
+ public:
   static void on_device(OpDesc& op, tw_memory* memory, size_t length) {
     BufferInfo info;
     ASSERT_EQ(find_device(address(memory), &info), TW_OK);
@@ -115,6 +116,8 @@ class DeviceEnds : public ::testing::Test {
     op.allocation = info.base;
     op.allocated = info.length;
   }
+
+ protected:
   OpDesc one_sided(Verb verb, RemoteRegion* remote, uint64_t offset, std::byte* local, size_t length) {
     OpDesc op;
     op.verb = verb;
@@ -351,6 +354,40 @@ TEST_F(DeviceEnds, PartsOfARelayedGetConfirmNoFence) {
   EXPECT_TRUE(load(here, kLength) == bytes) << "it brought what was stored behind the fence";
 }
 
+/// Of two puts the first one's signal goes last, when the second one is answered: nothing says that it is applied.
+TEST_F(DeviceEnds, ALaterAnswerDoesNotSettleWhatIsSentAfterIt) {
+  connect(kLinkMaps);
+  SignalPool pool(theirs());
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, 5000);
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, 8192);
+  RemoteRegion* const frames = import(target, false);
+  RemoteRegion* const mapped = import(target, true);
+  OpDesc first = one_sided(Verb::put, mapped, 0, nullptr, 0);
+  on_device(first, source, 5000);
+  with_signal(first, import(pool, signal), 1);
+  std::byte one{1};
+  OpDesc second = one_sided(Verb::put, frames, 8000, &one, 1);
+  second.flags = TW_OP_REMOTE;
+  const tw_request relayed = start(*world->left, first);
+  world->pa->allowed = 1;  // the second one's frame
+  const tw_request answered = start(*world->left, second);
+  const auto& lane = world->a.one_sided.lane;
+  ASSERT_TRUE(turn_until([&] { return Engine::test(answered) == TW_OK && !lane.empty(); })) << "the signal waits for room";
+  world->pa->allowed = SIZE_MAX;
+  while (Engine::test(relayed) == TW_IN_PROGRESS) world->left->progress();
+  ASSERT_EQ(world->pa->frames(Frame::signal), 1u);
+  ASSERT_EQ(signal_read(*signal), 0u);
+  EXPECT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  const uint64_t value = 1;
+  EXPECT_FALSE(try_put_mapped(&value, sizeof value, *mapped, 8008)) << "the signal before the fence is not there";
+  for (tw_request request : {relayed, answered}) EXPECT_EQ(end(request), TW_OK);
+  EXPECT_TRUE(turn_until([&] { return try_put_mapped(&value, sizeof value, *mapped, 8008); }));
+  EXPECT_EQ(signal_read(*signal), 1u);
+  pool.destroy(signal);
+}
+
 /// All answers of the target wait for room, and the first place is for a flush's: it is not to say that the get has read.
 class GetsByFrames : public DeviceEnds, public ::testing::WithParamInterface<bool> {};
 TEST_P(GetsByFrames, ReadBeforeWhatIsBehindAFence) {
@@ -478,6 +515,50 @@ TEST_F(DeviceEnds, ASignalThatIsGoneIsLookedUpOutsideOtherLookUps) {
     EXPECT_TRUE(load(target, 100) == bytes);
     EXPECT_EQ(end(flush()), TW_ERR_STALE) << "the signal's frame was refused";
   }
+}
+
+/// A strided buffer, whose chunks are gathered by a kernel each: the device fails at any of them, while the link is to read others.
+TEST(DeviceFailures, AChunkIsTheMessagesUntilTheLinkHasReadIt) {
+  constexpr uint64_t kRow = 64, kRows = 6 * DeviceLane::kChunk / kRow;
+  unsigned failed = 0;
+  for (unsigned nth = 1; nth <= 8; ++nth) {
+    emulated::Options faults;
+    faults.fail(emulated::Operation::run, nth);
+    const std::unique_ptr<EmulatedDevice> device = emulated::open_device(6, faults);
+    FakeOptions options;
+    options.features = kLinkByReference;
+    options.copied = 0;
+    World world(options, seed());
+    world.connect();
+    world.settle(3);
+    tw_memory* source = nullptr;
+    const MemoryPlace place{MemoryKind::emulated, device.get()};
+    ASSERT_EQ(allocate_at(world.registry_a, place, kRow * kRows * 2, 0, false, &source), TW_OK) << last_error();
+    Layout* layout = nullptr;
+    const int64_t stride = 2 * kRow;
+    ASSERT_EQ(make_strided(1, kRow, &kRows, &stride, &layout), TW_OK);
+    std::vector<std::byte> to(kRow * kRows);
+    OpDesc send = send_op(world.a, nullptr, 0, 7, 0);
+    DeviceEnds::on_device(send, source, kRow * kRows);
+    send.layout = layout;
+    tw_request sent = 0, received = 0;
+    ASSERT_EQ(world.right->post_receive(receive_op(to.data(), to.size(), 7, ~0ull), {&received}), TW_IN_PROGRESS);
+    ASSERT_EQ(world.left->start(send, {&sent}), TW_IN_PROGRESS);
+    const Deadline limit(20 * kSecond);
+    for (unsigned i = 1; Engine::test(sent) == TW_IN_PROGRESS && !limit.passed(); ++i) {
+      world.left->progress();
+      const size_t reading = Engine::test(sent) == TW_IN_PROGRESS ? 0 : world.pa->reading;
+      EXPECT_EQ(reading, 0u) << nth;
+      if (i % 1000 == 0 || world.pa->frames(Frame::data) == 0) world.right->progress();
+    }
+    failed += is_error(Engine::test(sent)) ? 1 : 0;
+    EXPECT_TRUE(world.finish(received));
+    EXPECT_EQ(Engine::test(received) == TW_OK, Engine::test(sent) == TW_OK);
+    for (tw_request request : {sent, received}) EXPECT_EQ(Engine::release(request), TW_OK);
+    release(layout);
+    EXPECT_EQ(world.registry_a.release(source), TW_OK);
+  }
+  EXPECT_GT(failed, 0u);
 }
 
 TEST(OrderingPoint, IsCountedByManyThreads) {

@@ -22,6 +22,7 @@ struct FakeOptions {
   uint32_t features = 0;
   uint32_t copy_max = 4096, fragment = 4096, reference_max = 1u << 20;
   double refuse = 0;     // probability of TW_AGAIN
+  double copied = 0.5;   // ... that a body by reference is read at once
   size_t capacity = 64;  // frames under way per link
   bool land = true;      // ask for landings (stream transports)
   bool kernel_fails = false;
@@ -100,7 +101,7 @@ class FakePort final : public Port {
     if (mine.dead) return TW_ERR_PEER_LOST;
     if (header.length > link.reference_max) std::abort();
     if (full(mine)) return TW_AGAIN;
-    if (chance(0.5)) {
+    if (chance(options_.copied)) {
       std::vector<std::byte> body;
       for (size_t i = 0; i < count; ++i) {
         const std::byte* from = static_cast<const std::byte*>(pieces[i].iov_base);
@@ -113,6 +114,7 @@ class FakePort final : public Port {
     Delivery delivery{mine.remote, header, {}, {pieces, pieces + count}, &mine, token, false};
     ++mine.under_way;
     note(header);
+    ++reading;
     mine.remote_port->inbox_.push_back(std::move(delivery));
     last_token = token;
     return TW_IN_PROGRESS;
@@ -183,6 +185,7 @@ class FakePort final : public Port {
   bool lose_at_send = false;                // the next send() finds its link dead, and says so first
   unsigned sent_while_delivering_data = 0;  // frames
   void* last_token = nullptr;               // of what went by reference
+  size_t reading = 0;                       // bodies by reference that are still to be read
 
   /// Of the frames of this type that were accepted: how many, their body bytes, and those accepted before the last `mark`.
   size_t frames(Frame type) const {
@@ -256,6 +259,7 @@ class FakePort final : public Port {
       delivery.body.insert(delivery.body.end(), from, from + piece.iov_len);
     }
     delivery.pieces.clear();
+    --delivery.from->owner->reading;
     delivery.from = nullptr;
   }
   void hand_over(Delivery& delivery) {

@@ -245,6 +245,43 @@ TEST(Hostile, AMatchForASendThatIsNotSynchronous) {
   Engine::release(send);
 }
 
+/// What the link still reads is the operation's: nothing that the caller stores next may go.
+TEST(Hostile, AnAnswerToAPutThatTheLinkStillReads) {
+  for (const Status lie : {Status{TW_OK}, Status{TW_ERR_STALE}}) {
+    FakeOptions options;
+    options.features = kLinkByReference;
+    options.copied = 0;
+    World w(options, seed());
+    w.connect();
+    Buffer from(w.random, 100'000), to(w.random, from.size());
+    tw_memory* memory = nullptr;
+    KeyBody key;
+    RemoteRegion* region = nullptr;
+    ASSERT_EQ(w.registry_b.register_memory(to.data(), to.size(), 0, &memory), TW_OK);
+    ASSERT_EQ(w.registry_b.export_range(memory, 0, 0, 0, &key), TW_OK);
+    ASSERT_EQ(import_region(w.a, key, &region), TW_OK);
+    OpDesc put;
+    put.verb = Verb::put;
+    put.flags = TW_OP_REMOTE;
+    put.peer = &w.a;
+    put.address = from.data();
+    put.length = from.size();
+    put.remote = region;
+    tw_request request = 0;
+    ASSERT_EQ(w.left->start(put, {&request}), TW_IN_PROGRESS);
+    ASSERT_NE(w.pa->last_token, nullptr) << "by reference";
+    const auto code = static_cast<uint64_t>(int64_t{lie});
+    w.pa->inject(*w.la, make_header(Frame::fin, 0, wire_op(*w.left, request), code), {});
+    w.left->progress();
+    EXPECT_EQ(Engine::test(request), TW_IN_PROGRESS) << lie;
+    w.settle(10);
+    EXPECT_EQ(Engine::test(request), lie);
+    EXPECT_TRUE(to.holds(from.data(), from.size()));
+    Engine::release(request);
+    release_region(region);
+  }
+}
+
 TEST(Hostile, AnAnnouncementWhoseSenderIsLostAndNotYetClosed) {
   World w;
   w.connect();

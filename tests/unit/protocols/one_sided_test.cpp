@@ -459,6 +459,47 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, bool>>& info)
   static const char* const names[] = {"frames", "references", "kernel", "mapped", "process"};
   return std::string(names[static_cast<int>(std::get<0>(info.param))]) + (std::get<1>(info.param) ? "_refusing" : "");
 }
+/// The target answers the data while there is no room for the signal's frame.
+TEST(PutByFrames, GivesItsSignalThoughItsDataIsAnsweredBefore) {
+  World world(FakeOptions{}, seed());
+  world.connect();
+  world.settle();
+  uint64_t from = world.random(), to = 0;
+  SignalPool pool(world.registry_b);
+  tw_signal* signal = nullptr;
+  tw_memory* memory = nullptr;
+  KeyBody keys[2];
+  RemoteRegion* regions[2] = {};
+  ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+  ASSERT_EQ(world.registry_b.register_memory(&to, sizeof to, 0, &memory), TW_OK);
+  ASSERT_EQ(world.registry_b.export_range(memory, 0, sizeof to, 0, &keys[0]), TW_OK);
+  ASSERT_EQ(pool.export_signal(signal, &keys[1]), TW_OK);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(import_region(world.a, keys[i], &regions[i]), TW_OK);
+  OpDesc put;
+  put.verb = Verb::put;
+  put.flags = TW_OP_REMOTE;
+  put.peer = &world.a;
+  put.address = reinterpret_cast<std::byte*>(&from);
+  put.length = sizeof from;
+  put.remote = regions[0];
+  put.signal = regions[1];
+  put.signal_op = TW_SIGNAL_ADD;
+  put.signal_value = 1;
+  tw_request request = TW_REQUEST_NONE;
+  world.pa->allowed = 1;
+  ASSERT_EQ(world.left->start(put, Completion{&request, nullptr, nullptr}), TW_IN_PROGRESS);
+  world.settle();
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(Engine::test(request), TW_IN_PROGRESS) << "it ended without its signal";
+  world.pa->allowed = SIZE_MAX;
+  world.settle();
+  EXPECT_EQ(Engine::test(request), TW_OK);
+  EXPECT_EQ(signal_read(*signal), 1u);
+  EXPECT_EQ(Engine::release(request), TW_OK);
+  for (RemoteRegion* region : regions) release_region(region);
+  pool.destroy(signal);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, OneSided,
                          ::testing::Combine(::testing::Values(Way::frames, Way::references, Way::kernel, Way::mapped,
                                                               Way::process),
