@@ -97,6 +97,8 @@ class Control : public std::enable_shared_from_this<Control> {
   /// takes longer than the limit: the peer is stopped.
   bool await_copy(uint64_t limit_ns);
   PeerCopying copying;
+  /// Service thread: ends the imports that are closed and unused, of all links.
+  static void release_unused(DeviceImports& imports);
 
  private:
   void begin();

@@ -91,12 +91,16 @@ void Control::give_back(uint64_t segment) {
   release_imports();
 }
 
-void Control::release_imports() {
-  DeviceImports& imports = mailbox_->imports;
+void Control::release_unused(DeviceImports& imports) {
   for (const DeviceImports::Source& gone : imports.release_unused()) {
     gone.control->tell_if_dropped(gone.segment);
     gone.control->finish();
   }
+}
+
+void Control::release_imports() {
+  DeviceImports& imports = mailbox_->imports;
+  release_unused(imports);
   if (!imports.closing() || std::exchange(mailbox_->looking_again, true)) return;
   loop_->after(kLookAgainNs, [self = shared_from_this()] {
     self->mailbox_->looking_again = false;

@@ -47,7 +47,9 @@ struct Pair {
     address = emulated::allocate(*theirs, kLength, MemoryKind::vmm);
     EXPECT_EQ(name(b, address, kLength, &segment, &offset), TW_OK) << last_error();
   }
-  ~Pair() { a.port->progress(1); }  // what was found last is not used any more
+  ~Pair() {
+    if (a.port) a.port->progress(1);  // what was found last is not used any more
+  }
   Status import(Mapping** mapping) { return test::import(a, la, segment, *mine, mapping); }
   tw_memory* take() {
     BufferInfo info;
@@ -182,6 +184,29 @@ TEST(ShmDevices, WhoEndsALinkWaitsForTheImportsOfItsMemory) {
   ending.join();
   EXPECT_EQ(p.a.shm().device_imports(), 0u);
   EXPECT_EQ(p.import(&mapping), TW_ERR_CLOSED);
+}
+
+/// The service thread ends before it looks again at an import that was in use when its peer went away.
+TEST(ShmDevices, APortThatEndsReleasesWhatWasInUseWhenItsPeerWentAway) {
+  Pair p;
+  Mapping* mapping = nullptr;
+  ASSERT_EQ(p.import(&mapping), TW_OK);
+  ++mapping->users;
+  p.a.port->progress(8);
+  p.b.port->close(*p.lb, false);
+  EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }));
+  std::atomic<bool> in_loop{false}, ended{false};
+  p.a.loop.post([&] {
+    in_loop = true;
+    while (!ended) sched_yield();
+    p.a.loop.stop();
+  });
+  while (!in_loop) sched_yield();
+  --mapping->users;
+  p.a.port.reset();
+  ended = true;
+  p.a.loop.stop();
+  EXPECT_EQ(p.mine->holdings(), 0u);
 }
 
 TEST(ShmDevices, WhatIsFreedOrUnknownIsStale) {
