@@ -22,7 +22,8 @@ extern "C" {
 typedef struct tw_window tw_window;
 
 /** Moves bytes from all ranks to all: values[i * length] becomes rank i's `mine`. Called by all ranks in the same order; returns
- *  TW_OK or an error, at the latest after a time of its own. MPI_Allgather in three lines; tw_store_exchange without any. */
+ *  TW_OK or an error, at the latest after a time of its own. MPI_Allgather in three lines; tw_store_exchange without any. Where it
+ *  waits in a store the worker is progressed, and the loss of a peer of the window ends it. */
 typedef tw_status (*tw_exchange)(void *arg, const void *mine, size_t length, void *values);
 
 typedef struct tw_window_options {
@@ -42,9 +43,10 @@ TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *end
                                       tw_memory *memory, const tw_window_options *options, tw_exchange exchange, void *arg,
                                       tw_window **window);
 /** Collective: no kernel of this rank may use the window any more. Lets go of the peers' memory, then waits until all ranks have done
- *  so: afterwards each may free its part. The handle is gone in any case. When a peer was lost nobody is waited for
- *  (TW_ERR_PEER_LOST): ranks of one process then free their parts only after each other's kernels; other memory is guarded by
- *  tw_memory_release, which waits for imports or says TW_ERR_BUSY. */
+ *  so: afterwards each may free its part. The handle is gone in any case. When a peer was lost, or is while
+ *  the exchange waits in a store (noticed within 2 s), nobody is waited for (TW_ERR_PEER_LOST): ranks of one process then free
+ *  their parts only after each other's kernels; other memory is guarded by tw_memory_release, which waits for imports or says
+ *  TW_ERR_BUSY. */
 TW_CHECKED tw_status tw_window_destroy(tw_window *window);
 TW_API uint32_t tw_window_rank(const tw_window *window);
 TW_API uint32_t tw_window_size(const tw_window *window);

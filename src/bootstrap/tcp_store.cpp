@@ -24,7 +24,7 @@ constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
 constexpr uint64_t kHandshakeTimeout = 10 * kSecond;
 
-// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. TW_ERR_CANCELED: interrupted.
+// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. Else as interrupted() says.
 Status await(int fd, short events, const Deadline& deadline) {
   pollfd one{fd, events, 0};
   const int ready = poll(&one, 1, interruptible_ms(deadline.left_ms()));
@@ -59,7 +59,7 @@ Status shake_hands(UniqueFd socket, const StoreOptions& options, const SocketAdd
     if (want == Handshake::Want::failed) return handshake.status();
     if (want == Handshake::Want::done) break;
     const Status waited = await(fd, want == Handshake::Want::read ? POLLIN : POLLOUT, deadline);
-    if (waited == TW_ERR_CANCELED) return waited;
+    if (is_error(waited) && waited != TW_ERR_TIMED_OUT) return waited;
     if (is_error(waited))
       return fail(TW_ERR_TIMED_OUT, "what listens at the store's address does not answer the handshake; is it a store?");
   }

@@ -64,7 +64,8 @@ struct tw_window {
   const std::shared_ptr<thalweg::impl::LossBoard> board = std::make_shared<thalweg::impl::LossBoard>();
 
  private:
-  Status exchange(const void* mine, size_t length, void* values) const;
+  Status exchange(const void* mine, size_t length, void* values);
+  Status look_for_losses();
   Status join(uint32_t peer, const void* key, size_t key_length);
   void find_host_address(uint32_t peer);
   void hold(thalweg::impl::Mapping* mapping);
@@ -79,6 +80,7 @@ struct tw_window {
 
   tw_exchange exchange_ = nullptr;
   void* arg_ = nullptr;
+  uint64_t lost_at_ = 0;  // when an exchange saw first that a peer is lost, monotonic ns
   tw_endpoint* own_endpoint_ = nullptr;
   tw_remote_memory* own_remote_ = nullptr;
   std::vector<thalweg::impl::Mapping*> held_;

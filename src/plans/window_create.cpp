@@ -2,6 +2,7 @@
 // Making and ending a window.
 #include <cstring>
 
+#include "base/interrupt.hpp"
 #include "plans/reach.hpp"
 #include "plans/window.hpp"
 
@@ -10,6 +11,9 @@ using namespace thalweg::impl;
 namespace {
 
 constexpr uint64_t kMagic = 0x7468616c776e6431;  // of this form of the two messages
+
+/// How long an exchange goes on after a loss that it may have nothing to do with.
+constexpr uint64_t kLastWords = 500 * kMillisecond;
 
 /// First exchange: what each rank gives.
 struct Contribution {
@@ -75,10 +79,30 @@ Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, u
 tw_window::tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& options)
     : worker(owner), memory(own), timeout_ns(options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond) {}
 
-Status tw_window::exchange(const void* mine, size_t length, void* values) const {
-  if (exchange_ == nullptr) return tw_store_exchange(static_cast<tw_store*>(arg_), mine, length, values);
-  const Status status = exchange_(arg_, mine, length, values);
-  return status <= TW_OK ? status : fail(TW_ERR_INVALID, "the exchange of the window returned %d instead of a status", status);
+/// What the exchange waits for may never come, since a peer died. One that ended in good order has given its part before: the
+/// others' are there, too, and come at once.
+Status tw_window::look_for_losses() {
+  if (worker.engine->may_progress()) worker.progress();  // tcp tells of losses there
+  const Status status = board->check();
+  if (!is_error(status)) return TW_OK;
+  const uint64_t now = monotonic_ns();
+  if (lost_at_ == 0) lost_at_ = now;
+  return now - lost_at_ < kLastWords ? Status{TW_OK} : status;
+}
+
+Status tw_window::exchange(const void* mine, size_t length, void* values) {
+  const WaitWatch watch([](void* window) { return static_cast<tw_window*>(window)->look_for_losses(); }, this);
+  Status status = TW_OK;
+  if (exchange_ == nullptr) {
+    status = tw_store_exchange(static_cast<tw_store*>(arg_), mine, length, values);
+  } else {
+    status = exchange_(arg_, mine, length, values);
+    if (status > TW_OK) return fail(TW_ERR_INVALID, "the exchange of the window returned %d instead of a status", status);
+  }
+  if (!is_error(status)) return status;
+  const std::string why = last_error();
+  if (Status lost = board->check(); is_error(lost)) return lost;  // a better reason
+  return fail(status, "%s", why.c_str());
 }
 
 Status tw_window::create(Status so_far, tw_endpoint* const* endpoints, uint32_t own_rank, uint32_t size,

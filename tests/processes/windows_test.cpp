@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -27,9 +28,10 @@ constexpr char kKey[] = "a secret of 27 bytes for tests";
 constexpr uint64_t kLimit = 20'000'000'000;
 
 /// Environment of a rank: its number, how many there are, where its memory lives, the store.
-std::vector<std::string> environment(uint32_t rank, uint32_t size, const std::string& place, const std::string& store) {
+std::vector<std::string> environment(uint32_t rank, uint32_t size, const std::string& place, const std::string& store,
+                                     const std::string& transport = "shm") {
   return {"WINDOW_RANK=" + std::to_string(rank), "WINDOW_SIZE=" + std::to_string(size), "WINDOW_PLACE=" + place,
-          "WINDOW_STORE=" + store};
+          "WINDOW_STORE=" + store, "WINDOW_TRANSPORT=" + transport};
 }
 
 /// A store of its own in a fresh directory.
@@ -42,6 +44,17 @@ struct StoreFile {
   ~StoreFile() { std::filesystem::remove_all(directory); }
   std::string address() const { return "file:" + directory + "/store"; }
   std::string directory;
+};
+
+/// An exchange of a program's own, by the store.
+struct OwnExchange {
+  tw_store* store = nullptr;
+  std::function<void()> before;
+  static tw_status run(void* arg, const void* mine, size_t length, void* values) {
+    auto& self = *static_cast<OwnExchange*>(arg);
+    if (self.before) self.before();
+    return tw_store_exchange(self.store, mine, length, values);
+  }
 };
 
 /// One rank: a window over all of them.
@@ -62,22 +75,26 @@ struct Rank {
     options.count = size;
     return options;
   }
-  Rank(uint32_t number, uint32_t ranks, const std::string& where, const std::string& address)
+  Rank(uint32_t number, uint32_t ranks, const std::string& where, const std::string& address, const char* transport = "shm",
+       OwnExchange* own = nullptr)
       : rank(number),
         size(ranks),
-        side(SideOptions{.transports = "shm"}),
+        side(SideOptions{.transports = transport}),
         store([&] {
           const tw_store_options options = store_options(number, ranks);
           return thalweg::Store(address.c_str(), &options);
         }()),
         place(where) {
     for (const std::string& peer : gather(side.address())) {
-      endpoints.push_back(endpoints.size() == rank ? nullptr : side.connect(peer, "shm"));
+      endpoints.push_back(endpoints.size() == rank ? nullptr : side.connect(peer, transport));
     }
     tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
     options.place = place.c_str();
     EXPECT_EQ(tw_memory_allocate(side.context, kLength, &options, &memory), TW_OK) << tw_last_error();
-    EXPECT_EQ(tw_window_create(side.worker, endpoints.data(), rank, size, memory, nullptr, nullptr, store.get(), &window),
+    if (own != nullptr) own->store = store.get();
+    void* const arg = own != nullptr ? static_cast<void*>(own) : store.get();
+    EXPECT_EQ(tw_window_create(side.worker, endpoints.data(), rank, size, memory, nullptr,
+                               own != nullptr ? OwnExchange::run : nullptr, arg, &window),
               TW_OK)
         << tw_last_error();
   }
@@ -136,7 +153,8 @@ int write_to_all(Rank& rank) {
 
 Rank from_environment() {
   const auto number = [](const char* name) { return static_cast<uint32_t>(std::atoi(std::getenv(name))); };
-  return {number("WINDOW_RANK"), number("WINDOW_SIZE"), std::getenv("WINDOW_PLACE"), std::getenv("WINDOW_STORE")};
+  return {number("WINDOW_RANK"), number("WINDOW_SIZE"), std::getenv("WINDOW_PLACE"), std::getenv("WINDOW_STORE"),
+          std::getenv("WINDOW_TRANSPORT")};
 }
 
 const Role kWriter("window writer", [](Pipe&) {
@@ -296,6 +314,25 @@ TEST(WindowTwins, AWaitForOneWhoIsKilledEnds) {
   EXPECT_EQ(tw_window_check(rank.window), TW_ERR_PEER_LOST);
   EXPECT_EQ(tw_window_destroy(rank.window), TW_ERR_PEER_LOST);
 }
+
+class WindowEnd : public testing::TestWithParam<const char*> {};
+
+/// The peer dies when the end is under way and has looked for losses: what the exchange waits for never comes.
+TEST_P(WindowEnd, NoticesAPeerThatIsKilledMeanwhile) {
+  const StoreFile store;
+  Child child("window victim", environment(1, 2, "host", store.address(), GetParam()));
+  OwnExchange exchange;
+  Rank rank(0, 2, "host", store.address(), GetParam(), &exchange);
+  ASSERT_EQ(child.receive(), "in");
+  exchange.before = [&] { child.kill(); };
+  const uint64_t before = now_ns();
+  EXPECT_EQ(tw_window_destroy(rank.window), TW_ERR_PEER_LOST);
+  EXPECT_LT(now_ns() - before, kLimit) << "the store's time limit ended it";
+  EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, WindowEnd, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
 
 class WindowOfTheDead : public testing::TestWithParam<const char*> {};
 
