@@ -21,7 +21,7 @@ Channel::~Channel() {
   for (RemoteLanding& landing : remote_) release(landing);
   forget_words();
   for (LocalLanding& landing : landings_) {
-    if (landing.memory != nullptr) (void)tw_memory_release(landing.memory);
+    if (landing.memory != nullptr) (void)tw_memory_release(landing.memory);  // busy: the context's registry ends it
   }
 }
 

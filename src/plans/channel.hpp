@@ -92,6 +92,7 @@ class Channel {
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
   void abandon(uint16_t index);
+  void take_abandoned();
   /// TW_OK: it is open, and the sender knows the landing (-1: none); TW_IN_PROGRESS; or why it will not be so.
   Status settled(int landing) const;
 

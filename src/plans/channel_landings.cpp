@@ -16,6 +16,7 @@ constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revok
 // ------------------------------------------------------------------------------------------------ at the receiver
 
 Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index) {
+  take_abandoned();
   size_t at = 0;
   while (at < landings_.size() && landings_[at].state != LocalLanding::State::unused) ++at;
   if (at == kLandings) {
@@ -69,9 +70,17 @@ void Channel::withdraw(uint16_t index) {
 bool Channel::withdrawn(uint16_t index) {
   LocalLanding& landing = landings_[index];
   if (landing.state != LocalLanding::State::dropped && !is_error(peer.lost)) return false;
-  if (landing.memory != nullptr) (void)tw_memory_release(landing.memory);
+  // Busy: a stopped peer is in the middle of a copy and may still store there.
+  if (landing.memory != nullptr && tw_memory_release(landing.memory) == TW_ERR_BUSY) return false;
   landing = LocalLanding();
   return true;
+}
+
+/// Those that could not be taken back when they were abandoned.
+void Channel::take_abandoned() {
+  for (size_t i = 0; i < landings_.size(); ++i) {
+    if (landings_[i].abandoned) withdrawn(static_cast<uint16_t>(i));
+  }
 }
 
 void Channel::abandon(uint16_t index) {

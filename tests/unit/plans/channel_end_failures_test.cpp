@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends of channels that kernels run: what fails, what is refused, and how both sides go on.
+#include <atomic>
+
 #include "channel_ends.hpp"
+#include "core/context.hpp"
 #include "plans/channel.hpp"
 
 namespace thalweg::tests {
@@ -319,6 +322,37 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
   }
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
   agent->patience = std::chrono::seconds(20);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+}
+
+/// A peer in the middle of a copy, as the registry learns of it.
+struct CopyingPeer final : impl::SegmentListener {
+  explicit CopyingPeer(impl::Registry& of) : registry(of) { registry.add_listener(this); }
+  ~CopyingPeer() override { registry.remove_listener(this); }
+  void on_segment_released(uint64_t) override {}
+  bool on_keys_revoked() override { return !stopped; }
+  bool await_dropped(uint64_t) override { return true; }
+  impl::Registry& registry;
+  std::atomic<bool> stopped{true};
+};
+
+TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuffer) {
+  unsigned char* const to = memory(b, 8);
+  tw_plan* receives = nullptr;
+  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+  how.place = GetParam().place;
+  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 9, nullptr, nullptr), TW_OK);
+  Bound send;
+  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  impl::Agent* agent = nullptr;
+  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  agent->patience = std::chrono::seconds(1);  // until the peer has given it back
+  CopyingPeer peer(*b.context->registry);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
+  peer.stopped = false;
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
