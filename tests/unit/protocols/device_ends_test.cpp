@@ -367,6 +367,7 @@ TEST_F(DeviceEnds, ALaterAnswerDoesNotSettleWhatIsSentAfterIt) {
   OpDesc first = one_sided(Verb::put, mapped, 0, nullptr, 0);
   on_device(first, source, 5000);
   with_signal(first, import(pool, signal), 1);
+  first.flags |= TW_OP_AFTER_ALL;  // the put gives it itself
   std::byte one{1};
   OpDesc second = one_sided(Verb::put, frames, 8000, &one, 1);
   second.flags = TW_OP_REMOTE;
