@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
@@ -20,10 +21,13 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint16_t kControlId = 1;
-constexpr size_t kEarlyMax = 65536;
-constexpr uint64_t kHurryNs = 2'000'000;     // after a trigger: look all the time, where cores are free
-constexpr uint64_t kNapNs = 200'000;         // steps may be asked for by a replayed graph, which wakes nobody
-constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
+constexpr size_t kEarlyMax = 8192;             // channels of one peer that nobody here has named yet
+constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages that are fetched and not taken
+constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
+constexpr uint64_t kMessageCost = 512;         // beside its bytes
+constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: look all the time, where cores are free
+constexpr uint64_t kNapNs = 200'000;           // steps may be asked for by a replayed graph, which wakes nobody
+constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
 
 std::vector<std::byte> address_of(tw_context& context) {
   Agent* agent = nullptr;
@@ -153,6 +157,7 @@ unsigned Agent::look_at_peers() {
       if (&channel->peer == peer.get()) channel->fail_end(channel->attempt(), state, "the peer is lost");
     }
     std::erase_if(early_, [gone = peer.get()](const auto& kept) { return std::get<0>(kept.first) == gone; });
+    peer->early = 0;
     changed.notify_all();
   }
   return events;
@@ -168,31 +173,62 @@ void Agent::forget(const Queue* queue) {
 }
 
 void Agent::send(AgentPeer& peer, const ControlMessage& message) {
-  auto* bytes = new std::vector<std::byte>(write_control(message));
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.callback = [](void* arg, tw_request, tw_status, const tw_recv_info*) {
-    delete static_cast<std::vector<std::byte>*>(arg);
+  struct Sending {
+    AgentPeer* peer;
+    std::vector<std::byte> bytes;
+    uint64_t cost() const { return bytes.size() + kMessageCost; }
+    ~Sending() { peer->unsent.fetch_sub(cost()); }
   };
-  options.arg = bytes;
-  const Status status = tw_am_send(peer.endpoint, kControlId, nullptr, 0, bytes->data(), bytes->size(), &options, nullptr);
-  if (status != TW_IN_PROGRESS) delete bytes;  // gone already, or the peer is lost, which look_at_peers() sees
+  auto* one = new Sending{&peer, write_control(message)};
+  const uint64_t unsent = peer.unsent.fetch_add(one->cost()) + one->cost();
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = [](void* arg, tw_request, tw_status, const tw_recv_info*) { delete static_cast<Sending*>(arg); };
+  options.arg = one;
+  const Status status =
+      tw_am_send(peer.endpoint, kControlId, nullptr, 0, one->bytes.data(), one->bytes.size(), &options, nullptr);
+  if (status != TW_IN_PROGRESS) delete one;  // gone already, or the peer is lost, which look_at_peers() sees
+  if (unsent > kUnsentMax && answering_) {   // what a user prepares is no answer
+    const Engine::Guard guard(*worker_->engine);
+    worker_->engine->doom(*peer.endpoint->peer, TW_ERR_LIMIT,
+                          "the peer's agent asks on and on and does not read the answers: its channels end");
+  }
   (void)tw_worker_wake(worker_);
 }
 
 /// Under the worker's lock: only the inbox's own lock may be taken.
 tw_status Agent::on_message(void* arg, const tw_am_message* message) {
   auto* agent = static_cast<Agent*>(arg);
-  const auto* data = static_cast<const std::byte*>(message->data);
-  if (data != nullptr || message->length == 0) {
-    agent->arrived(message->endpoint, data, message->length, true);
-    return TW_OK;
+  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no agent says that
+  const std::lock_guard lock(agent->inbox_mutex_);
+  agent->inbox_.push_back({message->endpoint, message->length, message->descriptor});
+  return TW_IN_PROGRESS;
+}
+
+/// On the agent's thread, which alone takes arrivals out.
+unsigned Agent::fetch_arrivals() {
+  std::vector<Arrivals::iterator> next;
+  {
+    std::map<const tw_endpoint*, size_t> under_way;
+    const std::lock_guard lock(inbox_mutex_);
+    for (auto one = inbox_.begin(); one != inbox_.end(); ++one) {
+      size_t& bytes = under_way[one->endpoint];
+      bytes += one->length;  // what stands behind one that has to wait waits, too
+      if (one->kept != nullptr && bytes <= kFetchMax) next.push_back(one);
+    }
   }
-  if (message->length > kControlMax) return TW_OK;
+  for (const auto& one : next) fetch(one);
+  return static_cast<unsigned>(next.size());
+}
+
+void Agent::fetch(Arrivals::iterator place) {
   struct Fetch {
     Agent* agent;
     Arrivals::iterator place;
   };
-  auto* fetch = new Fetch{agent, agent->arrived(message->endpoint, nullptr, message->length, false)};
+  tw_am_data* const kept = std::exchange(place->kept, nullptr);
+  std::vector<std::byte>& bytes = place->bytes;
+  bytes.resize(place->length);
+  auto* fetch = new Fetch{this, place};
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.arg = fetch;
   options.callback = [](void* of, tw_request, tw_status status, const tw_recv_info*) {
@@ -201,18 +237,17 @@ tw_status Agent::on_message(void* arg, const tw_am_message* message) {
     if (is_error(status)) done->place->bytes.clear();
     done->place->here = true;
   };
-  std::vector<std::byte>& bytes = fetch->place->bytes;
-  const Status status = tw_am_recv(message->descriptor, bytes.data(), bytes.size(), &options, nullptr);
-  if (status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
+  const Status status = tw_am_recv(kept, bytes.data(), bytes.size(), &options, nullptr);
+  if (status == TW_IN_PROGRESS) return;
+  if (is_error(status)) (void)tw_am_release(kept);  // it could not be asked for
   options.callback(fetch, TW_REQUEST_NONE, status, nullptr);
-  return TW_OK;
 }
 
-Agent::Arrivals::iterator Agent::arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length, bool here) {
-  Arrival made{endpoint, std::vector<std::byte>(length), here};
-  if (bytes != nullptr) std::copy_n(bytes, length, made.bytes.data());
+size_t Agent::held() {
   const std::lock_guard lock(inbox_mutex_);
-  return inbox_.insert(inbox_.end(), std::move(made));
+  size_t bytes = 0;
+  for (const Arrival& one : inbox_) bytes += one.bytes.size();
+  return bytes;
 }
 
 /// In each peer's order.
@@ -239,10 +274,29 @@ void Agent::take_early(AgentPeer& peer, ControlMessage&& message) {
   const auto key = std::make_tuple(&peer, message.name, message.from_sender);
   const auto kept = early_.find(key);
   if (message.type == Control::open) {
-    if (kept != early_.end() || early_.size() < kEarlyMax) early_[key] = std::move(message);
+    if (kept == early_.end() && peer.early >= kEarlyMax) return refuse_early(peer, message);
+    if (kept == early_.end()) ++peer.early;
+    message.text.clear();  // an `open` has neither
+    message.layout.clear();
+    early_[key] = std::move(message);
   } else if (kept != early_.end() && (message.type == Control::refused || message.type == Control::failed)) {
     early_.erase(kept);
+    --peer.early;
   }
+}
+
+/// Other peers' are not concerned.
+void Agent::refuse_early(AgentPeer& peer, const ControlMessage& open) {
+  ControlMessage answer;
+  answer.type = Control::refused;
+  answer.name = open.name;
+  answer.from_sender = !open.from_sender;
+  answer.partner = open.attempt;
+  answer.status = TW_ERR_LIMIT;
+  answer.text = std::to_string(kEarlyMax) +
+                " channels of this process wait at the peer for plans that name them: prepare those " +
+                "there first, or use fewer tags";
+  send(peer, answer);
 }
 
 Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
@@ -253,6 +307,7 @@ Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& e
     if (const auto early = early_.find({route.peer, name, !sender}); early != early_.end()) {
       slot->take(std::move(early->second));
       early_.erase(early);
+      --route.peer->early;
     }
   }
   if (!slot->run_by(executor)) {
@@ -337,8 +392,10 @@ unsigned Agent::look_at_rows() {
 
 unsigned Agent::turn() {
   unsigned events = tw_progress(worker_);
+  events += fetch_arrivals();
   Arrivals news = take_arrivals();
   const std::lock_guard lock(mutex_);
+  answering_ = true;
   for (const Arrival& one : news) {
     if (one.bytes.empty()) continue;  // what was to be fetched went with its peer
     ControlMessage message;
@@ -351,6 +408,7 @@ unsigned Agent::turn() {
   }
   events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
+  answering_ = false;
   return events + look_at_steps() + look_at_rows();
 }
 

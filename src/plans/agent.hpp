@@ -5,6 +5,7 @@
 // Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
 // of messages hold the worker's lock, so they only put into a queue that has a lock of its own.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -31,6 +32,8 @@ struct Proxied;
 struct AgentPeer {
   tw_endpoint* endpoint = nullptr;
   Status lost = TW_OK;
+  size_t early = 0;                 // channels that it opened and nobody here has named yet
+  std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
 };
 
 class Agent final : public Extension {
@@ -70,6 +73,8 @@ class Agent final : public Extension {
   void take_back(Offered& offered);
   /// What is left of that: it stays registered until its senders let go, and nobody waits for it.
   void abandon(const Offered& offered);
+  /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
+  size_t held();
   std::chrono::milliseconds patience{5000};
   /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a greeting needs.
   template <class Progress>
@@ -103,19 +108,24 @@ class Agent final : public Extension {
   unsigned look_at_peers();
   unsigned look_at_steps();
   unsigned look_at_rows();
-  /// A message; one that is long is fetched first, and those of its peer behind it wait.
+  /// A message. The worker keeps it, so that its peer has no more of them under way than it was granted (protocols/flow.hpp), until it
+  /// is fetched: in each peer's order, a few at a time.
   struct Arrival {
     tw_endpoint* endpoint;
-    std::vector<std::byte> bytes;
-    bool here = true;
+    size_t length;
+    tw_am_data* kept;  // null: it is being fetched, or here
+    std::vector<std::byte> bytes = {};
+    bool here = false;
   };
   using Arrivals = std::list<Arrival>;
+  unsigned fetch_arrivals();
+  void fetch(Arrivals::iterator place);
   Arrivals take_arrivals();
   void take(AgentPeer& peer, ControlMessage&& message);
   void take_early(AgentPeer& peer, ControlMessage&& message);
+  void refuse_early(AgentPeer& peer, const ControlMessage& open);
   AgentPeer& peer_of(tw_endpoint* endpoint);
   static tw_status on_message(void* arg, const tw_am_message* message);
-  Arrivals::iterator arrived(tw_endpoint* endpoint, const std::byte* bytes, size_t length, bool here);
 
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
@@ -125,6 +135,7 @@ class Agent final : public Extension {
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   /// What peers opened where nobody here has named the channel yet.
   std::map<std::tuple<AgentPeer*, ChannelName, bool>, ControlMessage> early_;
+  bool answering_ = false;  // the agent's thread looks at what peers said
   std::vector<Proxied*> steps_;
   std::vector<WaitRows*> rows_;
 

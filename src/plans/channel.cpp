@@ -355,7 +355,7 @@ void Channel::take(ControlMessage&& message) {
       ended_there(message);
       break;
     case Control::drop:  // of a buffer, whatever became of the attempt
-      if (sender) give_back(message.index);
+      if (sender && message.index < kLandings) give_back(message.index);
       break;
     case Control::dropped:
       if (!sender) landing_dropped(message.index);
@@ -376,8 +376,9 @@ void Channel::opened_there(ControlMessage&& message) {
 }
 
 void Channel::ended_there(const ControlMessage& message) {
-  if (!there_ || message.attempt != theirs_.attempt) return;
-  there_ = false;
+  const bool turned_away = message.type == Control::refused && message.attempt == 0;  // before there was an end of the peer's
+  if (!turned_away && (!there_ || message.attempt != theirs_.attempt)) return;
+  if (!turned_away) there_ = false;
   const Status status = is_error(message.status) ? Status{message.status} : Status{TW_ERR_PROTOCOL};
   if (message.type == Control::refused && message.partner == attempt_) {
     refuse_end(attempt_, status, message.text);

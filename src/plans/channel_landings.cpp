@@ -224,7 +224,7 @@ unsigned Channel::advance_landings() {
 /// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there by a kernel.
 void Channel::give_back(uint16_t index) {
   if (alone_ && state_ == State::failed) {
-    held_.push_back(index);
+    if (std::find(held_.begin(), held_.end(), index) == held_.end()) held_.push_back(index);
     return;
   }
   forget(index);
