@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lies in frames, by a holder of the key over tcp: lengths, phases, operations it was not told of, keys that grant less."""
 
+import socket
 import struct
 
 import pytest
@@ -67,6 +68,28 @@ def test_frames_with_wrong_lengths_close_their_link_only(victim, key):
         assert wire.closed(frames.sock), what
     honest.send(wire.TAGGED, a=77, body=b"still here")
     assert b.hear()["got"] == "still here"
+    b.end()
+
+
+def test_who_sends_to_one_that_has_gone_is_told_so(victim, key):
+    """The peer resets its connection, and the victim's next call is a send. Its text is about that, not of an earlier error."""
+    b = victim(
+        VICTIM
+        + """
+peer = worker.recv(bytearray(1), 1).endpoint
+say(**attempt(worker.recv, bytearray(1), 1 << 40, timeout=0.001))
+hear()
+say(**attempt(peer.send, b"x" * 100, 3))
+"""
+    )
+    frames = meet(door(b), key)
+    frames.send(wire.TAGGED, a=1, body=b"!")
+    assert "error" in b.hear()
+    frames.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    frames.sock.close()
+    b.say()
+    said = b.hear()
+    assert said.get("error") == "PeerLost" and "connection" in said["text"], said
     b.end()
 
 

@@ -11,6 +11,7 @@ namespace thalweg::impl::shm {
 /// Outside progress no callback may be made: sends are refused from now on, the next progress reports it.
 void ShmPort::doom(ShmLink& link, Status status, const char* why) {
   link.state = status;
+  link.why = why;
   link.out.stop();
   Event event;
   event.kind = Event::Kind::lost;
@@ -24,6 +25,7 @@ void ShmPort::doom(ShmLink& link, Status status, const char* why) {
 void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
   if (link.ended) return;
   link.state = status;
+  link.why = why;
   retire(link, false);
   unmapping_.push_back(link.id);
   sink_->on_lost(link, status, why);

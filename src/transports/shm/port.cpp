@@ -64,11 +64,11 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
 
 /// No room was seen: looks at what the consumer has given back. TW_OK: the frame fits now.
 [[gnu::cold]] Status ShmPort::make_room(ShmLink& link, uint32_t length) {
-  if (link.out.stopped()) return link.state;
+  if (link.out.stopped()) return fail(link.state, "%s", link.why.c_str());
   if (length > kCopyMax) return fail(TW_ERR_INVALID, "a shm frame of %u bytes: at most %u", length, kCopyMax);
   if (!link.out.refresh()) {
     doom(link, TW_ERR_PROTOCOL, "the peer gave back room in the shared ring that it never had");
-    return TW_ERR_PROTOCOL;
+    return fail(link.state, "%s", link.why.c_str());
   }
   if (link.out.has_room(length)) {
     link.starved = false;

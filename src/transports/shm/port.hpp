@@ -44,7 +44,7 @@ struct ShmLink final : Link {
   bool starved = false;        // a send found no room since the last that did not
   bool listed = false;         // in the port's starved_, until arm() finds it starved no more
   uint32_t starved_length = 0;
-  Status state = TW_OK;      // why sends are refused
+  Status state = TW_OK;      // why sends are refused; `why` its text
   uint64_t last_active = 0;  // sweep
   uint64_t id = 0;
   ShmLink* next_same_bit = nullptr;
@@ -54,6 +54,7 @@ struct ShmLink final : Link {
   Copier copier;
   std::shared_ptr<Control> control;
   std::vector<Wanted> wanted;
+  std::string why = "the connection has ended";
   static constexpr uint32_t kCold = UINT32_MAX;
 };
 

@@ -16,7 +16,11 @@ TcpLink& own(Link& link) { return static_cast<TcpLink&>(link); }
 
 bool unusable(const TcpLink& link) { return link.lost || link.silent || link.write_error != 0; }
 
-Status refused(const TcpLink& link) { return link.silent && !link.lost ? TW_ERR_CLOSED : TW_ERR_PEER_LOST; }
+Status refused(const TcpLink& link) {
+  if (link.silent && !link.lost) return fail(TW_ERR_CLOSED, "the connection was closed");
+  return fail(TW_ERR_PEER_LOST, "the peer is lost: its connection has ended");
+}
+Status broken(int error) { return fail(TW_ERR_PEER_LOST, "the connection to the peer broke: %s", std::strerror(error)); }
 
 }  // namespace
 
@@ -109,7 +113,7 @@ Status TcpPort::send(Link& base, const FrameHeader& header, const void* body) {
 Status TcpPort::keep_rest(TcpLink& link, const IoResult& result, const iovec* pieces, size_t count) {
   if (result.error != 0 && result.error != EAGAIN) {
     write_failed(link, result.error);
-    return TW_ERR_PEER_LOST;
+    return broken(result.error);
   }
   size_t skip = result.moved;
   for (size_t i = 0; i < count; ++i) {
@@ -171,7 +175,7 @@ Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iove
     }
     if (result.error != 0 && result.error != EAGAIN) {
       write_failed(link, result.error);
-      return TW_ERR_PEER_LOST;
+      return broken(result.error);
     }
   } else if (!link.out.takes_reference()) {
     if (!link.blocked) flush(link);

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shm link without Thalweg: its shared memory and its bell, by hand (src/transports/shm/layout.hpp). Whoever makes the link
+may store to every byte of it, at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+
+import wire
+
+SLOTS, SLOT, INLINE = 64, 64, 40
+COPY_MAX = 16 * 1024 + 512
+BULK = 50 * 1024
+UNIT = 64
+PARITY = 1 << 39
+# Bytes from a direction's start.
+WAITING, CONSUMED_SLOTS, CONSUMED_BULK, MODE, COPYING = 0, 128, 136, 256, 384
+SLOTS_AT = 512
+BULK_AT = SLOTS_AT + SLOTS * SLOT
+DIRECTION = BULK_AT + BULK
+CONNECTION = 2 * DIRECTION
+BELL = 4096
+_ADD_SEALS, _SHRINK, _GROW = 1033, 2, 4
+_SETUP = struct.Struct("<IHHIIQ")  # magic, version, membarrier, segment size, bell bit, address of the bell
+
+
+def segment(length: int) -> int:
+    """Sealed, allocated memory, as peers demand it."""
+    fd = os.memfd_create("by hand", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.posix_fallocate(fd, 0, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+    fcntl.fcntl(fd, _ADD_SEALS, _SHRINK | _GROW)
+    return fd
+
+
+class Ring:
+    """A link to a worker, made by us. `mine` is the direction that we write, `theirs` the other one: words of 64 bits."""
+
+    def __init__(self, key: bytes, to: wire.Address, socket_dir: str) -> None:
+        self.sock = wire.connect(f"{socket_dir}/thalweg-{os.geteuid()}/{to.token:016x}.sock")
+        session = wire.dial(self.sock, key, wire.worker_target(to))
+        bell, rings = segment(BELL), segment(CONNECTION)
+        self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        offer = _SETUP.pack(0x6D687374, 3, 0, CONNECTION, 0, 0)
+        link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(bell, ringer.fileno(), rings))
+        assert link.transport == "shm"
+        self._map = mmap.mmap(rings, CONNECTION)
+        words = memoryview(self._map).cast("Q")
+        self.halves = memoryview(self._map).cast("I")  # the same, by 32 bits
+        self.mine, self.theirs = words[: DIRECTION // 8], words[DIRECTION // 8 :]
+        self._bit = _SETUP.unpack(link.answer)[4]
+        self._bell = memoryview(mmap.mmap(link.fds[0], BELL)).cast("Q")
+        self._ringer = socket.socket(fileno=link.fds[1])
+        self.head = 0
+        self._bulk = 0  # where the next body goes
+        self._bulk_head = 0  # bytes with padding
+        for fd in (bell, rings, link.fds[0]):
+            os.close(fd)
+        ringer.close()
+
+    def ring(self) -> None:
+        """Says that the ring has something, and wakes the worker whether it sleeps or not."""
+        word = self._bit // 64
+        self._bell[32 + word] |= 1 << self._bit % 64
+        self._bell[0] |= 1 << word
+        with contextlib.suppress(OSError):
+            self._ringer.send(b"\1", socket.MSG_DONTWAIT)
+
+    def send(
+        self, kind: int, *, a: int = 0, b: int = 0, id: int = 0, flags: int = 0, body: bytes = b"", length: int | None = None
+    ) -> None:
+        """A frame as a producer writes it; `length` is what it says, right or wrong. Never waits for room."""
+        at = SLOTS_AT + self.head % SLOTS * SLOT
+        place = at + 24
+        if len(body) > INLINE:
+            size = -(-len(body) // UNIT) * UNIT
+            if self._bulk + size > BULK:
+                self._bulk_head += BULK - self._bulk
+                self._bulk = 0
+            place = BULK_AT + self._bulk
+            self._bulk += size
+            self._bulk_head += size
+        self._map[place : place + len(body)] = body
+        self.mine[at // 8 + 1], self.mine[at // 8 + 2] = a, b
+        word = (len(body) if length is None else length) | (kind | 0x40) << 32 | flags << 40 | id << 48
+        self.mine[at // 8] = word & ~PARITY | (0 if self.head & SLOTS else PARITY)
+        self.head += 1
+        self.ring()
+
+    def room(self) -> int:
+        """Slots that the peer has not given back."""
+        return SLOTS - (self.head - self.mine[CONSUMED_SLOTS // 8])
+
+    def bulk_room(self) -> int:
+        return BULK - (self._bulk_head - self.mine[CONSUMED_BULK // 8])
+
+    def ended(self) -> bool:
+        """Has the peer ended the link? (No test here has it send anything over the control channel.)"""
+        return bool(select.select([self.sock], [], [], 0)[0])
+
+    def close(self) -> None:
+        self.sock.close()
+        self._ringer.close()
+        self._sleeper.close()
