@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "buffer.hpp"
@@ -61,18 +62,33 @@ nb::object json_of(tw_status (*ask)(tw_context*, char*, size_t*), tw_context* co
 
 int fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
+/// The first that is still in use ends the round: to ask for a buffer that a peer has takes seconds.
+void Context::end_dropped() noexcept {
+  if (dropped.empty() || handle == nullptr || generation != fork_generation()) return;
+  auto trying = std::exchange(dropped, {});  // other threads come by while the GIL is released
+  size_t ended = 0;
+  while (ended < trying.size() && trying[ended]->end()) ++ended;
+  dropped.insert(dropped.begin(), std::make_move_iterator(trying.begin() + static_cast<std::ptrdiff_t>(ended)),
+                 std::make_move_iterator(trying.end()));
+}
+
 void Context::close() noexcept {
+  end_dropped();
   tw_context* ended = std::exchange(handle, nullptr);
   if (ended == nullptr || generation != fork_generation()) return;
-  auto dropped = std::exchange(unreleased, {});
+  if (!dropped.empty()) {  // they run: the context, and what they use, stay for good
+    new std::vector<std::unique_ptr<Dropped>>(std::move(dropped));
+    return;
+  }
+  auto memories = std::exchange(unreleased, {});
   {
     const nb::gil_scoped_release release;  // its threads may be about to end
-    for (auto& [memory, source] : dropped) {
+    for (auto& [memory, source] : memories) {
       if (tw_memory_release(memory) != TW_ERR_BUSY) memory = nullptr;
     }
     tw_context_destroy(ended);
   }
-  for (auto& [memory, source] : dropped) {
+  for (auto& [memory, source] : memories) {
     if (memory != nullptr) new std::shared_ptr<BufferView>(std::move(source));  // a stopped peer has it for good
   }
 }
@@ -120,7 +136,11 @@ void bind_context(nb::module_& m) {
           "close",
           [](Context& c) {
             if (c.handle == nullptr) return;
-            if (c.children > 0) raise(TW_ERR_BUSY, "workers or memories of this context are open: close them first");
+            c.end_dropped();
+            if (c.children > 0)
+              raise(TW_ERR_BUSY,
+                    "workers, memories or plans of this context are open: close them first; one that was dropped while it ran "
+                    "must end");
             c.close();
           },
           "Ends the context. Raises BusyError while workers or memories of it are open.")

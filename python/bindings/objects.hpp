@@ -27,15 +27,28 @@ void hide_job_key();
 
 class BufferView;
 
+/// What was dropped while the library used it, with all that it uses.
+struct Dropped {
+  virtual ~Dropped() = default;
+  virtual bool end() noexcept = 0;  ///< false: still in use, try later. With the GIL held
+};
+
 struct Context {
+  static constexpr size_t kDroppedMax = 64;
   tw_context* handle = nullptr;
   int generation = fork_generation();
   int children = 0;  ///< live workers and memories: they must end first
   /// Memory that was dropped while a peer was in the middle of a copy, with the buffers that it uses: ended with the context.
   std::vector<std::pair<tw_memory*, std::shared_ptr<BufferView>>> unreleased;
+  /// Plans that were dropped while they ran. Tried again when a plan is made or ended, when a worker is closed, and at the end.
+  std::vector<std::unique_ptr<Dropped>> dropped;
 
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
   ~Context() { close(); }
   void close() noexcept;
+  void end_dropped() noexcept;
   tw_context* get() const;  ///< raises when closed
 };
 

@@ -7,6 +7,26 @@
 namespace thalweg::python {
 namespace {
 
+/// One that ran when it was dropped.
+struct DroppedPlan final : Dropped {
+  tw_plan* handle;
+  Context* context;
+  std::vector<Buffers> buffers;
+  std::vector<nb::object> kept;
+  DroppedPlan(tw_plan* plan, Context* of, std::vector<Buffers>&& views, std::vector<nb::object>&& objects)
+      : handle(plan), context(of), buffers(std::move(views)), kept(std::move(objects)) {}
+  bool end() noexcept override {
+    tw_status status = TW_OK;
+    {
+      const nb::gil_scoped_release release;
+      status = tw_plan_destroy(handle);
+    }
+    if (status == TW_ERR_BUSY) return false;
+    --context->children;
+    return true;
+  }
+};
+
 /// Its steps' buffers are kept, by number of the step, until it is closed.
 struct Plan {
   nb::object context_object;
@@ -22,8 +42,8 @@ struct Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
-    if (handle == nullptr) return;
-    if (close() == TW_ERR_BUSY) new std::vector<Buffers>(std::move(buffers));  // it runs: what it writes to stays for good
+    if (handle == nullptr || close() != TW_ERR_BUSY) return;
+    context->dropped.push_back(std::make_unique<DroppedPlan>(handle, context, std::move(buffers), std::move(kept)));
   }
   tw_status close() noexcept {
     tw_status status = TW_OK;
@@ -36,6 +56,7 @@ struct Plan {
     buffers.clear();
     kept.clear();
     workers.clear();
+    if (context != nullptr) context->end_dropped();
     return status;
   }
   tw_plan* get() const {
@@ -63,6 +84,10 @@ struct Plan {
 void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::handle timeout, uint32_t blocks) {
   new (self) Plan();
   Context* owner = nb::inst_ptr<Context>(context);
+  owner->end_dropped();
+  if (owner->dropped.size() >= Context::kDroppedMax)
+    raise(TW_ERR_BUSY,
+          "plans of this context were dropped while they ran, and still run: let some of them end, or their peers");
   tw_plan_options options = TW_PLAN_OPTIONS_INIT;
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
   options.place = place.is_none() ? nullptr : name.c_str();

@@ -114,7 +114,9 @@ void Worker::close() noexcept {
   handed_over.clear();
   const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
   const auto callables = std::exchange(handlers, {});
-  if (context.is_valid()) --nb::inst_ptr<Context>(context)->children;
+  if (!context.is_valid()) return;
+  --nb::inst_ptr<Context>(context)->children;
+  nb::inst_ptr<Context>(context)->end_dropped();
 }
 
 tw_worker* Worker::get() const {

@@ -156,6 +156,44 @@ def test_captured_work_is_launched_again_and_again(context):
             graph.launch(queue)
 
 
+def held(buffer):
+    """Does the library, or a view, have it?"""
+    try:
+        buffer.append(0)
+        buffer.pop()
+    except BufferError:
+        return True
+    return False
+
+
+def test_a_plan_that_is_dropped_while_it_runs_ends_later():
+    with tw.Context(job_key=os.urandom(32)) as context:
+        to, source = bytearray(777), bytearray(os.urandom(777))
+        worker = tw.Worker(context)
+        endpoint = worker.connect(worker.address)
+        gate = tw.Signal(worker)
+        remote = tw.RemoteSignal(endpoint, gate.export())
+        queue, plan = tw.Queue(context), tw.Plan(context)
+        plan.copy(to, source, after=[plan.wait(gate, 1)])
+        plan.prepare(10)
+        plan.trigger(queue)
+        del plan
+        assert held(to) and held(source)
+        with pytest.raises(tw.BusyError):
+            context.close()
+        remote.post(1)
+        while gate.value < 1:
+            worker.progress()
+        queue.synchronize()
+        assert to == source
+        assert held(to), "nobody has tried again"
+        with tw.Plan(context):
+            assert not held(to) and not held(source)
+        queue.close()
+        del gate, remote, endpoint
+        worker.close()
+
+
 def test_a_graph_keeps_the_buffers_that_it_was_captured_with(context):
     with tw.Plan(context) as plan, tw.Queue(context) as queue:
         to = bytearray(777)
