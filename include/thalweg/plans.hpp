@@ -148,6 +148,8 @@ struct PlanOptions : tw_plan_options {
 
 /// Operations prepared once, triggered again and again. Steps are numbered in the order of the calls that add them, which may be
 /// chained, and which throw; last() is the newest one's number. A plan made without a context takes that of its first endpoint.
+/// The destructor cannot say that the plan is busy: it stays, and uses its buffers, until its context ends. Where buffers end before,
+/// ask destroy().
 class Plan {
  public:
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
@@ -225,6 +227,12 @@ class Plan {
     return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
   }
   tw_plan* get() const noexcept { return handle_.get(); }
+  /// TW_OK: it is gone, and its buffers are free. TW_ERR_BUSY: it is still there (tw_plan_destroy).
+  [[nodiscard]] tw_status destroy() noexcept {
+    const tw_status status = handle_ ? tw_plan_destroy(get()) : tw_status{TW_OK};
+    if (status == TW_OK) handle_.release();
+    return status;
+  }
 
  private:
   void keep_place() {

@@ -66,6 +66,25 @@ TEST(PlanView, ChainsOfStridedFacesOnAQueueAndByTheHost) {
   });
 }
 
+TEST(PlanView, SaysThatItIsBusyInsteadOfEnding) {
+  Context context(test_options());
+  const Worker worker(context);
+  const Signal signal = worker.signal();
+  uint64_t from = 5, to = 0;
+  Plan plan(context);
+  plan.wait(signal, 1).copy(std::as_writable_bytes(std::span(&to, 1)), std::as_bytes(std::span(&from, 1)));
+  plan.prepare();
+  ASSERT_GE(plan.trigger(), TW_OK) << tw_last_error();
+  ASSERT_EQ(plan.destroy(), TW_ERR_BUSY);
+  ASSERT_NE(plan.get(), nullptr);
+  ASSERT_EQ(signal.reset(1), TW_OK);
+  ASSERT_EQ(plan.finish(std::chrono::seconds(20)), TW_OK) << tw_last_error();
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(plan.destroy(), TW_OK) << tw_last_error();
+  EXPECT_EQ(plan.get(), nullptr);
+  EXPECT_EQ(plan.destroy(), TW_OK);
+}
+
 TEST(PlanView, AGraphAndNewAddresses) {
   run_ranks(2, [](Rank& rank) {
     const uint32_t other = 1 - rank.number;
