@@ -399,11 +399,13 @@ unsigned Agent::turn() {
   for (const Arrival& one : news) {
     if (one.bytes.empty()) continue;  // what was to be fetched went with its peer
     ControlMessage message;
+    AgentPeer& peer = peer_of(one.endpoint);
     if (const Status s = parse_control(one.bytes.data(), one.bytes.size(), &message); is_error(s)) {
-      log(LogLevel::warning, "plans: %s", last_error());
+      // Once for each peer, because one that goes on would fill the log.
+      if (!std::exchange(peer.malformed, true)) log(LogLevel::warning, "plans: %s", last_error());
       continue;
     }
-    take(peer_of(one.endpoint), std::move(message));
+    take(peer, std::move(message));
     ++events;
   }
   events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory

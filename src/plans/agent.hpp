@@ -33,6 +33,7 @@ struct AgentPeer {
   tw_endpoint* endpoint = nullptr;
   Status lost = TW_OK;
   size_t early = 0;                 // channels that it opened and nobody here has named yet
+  bool malformed = false;           // it said what cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
 };
 
