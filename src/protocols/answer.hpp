@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a target owes for a get by frames: data, or fin. It is given at once; where there is no room, or others wait already, it
-// becomes a run in the peer's lane and is tried again from there.
+// becomes a run in Peer::answers. Not in the lane: what waits there may wait for answers of the other side, whose lane waits for these.
 #pragma once
 #include <cstring>
 
@@ -16,7 +16,7 @@ struct Answering {
   static_assert(sizeof(Answer) <= sizeof(OpRun::state));
 
   static void give(Engine& engine, Peer& peer, const Answer& answer, OpDesc& op) {
-    if (peer.one_sided.lane.empty() && kNow(engine, peer, answer, op) != TW_AGAIN) return;
+    if (peer.answers.empty() && kNow(engine, peer, answer, op) != TW_AGAIN) return;
     op.verb = kVerb;
     op.peer = &peer;
     OpRun* run = engine.acquire(op, Completion{});
@@ -28,7 +28,7 @@ struct Answering {
     std::memcpy(run->state, &answer, sizeof answer);
     run->protocol = &kProtocol;
     engine.bind(*run, peer);
-    peer.one_sided.lane.push_back(run);
+    peer.answers.push_back(run);
     engine.wants_push(peer);
   }
 
@@ -38,9 +38,7 @@ struct Answering {
     if (peer.link == nullptr) return TW_AGAIN;
     Answer answer;
     std::memcpy(&answer, run.state, sizeof answer);
-    const Status s = kNow(*peer.engine, peer, answer, *run.op);
-    if (s == TW_OK) ++run.moved;
-    return s;
+    return kNow(*peer.engine, peer, answer, *run.op);
   }
 
   static constexpr Protocol kProtocol = {"answer", kVerb, nullptr, step, nullptr};

@@ -95,7 +95,7 @@ Status step(OpRun& run) {
   RemoteRegion& region = *run.op->remote;
   if (peer.link == nullptr) return TW_AGAIN;
   if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
-  if (fenced(peer) && !settled(peer)) return TW_AGAIN;  // a kernel cannot follow frames
+  if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;  // a kernel cannot follow frames
   Device* device = nullptr;
   DeviceReach reached;
   Status status = reach_word(run, &device, &reached);

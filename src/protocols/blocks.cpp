@@ -18,10 +18,10 @@ Status start(OpRun& run) {
   for (RemoteRegion* region : transfer.there->regions) {
     if (Status s = settle_import(region); s != TW_OK) return s;
   }
-  const bool fence = fenced(*run.peer) && !settled(*run.peer);
+  const bool fence = front_fenced(*run.peer) && !settled(*run.peer);
   if (fence && on_devices(transfer)) return TW_AGAIN;  // kernels cannot follow frames
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
-  const bool behind = fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
+  const bool behind = front_fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
   transfer.way = on_devices(transfer) ? BlockWay::device : way_of_host(run);
   run.stage = kMove;

@@ -108,7 +108,7 @@ Status window_turn(OpRun& run) {
 }  // namespace
 
 BlockWay way_of_host(const OpRun& run) {
-  const bool ordered = settled(*run.peer) || !fenced(*run.peer);
+  const bool ordered = settled(*run.peer) || !front_fenced(*run.peer);
   return ordered && can_move_directly(*run.op) ? BlockWay::loads : BlockWay::frames;
 }
 

@@ -288,12 +288,15 @@ unsigned Engine::push(Peer& peer) {
   if (room) {
     events += push_queue(peer, peer.ordered);
     events += push_queue(peer, peer.bytes);
-    events += push_one_sided(*this, peer);
+    const bool lane_first = std::exchange(peer.lane_first, !peer.lane_first);  // where there is room for one of them
+    if (lane_first) events += push_one_sided(*this, peer);
+    events += push_queue(peer, peer.answers);
+    if (!lane_first) events += push_one_sided(*this, peer);
     events += push_streams(peer);
   }
   if (peer.link == nullptr) return events;
   if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
-      !peer.one_sided.lane.empty()) {
+      !peer.one_sided.lane.empty() || !peer.answers.empty()) {
     wants_push(peer);
   }
   return events;

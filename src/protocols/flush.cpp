@@ -71,7 +71,14 @@ Status step(OpRun& run) {
   }
   run.fin = answered;
   const FrameHeader header = make_header(Frame::flush, 0, peer.engine->wire_op(run), 0);
-  if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) return s;
+  if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) {
+    if (is_error(s)) child_ended(*peer.engine, run, s);  // the link is lost, and nobody was told yet
+    return s;
+  }
+  if (run.stage == kForFence) {
+    count_out(run);
+    count_in(run, Counted::fence_out);
+  }
   return TW_IN_PROGRESS;
 }
 

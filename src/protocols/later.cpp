@@ -53,7 +53,8 @@ Status step(OpRun& run) {
     }
     const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
     if (all && peer.one_sided.device != 0) return TW_AGAIN;  // a frame would overtake what devices still move
-    if (!settled(peer) && (behind_fence(op) || all)) return become_frames(run);
+    const bool fence = (op.flags & kOpPart) == 0 && front_fenced(peer);
+    if (!settled(peer) && (fence || all)) return become_frames(run);
     const Status s = move_data(op);
     if (frames_decide(s) && !(op.remote != nullptr && op.remote->revoked)) return become_frames(run);
     if (is_error(s) || op.signal == nullptr) return s;

@@ -250,6 +250,7 @@ void count_in(OpRun& run, Counted as) {
   OneSided& state = run.peer->one_sided;
   run.counted = as;
   ++(as == Counted::device ? state.device : as == Counted::get ? state.gets : state.fences);
+  if (as == Counted::fence_out) ++state.fences_out;
 }
 
 void count_out(OpRun& run) {
@@ -257,13 +258,22 @@ void count_out(OpRun& run) {
   const Counted as = std::exchange(run.counted, Counted::no);
   if (as == Counted::no) return;
   --(as == Counted::device ? state.device : as == Counted::get ? state.gets : state.fences);
+  if (as == Counted::fence_out) --state.fences_out;
 }
 
 void to_front(OpRun& run) {
   Peer& peer = *run.peer;
   RunList& lane = peer.one_sided.lane;
   OpRun* const begun = lane.front() != nullptr && lane.front()->moved != 0 ? lane.pop_front() : nullptr;
+  // Parts wait for nobody, and what comes back may wait for what they belong to: they stay before it.
+  RunList parts;
+  const bool part = (run.op->flags & kOpPart) != 0;
+  while (!part && lane.front() != nullptr && (lane.front()->op->flags & kOpPart) != 0) parts.push_back(lane.pop_front());
   lane.push_front(&run);
+  while (OpRun* const one = parts.back()) {
+    parts.remove(one);
+    lane.push_front(one);
+  }
   if (begun != nullptr) lane.push_front(begun);
   peer.engine->wants_push(peer);
 }

@@ -114,12 +114,15 @@ inline bool settled(const Peer& peer) {
 inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.lane.empty() || !settled(peer); }
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.fences != 0; }
-/// Does a fence hold this operation back?
+/// The same for what is at the lane's front: a fence that is still in the lane comes behind it, and waits for it.
+inline bool front_fenced(const Peer& peer) { return peer.one_sided.fences_out != 0; }
+/// Does a fence hold this operation back, which is about to enter the lane?
 inline bool behind_fence(const OpDesc& op) { return (op.flags & kOpPart) == 0 && fenced(*op.peer); }
 /// The run has left the lane, and is counted until count_out(), or until it ends.
 void count_in(OpRun& run, Counted as);
 void count_out(OpRun& run);
-/// To the lane's front, behind an operation whose frames have begun: what is under way already goes before what waits.
+/// To the lane's front, behind an operation whose frames have begun and behind parts: what is under way already goes before what
+/// waits.
 void to_front(OpRun& run);
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
 inline bool awaits_import(const RemoteRegion& region) {

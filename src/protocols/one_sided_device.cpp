@@ -272,7 +272,7 @@ Status step(OpRun& run) {
   }
   const bool ends = local_device(op) || of_device(region);
   if (op.length == 0 || !ends) return go_on_as(run, kLater);
-  if (fenced(peer) && !settled(peer)) return TW_AGAIN;
+  if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
   Reached target;
   const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
   if (status == TW_AGAIN) return status;

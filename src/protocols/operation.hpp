@@ -91,6 +91,7 @@ class BasicRunList {
  public:
   bool empty() const { return head_ == nullptr; }
   OpRun* front() const { return head_; }
+  OpRun* back() const { return tail_; }
   inline void push_back(OpRun* run);
   inline void push_front(OpRun* run);
   inline void remove(OpRun* run);
@@ -130,7 +131,7 @@ struct Stream {
 };
 
 /// As what a one-sided operation that has left its lane is counted in OneSided, until it ends or comes back.
-enum class Counted : uint8_t { no, device, get, fence };
+enum class Counted : uint8_t { no, device, get, fence, fence_out };
 
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).
 /// Life: acquire -> step (maybe many) -> complete (exactly once) -> released by its holder -> slot reused.

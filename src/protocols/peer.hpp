@@ -86,6 +86,7 @@ struct OneSided {
   uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush told of
   uint64_t issued = 0, fence = 0;     // operations that came into the lane; their number at the last tw_fence
   uint32_t fences = 0;                // of which something before them may not be applied
+  uint32_t fences_out = 0;            // ... and that have left the lane: those in it are behind what is at its front
   uint32_t device = 0;                // operations that devices move, or that this process relays for them
   uint32_t gets = 0;                  // gets whose answers are not all here: the target may still read for them
   Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
@@ -123,9 +124,11 @@ struct Peer {
   OpRun* landing = nullptr;            // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
 
-  RunList importing;    // runs that wait for an import of device memory
-  OneSided one_sided;   // one_sided.hpp
-  PeerRunList waiting;  // every run that a loss of this peer must end
+  RunList answers;          // owed for gets; they wait for room and for nothing of this side (answer.hpp)
+  bool lane_first = false;  // of the lane and the answers, at the next push
+  RunList importing;        // runs that wait for an import of device memory
+  OneSided one_sided;       // one_sided.hpp
+  PeerRunList waiting;      // every run that a loss of this peer must end
 
   Peer();
   ~Peer();

@@ -149,6 +149,11 @@ class DeviceEnds : public ::testing::Test {
     if ((op.flags & kOpLate) != 0) release(op.after);
     return request;
   }
+  tw_request start_silently(const OpDesc& op) {
+    tw_request request = TW_REQUEST_NONE;
+    EXPECT_EQ(world->left->start(op, {&request, nullptr, nullptr}), TW_OK) << last_error();
+    return request;
+  }
   tw_request flush() {
     OpDesc op;
     op.verb = Verb::flush;
@@ -390,6 +395,81 @@ TEST_F(DeviceEnds, ALaterAnswerDoesNotSettleWhatIsSentAfterIt) {
 }
 
 /// All answers of the target wait for room, and the first place is for a flush's: it is not to say that the get has read.
+/// Goes on when the test says so.
+EmulatedDevice& stepped_device() {
+  static EmulatedDevice* const device = [] {
+    emulated::Options options;
+    options.stepped = true;
+    return emulated::open_device(8, options).release();
+  }();
+  return *device;
+}
+
+/// The signal covers all that devices move, a relay among it, whose part waits for room in the same lane.
+TEST_F(DeviceEnds, ASignalThatWaitsForARelayLetsItsPartsPass) {
+  connect(kLinkSameProcess);
+  const auto on_stepped = [&](Registry& registry) {
+    tw_memory* memory = nullptr;
+    EXPECT_EQ(allocate_at(registry, {MemoryKind::emulated, &stepped_device()}, 64, 0, false, &memory), TW_OK);
+    memories.emplace_back(&registry, memory);
+    return memory;
+  };
+  tw_memory *const here = on_stepped(world->registry_a), *const back = on_stepped(world->registry_a);
+  KeyBody key;  // of another context of this process, which is reached by frames
+  ASSERT_EQ(world->registry_b.export_range(allocate(world->registry_b, MemoryKind::host, 64), 0, 64, 0, &key), TW_OK);
+  key.incarnation = 11;
+  key.segment = 0;
+  RemoteRegion *const device = import(on_stepped(theirs()), false), *plain = nullptr;
+  ASSERT_EQ(import_region(world->a, key, &plain), TW_OK);
+  regions.push_back(plain);
+  SignalPool pool(theirs());
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 0, &signal), TW_OK);
+  RemoteRegion* const word = import(pool, signal);
+  OpDesc first = one_sided(Verb::put, device, 0, nullptr, 0), second = one_sided(Verb::get, plain, 0, nullptr, 0);
+  on_device(first, here, 64);
+  with_signal(first, word, 1);
+  first.flags |= TW_OP_AFTER_ALL;
+  on_device(second, back, 64);
+  const tw_request put = start(*world->left, first);
+  world->left->progress();  // the device has its work
+  const tw_request get = start(*world->left, second);
+  world->pa->allowed = 0;
+  world->left->progress();  // the relay's part waits for room
+  while (stepped_device().step(0)) {
+  }
+  world->left->progress();  // the signal comes to the front
+  world->pa->allowed = SIZE_MAX;
+  for (int i = 0; i < 200; ++i) {
+    world->turn();
+    stepped_device().step(0);
+  }
+  EXPECT_EQ(Engine::test(get), TW_OK);
+  EXPECT_EQ(Engine::test(put), TW_OK);
+  EXPECT_EQ(signal_read(*signal), 1u);
+  for (tw_request request : {get, put}) Engine::release(request);
+  pool.destroy(signal);
+}
+
+TEST_F(DeviceEnds, WhatComesBeforeAFenceDoesNotWaitForIt) {
+  connect(0);
+  std::vector<std::byte> target(64), bytes(8);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(theirs().register_memory(target.data(), target.size(), 0, &memory), TW_OK);
+  memories.emplace_back(&theirs(), memory);
+  RemoteRegion* const remote = import(memory, false);
+  const tw_request first = start_silently(one_sided(Verb::put, remote, 0, bytes.data(), bytes.size()));
+  EXPECT_EQ(first, TW_REQUEST_NONE) << "it goes at once, and nobody knows that it is applied";
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, bytes.size());
+  OpDesc late = one_sided(Verb::put, remote, 8, bytes.data(), bytes.size());
+  on_device(late, source, bytes.size());
+  behind_stream(late);
+  const tw_request put = start(*world->left, late);
+  ASSERT_EQ(fence_one_sided(*world->left, world->a), TW_OK);
+  let_go();
+  EXPECT_EQ(end(put), TW_OK);
+}
+
 class GetsByFrames : public DeviceEnds, public ::testing::WithParamInterface<bool> {};
 TEST_P(GetsByFrames, ReadBeforeWhatIsBehindAFence) {
   const bool by_frames = GetParam();

@@ -409,6 +409,22 @@ TEST_P(OneSided, WorkerFlushWaitsForAll) {
   EXPECT_EQ(run(desc), TW_OK);
 }
 
+/// Its part for that endpoint ends before the loss is told.
+TEST_P(OneSided, AWorkersFlushEndsWithALinkThatItFindsBroken) {
+  Buffer source(world.random, 8);
+  world.pa->lose_at_send = false;
+  ASSERT_GE(world.left->start(op(Verb::put, source.data(), source.size(), 0), Completion{}), TW_OK);
+  world.settle();
+  OpDesc all;
+  all.verb = Verb::flush;
+  world.pa->lose_at_send = true;
+  tw_request request = TW_REQUEST_NONE;
+  if (world.left->start(all, Completion{&request, nullptr, nullptr}) != TW_IN_PROGRESS) return;  // a way without frames
+  ASSERT_TRUE(world.finish(request, 2000));
+  EXPECT_EQ(Engine::test(request), TW_ERR_PEER_LOST);
+  EXPECT_EQ(Engine::release(request), TW_OK);
+}
+
 TEST_P(OneSided, LossEndsEverythingOnce) {
   Buffer source(world.random, 200'000), to(world.random, 200'000);
   std::vector<tw_request> requests;
