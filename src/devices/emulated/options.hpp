@@ -22,7 +22,8 @@ struct Options {
   unsigned kernel_slots = 8;                // kernels that run at a time
   uint64_t peers = ~uint64_t{0};            // bit i: kernels and imports reach device i
   uint64_t peer_atomics = ~uint64_t{0};     // bit i: so do atomics
-  bool skip_fences = false;                 // makes kernels wrong, to see a test notice
+  bool stepped = false;      // no threads: queues go on by EmulatedDevice::step() only, so that a test decides when
+  bool skip_fences = false;  // makes kernels wrong, to see a test notice
   std::array<unsigned, static_cast<size_t>(Operation::count_)> fail_at{};  // the n-th call fails; 0: none
 
   void fail(Operation operation, unsigned nth) { fail_at[static_cast<size_t>(operation)] = nth; }

@@ -9,8 +9,9 @@
 
 namespace thalweg::impl::emulated {
 
-Stream::Stream(std::shared_ptr<Engine> engine, bool order_only)
-    : engine_(std::move(engine)), order_only_(order_only), thread_([this] { run(); }) {}
+Stream::Stream(std::shared_ptr<Engine> engine, bool order_only) : engine_(std::move(engine)), order_only_(order_only) {
+  if (!stepped()) thread_ = std::thread([this] { run(); });
+}
 
 Stream::~Stream() {
   {
@@ -18,7 +19,7 @@ Stream::~Stream() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   for (const Task& task : tasks_) lose(task);
 }
 
@@ -59,9 +60,32 @@ void Stream::run() {
   }
 }
 
+bool Stream::step() {
+  std::unique_lock lock(mutex_);
+  return step_locked(lock);
+}
+
+bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
+  if (tasks_.empty() || running_) return false;
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  running_ = true;
+  lock.unlock();
+  const Status status = perform(task);
+  lock.lock();
+  running_ = asked_ = false;
+  if (status == TW_IN_PROGRESS) {
+    tasks_.push_front(std::move(task));
+    return false;
+  }
+  if (is_error(status)) failed_ = status;
+  return true;
+}
+
 Status Stream::enqueue(Task task) {
   {
     const std::lock_guard lock(mutex_);
+    asked_ = false;
     if (is_error(failed_)) return fail(failed_, "the queue was broken by an earlier failure; make a new one");
     if (capture_ == CaptureState::invalidated) return fail(TW_ERR_INVALID, "the queue's capture was spoilt; end it");
     if (capture_ == CaptureState::active) {
@@ -75,6 +99,7 @@ Status Stream::enqueue(Task task) {
 }
 
 Status Stream::await(const std::function<Status()>& ready) const {
+  if (stepped()) return ready();
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(engine_->options.wait_limit_ns);
   for (unsigned turn = 0;; ++turn) {
     if (const Status status = ready(); status != TW_IN_PROGRESS) return status;
@@ -97,8 +122,10 @@ Status Stream::refuse_in_capture(const char* what) {
 }
 
 Status Stream::query() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (Status s = refuse_in_capture("a query"); is_error(s)) return s;
+  // A host that asks again and again waits inside a call, where no test can step.
+  if (stepped() && std::exchange(asked_, true)) step_locked(lock);
   if (is_error(failed_)) return fail(failed_, "work of the queue failed or a wait was not fulfilled in time; make a new queue");
   return tasks_.empty() && !running_ ? TW_OK : TW_IN_PROGRESS;
 }
@@ -107,6 +134,9 @@ Status Stream::synchronize() {
   {
     std::unique_lock lock(mutex_);
     if (Status s = refuse_in_capture("a synchronisation"); is_error(s)) return s;
+    while (stepped() && step_locked(lock)) {
+    }
+    if (stepped() && !tasks_.empty()) return fail(TW_ERR_TIMED_OUT, "the queue waits for what nobody does meanwhile");
     changed_.wait(lock, [this] { return tasks_.empty() && !running_; });
   }
   return query();

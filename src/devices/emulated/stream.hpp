@@ -37,7 +37,10 @@ class Stream {
   Status enqueue(Task task);
   Status query();
   Status synchronize();
-  /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over.
+  /// Of a stepped stream: its next task. False: there is none, or it waits for something.
+  bool step();
+  /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over. A stepped stream looks once,
+  /// and its task is run again.
   Status await(const std::function<Status()>& ready) const;
   bool order_only() const { return order_only_; }  // a default stream: nobody enqueues work of ours there
   Engine& engine() { return *engine_; }
@@ -48,6 +51,8 @@ class Stream {
 
  private:
   void run();
+  bool step_locked(std::unique_lock<std::mutex>& lock);
+  bool stepped() const { return engine_->options.stepped; }
   Status perform(Task& task);
   static void lose(const Task& task);
   Status refuse_in_capture(const char* what);
@@ -58,6 +63,7 @@ class Stream {
   std::condition_variable changed_;
   std::deque<Task> tasks_;
   bool running_ = false;
+  bool asked_ = false;  // stepped: a query since the last task
   std::atomic<bool> stop_{false};
   Status failed_ = TW_OK;
   CaptureState capture_ = CaptureState::none;

@@ -20,6 +20,20 @@ std::shared_ptr<Stream> EmulatedDevice::find_stream(void* native) {
   return nullptr;
 }
 
+bool EmulatedDevice::step(unsigned n) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::weak_ptr<Stream>& one : streams_) {
+      if (std::shared_ptr<Stream> stream = one.lock()) streams.push_back(std::move(stream));
+    }
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[(n + i) % streams.size()]->step()) return true;
+  }
+  return false;
+}
+
 Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
   if (Status s = born_.check("device"); is_error(s)) return s;
   if (Status s = engine_->faults.check(Operation::queue); is_error(s)) return s;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/coverage.hpp"
+
+#include <cstdio>
+#include <iterator>
+
+namespace thalweg::model {
+namespace {
+
+constexpr const char* kNames[] = {"at once", "later",    "connecting", "refused",   "lost",
+                                  "closed",  "canceled", "stale",      "truncated", "fenced"};
+static_assert(std::size(kNames) == static_cast<size_t>(Happening::count_));
+
+}  // namespace
+
+const char* name_of(Happening happening) { return kNames[static_cast<size_t>(happening)]; }
+
+void Coverage::add(const Coverage& other) {
+  for (size_t verb = 0; verb < cells_.size(); ++verb) {
+    for (size_t way = 0; way < cells_[verb].size(); ++way) {
+      for (size_t i = 0; i < cells_[verb][way].size(); ++i) cells_[verb][way][i] += other.cells_[verb][way][i];
+    }
+  }
+}
+
+std::string Coverage::table() const {
+  char text[64];
+  std::snprintf(text, sizeof text, "%-15s %-11s", "verb", "way");
+  std::string out = text;
+  for (const char* name : kNames) {
+    std::snprintf(text, sizeof text, "%11s", name);
+    out += text;
+  }
+  out += "\n";
+  for (size_t verb = 0; verb < cells_.size(); ++verb) {
+    for (size_t way = 0; way < cells_[verb].size(); ++way) {
+      uint64_t sum = 0;
+      for (const uint64_t n : cells_[verb][way]) sum += n;
+      if (sum == 0) continue;
+      std::snprintf(text, sizeof text, "%-15s %-11s", name_of(static_cast<What>(verb)), name_of(static_cast<Way>(way)));
+      out += text;
+      for (const uint64_t n : cells_[verb][way]) {
+        std::snprintf(text, sizeof text, "%11llu", static_cast<unsigned long long>(n));
+        out += text;
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+std::string Coverage::holes() const { return ""; }
+
+}  // namespace thalweg::model

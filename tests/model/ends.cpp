@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How endpoints end: closed, cut, or with their process.
+#include "model/world.hpp"
+
+namespace thalweg::model {
+
+void World::break_pair(unsigned a, unsigned b) {
+  end(a, b).broken = true;
+  end(b, a).broken = true;
+}
+
+void World::close(const Op& op) {
+  End& one = end(op.worker, op.peer);
+  if (one.lost) return;
+  Engine& engine = *workers_[op.worker].engine;
+  const bool graceful = (op.flags & kGraceful) != 0 && one.attached && !one.broken && engine.idle(one.peer);
+  one.graceful = graceful;
+  break_pair(op.worker, op.peer);
+  engine.close(one.peer, graceful);
+  if (!one.attached) {
+    one.attached = true;
+    net_.cut(*one.link);
+  }
+  poll(workers_[op.worker]);
+}
+
+void World::cut(const Op& op) {
+  End& one = end(op.worker, op.peer);
+  if (one.broken || !one.attached) return;
+  break_pair(op.worker, op.peer);
+  if ((op.flags & kInside) != 0) {
+    net_.cut_later(*one.link, op.offset);
+  } else {
+    net_.cut(*one.link);
+  }
+}
+
+void World::kill(const Op& op) {
+  for (unsigned i = 0; i < program_.workers; ++i) {
+    if (i != op.worker) break_pair(op.worker, i);
+  }
+  if ((op.flags & kInside) != 0) {
+    net_.kill_later(*workers_[op.worker].port, op.offset);
+  } else {
+    net_.kill(*workers_[op.worker].port);
+  }
+}
+
+}  // namespace thalweg::model

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random program: a few workers, how they reach each other, and a list of operations. Everything that a run of it decides
+// (which engine progresses, which frame arrives, what is refused) comes from seeds in here, one for each operation, so that a
+// program from which operations were taken still does the same between those that are left.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/random.hpp"
+
+namespace thalweg::model {
+
+constexpr unsigned kWorkers = 4;  // at most
+constexpr unsigned kMemories =
+    4;  // that each worker exports: library-allocated, registered, library-allocated and small, a device's
+constexpr unsigned kSignals = 2;  // that each worker has
+constexpr unsigned kAnyone = 255;
+
+enum class What : uint8_t {
+  connect,
+  send,
+  receive,
+  probe,
+  take,          // a probe that takes the message out
+  take_receive,  // receives the oldest one that was taken
+  cancel,        // of the operation `of`
+  active,
+  active_receive,  // the oldest payload that a handler kept
+  active_release,
+  bytes_send,
+  bytes_receive,
+  put,
+  get,
+  atomic,
+  signal,
+  put_blocks,
+  get_blocks,
+  notification,  // takes the next one
+  fence,
+  flush,
+  flush_worker,
+  look,            // the owner reads its memory and its signals
+  release_region,  // an importer's handle
+  release_memory,  // the owner's memory
+  close,
+  cut,   // the connection breaks
+  kill,  // the process ends
+  open,  // the worker's stream goes on
+  turns,
+  count_
+};
+const char* name_of(What what);
+
+/// How two workers reach each other, as LinkFeature bits do.
+enum class Way : uint8_t { frames, references, kernel, mapped, shared, process, count_ };  // shared: mapped and by the kernel
+const char* name_of(Way way);
+
+enum OpFlag : uint32_t {
+  kSync = 1u << 0,
+  kNoWait = 1u << 1,
+  kRemote = 1u << 2,
+  kAfterAll = 1u << 3,
+  kWaitAll = 1u << 4,
+  kEager = 1u << 5,
+  kRendezvous = 1u << 6,
+  kCallback = 1u << 7,    // completion by a callback
+  kDetached = 1u << 8,    // nobody is told
+  kLibrary = 1u << 9,     // the local buffer is library-allocated
+  kLayout = 1u << 10,     // of the local side
+  kFarLayout = 1u << 11,  // of the remote side
+  kSignalled = 1u << 12,  // a put with a signal
+  kFetch = 1u << 13,      // an atomic that returns the old value
+  kNarrow = 1u << 14,     // a word of 4 bytes
+  kMasked = 1u << 15,     // a receive of any tag
+  kKeep = 1u << 16,       // the handler keeps the payload
+  kReply = 1u << 17,      // the handler answers with a message
+  kAtOnce = 1u << 18,     // the handler receives the payload itself
+  kInside = 1u << 19,     // an end that comes in the middle of somebody's progress
+  kGraceful = 1u << 20,   // a close that waits until nothing is under way
+  kNotify = 1u << 21,     // blocks with a notification
+  kLate = 1u << 22,       // the buffer is a stream's until the stream goes on
+};
+
+struct Op {
+  What what = What::turns;
+  uint8_t worker = 0, peer = 0;  // receive: kAnyone
+  uint8_t tag = 0;
+  uint8_t memory = 0, signal = 0;
+  uint8_t kind = 0;  // of the local buffer: which of kKinds
+  uint32_t flags = 0;
+  uint32_t size = 0, offset = 0;
+  uint32_t of = 0;    // cancel: id of an operation
+  uint32_t id = 0;    // of this one, from 1
+  uint32_t seed = 0;  // of what happens until the next one
+};
+
+struct Program {
+  uint64_t seed = 0;
+  uint8_t workers = 2;
+  Way ways[6] = {};          // of the pairs 01 02 12 03 13 23
+  uint32_t copy_max = 4096;  // largest frame by copy
+  uint32_t fragment = 4096;
+  uint32_t refuse = 0;         // of 100 frames
+  uint64_t budget = 64 << 20;  // for unmatched messages, of each worker
+  uint8_t late = 0;            // bit per pair: connected by an operation, or at the end
+  std::vector<Op> ops;
+};
+inline unsigned pair_of(unsigned a, unsigned b) {
+  if (a > b) return pair_of(b, a);
+  return b * (b - 1) / 2 + a;
+}
+
+Program generate(uint64_t seed, unsigned workers = 0);
+/// One line for each operation.
+std::string text_of(const Program& program);
+/// As a test to be pasted into tests/model/found_test.cpp.
+std::string test_of(const Program& program, const std::string& name);
+
+}  // namespace thalweg::model
