@@ -60,7 +60,10 @@ Status step(OpRun& run) {
     stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
   }
   if (run.moved - run.stream.arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
-  if (Status s = ask(peer, run); s != TW_OK) return s;
+  const Status s = ask(peer, run);
+  // What came before the link broke is still read, straight into the buffer: the loss, which is told behind it, ends the run.
+  if (is_error(s) && run.moved != 0) return TW_AGAIN;
+  if (s != TW_OK) return s;
   note_frames(peer, run);
   return run.moved < run.op->length ? TW_AGAIN : TW_IN_PROGRESS;
 }
