@@ -34,7 +34,6 @@ enum Stage : uint8_t { kWaiting, kMoving, kRelaying, kSignal };
 /// OpRun::state of a relay or window.
 struct Relay {
   uint64_t position;
-  bool part;      // one is under way
   bool gathered;  // get with a remote layout: all of it is in the parcel
   Status failed;  // of a part
 };
@@ -109,7 +108,7 @@ Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
 /// The run takes turns in peer.streams from here on.
 Status take_turns(Engine& engine, OpRun& run, Stage stage) {
   leave_lane(run, stage);
-  relay_of(run) = Relay{0, false, false, TW_OK};
+  relay_of(run) = Relay{0, false, TW_OK};
   run.stream.kind = Stream::relay;
   run.peer->streams.push_back(&run);
   engine.wants_push(*run.peer);
@@ -173,13 +172,13 @@ void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   Engine& engine = *pool->engine();
   const Engine::Guard guard(engine);
   if (run->peer == nullptr || run->stream.kind != Stream::relay) return;
-  Relay& state = relay_of(*run);
-  state.part = false;
-  if (is_error(status)) state.failed = status;
+  if (is_error(status)) relay_of(*run).failed = status;
+  run->peer->streams.push_back(run);
   engine.wants_push(*run->peer);
 }
 
-/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS or an error.
+/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns until it
+/// has ended: whoever waits for it may sleep) or an error.
 Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t position, uint64_t length) {
   const OpDesc& whole = *run.op;
   OpDesc op;
@@ -207,7 +206,7 @@ Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t po
   } else {
     status = is_put(op) ? start_put(engine, op, completion) : start_get(engine, op, completion);
   }
-  if (status == TW_IN_PROGRESS) relay_of(run).part = true;
+  if (status == TW_IN_PROGRESS) run.list->remove(&run);
   return status;
 }
 
@@ -299,7 +298,6 @@ bool probe(const OpDesc& op, Cost& cost) {
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
   Relay& state = relay_of(run);
   if (run.stage == kMoving) return window_turn(engine, run);
-  if (state.part) return TW_IN_PROGRESS;
   Status status = state.failed;
   if (!is_error(status)) status = is_put(*run.op) ? relay_put(engine, run) : relay_get(engine, run);
   if (is_error(status)) over(engine, run, status);

@@ -405,6 +405,29 @@ EmulatedDevice& stepped_device() {
   return *device;
 }
 
+TEST_F(DeviceEnds, AWorkerMaySleepWhileThePartOfARelayWaits) {
+  connect(0);
+  std::vector<std::byte> target(64);
+  tw_memory *source = nullptr, *memory = nullptr;
+  ASSERT_EQ(allocate_at(world->registry_a, {MemoryKind::emulated, &stepped_device()}, 64, 0, false, &source), TW_OK);
+  ASSERT_EQ(theirs().register_memory(target.data(), target.size(), 0, &memory), TW_OK);
+  memories.emplace_back(&world->registry_a, source);
+  memories.emplace_back(&theirs(), memory);
+  OpDesc op = one_sided(Verb::put, import(memory, false), 0, nullptr, 0);
+  on_device(op, source, 64);
+  world->settle();
+  world->pa->allowed = 0;
+  const tw_request put = start(*world->left, op);
+  for (int i = 0; i < 20; ++i) {
+    world->left->progress();
+    stepped_device().step(0);
+  }
+  EXPECT_EQ(world->left->arm(), TW_OK);
+  EXPECT_EQ(Engine::test(put), TW_IN_PROGRESS);
+  world->pa->allowed = SIZE_MAX;
+  EXPECT_EQ(end(put), TW_OK);
+}
+
 /// The signal covers all that devices move, a relay among it, whose part waits for room in the same lane.
 TEST_F(DeviceEnds, ASignalThatWaitsForARelayLetsItsPartsPass) {
   connect(kLinkSameProcess);
