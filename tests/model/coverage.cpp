@@ -49,6 +49,57 @@ std::string Coverage::table() const {
   return out;
 }
 
-std::string Coverage::holes() const { return ""; }
+namespace {
+
+constexpr unsigned bit(Happening happening) { return 1u << static_cast<unsigned>(happening); }
+
+/// What may happen to it, whatever the way.
+unsigned expected(What what) {
+  using enum Happening;
+  constexpr unsigned kEnds = bit(lost) | bit(closed), kBegins = bit(later) | bit(before_connect) | bit(refused);
+  switch (what) {
+    case What::send:
+    case What::active:
+    case What::bytes_send:
+      return kEnds | kBegins | bit(at_once) | bit(canceled);
+    case What::receive:
+      return kEnds | kBegins | bit(canceled) | bit(truncated);
+    case What::bytes_receive:
+      return kEnds | kBegins | bit(canceled);
+    case What::take_receive:
+    case What::active_receive:
+      return bit(later) | bit(truncated);
+    case What::put:
+    case What::get:
+    case What::atomic:
+      return kEnds | kBegins | bit(at_once) | bit(stale) | bit(behind_fence);
+    case What::signal:
+      return kEnds | kBegins | bit(at_once) | bit(behind_fence);
+    case What::put_blocks:
+      return kBegins | bit(lost) | bit(at_once) | bit(stale) | bit(behind_fence);
+    case What::get_blocks:
+      return kBegins | bit(lost) | bit(stale) | bit(behind_fence);
+    case What::flush:
+      return kEnds | kBegins | bit(at_once) | bit(stale);
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::string Coverage::holes() const {
+  std::string out;
+  for (size_t verb = 0; verb < cells_.size(); ++verb) {
+    for (size_t way = 0; way < cells_[verb].size(); ++way) {
+      for (size_t i = 0; i < cells_[verb][way].size(); ++i) {
+        if (cells_[verb][way][i] != 0 || (expected(static_cast<What>(verb)) >> i & 1) == 0) continue;
+        out +=
+            std::string(name_of(static_cast<What>(verb))) + " by " + name_of(static_cast<Way>(way)) + ": " + kNames[i] + "\n";
+      }
+    }
+  }
+  return out;
+}
 
 }  // namespace thalweg::model

@@ -16,6 +16,12 @@ void World::close(const Op& op) {
   const bool graceful = (op.flags & kGraceful) != 0 && one.attached && !one.broken && engine.idle(one.peer);
   one.graceful = graceful;
   break_pair(op.worker, op.peer);
+  for (unsigned i = 0; i < 1000 && net_.lends(*one.link) && !dead(op.peer);
+       ++i) {  // a close waits for devices of the other side
+    device().step(i);
+    progress(workers_[op.peer]);
+  }
+  if (dead(op.worker)) return;
   engine.close(one.peer, graceful);
   if (!one.attached) {
     one.attached = true;

@@ -264,7 +264,7 @@ unsigned ModelPort::progress(unsigned budget) {
       ++events;
       net_.tick();
     }
-    if (!link.ended && link.user != nullptr && link.loss_comes && link.in.empty()) {
+    if (!link.ended && link.user != nullptr && link.loss_comes && link.in.empty() && !net_.lends(link)) {
       link.ended = link.broken = true;
       link.sleeping = nullptr;
       forget_imports(link, link.why);
@@ -399,6 +399,15 @@ bool Net::drop(uint64_t segment) {
   return true;
 }
 
+bool Net::lends(const ModelLink& link) const {
+  const ModelPort& importer = *link.other->owner;
+  if (importer.dead) return false;
+  for (const ModelPort::Import& one : importer.imports_) {
+    if (one.link == link.other && one.device != nullptr && one.mapping.users != 0) return true;
+  }
+  return false;
+}
+
 bool Net::tell_release() {
   if (releases_.empty()) return false;
   const Release release = releases_.front();
@@ -463,6 +472,8 @@ void Net::cut(ModelLink& link, Status here, Status there) {
 void Net::kill(ModelPort& port) {
   if (port.dead) return;
   port.dead = true;
+  while (device().step(0)) {  // its device work ends with it: nothing of it comes later
+  }
   for (ModelLink* link : port.links_) {
     if (link->ended) continue;
     link->ended = true;

@@ -135,6 +135,8 @@ class Net {
   /// Its imports for devices end. False: one of them is in use.
   bool drop(uint64_t segment);
 
+  /// Does a device of the other side use memory of this one? An end of the link waits for that.
+  bool lends(const ModelLink& link) const;
   /// The connection breaks; some of what is on its way still arrives.
   void cut(ModelLink& link, Status here = TW_ERR_PEER_LOST, Status there = TW_ERR_PEER_LOST);
   /// The process of this port ends: nothing leaves it any more.
