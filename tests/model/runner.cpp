@@ -75,8 +75,8 @@ Outcome run_many(const Runs& runs) {
           runs.progress(n, at - start);
           told = at;
         }
-        alarm(kPatience);
       }
+      alarm(kPatience);
       shared.seed = runs.first + n;
       const Program program = generate(shared.seed, runs.workers);
       const std::string what = run(program, &shared.coverage);

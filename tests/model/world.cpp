@@ -24,18 +24,6 @@ bool is_all_released(const Exports::Memory& memory) {
   return true;
 }
 
-/// The generations of requests that are not in use come near where their numbers wrap, or all of them.
-void age(RunPool& runs, Random& random) {
-  OpRun* const any = runs.acquire();
-  OpRun* const chunk = any - any->slot % RunPool::kChunk;
-  runs.free(*any);
-  for (uint32_t i = 0; i < RunPool::kChunk; ++i) {
-    if (chunk[i].generation % 2 != 0) continue;
-    const uint32_t wrap = random.percent(50) ? RunPool::kGenerationMask + 1 : 0;
-    chunk[i].generation = wrap - 2 * random.below(8);
-  }
-}
-
 bool one_process(const Program& program) { return program.ways[0] == Way::process; }
 
 }  // namespace
@@ -79,7 +67,6 @@ void World::set_up() {
     options.owner = this;
     options.lost = lost;
     worker.engine = std::make_unique<Engine>(options);
-    age(worker.engine->runs(), random_);
     auto port = std::make_unique<ModelPort>(net_, *worker.engine, *worker.host, i);
     worker.port = port.get();
     worker.engine->add_port(std::move(port));
@@ -97,7 +84,6 @@ void World::set_up() {
         one.worker = worker;
         one.to = to;
         one.peer.endpoint = reinterpret_cast<tw_endpoint*>(&one);
-        one.peer.next_first = UINT64_MAX - random_.below(4);
         workers_[worker].engine->add(one.peer);
       }
       if ((program_.late >> pair_of(a, b) & 1) == 0) connect(a, b);
