@@ -16,7 +16,8 @@
 namespace thalweg::impl::shm {
 namespace {
 
-constexpr uint64_t kLookAgainNs = kMillisecond;  // at imports that were to be released while in use
+constexpr uint64_t kLookAgainNs = kMillisecond;       // at imports that were to be released while in use
+constexpr uint64_t kLossFirstNs = 20 * kMillisecond;  // for the loss of an owner whose memory has gone
 
 }  // namespace
 
@@ -72,17 +73,23 @@ void Control::import_pieces(Device& device, std::vector<ExportedMemory> pieces) 
   event.device = &device;
   event.status = assembly_.status;
   uint64_t length = 0, address = 0;
+  bool gone = false;
   for (const ExportedMemory& piece : pieces) length += piece.handle.length;
   if (event.status != TW_OK) {
     event.why = "the peer's device memory was released, or it cannot share it; let it go through staging";
   } else if (event.status = device.import_memory(pieces, &address); event.status != TW_OK) {
     event.why = last_error();
+    gone = event.status == TW_ERR_STALE;
   } else {
     mailbox_->imports.insert(source, link_, device, address, length);
   }
   release_imports();
   tell_if_dropped(source.segment);
-  mailbox_->post(std::move(event));
+  if (!gone) return mailbox_->post(std::move(event));
+  // An owner that dies loses its memory a moment before its sockets: its peers are to be told of the loss, not of stale memory.
+  loop_->after(kLossFirstNs, [self = shared_from_this(), event = std::move(event)]() mutable {
+    if (self->attached_) self->mailbox_->post(std::move(event));
+  });
 }
 
 /// The peer takes its memory back.
