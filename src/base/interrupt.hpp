@@ -25,8 +25,8 @@ class WaitWatch {
 
 /// Does anything ask in this thread's waits? They sleep at most interruptible_ms() then.
 bool may_be_interrupted();
-/// TW_OK, or TW_ERR_CANCELED, or what a WaitWatch says, with a text: the wait is to end. For every turn of a wait: asks every 10 ms at most, and costs next to
-/// nothing where nothing asks.
+/// TW_OK, or TW_ERR_CANCELED, or what a WaitWatch says, with a text: the wait is to end. For every turn of a wait: asks every 10 ms
+/// at most, and costs next to nothing where nothing asks.
 Status interrupted();
 /// For poll(): left_ms, or less where the wait may be interrupted.
 int interruptible_ms(int left_ms);

@@ -178,7 +178,7 @@ void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
 }
 
 /// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns until it
-/// has ended: whoever waits for it may sleep) or an error.
+/// has ended, so that the worker may sleep) or an error.
 Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t position, uint64_t length) {
   const OpDesc& whole = *run.op;
   OpDesc op;

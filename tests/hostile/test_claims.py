@@ -75,6 +75,17 @@ def before(b):
         yield listener, wire.Address(b.worker, b.incarnation, port=b.port, ips=["127.0.0.2", *b.ips]).pack().hex()
 
 
+def expect_through(a, b):
+    """A's dial ends at B, and A has counted one refusal."""
+    a.say()
+    assert a.hear() == {"result": True}
+    assert b.hear()["got"] == "for B"
+    a.say()
+    assert a.hear()["refused"] == 1
+    b.say()
+    b.end()
+
+
 LIES = pytest.mark.parametrize("lie", ["its id", "its key"])
 ONLY = {"THALWEG_INTERFACES": "127.0.0.1"}
 
@@ -91,13 +102,7 @@ def test_a_pending_dial_is_not_taken_over(victim, key, lie):
         assert claims_at(at_a, key, claim(lie, key, at_b)) == AUTHENTICATION
         listener.close()
         silent.close()
-    a.say()
-    assert a.hear() == {"result": True}
-    assert b.hear()["got"] == "for B"
-    a.say()
-    assert a.hear()["refused"] == 1
-    b.say()
-    b.end()
+    expect_through(a, b)
 
 
 @LIES
@@ -138,13 +143,7 @@ def test_nobody_answers_for_the_worker_that_was_dialled(victim, key, lie):
         else:
             session.send(wire.ACCEPT, wire.accept_message(session, connect, claim(lie, key, at_b)))
         assert wire.closed(sock), "A believed it"
-    a.say()
-    assert a.hear() == {"result": True}
-    assert b.hear()["got"] == "for B"
-    a.say()
-    assert a.hear()["refused"] == 1
-    b.say()
-    b.end()
+    expect_through(a, b)
 
 
 @LIES

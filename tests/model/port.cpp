@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fixtures/copy_pieces.hpp"
+
 namespace thalweg::model {
 namespace {
 
@@ -171,25 +173,7 @@ int64_t ModelPort::write_peer(Link& link, const iovec* local, size_t locals, con
 int64_t ModelPort::copy(Link& base, const iovec* local, size_t locals, const iovec* remote, size_t remotes, bool read) {
   ModelLink& link = own(base, "a copy by the kernel");
   if (link.broken || link.other->ended) return TW_ERR_PEER_LOST;
-  size_t at = 0, within = 0;
-  int64_t moved = 0;
-  for (size_t i = 0; i < locals; ++i) {
-    for (size_t done = 0; done < local[i].iov_len;) {
-      if (at == remotes) return moved;
-      const size_t n = std::min(local[i].iov_len - done, remote[at].iov_len - within);
-      char* here = static_cast<char*>(local[i].iov_base) + done;
-      char* there = static_cast<char*>(remote[at].iov_base) + within;
-      std::memcpy(read ? here : there, read ? there : here, n);
-      done += n;
-      within += n;
-      moved += static_cast<int64_t>(n);
-      if (within == remote[at].iov_len) {
-        ++at;
-        within = 0;
-      }
-    }
-  }
-  return moved;
+  return test::copy_pieces(local, locals, remote, remotes, read);
 }
 
 // ------------------------------------------------------------------------------------------------ progress

@@ -47,15 +47,7 @@ void Stream::run() {
     // Behind the host: nobody may rely on a task having run because it was enqueued.
     const auto delay = std::chrono::nanoseconds(engine_->options.task_delay_ns);
     if (delay.count() > 0 && changed_.wait_for(lock, delay, [this] { return stop_.load(); })) return;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    running_ = true;
-    lock.unlock();
-    const Status status = perform(task);
-    task = Task();  // lets go of the memory before the stream says idle
-    lock.lock();
-    running_ = false;
-    if (is_error(status)) failed_ = status;  // by this thread only
+    step_locked(lock);
     if (tasks_.empty()) changed_.notify_all();
   }
 }
@@ -72,14 +64,13 @@ bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   lock.unlock();
   const Status status = perform(task);
+  const bool again = stepped() && status == TW_IN_PROGRESS;
+  if (!again) task = Task();  // lets go of the memory before the stream says idle
   lock.lock();
   running_ = asked_ = false;
-  if (status == TW_IN_PROGRESS) {
-    tasks_.push_front(std::move(task));
-    return false;
-  }
-  if (is_error(status)) failed_ = status;
-  return true;
+  if (again) tasks_.push_front(std::move(task));
+  if (is_error(status)) failed_ = status;  // by who steps only
+  return !again;
 }
 
 Status Stream::enqueue(Task task) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../fixtures/copy_pieces.hpp"
 #include "memory/registry.hpp"
 #include "protocols/engine.hpp"
 
@@ -293,25 +294,7 @@ class FakePort final : public Port {
   int64_t copy(const iovec* local, size_t locals, const iovec* remote, size_t remotes, bool read) {
     if (options_.kernel_fails) return TW_ERR_IO;
     ++kernel_copies;
-    size_t at = 0, within = 0;
-    int64_t moved = 0;
-    for (size_t i = 0; i < locals; ++i) {
-      for (size_t done = 0; done < local[i].iov_len;) {
-        if (at == remotes) return moved;
-        size_t n = std::min(local[i].iov_len - done, remote[at].iov_len - within);
-        char* here = static_cast<char*>(local[i].iov_base) + done;
-        char* there = static_cast<char*>(remote[at].iov_base) + within;
-        read ? std::memcpy(here, there, n) : std::memcpy(there, here, n);
-        done += n;
-        within += n;
-        moved += static_cast<int64_t>(n);
-        if (within == remote[at].iov_len) {
-          ++at;
-          within = 0;
-        }
-      }
-    }
-    return moved;
+    return copy_pieces(local, locals, remote, remotes, read);
   }
 
   Sink& sink_;
