@@ -27,7 +27,8 @@ Channel::~Channel() {
 
 // ------------------------------------------------------------------------------------------------ attempts
 
-Status Channel::start(Status reachable, const std::string& why_not, bool waits) {
+Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits) {
+  for (Use& one : users_) one.started = one.started || one.user == user;
   const bool worse = is_error(reachable) && !is_error(reachable_);
   if (open() && asked_there_ && relied_on()) {  // another plan comes while the peer waits for those to go
     asked_there_ = false;
@@ -88,6 +89,7 @@ Status Channel::ask(Status reachable, const std::string& why_not, bool waits) {
   message.partner = theirs_.attempt;
   message.index = waits ? 0 : 1;
   message.capacity = carried_;
+  message.number = plans_;
   agent_.send(peer, message);
   return TW_OK;
 }
@@ -97,7 +99,8 @@ void Channel::asked_there(const ControlMessage& message) {
   if (!relied_on()) return agree();
   const bool kept =
       std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_ && one.user->stays(); });
-  if (kept || message.index != 0 || carried_ > carried_there_) return say(Control::stay);
+  const bool partner_waits = plans_ > message.number;  // a plan that is prepared here is the partner of the one that asks
+  if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) return say(Control::stay);
   asked_there_ = true;
 }
 
@@ -160,7 +163,7 @@ void Channel::begin_pair() {
   both_reach_ = true;
   asked_here_ = asked_there_ = hopeless_ = false;
   bound_ = alone_;
-  carried_ = carried_there_ = 0;
+  carried_ = carried_there_ = plans_ = 0;
   why_.clear();
   rounds_told_ = rounds_in_vain_ = rounds_there_ = rounds_taken_ = 0;
   for (LocalLanding& landing : landings_) {
@@ -304,7 +307,7 @@ Status Channel::add(User* user, bool alone) {
     counted = false;
     bound_ = true;
   }
-  users_.push_back({user, 0});
+  users_.push_back({user});
   return TW_OK;
 }
 
@@ -313,6 +316,11 @@ void Channel::rely(User* user) {
   for (Use& one : users_) {
     if (one.user == user) one.relies = attempt_;
   }
+  plans_ += !user->stays();
+}
+
+void Channel::relied_in_vain(uint32_t attempt) {
+  if (attempt == attempt_ && plans_ > 0) --plans_;
 }
 
 std::vector<Channel::User*> Channel::users() const {
@@ -322,7 +330,7 @@ std::vector<Channel::User*> Channel::users() const {
 }
 
 bool Channel::has_waiter() const {
-  return std::any_of(users_.begin(), users_.end(), [](const Use& one) { return one.relies == 0; });
+  return std::any_of(users_.begin(), users_.end(), [](const Use& one) { return one.started && one.relies == 0; });
 }
 
 void Channel::remove(User* user) {

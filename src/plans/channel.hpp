@@ -69,6 +69,19 @@ class Channel {
   static constexpr unsigned kLandings = device::kLandings;
   static constexpr uint64_t kEveryRound = ~uint64_t{0};
 
+  struct Roles {  // of a program (devices/program/hold.hpp)
+    uint64_t words = 0;
+    uint32_t count = 0;
+  };
+  /// Told when an attempt fails: plans, and ends of kernels.
+  struct User {
+    virtual ~User() = default;
+    virtual void on_channel_failed(Status status, const std::string& why) = 0;
+    virtual Roles roles() const { return {}; }          // of what it runs on queues
+    virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
+    virtual bool stays() const { return true; }         // no other plan will come in its place
+  };
+
   Channel(Agent& agent, const ChannelName& name, bool sender, Executor& by, AgentPeer& peer);
   ~Channel();
 
@@ -79,7 +92,8 @@ class Channel {
   /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
   /// open, that nobody uses here any more, and that another way might better is begun anew if the peer's end can do without it, too:
   /// who waits (`waits`) does so until the peer's plans have gone, or have shown that they go on.
-  Status start(Status reachable, const std::string& why_not, bool waits);
+  /// From now on `user`, who was added, waits until the channel is open.
+  Status start(const User* user, Status reachable, const std::string& why_not, bool waits);
   bool asks() const { return asked_here_; }
   /// Would the next attempt be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
@@ -117,23 +131,13 @@ class Channel {
   void fail_end(uint32_t attempt, Status status, const std::string& why);
   /// The same of an attempt that another one would not better: who waits for it at either end has failed, too.
   void refuse_end(uint32_t attempt, Status status, const std::string& why);
-  struct Roles {  // of a program (devices/program/hold.hpp)
-    uint64_t words = 0;
-    uint32_t count = 0;
-  };
-  /// Told when an attempt fails: plans, and ends of kernels.
-  struct User {
-    virtual ~User() = default;
-    virtual void on_channel_failed(Status status, const std::string& why) = 0;
-    virtual Roles roles() const { return {}; }          // of what it runs on queues
-    virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
-    virtual bool stays() const { return true; }         // no other plan will come in its place
-  };
-  /// From now on the user waits until the channel is open. alone: it is a kernel's, who can be told nothing: TW_ERR_BUSY while
-  /// there is another user, as for others while it is there.
+  /// Keeps the end as it is run. alone: the user is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user,
+  /// as for others while it is there.
   Status add(User* user, bool alone);
   /// The user has found the channel open, and uses this attempt: it fails with it. Who does not yet waits for the next.
   void rely(User* user);
+  /// The user's prepare failed behind that: its partner at the peer, the n-th as it was the n-th, is the next one's.
+  void relied_in_vain(uint32_t attempt);
   /// An attempt that nobody has used is over when nobody waits for it any more; one that was used stays open.
   void remove(User* user);
   std::vector<User*> users() const;
@@ -159,7 +163,8 @@ class Channel {
   static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }
   struct Use {
     User* user;
-    uint32_t relies;  // on which attempt; 0: it waits
+    uint32_t relies = 0;   // on which attempt; 0: none
+    bool started = false;  // what it needs is known: an attempt may begin for it
   };
   bool has_waiter() const;
   bool relied_on() const;
@@ -211,6 +216,7 @@ class Channel {
   bool bound_ = false;        // a kernel had the end: credits may be under way
   bool hopeless_ = false;     // the other end's words were not reached
   uint64_t carried_ = 0, carried_there_ = 0;
+  uint64_t plans_ = 0;  // that have relied on the attempt, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;
   std::string unreachable_;
   uint64_t number_ = 0;

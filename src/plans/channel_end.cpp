@@ -125,7 +125,7 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
     Status reachable = TW_OK;
     std::string why;
     if (Status s = offer(&reachable, &why); is_error(s)) return s;
-    if (Status s = channel->start(reachable, why, true); is_error(s)) return s;
+    if (Status s = channel->start(this, reachable, why, true); is_error(s)) return s;
   }
   agent_.hurry();
   return await_open(deadline);

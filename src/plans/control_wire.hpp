@@ -41,7 +41,7 @@ struct ControlMessage {
   uint32_t partner = 0;   // of the other end: which of its attempts this is meant for; 0: none in particular
   uint8_t on_device = 0;  // open
   Uuid uuid{};            // open, on a device
-  uint64_t number = 0;    // open, sender: tag of its messages when the host carries them
+  uint64_t number = 0;    // open, sender: tag of its messages when the host carries them; again: plans that relied on the pair
   std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
   uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
   uint16_t index = 0;          // landing, landing_known, drop, dropped; again: 1: who asks does not wait

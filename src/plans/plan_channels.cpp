@@ -56,7 +56,7 @@ Status tw_plan::start_channels() {
     const bool reachable = bad == resolved.end();
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->attempt();
     const Status status =
-        use.channel->start(reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept);
+        use.channel->start(this, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept);
     if (is_error(status)) return status;
   }
   return TW_OK;
@@ -172,6 +172,7 @@ void tw_plan::leave_channels() {
   for (const ChannelUse& use : channels) {
     if (!prepared && use.told != 0 && !kept) use.channel->untell_round(use.told);
     if (!prepared && use.taken) use.channel->return_round(use.attempt);
+    if (!prepared && use.attempt != 0 && !kept) use.channel->relied_in_vain(use.attempt);
     use.channel->remove(this);
   }
   channels.clear();

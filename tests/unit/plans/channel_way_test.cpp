@@ -18,13 +18,14 @@ class ChannelWay : public ChannelEnds {
     unsigned char *from = nullptr, *to = nullptr;
     Bytes host[2];  // if it is pageable
   };
-  Exchange make(Memory of, const char* place = "emulated:0") {
+  Exchange make(Memory of, const char* place = "emulated:0") { return make(of, of, place); }
+  Exchange make(Memory of_sender, Memory of_receiver, const char* place = "emulated:0") {
     Exchange made;
     for (const bool sends : {true, false}) {
       Side& side = sends ? a : b;
       unsigned char*& buffer = sends ? made.from : made.to;
       made.host[sends] = Bytes(kLength);
-      buffer = of == Memory::mapped ? side.memory(place, kLength) : made.host[sends].data();
+      buffer = (sends ? of_sender : of_receiver) == Memory::mapped ? side.memory(place, kLength) : made.host[sends].data();
       tw_plan_options how = TW_PLAN_OPTIONS_INIT;
       how.place = place;
       tw_plan*& plan = sends ? made.sends : made.receives;
@@ -163,6 +164,67 @@ TEST_P(ChannelWay, AnotherExecutorMayRunItThen) {
   EXPECT_FALSE(carried(other)) << explain(other.sends);
   run(other);
   destroy(other);
+}
+
+/// The receiver's plan would be carried by the host whatever is asked, so it comes to the channel as it is, and its program may
+/// wait for the sender's before it runs.
+TEST_P(ChannelWay, StaysForThePartnerThatIsPreparedAlready) {
+  for (const bool sends : {true, false}) {
+    SCOPED_TRACE(sends);
+    Exchange old = make(Memory::carried);
+    prepare_both(old.sends, old.receives);
+    run(old);
+    destroy(old);
+    const Memory of_first = Memory::carried, of_second = Memory::mapped;
+    Exchange next = sends ? make(of_second, of_first) : make(of_first, of_second);
+    tw_plan *const first = sends ? next.receives : next.sends, *const second = sends ? next.sends : next.receives;
+    ASSERT_EQ(tw_plan_prepare(first, kLong), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_prepare(second, kLong), TW_OK) << tw_last_error();
+    EXPECT_TRUE(carried(next));
+    run(next);
+    destroy(next);
+  }
+}
+
+/// A plan has found its channel, and waits for another peer, when its partner asks for another way: the attempt that follows is made
+/// when it is known what this plan needs.
+TEST_P(ChannelWay, IsNotDecidedForAPlanThatStillWaitsForAnotherPeer) {
+  constexpr uint64_t kTagOfThird = 9;
+  Side c;
+  c.open(GetParam().transports);
+  c.connect(a);
+  Side to_c;  // a's other endpoint
+  to_c.worker = a.worker;
+  to_c.connect(c);
+  both([&] { ASSERT_EQ(tw_endpoint_wait(to_c.endpoint, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_endpoint_wait(c.endpoint, kLong), TW_OK) << tw_last_error(); });
+  Exchange old = make(Memory::carried);
+  prepare_both(old.sends, old.receives);
+  run(old);
+  destroy(old);
+
+  Exchange next = make(Memory::mapped);
+  unsigned char* const at_c = c.memory("emulated:0", kLength);
+  tw_plan* of_c = plan(c);
+  ASSERT_EQ(tw_plan_send(next.sends, to_c.endpoint, next.from, kLength, kTagOfThird, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(of_c, c.endpoint, at_c, kLength, kTagOfThird, nullptr, nullptr), TW_OK);
+  std::thread third([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the other two have found each other
+    ASSERT_EQ(tw_plan_prepare(of_c, kLong), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_run(of_c, kLong), TW_OK) << tw_last_error();
+  });
+  prepare_both(next.sends, next.receives);
+  EXPECT_FALSE(carried(next)) << explain(next.sends) << explain(next.receives);
+  const Bytes data = random_bytes(kLength);
+  a.store(next.from, data);
+  both([&] { ASSERT_EQ(tw_plan_run(next.sends, kLong), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_run(next.receives, kLong), TW_OK) << tw_last_error(); });
+  third.join();
+  EXPECT_TRUE(b.load(next.to, kLength) == data);
+  EXPECT_TRUE(c.load(at_c, kLength) == data);
+  destroy(next);
+  ASSERT_EQ(tw_endpoint_close(to_c.endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
+  c.close();
 }
 
 }  // namespace
