@@ -30,24 +30,8 @@ Channel::~Channel() {
 Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits) {
   for (Use& one : users_) one.started = one.started || one.user == user;
   const bool worse = is_error(reachable) && !is_error(reachable_);
-  if (open() && asked_there_ && relied_on()) {  // another plan comes while the peer waits for those to go
-    asked_there_ = false;
-    say(Control::stay);
-  }
-  const bool other = executor_ != wanted_;
-  if (state_ == State::proxied) {
-    const bool better = other || (!is_error(reachable) && !hopeless_);
-    return better && !relied_on() && there_ ? ask(reachable, why_not, waits) : Status{TW_OK};
-  }
+  if (open()) return join_open(reachable, why_not, waits);
   if (state_ == State::opening && !worse) return TW_OK;
-  if (state_ == State::mapped) {
-    if (!is_error(reachable) && !other) return TW_OK;
-    if (!relied_on() && there_ && !bound_) return ask(reachable, why_not, waits);
-    return fail(
-        is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
-        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another tag",
-        other ? "another device runs this plan" : why_not.c_str());
-  }
   if (is_error(peer.lost)) return fail(peer.lost, "the peer of this channel is lost");
   reachable_ = reachable;
   unreachable_ = why_not;
@@ -76,13 +60,37 @@ void Channel::change_executor() {
 
 // ------------------------------------------------------------------------------------------------ another way
 
-Status Channel::ask(Status reachable, const std::string& why_not, bool waits) {
+/// Comes to an open pair. Where nobody uses it here, it may end if nobody does at the peer either: then both plans decide its way.
+Status Channel::join_open(Status reachable, const std::string& why_not, bool waits) {
+  const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
+  const bool better = other || (mapped ? is_error(reachable) : !is_error(reachable) && !hopeless_);
+  if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
+    asked_there_ = Asks::nothing;
+    say(Control::stay);
+  }
+  const bool may_end = !relied_on() && there_ && !(mapped && bound_);
+  if (better && !may_end && mapped) {
+    return fail(
+        is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
+        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another tag",
+        other ? "another device runs this plan" : why_not.c_str());
+  }
+  if (!may_end) return TW_OK;
   reachable_ = reachable;
   unreachable_ = why_not;
-  if (asked_here_) return TW_OK;
-  asked_here_ = true;
+  if (better) return ask(Asks::another, waits);
+  if (!waits || bound_ || hopeless_) return TW_OK;
+  if (asked_there_ == Asks::nothing) return ask(Asks::same, waits);
+  asked_there_ = Asks::nothing;
+  say(Control::stay);
+  return TW_OK;
+}
+
+Status Channel::ask(Asks what, bool waits) {
+  if (asked_here_ >= what) return TW_OK;
+  asked_here_ = what;
   ControlMessage message;
-  message.type = Control::again;
+  message.type = what == Asks::same ? Control::same : Control::again;
   message.name = name;
   message.from_sender = sender;
   message.attempt = attempt_;
@@ -101,20 +109,34 @@ void Channel::asked_there(const ControlMessage& message) {
       std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_ && one.user->stays(); });
   const bool partner_waits = plans_ > message.number;  // a plan that is prepared here is the partner of the one that asks
   if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) return say(Control::stay);
-  asked_there_ = true;
+  asked_there_ = Asks::another;
+}
+
+/// Whoever asks is content. The partner, who may not be here yet, or asks for another way, decides.
+void Channel::asked_same_there() {
+  const bool partner_is_content = has_waiter() && asked_here_ != Asks::another;
+  if (relied_on() || bound_ || hopeless_ || partner_is_content) return say(Control::stay);
+  asked_there_ = Asks::same;
+}
+
+void Channel::stays() {
+  asked_here_ = Asks::nothing;
+  if (asked_there_ != Asks::same || !has_waiter()) return;
+  asked_there_ = Asks::nothing;
+  say(Control::stay);
 }
 
 /// Nobody uses it here either. What one end has sent, and the other not taken, belongs to who comes next.
 void Channel::agree() {
-  asked_there_ = false;
+  asked_there_ = Asks::nothing;
   if (bound_ || carried_ != carried_there_) return say(Control::stay);
   end_attempt(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
 }
 
 void Channel::carry() {
   ++carried_;
-  if (!asked_there_ || carried_ <= carried_there_) return;
-  asked_there_ = false;  // a plan goes on here where the peer's had ended
+  if (asked_there_ != Asks::another || carried_ <= carried_there_) return;
+  asked_there_ = Asks::nothing;  // a plan goes on here where the peer's had ended
   say(Control::stay);
 }
 
@@ -161,7 +183,8 @@ void Channel::begin_pair() {
   forget_landings();
   verdict_here_ = verdict_there_ = false;
   both_reach_ = true;
-  asked_here_ = asked_there_ = hopeless_ = false;
+  asked_here_ = asked_there_ = Asks::nothing;
+  hopeless_ = false;
   bound_ = alone_;
   carried_ = carried_there_ = plans_ = 0;
   why_.clear();
@@ -205,7 +228,7 @@ void Channel::refuse_end(uint32_t attempt, Status status, const std::string& why
 
 Status Channel::settled(int index) const {
   if (state_ == State::failed) return fail(status_, "the channel failed: %s", why_.c_str());
-  if (!open() || asked_here_) return TW_IN_PROGRESS;
+  if (!open() || asked_here_ != Asks::nothing) return TW_IN_PROGRESS;
   if (executor_ != wanted_) {
     return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s, and the peer's plans use it so: use another tag",
                 executor_->name().c_str());
@@ -338,7 +361,7 @@ void Channel::remove(User* user) {
   const bool was_alone = std::exchange(alone_, false);
   if (alive() && !used_ && !has_waiter())
     end_attempt(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
-  if (open() && asked_there_ && !relied_on()) agree();
+  if (open() && asked_there_ == Asks::another && !relied_on()) agree();
   if (!was_alone) return;
   for (const uint16_t index : std::exchange(held_, {})) give_back(index);
   for (size_t i = 0; i < remote_.size(); ++i) {
@@ -418,8 +441,11 @@ void Channel::take_of_pair(ControlMessage&& message) {
     case Control::again:
       if (open()) asked_there(message);
       break;
+    case Control::same:
+      if (open()) asked_same_there();
+      break;
     case Control::stay:
-      asked_here_ = false;
+      stays();
       break;
     default:
       break;

@@ -90,11 +90,11 @@ class Channel {
   bool run_by(Executor& wanted);
   const Executor& runner() const { return *wanted_; }
   /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
-  /// open, that nobody uses here any more, and that another way might better is begun anew if the peer's end can do without it, too:
-  /// who waits (`waits`) does so until the peer's plans have gone, or have shown that they go on.
+  /// open, and that nobody uses here any more, is decided again with the peer's end (0019): who waits (`waits`) does so until the
+  /// peer's plans have gone, or have shown that they go on, and, where nobody uses it there either, until the partner comes.
   /// From now on `user`, who was added, waits until the channel is open.
   Status start(const User* user, Status reachable, const std::string& why_not, bool waits);
-  bool asks() const { return asked_here_; }
+  bool asks() const { return asked_here_ == Asks::another; }
   /// Would the next attempt be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
   /// The host carries another message. On the agent's thread.
@@ -169,8 +169,13 @@ class Channel {
   bool has_waiter() const;
   bool relied_on() const;
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
-  Status ask(Status reachable, const std::string& why_not, bool waits);
+  /// Of an open pair that nobody relies on at the end that asks.
+  enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
+  Status join_open(Status reachable, const std::string& why_not, bool waits);
+  Status ask(Asks what, bool waits);
   void asked_there(const ControlMessage& message);
+  void asked_same_there();
+  void stays();
   void agree();
   void change_executor();
   bool alive() const { return state_ == State::opening || state_ == State::mapped || state_ == State::proxied; }
@@ -211,10 +216,10 @@ class Channel {
   ControlMessage theirs_;                                                  // the `open` of the peer's newest attempt
   bool there_ = false;                                                     // that attempt is not over, as far as is known here
   bool verdict_here_ = false, verdict_there_ = false, both_reach_ = true;  // of the pair
-  bool asked_here_ = false;   // the peer is to say whether the pair ends; what is here waits for the answer
-  bool asked_there_ = false;  // an answer is owed to the peer
-  bool bound_ = false;        // a kernel had the end: credits may be under way
-  bool hopeless_ = false;     // the other end's words were not reached
+  Asks asked_here_ = Asks::nothing;   // the peer is to say whether the pair ends; what is here waits for the answer
+  Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer
+  bool bound_ = false;                // a kernel had the end: credits may be under way
+  bool hopeless_ = false;             // the other end's words were not reached
   uint64_t carried_ = 0, carried_there_ = 0;
   uint64_t plans_ = 0;  // that have relied on the attempt, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;

@@ -28,7 +28,8 @@ enum class Control : uint8_t {
   failed = 8,         // the end's attempt is over, and whoever uses it has failed; another may come
   refused = 9,        // the same, and the two ends will not do for each other: nobody need wait
   again = 10,         // of an open pair: no plan is left here, and a new one would do better with another way
-  stay = 11,          // answer: it stays as it is
+  stay = 11,          // answer to both: it stays as it is
+  same = 12,          // of an open pair: no plan is left here, and a new one will do with it, unless its partner will not
   count_
 };
 

@@ -166,23 +166,60 @@ TEST_P(ChannelWay, AnotherExecutorMayRunItThen) {
   destroy(other);
 }
 
-/// The receiver's plan would be carried by the host whatever is asked, so it comes to the channel as it is, and its program may
-/// wait for the sender's before it runs.
+/// One comes first and would do with the channel as it is, the other would not: neither relies on it alone.
+TEST_P(ChannelWay, OfAnIdleChannelIsDecidedByBothNextPlans) {
+  for (const bool sends_first : {true, false}) {
+    for (const Memory before : {Memory::mapped, Memory::carried}) {
+      SCOPED_TRACE(std::string(sends_first ? "the sender" : "the receiver") + " first, " +
+                   (before == Memory::mapped ? "mapped" : "carried"));
+      Exchange old = make(before);
+      prepare_both(old.sends, old.receives);
+      run(old);
+      destroy(old);
+      const Memory same = before, another = before == Memory::mapped ? Memory::carried : Memory::mapped;
+      Exchange next = sends_first ? make(same, another) : make(another, same);
+      const auto late = [](tw_plan* plan) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        ASSERT_EQ(tw_plan_prepare(plan, kLong), TW_OK) << tw_last_error();
+      };
+      tw_plan *const first = sends_first ? next.sends : next.receives, *const second = sends_first ? next.receives : next.sends;
+      both([&] { ASSERT_EQ(tw_plan_prepare(first, kLong), TW_OK) << tw_last_error(); }, [&] { late(second); });
+      EXPECT_TRUE(carried(next));
+      run(next);
+      destroy(next);
+    }
+  }
+}
+
+/// The first of the new plans comes while the other side's old one is there, and may wait for its partner before it runs.
 TEST_P(ChannelWay, StaysForThePartnerThatIsPreparedAlready) {
-  for (const bool sends : {true, false}) {
-    SCOPED_TRACE(sends);
+  for (const bool sends_first : {true, false}) {
+    SCOPED_TRACE(sends_first);
     Exchange old = make(Memory::carried);
     prepare_both(old.sends, old.receives);
     run(old);
-    destroy(old);
-    const Memory of_first = Memory::carried, of_second = Memory::mapped;
-    Exchange next = sends ? make(of_second, of_first) : make(of_first, of_second);
-    tw_plan *const first = sends ? next.receives : next.sends, *const second = sends ? next.sends : next.receives;
-    ASSERT_EQ(tw_plan_prepare(first, kLong), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_plan_prepare(second, kLong), TW_OK) << tw_last_error();
+    Exchange next = sends_first ? make(Memory::carried, Memory::mapped) : make(Memory::mapped, Memory::carried);
+    destroy(sends_first ? old.sends : old.receives);
+    ASSERT_EQ(tw_plan_prepare(sends_first ? next.sends : next.receives, kLong), TW_OK) << tw_last_error();
+    destroy(sends_first ? old.receives : old.sends);
+    ASSERT_EQ(tw_plan_prepare(sends_first ? next.receives : next.sends, kLong), TW_OK) << tw_last_error();
     EXPECT_TRUE(carried(next));
     run(next);
     destroy(next);
+  }
+}
+
+/// Plans of any memory, one after the other, each side as fast as it goes.
+TEST_P(ChannelWay, OfManyPlansInTurnIsFoundEachTime) {
+  std::mt19937 random(std::random_device{}());
+  const auto any = [&] { return random() % 2 == 0 ? Memory::mapped : Memory::carried; };
+  for (int i = 0; i < 100; ++i) {
+    const Memory sent = any(), received = any();
+    Exchange one = make(sent, received, random() % 3 == 0 ? "emulated:1" : "emulated:0");
+    prepare_both(one.sends, one.receives);
+    EXPECT_EQ(carried(one), sent == Memory::carried || received == Memory::carried) << explain(one.sends);
+    run(one, 1);
+    destroy(one);
   }
 }
 
