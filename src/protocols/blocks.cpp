@@ -24,6 +24,7 @@ Status start(OpRun& run) {
   const bool behind = front_fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
   transfer.way = on_devices(transfer) ? BlockWay::device : way_of_host(run);
+  if (transfer.notify != TW_NOTIFY_NONE) enter_notices(run);
   run.stage = kMove;
   return TW_OK;
 }
@@ -42,6 +43,22 @@ Status move(OpRun& run) {
 uint8_t covers(const OpRun& run) {
   if ((run.op->flags & TW_OP_AFTER_ALL) != 0) return kFrameCoversAll;
   return run.op->blocks->framed && is_put(run) ? kFrameCovers : 0;
+}
+
+bool first_notice(const OpRun& run) { return run.peer->one_sided.notices.first == &run; }
+
+/// TW_IN_PROGRESS: it is behind earlier ones and waits outside of the lane; a fence waits for it there.
+Status notify(OpRun& run) {
+  const BlockTransfer& transfer = *run.op->blocks;
+  if (transfer.notify == TW_NOTIFY_NONE) return TW_OK;
+  if (!first_notice(run)) {
+    if (transfer.framed && is_put(run)) return TW_AGAIN;  // the target judges by the put's frames: nothing else's come between
+    if (run.counted == Counted::no) count_in(run, Counted::get);
+    return TW_IN_PROGRESS;
+  }
+  const Status status = send_notification(*run.peer, transfer, covers(run));
+  if (status == TW_OK) leave_notices(run);
+  return status;
 }
 
 /// An empty frame behind the blocks asks how they went.
@@ -75,7 +92,7 @@ Status advance(OpRun& run) {
       if (op.signal != nullptr) s = give_signal(run, transfer.framed);
       break;
     case kNotify:
-      if (transfer.notify != TW_NOTIFY_NONE) s = send_notification(peer, transfer, covers(run));
+      s = notify(run);
       break;
     case kClose:
       if (transfer.framed && is_put(run) && (op.flags & TW_OP_REMOTE) != 0) s = close(peer, run);
@@ -183,14 +200,31 @@ Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completi
 void blocks_arrived(Engine& engine, OpRun& run) {
   if (run.stage != kAnswers) return;  // more is to be asked for: the lane goes on by itself
   Peer& peer = *run.peer;
-  if (run.op->blocks->notify == TW_NOTIFY_NONE) {
-    confirm(peer, run);
-    return engine.complete(run, TW_OK);
-  }
+  confirm(peer, run);
+  if (run.op->blocks->notify == TW_NOTIFY_NONE) return engine.complete(run, TW_OK);
   run.stage = kNotify;
-  count_out(run);
-  peer.one_sided.lane.push_back(&run);
   engine.wants_push(peer);
+}
+
+bool notices_wait(const Peer& peer) {
+  const OpRun* const run = peer.one_sided.notices.first;
+  return run != nullptr && run->stage == kNotify && run->list == nullptr;
+}
+
+bool behind_notices(const OpRun& run) {
+  return run.protocol == &kPutBlocks && run.stage == kNotify && run.op->blocks->noticing && !first_notice(run);
+}
+
+unsigned push_notices(Engine& engine, Peer& peer) {
+  unsigned events = 0;
+  for (; notices_wait(peer) && peer.link != nullptr && !peer.doomed; ++events) {
+    OpRun& run = *peer.one_sided.notices.first;
+    const Status status = run.protocol->step(run);
+    if (status == TW_AGAIN) break;
+    if (is_error(status)) note_failure(peer, run, status);
+    engine.complete(run, status);
+  }
+  return events;
 }
 
 const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, probe, step, nullptr};

@@ -14,6 +14,11 @@
 // them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the lane do.
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
+//
+// Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these, outside of
+// the lane. Whoever comes to its notification before an earlier one has gone leaves the lane and is sent from there
+// (push_notices); but for a put by frames, whose notification must follow them: it waits at the lane's front, and what is earlier
+// passes it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -55,9 +60,11 @@ struct BlockTransfer {
   std::shared_ptr<const BlockSpace> here;
   std::shared_ptr<const RemoteBlocks> there;
   std::unique_ptr<BlockChoice[]> pairs;
-  uint64_t arrived = 0;           // get by frames: bytes
-  std::vector<Mapping*> imports;  // counted while a device uses them
-  Status failed = TW_OK;          // told when no device work is under way any more
+  uint64_t arrived = 0;                                     // get by frames: bytes
+  std::vector<Mapping*> imports;                            // counted while a device uses them
+  Status failed = TW_OK;                                    // told when no device work is under way any more
+  OpRun *notice_before = nullptr, *notice_after = nullptr;  // neighbours in OneSided::notices
+  bool noticing = false;                                    // is in there
   const BlockRange *here_hint = nullptr, *there_hint = nullptr;
   std::byte* packed = nullptr;  // packed bytes [packed_begin, packed_end) in pinned memory, instead of the local blocks
   uint64_t packed_begin = 0, packed_end = 0;
@@ -118,7 +125,17 @@ void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
+/// Sends the notifications that wait outside of the lane and whose turn it is. Returns how many.
+unsigned push_notices(Engine& engine, Peer& peer);
+/// Is there one?
+bool notices_wait(const Peer& peer);
+/// At the lane's front, where all its frames have gone: its notification waits for earlier ones.
+bool behind_notices(const OpRun& run);
+
 // --- blocks_notify.cpp
+/// The run's notification is behind those of all that came before it, until it has gone or the run has ended.
+void enter_notices(OpRun& run);
+void leave_notices(OpRun& run);
 /// TW_OK: sent, TW_AGAIN: no room or no credit.
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers);
 void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);

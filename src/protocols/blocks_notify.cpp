@@ -21,6 +21,27 @@ void settle(Engine& engine, Peer& peer, uint64_t cost) {
 
 }  // namespace
 
+void enter_notices(OpRun& run) {
+  NoticeList& notices = run.peer->one_sided.notices;
+  BlockTransfer& transfer = *run.op->blocks;
+  transfer.noticing = true;
+  transfer.notice_before = notices.last;
+  (notices.last != nullptr ? notices.last->op->blocks->notice_after : notices.first) = &run;
+  notices.last = &run;
+}
+
+void leave_notices(OpRun& run) {
+  BlockTransfer& transfer = *run.op->blocks;
+  if (!std::exchange(transfer.noticing, false)) return;
+  Peer& peer = *run.peer;
+  NoticeList& notices = peer.one_sided.notices;
+  OpRun* const before = std::exchange(transfer.notice_before, nullptr);
+  OpRun* const after = std::exchange(transfer.notice_after, nullptr);
+  (before != nullptr ? before->op->blocks->notice_after : notices.first) = after;
+  (after != nullptr ? after->op->blocks->notice_before : notices.last) = before;
+  if (notices_wait(peer)) peer.engine->wants_push(peer);
+}
+
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers) {
   const int64_t cost = eager_cost(transfer.notification_length);
   if (peer.eager_credit < cost) return TW_AGAIN;

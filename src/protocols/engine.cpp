@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "protocols/active.hpp"
+#include "protocols/blocks.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
@@ -120,6 +121,7 @@ void Engine::unlink(OpRun& run) {
   }
   if (run.peer != nullptr) {
     if (run.counted != Counted::no) count_out(run);
+    if (run.holds_regions && run.own.blocks != nullptr) leave_notices(run);
     Peer& peer = *run.peer;
     peer.waiting.remove(&run);
     if (peer.assembly.run == &run) [[unlikely]] {
@@ -296,7 +298,7 @@ unsigned Engine::push(Peer& peer) {
   }
   if (peer.link == nullptr) return events;
   if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
-      !peer.one_sided.lane.empty() || !peer.answers.empty()) {
+      !peer.one_sided.lane.empty() || !peer.answers.empty() || notices_wait(peer)) {
     wants_push(peer);
   }
   return events;

@@ -264,10 +264,12 @@ void count_out(OpRun& run) {
 void to_front(OpRun& run) {
   Peer& peer = *run.peer;
   RunList& lane = peer.one_sided.lane;
-  OpRun* const begun = lane.front() != nullptr && lane.front()->moved != 0 ? lane.pop_front() : nullptr;
+  const bool part = (run.op->flags & kOpPart) != 0;
+  // One whose notification waits for earlier ones is passed by them.
+  const bool stays = lane.front() != nullptr && lane.front()->moved != 0 && (part || !behind_notices(*lane.front()));
+  OpRun* const begun = stays ? lane.pop_front() : nullptr;
   // Parts wait for nobody, and what comes back may wait for what they belong to: they stay before it.
   RunList parts;
-  const bool part = (run.op->flags & kOpPart) != 0;
   while (!part && lane.front() != nullptr && (lane.front()->op->flags & kOpPart) != 0) parts.push_back(lane.pop_front());
   lane.push_front(&run);
   while (OpRun* const one = parts.back()) {
@@ -297,6 +299,7 @@ namespace {
 
 /// It ended where it was started.
 void discard_one_sided(Engine& engine, OpRun& run) {
+  if (run.holds_regions && run.own.blocks != nullptr) leave_notices(run);
   if (run.holds_regions) drop_regions(run);
   engine.discard(run);
 }
@@ -351,7 +354,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
 }
 
 unsigned push_one_sided(Engine& engine, Peer& peer) {
-  unsigned events = 0;
+  unsigned events = push_notices(engine, peer);
   while (events < kPiecesPerTurn) {
     OpRun* run = peer.one_sided.lane.front();
     if (run == nullptr || peer.link == nullptr || peer.doomed) break;

@@ -76,6 +76,11 @@ struct Assembly {
   tw_am_data* active = nullptr;
 };
 
+/// Runs of block transfers with a notification, linked through their BlockTransfer (blocks_notify.cpp).
+struct NoticeList {
+  OpRun *first = nullptr, *last = nullptr;
+};
+
 /// One-sided operations of an endpoint that travel as frames. The lane is in order, so a signal, an atomic or a flush
 /// behind a put in it needs no more than its place. Frames are numbered as they go: `framed` is the last one, and the target has
 /// applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the lane and is
@@ -88,8 +93,10 @@ struct OneSided {
   uint32_t fences = 0;                // of which something before them may not be applied
   uint32_t fences_out = 0;            // ... and that have left the lane: those in it are behind what is at its front
   uint32_t device = 0;                // operations that devices move, or that this process relays for them
-  uint32_t gets = 0;                  // gets whose answers are not all here: the target may still read for them
+  uint32_t gets = 0;                  // gets whose answers are not all here (the target may still read for them), and
+                                      // notifications that wait for earlier ones
   Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
+  NoticeList notices;                 // block transfers whose notification has not gone, in the order of the operations
   // As target, of what came from this peer.
   Status put_failed = TW_OK;    // of the put whose frames are being applied
   Status failed = TW_OK;        // first failure since the last flush that nobody was told of

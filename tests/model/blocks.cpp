@@ -61,7 +61,7 @@ void World::blocks(const Op& op) {
     transfer->notify = TW_NOTIFY_QUEUE;
     transfer->notification_length = sizeof posted.id;
     std::memcpy(transfer->notification, &posted.id, sizeof posted.id);
-    to.notices[put ? 0 : 1].push_back(&posted);
+    to.notices.push_back(&posted);
   }
   const Status status = workers_[op.worker].engine->start(desc, completion(posted));
   release(transfer);
@@ -80,10 +80,7 @@ bool World::take_notification(unsigned index) {
     wrong("a notification that nobody sent comes to worker " + std::to_string(index));
     return false;
   }
-  // A get's comes when its bytes are here, and may be passed by that of a put behind it.
-  std::deque<Posted*>& queue = end(back.to, index).notices[by_id_[id]->what == What::put_blocks ? 0 : 1];
-  const bool get = by_id_[id]->what == What::get_blocks;
-  if (get) std::stable_partition(queue.begin(), queue.end(), [id](const Posted* one) { return one->id == id; });
+  std::deque<Posted*>& queue = end(back.to, index).notices;
   while (!queue.empty() && queue.front()->id != id && may_have_failed(*queue.front())) queue.pop_front();
   if (next.length != sizeof id || queue.empty() || queue.front()->id != id) {
     wrong("worker " + std::to_string(index) + " gets the notification of operation " + std::to_string(id) +
@@ -102,10 +99,8 @@ bool World::take_notification(unsigned index) {
 
 /// Everything that was put is applied, so everybody was told.
 void World::check_notices(unsigned from, unsigned to) {
-  for (const std::deque<Posted*>& queue : end(from, to).notices) {
-    for (const Posted* one : queue) {
-      if (!may_have_failed(*one)) return wrong(*one, "its notification never came");
-    }
+  for (const Posted* one : end(from, to).notices) {
+    if (!may_have_failed(*one)) return wrong(*one, "its notification never came");
   }
 }
 

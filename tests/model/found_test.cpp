@@ -575,5 +575,60 @@ TEST(Found, AGetEndsWhileItsBytesAreStillRead) {
   EXPECT_EQ(run(p), "");
 }
 
+TEST(Found, TheNotificationOfAGetIsPassed) {
+  Program p;
+  p.seed = 348u;
+  p.workers = 3;
+  p.copy_max = 4096;
+  p.fragment = 2048;
+  p.refuse = 0;
+  p.budget = 67108864u;
+  p.late = 0;
+  p.ways[0] = Way::frames;
+  p.ways[1] = Way::shared;
+  p.ways[2] = Way::mapped;
+  p.ops = {
+      {.what = What::put,
+       .worker = 2,
+       .peer = 1,
+       .tag = 0,
+       .memory = 0,
+       .signal = 1,
+       .kind = 0,
+       .size = 0,
+       .offset = 0,
+       .of = 0,
+       .id = 49,
+       .seed = 228464459u},
+      {.what = What::get_blocks,
+       .worker = 2,
+       .peer = 1,
+       .tag = 0,
+       .memory = 1,
+       .signal = 0,
+       .kind = 0,
+       .flags = kNotify,
+       .size = 0,
+       .offset = 0,
+       .of = 0,
+       .id = 58,
+       .seed = 60409872u},
+      {.what = What::put_blocks,
+       .worker = 2,
+       .peer = 1,
+       .tag = 0,
+       .memory = 0,
+       .signal = 0,
+       .kind = 0,
+       .flags = kNotify,
+       .size = 0,
+       .offset = 0,
+       .of = 0,
+       .id = 61,
+       .seed = 3321037789u},
+  };
+  EXPECT_EQ(run(p), "");
+}
+
 }  // namespace
 }  // namespace thalweg::model

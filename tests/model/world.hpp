@@ -89,8 +89,8 @@ class World final : Watcher {
     std::deque<Posted*> stream_receives;         // of this side, in order
     uint64_t stream_read = 0;                    // of the front of `stream`, by the other side
     bool stream_unknown = false;
-    std::deque<Posted*> notices[2];  // of puts and of gets: whose notifications have not come
-    uint32_t assembling = 0;         // the message from there that comes in several frames
+    std::deque<Posted*> notices;  // whose notifications have not come, in the order of the operations
+    uint32_t assembling = 0;      // the message from there that comes in several frames
     uint64_t assembly_left = 0;
   };
   struct WordState {

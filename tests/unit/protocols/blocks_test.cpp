@@ -273,6 +273,55 @@ TEST_P(Blocks, ANotificationComesBehindAllBlocks) {
   EXPECT_EQ(notification(50), "none");
 }
 
+/// Gets wait for the target's answers, puts do not; a get's first request goes when it is posted.
+TEST_P(Blocks, NotificationsComeInTheOrderOfTheOperations) {
+  prepare(3001, 40);
+  constexpr Verb kVerbs[] = {Verb::get_blocks, Verb::put_blocks, Verb::get_blocks, Verb::get_blocks, Verb::put_blocks};
+  std::vector<std::pair<Status, tw_request>> started;
+  for (unsigned i = 0; i < 40; ++i) {
+    const Verb verb = kVerbs[i % 5];
+    choose(i % 7 == 0 ? 100 : i % 3, verb == Verb::put_blocks);
+    BlockTransfer* made = transfer();
+    notify(made, std::to_string(i));
+    tw_request request = TW_REQUEST_NONE;
+    const Status status = start(op(verb, made), &request);
+    started.emplace_back(status, request);
+    for (unsigned turns = i % 4; turns > 0; --turns) world.turn();
+  }
+  for (unsigned i = 0; i < 40; ++i) EXPECT_EQ(notification(), std::to_string(i));
+  for (const auto& [status, request] : started) EXPECT_EQ(end(status, request), TW_OK);
+  EXPECT_EQ(world.a.one_sided.notices.first, nullptr);
+  EXPECT_EQ(world.a.one_sided.gets, 0u);
+}
+
+/// One that fails has no notification, and holds up nobody's.
+TEST_P(Blocks, ANotificationDoesNotWaitForOneThatFailed) {
+  prepare(3001, 40);
+  KeyBody gone = there->regions[0]->key;
+  choose(60, false);
+  BlockTransfer* made = transfer();
+  notify(made, "never");
+  tw_request failing = TW_REQUEST_NONE, request = TW_REQUEST_NONE;
+  const Status began = start(op(Verb::get_blocks, made), &failing);
+  const bool fails = began == TW_IN_PROGRESS && way == Way::frames;
+  if (fails) {
+    ASSERT_EQ(registry.revoke(gone.rkey), TW_OK);
+  }
+  pairs.assign(1, BlockChoice{0, 79});  // of the second memory
+  made = transfer();
+  notify(made, "second");
+  const Status status = start(op(Verb::put_blocks, made), &request);
+  if (fails) {
+    EXPECT_EQ(notification(), "second");
+    EXPECT_EQ(end(began, failing), TW_ERR_STALE);
+  } else {
+    EXPECT_EQ(notification(), "never");
+    EXPECT_EQ(notification(), "second");
+    EXPECT_EQ(end(began, failing), TW_OK);
+  }
+  EXPECT_EQ(end(status, request), TW_OK);
+}
+
 TEST_P(Blocks, AHandlerGetsItAsAnActiveMessage) {
   prepare(500, 40);
   choose(100, true);
