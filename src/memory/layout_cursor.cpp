@@ -41,6 +41,12 @@ void copy_rows(std::byte* to, int64_t to_stride, const std::byte* from, int64_t 
   }
 }
 
+/// `count` steps from an address. Without sign and without pointers: between two blocks the position may be a step outside of the
+/// layout, and a peer's steps may be so long that this lies outside of the address space.
+std::byte* stepped(std::byte* from, uint64_t count, int64_t stride) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(from) + count * static_cast<uint64_t>(stride));
+}
+
 }  // namespace
 
 void LayoutCursor::reset(std::byte* base, const Layout* layout, uint64_t length) {
@@ -71,9 +77,9 @@ size_t LayoutCursor::run_length() const {
 void LayoutCursor::carry() {
   const Layout& layout = *layout_;
   for (unsigned d = 0; d + 1 < layout.dimensions && index_[d] == layout.dimension[d].count; ++d) {
-    block_at_ -= static_cast<int64_t>(layout.dimension[d].count) * layout.dimension[d].stride;
+    block_at_ = stepped(block_at_, uint64_t{0} - layout.dimension[d].count, layout.dimension[d].stride);
     index_[d] = 0;
-    block_at_ += layout.dimension[d + 1].stride;
+    block_at_ = stepped(block_at_, 1, layout.dimension[d + 1].stride);
     ++index_[d + 1];
   }
 }
@@ -85,7 +91,7 @@ void LayoutCursor::advance(size_t n) {
   if (layout_->pieces.empty()) {
     if (within_ < layout_->block) return;
     within_ = 0;
-    block_at_ += layout_->dimension[0].stride;
+    block_at_ = stepped(block_at_, 1, layout_->dimension[0].stride);
     ++index_[0];
     carry();
   } else if (within_ == layout_->pieces[index_[0]].length) {
@@ -124,7 +130,7 @@ void LayoutCursor::seek(uint64_t offset) {
   for (unsigned d = 0; d < layout.dimensions; ++d) {
     index_[d] = block % layout.dimension[d].count;
     block /= layout.dimension[d].count;
-    block_at_ += static_cast<int64_t>(index_[d]) * layout.dimension[d].stride;
+    block_at_ = stepped(block_at_, index_[d], layout.dimension[d].stride);
   }
 }
 
@@ -137,7 +143,7 @@ LayoutCursor::Rows LayoutCursor::rows() const {
 void LayoutCursor::skip_rows(uint64_t count) {
   remaining_ -= count * layout_->block;
   if (remaining_ == 0) return;
-  block_at_ += static_cast<int64_t>(count) * layout_->dimension[0].stride;
+  block_at_ = stepped(block_at_, count, layout_->dimension[0].stride);
   index_[0] += count;
   carry();
 }

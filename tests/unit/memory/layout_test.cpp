@@ -299,5 +299,34 @@ TEST(Layout, HostileWireFormsAreRefused) {
   }
 }
 
+// Behind the last block of a row the position is a step outside of the layout: here outside of the address space, or farther than
+// a signed number says. The sanitizers of `make check` tell.
+TEST(Layout, StepsMayLeaveTheAddressSpaceBetweenBlocks) {
+  constexpr int64_t kFar = int64_t{1} << 62;
+  struct {
+    int64_t start;
+    Dimension dimension[2];
+    Offsets offsets;
+  } const cases[] = {
+      {0, {{2, -kFar}, {2, 1}}, {0, -kFar, 1, 1 - kFar}},
+      {-kFar, {{2, INT64_MAX - 1}, {2, 1}}, {-kFar, kFar - 2, 1 - kFar, kFar - 1}},
+  };
+  constexpr uintptr_t kBase = (uintptr_t{1} << 62) + 4096;
+  for (const auto& one : cases) {
+    Layout layout;
+    ASSERT_EQ(fill_strided(layout, 2, one.start, 1, one.dimension), TW_OK);
+    LayoutCursor walking(reinterpret_cast<std::byte*>(kBase), &layout, layout.bytes), jumping = walking, skipping = walking;
+    for (size_t i = 0; i < one.offsets.size(); ++i) {
+      std::byte* const expected = reinterpret_cast<std::byte*>(kBase + static_cast<uintptr_t>(one.offsets[i]));
+      jumping.seek(i);
+      EXPECT_EQ(jumping.next(1).address, expected);
+      EXPECT_EQ(skipping.rows().address, expected);
+      skipping.skip_rows(1);
+      EXPECT_EQ(walking.next(1).address, expected);
+    }
+    EXPECT_EQ(walking.remaining(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::impl
