@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs from a file: whatever parses is within its limits and comes back as it was; what does not changes nothing.
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -14,15 +15,21 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// The values of a table as lines.
+bool same(const CostTable& one, const CostTable& other) {
+  for (const CostField& field : cost_fields())
+    if (one.*field.link.*field.value != other.*field.link.*field.value) return false;
+  return true;
+}
+
+/// The values of a table as lines, each the shortest text that reads as the same number.
 std::string lines(const CostTable& table) {
   std::string text;
   for (const CostField& field : cost_fields()) {
     const double value = table.*field.link.*field.value;
     require(value >= field.least && value <= field.most);
-    char line[80];
-    snprintf(line, sizeof line, "%s = %.17g\n", field.name, value);
-    text += line;
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    text.append(field.name).append(" = ").append(digits, end).append("\n");
   }
   return text;
 }
@@ -37,13 +44,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text;
   const bool whole = parse_costs(given, machine, &table) == TW_OK;
   if (!whole) {
-    require(lines(table) == lines(CostTable()));
+    static const CostTable defaults;
+    require(same(table, defaults));
     if (format_costs(given, machine, &text) != TW_OK) return 0;
     require(parse_costs(text, machine, &table) == TW_OK);
   }
   std::string again;
   CostTable back;
   require(format_costs(lines(table), machine, &again) == TW_OK && parse_costs(again, machine, &back) == TW_OK);
-  require(lines(back) == lines(table));
+  require(same(back, table));
   return 0;
 }

@@ -16,44 +16,42 @@ namespace {
 
 constexpr size_t kRequests = 20, kBlock = 40;
 
-/// The memory that this side exports.
+/// The memory that this side exports: that of the process, renewed where the last input released it.
 struct Exports {
-  explicit Exports(Registry& registry) : registry_(registry) {
+  Registry registry{22};
+  void renew() {
     for (size_t i = 0; i < 3; ++i) {
+      if (memory[i] != nullptr) continue;
       bytes[i].resize(i == 2 ? 8 : 512);
       const uint32_t access = i == 1 ? TW_MEMORY_READ : TW_MEMORY_ALL;
       require(registry.register_memory(bytes[i].data(), bytes[i].size(), access, &memory[i]) == TW_OK);
       KeyBody key{};
       require(registry.export_range(memory[i], 0, bytes[i].size(), access, &key) == TW_OK);
-      rkeys.push_back(key.rkey);
+      rkeys[i] = key.rkey;
     }
   }
-  ~Exports() {
-    for (tw_memory* one : memory) {
-      if (one != nullptr) registry_.release(one);
-    }
-  }
-  Exports(const Exports&) = delete;
-  Exports& operator=(const Exports&) = delete;
   void release(size_t i) {
     if (memory[i] == nullptr) return;
-    require(registry_.release(memory[i]) == TW_OK);
+    require(registry.release(memory[i]) == TW_OK);
     memory[i] = nullptr;
     bytes[i] = {};  // an access from here on shows
   }
   std::vector<std::byte> bytes[3];
   tw_memory* memory[3] = {};
-  std::vector<uint64_t> rkeys;
-
- private:
-  Registry& registry_;
+  uint64_t rkeys[3] = {};
 };
+
+Exports& exports_of_process() {
+  static auto& made = *new Exports;
+  made.renew();
+  return made;
+}
 
 class World {
  public:
-  World(Input& input) : input_(input), registry_(22), exports_(registry_) {
+  World(Input& input) : input_(input), exports_(exports_of_process()) {
     EngineOptions options;
-    options.registry = &registry_;
+    options.registry = &exports_.registry;
     options.incarnation = 22;
     options.unexpected_budget = 8u << 20;
     engine_ = std::make_unique<Engine>(options);
@@ -402,7 +400,7 @@ class World {
   }
   uint64_t rkey() {
     const uint8_t how = input_.byte();
-    return how < 240 ? exports_.rkeys[how % exports_.rkeys.size()] : input_.word();
+    return how < 240 ? exports_.rkeys[how % std::size(exports_.rkeys)] : input_.word();
   }
   template <class Body>
   static void put(std::vector<std::byte>& to, const Body& body) {
@@ -527,8 +525,7 @@ class World {
   }
 
   Input& input_;
-  Registry registry_;
-  Exports exports_;
+  Exports& exports_;
   Buffers buffers_;
   std::unique_ptr<Engine> engine_;
   Wire* wire_ = nullptr;

@@ -53,7 +53,8 @@ class Input {
   size_t left_;
 };
 
-/// Buffers of users. One that no operation has is poisoned, and so is what lies around each.
+/// Buffers of users. One that no operation has is poisoned, and so is what lies around each. Their memory is that of the process:
+/// to map it anew for every input took longer than the engine did.
 class Buffers {
  public:
   static constexpr size_t kCount = 24, kSmall = 512, kLarge = 200'000, kGap = 64;
@@ -64,13 +65,17 @@ class Buffers {
       at_[i] = all;
       all += size(i) + kGap;
     }
-    bytes_ = static_cast<std::byte*>(std::calloc(all, 1));
-    all_ = all;
-    ASAN_POISON_MEMORY_REGION(bytes_, all_);
+    static std::byte* const memory = [all] {
+      auto* made = static_cast<std::byte*>(std::calloc(all, 1));
+      require(made != nullptr);
+      ASAN_POISON_MEMORY_REGION(made, all);
+      return made;
+    }();
+    bytes_ = memory;
   }
   ~Buffers() {
-    ASAN_UNPOISON_MEMORY_REGION(bytes_, all_);
-    std::free(bytes_);
+    for (size_t i = 0; i < kCount; ++i)
+      if (lent(i)) take_back(i);
   }
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
@@ -86,7 +91,7 @@ class Buffers {
   }
 
  private:
-  size_t at_[kCount] = {}, all_ = 0;
+  size_t at_[kCount] = {};
   bool lent_[kCount] = {};
   std::byte* bytes_ = nullptr;
 };

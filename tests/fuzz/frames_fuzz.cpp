@@ -30,22 +30,44 @@ tw_status keep_some(void* arg, const tw_am_message* message) {
   return TW_IN_PROGRESS;
 }
 
+constexpr uint32_t kFeatures[] = {kLinkMaps, kLinkSingleCopy, kLinkByReference};
+
+FakeOptions options_of(unsigned choice) {
+  FakeOptions options;
+  for (unsigned i = 0; i < std::size(kFeatures); ++i)
+    if ((choice & 1u << i) != 0) options.features |= kFeatures[i];
+  options.kernel_fails = true;  // the peer's addresses are not ours
+  return options;
+}
+
+/// What outlives a run: two engines and the memory that one of them exports.
+struct Rig {
+  World world;
+  std::vector<tw_am_data*> kept;
+  std::vector<std::byte> buffer = std::vector<std::byte>(8192), large = std::vector<std::byte>(300000),
+                         memory = std::vector<std::byte>(4096);
+  KeyBody key{};
+  explicit Rig(unsigned choice) : world(options_of(choice)) {
+    world.right->set_handler(1, keep_some, &kept);
+    tw_memory* region = nullptr;
+    if (world.registry_b.register_memory(memory.data(), memory.size(), TW_MEMORY_ALL, &region) != TW_OK) std::abort();
+    if (world.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_ALL, &key) != TW_OK) std::abort();
+  }
+};
+
+Rig& rig_of(unsigned choice) {
+  static Rig* rigs[1u << std::size(kFeatures)];  // never freed
+  Rig*& rig = rigs[choice % std::size(rigs)];
+  if (rig == nullptr) rig = new Rig(choice);
+  return *rig;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  FakeOptions options;
-  options.features = data[0] & (kLinkMaps | kLinkSingleCopy | kLinkByReference);
-  options.kernel_fails = true;  // the peer's addresses are not ours
-  std::vector<tw_am_data*> kept;
-  std::vector<std::byte> buffer(8192), large(300000), memory(4096);
-  World w(options);
+  auto& [w, kept, buffer, large, memory, key] = rig_of(data[0]);
   w.connect();
-  w.right->set_handler(1, keep_some, &kept);
-  tw_memory* region = nullptr;
-  KeyBody key{};
-  if (w.registry_b.register_memory(memory.data(), memory.size(), TW_MEMORY_ALL, &region) != TW_OK) std::abort();
-  if (w.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_ALL, &key) != TW_OK) std::abort();
   std::vector<uint64_t> ops(5);
   w.right->post_receive(operation(Verb::recv, w.b, buffer.data(), 1000, 1), {&ops[0]});
   w.right->post_receive(operation(Verb::recv, w.b, buffer.data() + 2000, 3000, 2), {&ops[1]});
@@ -91,6 +113,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (ops[i] != 0 && Engine::test(ops[i]) == TW_IN_PROGRESS) std::abort();  // everything ends with the peer
     Engine::release(ops[i]);
   }
-  w.registry_b.release(region);
+  kept.clear();
+  w.begin_again();
+  if (w.right->runs().alive() != 0) std::abort();  // nothing of the input stays behind
   return 0;
 }

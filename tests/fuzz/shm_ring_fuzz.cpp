@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -36,15 +37,26 @@ class ReadingSink final : public Sink {
   void on_import(Link&, uint64_t) override {}
 };
 
-/// Fills memory with the input, repeated and varied: a page of it, again and again, because runs should be many.
-void scribble(std::byte* to, size_t length, const uint8_t* data, size_t size, uint64_t& state) {
-  std::byte page[4096];
-  for (size_t i = 0; i < sizeof page; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    page[i] = size != 0 && i < 4 * size ? std::byte(data[i % size]) : std::byte(state >> 56);
+/// Words of the input first, then of a generator: a page, again and again, because runs should be many.
+class Scribble {
+ public:
+  Scribble(const uint8_t* data, size_t size, uint64_t& state) {
+    const size_t given = std::min(sizeof page_, 4 * size);
+    for (size_t at = given; at < sizeof page_; at += 8) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const uint64_t word = state ^ state >> 32;
+      std::memcpy(page_ + at, &word, std::min<size_t>(8, sizeof page_ - at));
+    }
+    for (size_t at = 0; at < given; at += size) std::memcpy(page_ + at, data, std::min(size, given - at));
   }
-  for (size_t at = 0; at < length; at += sizeof page) std::memcpy(to + at, page, std::min(sizeof page, length - at));
-}
+  void over(void* memory, size_t length) const {
+    auto* to = static_cast<std::byte*>(memory);
+    for (size_t at = 0; at < length; at += sizeof page_) std::memcpy(to + at, page_, std::min(sizeof page_, length - at));
+  }
+
+ private:
+  std::byte page_[4096];
+};
 
 Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
   LinkInit init;
@@ -59,6 +71,14 @@ Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
   Link* link = nullptr;
   if (port.answer(init.peer, init.theirs, init.mine) != TW_OK || port.establish(std::move(init), &link) != TW_OK) abort();
   return link;
+}
+
+/// All but the bodies that this side sends: it never reads those.
+constexpr size_t kRead = offsetof(shm::Connection, direction[1].bulk);
+
+/// Lengths that mostly fit move the bulk position through all its places.
+void make_plausible(shm::Connection& memory) {
+  for (shm::Slot& slot : memory.direction[0].slots) slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
 }
 
 /// What outlives a run: the port, and the memory and the bell of its peers.
@@ -81,22 +101,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Rig rig;
   auto& [sink, port, rings, bell] = rig;
   sink.lost = false;
-  std::memset(rings.data(), 0, sizeof(shm::Connection));
+  // Lap 0 publishes parity 1. What bodies there are from the last run stays.
+  for (shm::Direction& direction : reinterpret_cast<shm::Connection*>(rings.data())->direction)
+    std::memset(&direction, 0, offsetof(shm::Direction, bulk));
   Link* link = connect(*port, rings, bell);
   auto& memory = *reinterpret_cast<shm::Connection*>(rings.data());
   uint64_t state = size + (size != 0 ? data[0] : 0);
+  const bool plausible = size != 0 && data[size - 1] % 2 == 0;
   // The words that are looked at first get the input itself; then everything does.
-  scribble(reinterpret_cast<std::byte*>(memory.direction[0].slots), sizeof memory.direction[0].slots, data, size, state);
+  Scribble(data, size, state).over(memory.direction[0].slots, sizeof memory.direction[0].slots);
+  if (plausible) make_plausible(memory);
   const std::byte body[64] = {};
-  for (int round = 0; round < 8; ++round) {
+  bool lost = false;  // in the round before: what is lost is used once more, then no more
+  for (int round = 0; round < 8 && !lost; ++round) {
+    lost = sink.lost;
     port->progress(64);
     for (uint32_t n : {8u, 64u, 8u, 40u}) port->send(*link, FrameHeader{n, 1, 0, 0, 0, 0}, body);
-    if (port->arm() != TW_OK) port->progress(8);
-    if (round == 2) scribble(reinterpret_cast<std::byte*>(&memory), sizeof memory, data, size, state);
-    // Plausible lengths move the bulk position through all its places.
-    if (round > 3)
-      for (shm::Slot& slot : memory.direction[0].slots)
-        slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
+    if (round % 2 == 0 && port->arm() != TW_OK) port->progress(8);
+    if (round == 2) Scribble(data, size, state).over(&memory, kRead);
+    if (round > 3 || (round == 2 && plausible)) make_plausible(memory);
   }
   port->close(*link, false);
   return 0;

@@ -92,8 +92,8 @@ class FakePort final : public Port {
   void commit(Link& link, const FrameHeader& header) override {
     FakeLink& mine = static_cast<FakeLink&>(link);
     if (header.length + kGuard != mine.staging.size()) std::abort();
-    const auto end = mine.staging.begin() + header.length;
-    if (!std::all_of(end, mine.staging.end(), [](std::byte b) { return b == kGuarded; })) std::abort();  // written past its end
+    static const std::vector<std::byte> guard(kGuard, kGuarded);
+    if (std::memcmp(mine.staging.data() + header.length, guard.data(), kGuard) != 0) std::abort();  // written past its end
     mine.staging.resize(header.length);
     deliver(mine, header, std::move(mine.staging));
   }
@@ -174,6 +174,14 @@ class FakePort final : public Port {
     inbox_.push_back({&link, {}, {}, {}, nullptr, nullptr, true});
     cut(link);
     link.dead = false;  // until it is told
+  }
+  /// As new, but for the order of chance. No engine has a link of it.
+  void forget() {
+    inbox_.clear();
+    sent_.clear();
+    accepted_.clear();
+    links_.clear();
+    reading = 0;
   }
   /// A frame out of nowhere.
   void inject(FakeLink& link, const FrameHeader& header, const std::vector<std::byte>& body) {
@@ -326,21 +334,23 @@ struct World {
     pb = port_b.get();
     left->add_port(std::move(port_a));
     right->add_port(std::move(port_b));
-    left->add(a);
-    right->add(b);
-    a.endpoint = reinterpret_cast<tw_endpoint*>(&a);
-    b.endpoint = reinterpret_cast<tw_endpoint*>(&b);
-    FakePort::connect(*pa, *pb, &la, &lb);
-    la->peer.incarnation = 22;
-    lb->peer.incarnation = 11;
+    add();
   }
   void connect() {
     left->attach(a, *la);
     right->attach(b, *lb);
   }
-  ~World() {
-    left->remove(a);
-    right->remove(b);
+  ~World() { remove(); }
+  /// Other peers and another connection between the same engines; connect() comes next.
+  void begin_again() {
+    remove();
+    pa->forget();
+    pb->forget();
+    for (Peer* peer : {&a, &b}) {
+      std::destroy_at(peer);
+      std::construct_at(peer);
+    }
+    add();
   }
   void turn() {
     left->progress();
@@ -364,6 +374,21 @@ struct World {
   std::unique_ptr<Engine> left, right;
   FakePort *pa = nullptr, *pb = nullptr;
   FakeLink *la = nullptr, *lb = nullptr;
+
+ private:
+  void add() {
+    left->add(a);
+    right->add(b);
+    a.endpoint = reinterpret_cast<tw_endpoint*>(&a);
+    b.endpoint = reinterpret_cast<tw_endpoint*>(&b);
+    FakePort::connect(*pa, *pb, &la, &lb);
+    la->peer.incarnation = 22;
+    lb->peer.incarnation = 11;
+  }
+  void remove() {
+    left->remove(a);
+    right->remove(b);
+  }
 };
 
 }  // namespace thalweg::test
