@@ -225,9 +225,13 @@ void Agent::fetch(Arrivals::iterator place) {
     Agent* agent;
     Arrivals::iterator place;
   };
-  tw_am_data* const kept = std::exchange(place->kept, nullptr);
   std::vector<std::byte>& bytes = place->bytes;
-  bytes.resize(place->length);
+  tw_am_data* kept = nullptr;
+  {
+    const std::lock_guard lock(inbox_mutex_);  // held() looks at all of them
+    kept = std::exchange(place->kept, nullptr);
+    bytes.resize(place->length);
+  }
   auto* fetch = new Fetch{this, place};
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.arg = fetch;
