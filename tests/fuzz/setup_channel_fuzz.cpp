@@ -80,7 +80,9 @@ void send_signed(int socket, Session& session, std::span<const uint8_t> bytes, s
   send_piece(socket, message, fds);
 }
 
-// Input: 1 byte: even: pieces as they are, odd: pieces as messages with their MAC. Then pieces of {1 byte: low 6 bits length, 2 more: 0 none, 1 one, 2 eight, 3 nine descriptors}, bytes.
+// Input: 1 byte: even: pieces as they are, odd: pieces as messages with their MAC. Then pieces of {1 byte: low 6 bits length, 2 more:
+// 0 none, 1 one, 2 eight, 3 nine descriptors (eight and nine only with one length of eight, otherwise one: they take long)}, bytes;
+// behind a piece whose first byte is odd the next one comes before anybody looks.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const bool with_mac = data[0] & 1;
@@ -93,19 +95,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const UniqueFd peer(ends[0]);
     SetupChannel channel(UniqueFd(ends[1]), nullptr, Session{});
     Session session;
-    constexpr size_t counts[] = {0, 1, 8, 9};
+    constexpr size_t counts[] = {0, 1, 8, 9}, few[] = {0, 1, 1, 1};
     bool alive = true;
     while (size > 1 && alive) {
       const size_t n = std::min<size_t>(size - 1, 1 + data[0] % 64);
-      const size_t fds = counts[data[0] >> 6];
+      const size_t fds = (data[0] % 8 == 7 ? counts : few)[data[0] >> 6];
       if (with_mac) {
         send_signed(peer.get(), session, {data + 1, n}, data[1] % 10 == 0 ? 0 : fds, fds);
       } else {
         send_piece(peer.get(), {data + 1, n}, fds);
       }
+      const bool more = data[1] % 2 != 0;  // the next piece comes before anybody looks
       data += 1 + n;
       size -= 1 + n;
-      alive = drain(channel);
+      if (!more) alive = drain(channel);
     }
     shutdown(peer.get(), SHUT_RDWR);
     if (alive) require(!drain(channel));

@@ -58,19 +58,13 @@ class Scribble {
   std::byte page_[4096];
 };
 
-Link* connect(Port& port, Segment& rings, const shm::OwnBell& bell) {
-  LinkInit init;
+shm::SetupBody setup_body() {
   shm::SetupBody body{};
   body.magic = shm::kSetupMagic;
   body.version = shm::kSetupVersion;
   body.membarrier = 1;
   body.segment_size = sizeof(shm::Connection);
-  init.theirs.bytes.resize(sizeof body);
-  std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-  for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
-  Link* link = nullptr;
-  if (port.answer(init.peer, init.theirs, init.mine) != TW_OK || port.establish(std::move(init), &link) != TW_OK) abort();
-  return link;
+  return body;
 }
 
 /// All but the bodies that this side sends: it never reads those.
@@ -81,43 +75,62 @@ void make_plausible(shm::Connection& memory) {
   for (shm::Slot& slot : memory.direction[0].slots) slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
 }
 
-/// What outlives a run: the port, and the memory and the bell of its peers.
+/// What outlives a run: the port and its answer to set-ups, and the memory and the bell of its peers.
 struct Rig {
   ReadingSink sink;
   std::unique_ptr<Port> port;
   Segment rings;
   shm::OwnBell bell;
+  LinkInit init;
   Rig() {
     PortOptions options;
     options.sink = &sink;
     if (shm::ShmPort::open(options, &port) != TW_OK || bell.open() != TW_OK) abort();
     if (Segment::create("fuzz", sizeof(shm::Connection), true, false, &rings) != TW_OK) abort();
+    const shm::SetupBody body = setup_body();
+    init.theirs.bytes.resize(sizeof body);
+    std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
+    pass_descriptors();
+    if (port->answer(init.peer, init.theirs, init.mine) != TW_OK) abort();
   }
+  void pass_descriptors() {
+    init.theirs.fds.clear();
+    for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+  }
+  /// All the port reads of the connection's memory is zero; what bodies there are from the last run stays.
+  Link* connect() {
+    for (shm::Direction& direction : memory().direction) std::memset(&direction, 0, offsetof(shm::Direction, bulk));
+    pass_descriptors();
+    init.adopted = nullptr;
+    Link* link = nullptr;
+    if (port->establish(std::move(init), &link) != TW_OK) abort();  // takes the descriptors and no more
+    return link;
+  }
+  shm::Connection& memory() { return *reinterpret_cast<shm::Connection*>(rings.data()); }
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Rig rig;
-  auto& [sink, port, rings, bell] = rig;
+  ReadingSink& sink = rig.sink;
+  Port* const port = rig.port.get();
+  shm::Connection& memory = rig.memory();
   sink.lost = false;
-  // Lap 0 publishes parity 1. What bodies there are from the last run stays.
-  for (shm::Direction& direction : reinterpret_cast<shm::Connection*>(rings.data())->direction)
-    std::memset(&direction, 0, offsetof(shm::Direction, bulk));
-  Link* link = connect(*port, rings, bell);
-  auto& memory = *reinterpret_cast<shm::Connection*>(rings.data());
+  Link* link = rig.connect();
   uint64_t state = size + (size != 0 ? data[0] : 0);
   const bool plausible = size != 0 && data[size - 1] % 2 == 0;
   // The words that are looked at first get the input itself; then everything does.
   Scribble(data, size, state).over(memory.direction[0].slots, sizeof memory.direction[0].slots);
   if (plausible) make_plausible(memory);
+  const int sleeps = size != 0 ? data[size - 1] / 2 % 4 : 0;  // a round
   const std::byte body[64] = {};
   bool lost = false;  // in the round before: what is lost is used once more, then no more
   for (int round = 0; round < 8 && !lost; ++round) {
     lost = sink.lost;
     port->progress(64);
     for (uint32_t n : {8u, 64u, 8u, 40u}) port->send(*link, FrameHeader{n, 1, 0, 0, 0, 0}, body);
-    if (round % 2 == 0 && port->arm() != TW_OK) port->progress(8);
+    if (round == sleeps && port->arm() != TW_OK) port->progress(8);
     if (round == 2) Scribble(data, size, state).over(&memory, kRead);
     if (round > 3 || (round == 2 && plausible)) make_plausible(memory);
   }
