@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -37,25 +38,37 @@ class ReadingSink final : public Sink {
   void on_import(Link&, uint64_t) override {}
 };
 
-/// Words of the input first, then of a generator: a page, again and again, because runs should be many.
+constexpr size_t kPage = 4096;
+
+/// Always the same, so that a run can be repeated.
+const std::byte* noise() {
+  static const auto made = [] {
+    std::array<std::byte, 2 * kPage> bytes;
+    uint64_t state = 1;
+    for (std::byte& byte : bytes) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      byte = std::byte(state >> 56);
+    }
+    return bytes;
+  }();
+  return made.data();
+}
+
+/// The input first, then noise from `at` on: a page, again and again, because runs should be many.
 class Scribble {
  public:
-  Scribble(const uint8_t* data, size_t size, uint64_t& state) {
-    const size_t given = std::min(sizeof page_, 4 * size);
-    for (size_t at = given; at < sizeof page_; at += 8) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      const uint64_t word = state ^ state >> 32;
-      std::memcpy(page_ + at, &word, std::min<size_t>(8, sizeof page_ - at));
-    }
-    for (size_t at = 0; at < given; at += size) std::memcpy(page_ + at, data, std::min(size, given - at));
+  Scribble(const uint8_t* data, size_t size, size_t at) {
+    const size_t given = std::min(kPage, 4 * size);
+    std::memcpy(page_ + given, noise() + at % kPage, kPage - given);
+    for (size_t to = 0; to < given; to += size) std::memcpy(page_ + to, data, std::min(size, given - to));
   }
   void over(void* memory, size_t length) const {
     auto* to = static_cast<std::byte*>(memory);
-    for (size_t at = 0; at < length; at += sizeof page_) std::memcpy(to + at, page_, std::min(sizeof page_, length - at));
+    for (size_t at = 0; at < length; at += kPage) std::memcpy(to + at, page_, std::min(kPage, length - at));
   }
 
  private:
-  std::byte page_[4096];
+  std::byte page_[kPage];
 };
 
 shm::SetupBody setup_body() {
@@ -118,12 +131,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   shm::Connection& memory = rig.memory();
   sink.lost = false;
   Link* link = rig.connect();
-  uint64_t state = size + (size != 0 ? data[0] : 0);
+  const size_t seed = size + (size != 0 ? data[0] : 0);
   const bool plausible = size != 0 && data[size - 1] % 2 == 0;
   // The words that are looked at first get the input itself; then everything does.
-  Scribble(data, size, state).over(memory.direction[0].slots, sizeof memory.direction[0].slots);
+  Scribble(data, size, seed).over(memory.direction[0].slots, sizeof memory.direction[0].slots);
   if (plausible) make_plausible(memory);
-  const int sleeps = size != 0 ? data[size - 1] / 2 % 4 : 0;  // a round
+  const int sleeps = size != 0 ? data[size - 1] / 2 % 8 : 0;  // a round
   const std::byte body[64] = {};
   bool lost = false;  // in the round before: what is lost is used once more, then no more
   for (int round = 0; round < 8 && !lost; ++round) {
@@ -131,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     port->progress(64);
     for (uint32_t n : {8u, 64u, 8u, 40u}) port->send(*link, FrameHeader{n, 1, 0, 0, 0, 0}, body);
     if (round == sleeps && port->arm() != TW_OK) port->progress(8);
-    if (round == 2) Scribble(data, size, state).over(&memory, kRead);
+    if (round == 2) Scribble(data, size, seed + 777).over(&memory, kRead);
     if (round > 3 || (round == 2 && plausible)) make_plausible(memory);
   }
   port->close(*link, false);
