@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one fuzz target and records what it covered, as JSON: executions, seconds, edges, and functions per source folder.
 
-usage: scripts/fuzz_record.py [--runs N] [--max-length BYTES] [--corpus FOLDER] [--revision HASH] [--out FILE] TARGET
+usage: scripts/fuzz_record.py [--runs N] [--seconds N] [--max-length BYTES] [--corpus FOLDER] [--revision HASH] [--out FILE] TARGET
 TARGET is an executable of the preset fuzz, e.g. build/fuzz/tests/fuzz/engine_fuzz; it needs nothing but itself. The record of a
 run that found something has its exit status, and no coverage.
 """
@@ -48,6 +48,7 @@ def checked_out() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int, default=0, help="at most; 0: as long as the runs take")
     parser.add_argument("--max-length", type=int, default=4096, help="of an input")
     parser.add_argument("--corpus", type=pathlib.Path)
     parser.add_argument("--revision", help="of the sources that TARGET was built from; default: what is checked out here")
@@ -55,7 +56,7 @@ def main() -> int:
     parser.add_argument("target", type=pathlib.Path)
     arguments = parser.parse_args()
     command = [str(arguments.target.resolve()), f"-runs={arguments.runs}", "-print_coverage=1", "-print_final_stats=1"]
-    command += ["-timeout=20", "-rss_limit_mb=4096", f"-max_len={arguments.max_length}"]
+    command += ["-timeout=20", "-rss_limit_mb=4096", f"-max_len={arguments.max_length}", f"-max_total_time={arguments.seconds}"]
     if arguments.corpus is not None:
         arguments.corpus.mkdir(parents=True, exist_ok=True)
         command.append(str(arguments.corpus))
