@@ -69,6 +69,8 @@ struct Worker {
   int waiters = 0;                                        ///< threads that are inside without the GIL; counted with it
   std::atomic<bool> closing{false};                       ///< they are to leave
   mutable bool touched = false;                           ///< entered since the event loop's last turn
+  bool armed = false;                                     ///< an event loop sleeps on its descriptor
+  nb::object on_disarm;                                   ///< the event loop's: called when something else progresses then
   std::vector<nb::object> watched;                        ///< requests an event loop waits for
   std::vector<nb::object> orphans;                        ///< requests dropped by Python while the library used their buffers
   std::vector<std::pair<uint16_t, nb::object>> handlers;  ///< active message id -> callable
@@ -90,6 +92,12 @@ struct Worker {
     if (!entered_elsewhere()) return end();
     handed_over.emplace_back(std::forward<End>(end));
   }
+  void
+  disarm() {  ///< before whatever progresses: an armed descriptor is not armed any more then, so its event loop has to arm again
+    if (armed) [[unlikely]]
+      tell_disarmed();
+  }
+  void tell_disarmed();
   void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
   void end_handed() noexcept;
   bool leave_all() noexcept;  ///< wakes the waiters and waits until they are out, with the GIL released; false: one stays

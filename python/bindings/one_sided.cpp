@@ -102,7 +102,9 @@ PyObject* flush(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObjec
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     operation.keep(self);
-    operation.posted(tw_endpoint_flush(endpoint.get(), &operation.request));
+    tw_endpoint* const handle = endpoint.get();
+    endpoint.worker->disarm();
+    operation.posted(tw_endpoint_flush(handle, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[0]) : 0);
   });
 }

@@ -24,6 +24,7 @@ bool request_done(Request& request) {
   if (!operation.under_way()) return true;
   Worker& worker = *operation.worker;
   worker.enter();
+  worker.disarm();
   if (!worker.progress_thread) tw_progress(worker.handle);
   worker.dispatch();
   if (!operation.test()) return false;
@@ -46,6 +47,7 @@ bool request_spin(Request& request, double seconds) {
   if (!operation.under_way()) return true;
   Worker& worker = *operation.worker;
   worker.enter();
+  worker.disarm();
   uint64_t stop = 0;
   for (unsigned round = 0;; ++round) {
     tw_progress(worker.handle);

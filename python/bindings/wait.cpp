@@ -23,7 +23,7 @@ static thread_local Unlocked* innermost = nullptr;
 
 Unlocked::Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)), outer_(innermost) {
   for (const Worker* worker : workers_) worker->enter();
-  for (Worker* worker : workers_) ++worker->waiters;
+  for (Worker* worker : workers_) worker->disarm(), ++worker->waiters;
   innermost = this;
   tw_set_interrupt(&Unlocked::asked, this);
   saved_ = PyEval_SaveThread();

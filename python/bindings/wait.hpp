@@ -29,7 +29,7 @@ constexpr uint64_t watching_nap_ns = 20'000;   ///< the progress thread takes al
 /// Marks the worker as waited in by this thread, and lets others run Python meanwhile.
 class Waiting {
  public:
-  explicit Waiting(Worker& worker) : worker_(worker), saved_((++worker.waiters, PyEval_SaveThread())) {}
+  explicit Waiting(Worker& worker) : worker_(worker), saved_((worker.disarm(), ++worker.waiters, PyEval_SaveThread())) {}
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {

@@ -33,7 +33,9 @@ nb::bytes worker_address(Worker& self) {
 }
 
 unsigned worker_progress(Worker& self) {
-  unsigned events = tw_progress(self.enter());
+  self.enter();
+  self.disarm();
+  unsigned events = tw_progress(self.handle);
   if (!self.orphans.empty()) self.reap_orphans();
   if (self.dispatch()) ++events;
   return events;
@@ -67,11 +69,13 @@ bool worker_arm(Worker& self) {
   tw_status status = tw_worker_arm(self.enter());
   if (status == TW_ERR_BUSY) return false;
   check(status);
+  self.armed = true;
   return true;
 }
 
 /// One turn of an event loop: progress, then the watched requests that have ended (None: nothing happened).
 nb::object worker_turn(Worker& self) {
+  self.armed = false;
   bool touched = std::exchange(self.touched, false);  // calls since the last turn may have ended watched requests
   unsigned events = 0;
   try {
@@ -100,7 +104,9 @@ nb::object worker_turn(Worker& self) {
 
 PyObject* worker_flush(Worker& self, nb::handle owner, bool blocking, uint64_t deadline) {
   Operation operation(owner, &self, Result::none);
-  operation.posted(tw_worker_flush(self.enter(), &operation.request));
+  self.enter();
+  self.disarm();
+  operation.posted(tw_worker_flush(self.handle, &operation.request));
   return deliver(operation, blocking, deadline);
 }
 
@@ -114,6 +120,7 @@ void Worker::close() noexcept {
   handed_over.clear();
   const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
   const auto callables = std::exchange(handlers, {});
+  const nb::object told = std::move(on_disarm);
   if (!context.is_valid()) return;
   --nb::inst_ptr<Context>(context)->children;
   nb::inst_ptr<Context>(context)->end_dropped();
@@ -124,6 +131,11 @@ tw_worker* Worker::get() const {
   if (generation != fork_generation())
     raise(TW_ERR_FORKED, "the worker belongs to the parent process: make one of its own after fork()");
   return handle;
+}
+
+void Worker::tell_disarmed() {
+  armed = false;
+  if (on_disarm.is_valid() && !on_disarm.is_none()) on_disarm();
 }
 
 void Worker::left() noexcept {
@@ -201,6 +213,7 @@ void bind_worker(nb::module_& m) {
           "As flush, but returns a Request.")
       .def("_turn", &worker_turn)
       .def_prop_ro("_shared", [](const Worker& w) { return w.multi; })
+      .def_rw("_on_disarm", &Worker::on_disarm, arg().none())
       .def(
           "_watch", [](Worker& w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
       .def_prop_ro("_watched",

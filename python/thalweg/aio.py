@@ -48,6 +48,14 @@ class Worker:
         self._conditions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._endpoints: weakref.WeakValueDictionary[_core.Endpoint, Endpoint] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Future[Any]] = set()
+        me = weakref.ref(self)
+
+        def disarmed() -> None:
+            worker = me()
+            if worker is not None:
+                worker._kick()
+
+        self.core._on_disarm = disarmed
 
     # -- the loop's side
 
@@ -65,21 +73,28 @@ class Worker:
 
     def _kick(self) -> None:
         """Has the worker progressed, and its descriptor armed, once the running task gives way."""
-        if not self._scheduled and self._loop is not None:
+        if not self._scheduled and self._loop is not None and not self._loop.is_closed():
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
-        if self.core.closed:
+        if self.core.closed or self._loop is None:
             return
         armed = False
-        try:  # what a handler raises is the loop's to tell: the worker goes on
+        try:
             for _ in range(1 if self.polling else _ROUNDS):
-                ended = self.core._turn()
+                try:
+                    ended = self.core._turn()
+                except Exception as error:  # of a handler: the loop tells it, and the worker goes on
+                    # Raised into the loop, it would stay in a cycle, and with it the payload that the sender waits for.
+                    self._loop.call_exception_handler({"message": "a handler of active messages raised", "exception": error})
+                    if self.core.closed:
+                        return
+                    continue
                 if ended:
                     for request in ended:
-                        if not request._token.done():
+                        if request._token is not None and not request._token.done():  # None: its task was cancelled
                             request._token.set_result(None)
                 if self._conditions:
                     self._check_conditions()
@@ -133,6 +148,9 @@ class Worker:
                 request.cancel()  # too late for a transfer under way: the worker keeps its buffer until it ends
                 self._kick()
             raise
+        finally:
+            request._token = None
+            del future  # with what it raised, and that with this frame: the buffer would stay until the collector comes
         return request._value()
 
     # -- the program's side
@@ -232,7 +250,8 @@ class Worker:
         """Ends every endpoint without waiting; whatever is awaited on this worker raises ClosedError."""
         if self.core.closed:
             return
-        futures = [request._token for request in self.core._watched] + [future for _, future in self._conditions]
+        watched = [request._token for request in self.core._watched if request._token is not None]
+        futures = watched + [future for _, future in self._conditions]
         if self._loop is not None and self._fd >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
         self.core.close()

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import resource
 import secrets
@@ -285,5 +286,87 @@ async def test_a_flush_leaves_the_loop_awake_for_what_comes_next(context, whose)
             for _ in range(200):  # until it sleeps
                 await asyncio.sleep(0)
             await (worker.flush() if whose == "worker" else endpoint.flush())
+            there.am(1, b"%d" % turn)
+            assert await asyncio.wait_for(came, 10) == b"%d" % turn
+
+
+@pytest.fixture
+def no_collector():
+    """Objects end when nobody has them, not when the collector comes."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@MODES
+@run
+async def test_a_handler_that_raises_gives_its_payload_back(no_collector, polling):
+    context = tw.Context(job_key=secrets.token_bytes(32))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, what: None)
+
+    def refuse(message):
+        raise ValueError("no")
+
+    with aio.Worker(context, polling=polling) as worker, tw.Worker(context) as sender:
+        worker.on_am(1, refuse)
+        endpoint = sender.connect(worker.address, wait=False)
+        request = endpoint.iam(1, b"", os.urandom(100_000), protocol="rendezvous")
+        while not request.done():
+            await asyncio.sleep(0)
+
+
+@MODES
+@run
+async def test_buffers_are_the_users_when_the_worker_is_closed(context, no_collector, polling):
+    worker = aio.Worker(context, polling=polling)
+    me = await worker.connect(worker.address)
+    buffer = bytearray(4)
+    receive = asyncio.ensure_future(me.recv(buffer, 1))
+    await asyncio.sleep(0)
+    worker.close()
+    with contextlib.suppress(tw.ClosedError):
+        await receive
+    del receive
+    await asyncio.sleep(0)  # the loop had it yet
+    buffer.extend(b"more")  # BufferError while the library has it
+
+
+async def spin(worker, there):
+    """A receive whose message has come, so that it ends without a turn of the loop."""
+    there.send(b"x", 1)
+    await worker.recv(bytearray(8), 1)
+
+
+async def by_core(call):
+    """A call of the core, which progresses."""
+    call()
+
+
+PROGRESSING = {
+    "probe": lambda worker, there: by_core(lambda: worker.core.probe(1)),
+    "progress": lambda worker, there: by_core(worker.core.progress),
+    "wait": lambda worker, there: by_core(lambda: worker.core.wait(0.001)),
+    "flush": lambda worker, there: by_core(worker.core.flush),
+    "spin": spin,
+}
+
+
+@pytest.mark.parametrize("call", PROGRESSING)
+@run
+async def test_a_call_that_progresses_leaves_the_loop_awake_for_what_comes_next(context, call):
+    with aio.Worker(context, spin=1e-3) as worker, tw.Worker(context) as other:
+        there = other.connect(worker.address, wait=False)
+        connecting = asyncio.ensure_future(worker.connect(other.address))
+        while not connecting.done() or there.state != "ok":
+            other.progress()
+            await asyncio.sleep(0)
+        _endpoint = await connecting
+        for turn in range(5):
+            came = asyncio.get_running_loop().create_future()
+            worker.on_am(1, lambda message, came=came: came.set_result(message.header))
+            for _ in range(200):  # until it sleeps
+                await asyncio.sleep(0)
+            await PROGRESSING[call](worker, there)
             there.am(1, b"%d" % turn)
             assert await asyncio.wait_for(came, 10) == b"%d" % turn
