@@ -70,6 +70,7 @@ void endpoint_close(Endpoint& self, bool force) {
   if (self.handle == nullptr || self.worker->handle == nullptr) return;
   if (self.worker->generation != fork_generation()) return;
   self.worker->enter();
+  self.worker->disarm();
   tw_endpoint* handle = std::exchange(self.handle, nullptr);
   tw_endpoint_set_user(handle, nullptr);
   tw_request request = TW_REQUEST_NONE;
@@ -91,6 +92,7 @@ nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
   Endpoint& self = *nb::inst_ptr<Endpoint>(owner);
   Operation operation(self.worker_object, self.worker, Result::none);
   tw_endpoint* handle = self.get();
+  self.worker->disarm();
   self.handle = nullptr;
   tw_endpoint_set_user(handle, nullptr);
   operation.posted(tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &operation.request));
@@ -194,6 +196,7 @@ void Endpoint::drop() noexcept {
   if (ended == nullptr || worker == nullptr || !worker->alive()) return;
   tw_endpoint_set_user(ended, nullptr);
   if (!owned) return;
+  worker->disarm();
   worker->in_turn([ended] {
     tw_request request = TW_REQUEST_NONE;
     if (tw_endpoint_close(ended, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) (void)tw_request_release(request);

@@ -92,12 +92,12 @@ struct Worker {
     if (!entered_elsewhere()) return end();
     handed_over.emplace_back(std::forward<End>(end));
   }
-  void
-  disarm() {  ///< before whatever progresses: an armed descriptor is not armed any more then, so its event loop has to arm again
+  /// Before whatever progresses, which ends the arming of the descriptor, or ends requests: the event loop has to look, and arm again.
+  void disarm() noexcept {
     if (armed) [[unlikely]]
       tell_disarmed();
   }
-  void tell_disarmed();
+  void tell_disarmed() noexcept;
   void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
   void end_handed() noexcept;
   bool leave_all() noexcept;  ///< wakes the waiters and waits until they are out, with the GIL released; false: one stays

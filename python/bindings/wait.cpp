@@ -36,6 +36,8 @@ Unlocked::~Unlocked() {
   for (Worker* worker : workers_) worker->left();
 }
 
+bool Unlocked::inside() { return innermost != nullptr; }
+
 int Unlocked::asked(void* arg) {
   Unlocked& self = *static_cast<Unlocked*>(arg);
   for (const Worker* worker : self.workers_) {

@@ -50,6 +50,8 @@ class Unlocked {
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked();
+  /// Is this thread in such a call, which has called Python?
+  static bool inside();
 
  private:
   static int asked(void* self);

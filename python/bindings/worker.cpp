@@ -133,9 +133,14 @@ tw_worker* Worker::get() const {
   return handle;
 }
 
-void Worker::tell_disarmed() {
+void Worker::tell_disarmed() noexcept {
   armed = false;
-  if (on_disarm.is_valid() && !on_disarm.is_none()) on_disarm();
+  if (!on_disarm.is_valid() || on_disarm.is_none()) return;
+  try {
+    on_disarm();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("an event loop that is to progress");
+  }
 }
 
 void Worker::left() noexcept {
@@ -162,9 +167,18 @@ bool Worker::leave_all() noexcept {
   return false;
 }
 
+/// Another thread closes it: who is told so may use the buffers again, so not before that is done. Returns when it could not be closed.
+static void await_close(const Worker& worker) {
+  while (worker.closing.load() && worker.alive() && !Unlocked::inside()) {
+    const nb::gil_scoped_release release;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  if (worker.closing.load()) raise(TW_ERR_CLOSED, "the worker was closed by another thread");
+}
+
 tw_worker* Worker::enter() const {
   if (closing.load(std::memory_order_relaxed)) [[unlikely]]
-    raise(TW_ERR_CLOSED, "the worker was closed by another thread");
+    await_close(*this);
   if (entered_elsewhere()) [[unlikely]] {
     raise(TW_ERR_THREAD, "another thread waits in this single-thread worker: make it with threads=\"multi\"");
   }

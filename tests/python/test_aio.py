@@ -370,3 +370,19 @@ async def test_a_call_that_progresses_leaves_the_loop_awake_for_what_comes_next(
             await PROGRESSING[call](worker, there)
             there.am(1, b"%d" % turn)
             assert await asyncio.wait_for(came, 10) == b"%d" % turn
+
+
+@pytest.mark.parametrize("how", ["close", "iclose"])
+@run
+async def test_a_close_ends_what_is_awaited_there(context, how):
+    with aio.Worker(context) as worker:
+        me = await worker.connect(worker.address)
+        receive = asyncio.ensure_future(worker.recv(bytearray(8), 1, source=me))
+        for _ in range(200):  # until it sleeps
+            await asyncio.sleep(0)
+        if how == "close":
+            await me.close()
+        else:
+            me.core.iclose(force=True)
+        with pytest.raises(tw.ClosedError):
+            await asyncio.wait_for(receive, 10)

@@ -101,6 +101,27 @@ def test_a_close_ends_the_waits_of_other_threads_by_name(context, threads, how):
         endpoint.send(b"x")
 
 
+@pytest.mark.parametrize("how", ["request", "recv", "signal"])
+@pytest.mark.parametrize("threads", ["single", "multi"])
+def test_who_is_told_of_a_close_has_the_buffers_again(context, threads, how):
+    for _ in range(10):
+        worker = tw.Worker(context, threads=threads)
+        wait = WAITS[how](worker, worker.connect(worker.address))
+
+        def closed(worker=worker, wait=wait):
+            try:
+                wait()
+            except tw.ClosedError:
+                return worker.closed
+            return None
+
+        waiters = [Outcome(closed) for _ in range(2 if threads == "multi" else 1)]
+        until(lambda waiters=waiters: all(waiter.is_alive() for waiter in waiters))
+        worker.close()
+        for waiter in waiters:
+            assert waiter.end() is None and waiter.value
+
+
 def entered(worker):
     """Is another thread inside a single-threaded worker?"""
     try:
