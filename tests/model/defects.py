@@ -6,6 +6,8 @@
 
 Each file of tests/model/defects/ is a patch; its first line says what the defect is. They are applied to a copy of this tree in
 DIR (kept, so that a second run builds less), which is built with assertions. The table goes to tests/model/defects.md.
+
+A patch whose second line is "Python's model, mode X." is searched for by tests/python/model, in at most --python-programs.
 """
 
 import argparse
@@ -63,6 +65,40 @@ def search(model: Path, programs: int, seed: int) -> dict[str, object]:
     return found
 
 
+def build_package(work: Path, jobs: int) -> None:
+    """The Python package of the copy, in DIR/site."""
+    tree, python = work / "build/dev", ROOT / ".venv/bin/python"
+    run("cmake", "--preset", "dev", "-DTHALWEG_PYTHON=ON", f"-DPython_EXECUTABLE={python}", cwd=work)
+    run("cmake", "--build", tree, f"-j{jobs}", "--target", "thalweg", "thalweg_python", "thalweg-perf", cwd=work)
+    shutil.rmtree(work / "site", ignore_errors=True)
+    run(
+        python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--target", "site",
+        f"--config-settings=build-dir={tree / 'package'}", f"--config-settings=cmake.define.THALWEG_PREBUILT={tree}", ".",
+        cwd=work,
+    )  # fmt: skip
+
+
+def search_python(work: Path, mode: str, programs: int, seed: int) -> dict[str, object]:
+    result = work / "site/found.json"
+    environment = dict(os.environ, PYTHONPATH=str(work / "site"), THALWEG_PYTHON_MODEL_LIMIT="10")
+    command = [ROOT / ".venv/bin/python", "-m", "model", "--mode", mode, "--programs", str(programs), "--seed", str(seed)]
+    subprocess.run(
+        [*command, "--json", result], cwd=work / "tests/python", env=environment, stdout=subprocess.DEVNULL, check=False
+    )
+    found: dict[str, object] = json.loads(result.read_text())
+    return found
+
+
+def search_for(patch: Path, given: argparse.Namespace) -> dict[str, object]:
+    second = patch.read_text().splitlines()[1]
+    if not second.startswith("Python's model, mode "):
+        return search(build(given.work, given.jobs), given.programs, given.seed)
+    build_package(given.work, given.jobs)
+    return search_python(
+        given.work, second.removeprefix("Python's model, mode ").rstrip("."), given.python_programs, given.seed
+    )
+
+
 def row(name: str, why: str, found: dict[str, object]) -> str:
     needed = found["programs"] if found["found"] else f"not in {found['programs']}"
     return f"| {name} | {why} | {needed} | {str(found['what']).replace('|', '/') or '-'} |"
@@ -72,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a part of the names of the patches")
     parser.add_argument("--programs", type=int, default=100_000)
+    parser.add_argument("--python-programs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, default=ROOT / "build/defects")
@@ -86,7 +123,7 @@ def main() -> None:
         why = patch.read_text().splitlines()[0]
         run("patch", "-p1", "-i", patch, cwd=given.work)
         try:
-            found = search(build(given.work, given.jobs), given.programs, given.seed)
+            found = search_for(patch, given)
         finally:
             run("patch", "-R", "-p1", "-i", patch, cwd=given.work)
         rows.append(row(patch.stem, why, found))
