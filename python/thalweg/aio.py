@@ -52,8 +52,12 @@ class Worker:
 
         def disarmed() -> None:
             worker = me()
-            if worker is not None:
+            if worker is None or worker._loop is None or worker._loop.is_closed():
+                return
+            if asyncio._get_running_loop() is worker._loop:
                 worker._kick()
+            else:  # another thread, or code between two turns of the loop
+                worker._loop.call_soon_threadsafe(worker._kick)
 
         self.core._on_disarm = disarmed
 
