@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one fuzz target and records what it covered, as JSON: executions, seconds, edges, and functions per source folder.
 
-usage: scripts/fuzz_record.py [--runs N] [--seconds N] [--max-length BYTES] [--corpus FOLDER] [--revision HASH] [--out FILE] TARGET
+usage: scripts/fuzz_record.py [--runs N] [--seconds N] [--max-length BYTES] [--corpus FOLDER] [--revision HASH] [--out FILE]
+                              TARGET
 TARGET is an executable of the preset fuzz, e.g. build/fuzz/tests/fuzz/engine_fuzz; it needs nothing but itself. The record of a
 run that found something has its exit status, and no coverage.
 """
