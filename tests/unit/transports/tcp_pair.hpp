@@ -231,7 +231,7 @@ class RandomSender {
 
 /// Progresses until done() or the time is over.
 template <typename Done>
-bool progress_until(std::initializer_list<Side*> sides, Done done, uint64_t timeout_ns = 20 * kSecond) {
+bool progress_until(std::initializer_list<Side*> sides, Done done, uint64_t timeout_ns = 90 * kSecond) {
   const Deadline deadline(timeout_ns);
   while (!done()) {
     for (Side* side : sides) side->port->progress(64);
