@@ -11,6 +11,7 @@
 #include "base/platform/fork.hpp"
 #include "devices/device.hpp"
 #include "memory/device_allocation.hpp"
+#include "memory/device_guests.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
 
@@ -31,7 +32,7 @@ struct MemoryOrigin {
 MemoryOrigin origin_of(const BufferInfo& info);
 }  // namespace thalweg::impl
 
-/// C handle of a registered or library-allocated region. Immutable but for the last four, which its registry guards.
+/// C handle of a registered or library-allocated region. Immutable but for rkeys and the last three, which its registry guards.
 struct tw_memory {
   thalweg::impl::BornHere born;
   thalweg::impl::Registry* registry = nullptr;
@@ -44,9 +45,10 @@ struct tw_memory {
   thalweg::impl::Segment segment;
   thalweg::impl::DeviceAllocation device;  // allocated, or the segment pinned: goes before the segment
   std::vector<uint64_t> rkeys;
-  bool exported = false;      // peers may have seen a key of it alive
-  bool holds_name = false;    // counted in the name of its device memory
-  bool awaits_peers = false;  // the name is gone; peers may not have dropped their imports yet
+  std::shared_ptr<thalweg::impl::DeviceGuests> guests;  // of device memory: devices that work on it for others of this process
+  bool exported = false;                                // peers may have seen a key of it alive
+  bool holds_name = false;                              // counted in the name of its device memory
+  bool awaits_peers = false;                            // the name is gone; peers may not have dropped their imports yet
 };
 
 namespace thalweg::impl {
@@ -79,10 +81,12 @@ class Registry {
   ~Registry();
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
-  /// Revokes its keys first; of device memory, waits until peers have dropped their imports. TW_ERR_BUSY: a stopped peer is in
-  /// the middle of a copy, or does not drop one; the memory stays registered.
+  /// Revokes its keys first; of device memory, waits until peers have dropped their imports, and until devices that work on it for
+  /// other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not drop one, or
+  /// a device does not come to an end; the memory stays registered.
   Status release(tw_memory* memory);
-  Status release_address(void* address);  // tw_free
+  Status release_address(void* address);                 // tw_free
+  void set_patience(uint64_t ns) { patience_ns_ = ns; }  // with devices of this process: the silence limit
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
   Status revoke(uint64_t rkey);  // one key; TW_ERR_STALE when it is not alive
   uint64_t incarnation() const { return incarnation_; }
@@ -106,6 +110,8 @@ class Registry {
   /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely: takes
   /// a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
   static Status resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out);
+  /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
+  std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
   bool find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const;
   /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.
@@ -134,7 +140,7 @@ class Registry {
   void forget_name(uint64_t segment);
   void announce_release(uint64_t segment);
   std::unique_ptr<State> state_;
-  uint64_t incarnation_;
+  uint64_t incarnation_, patience_ns_ = 5'000'000'000;
 };
 
 Status parse_key(const void* bytes, size_t length, KeyBody* out);  // fuzzed

@@ -68,7 +68,7 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
     kernel.old = reinterpret_cast<uint64_t>(chunk);
   }
   launched_of(run) = {&device, chunk};
-  if (const Status status = lane.submit(device, Kernel{kernel}, over, &run); is_error(status)) {
+  if (const Status status = lane.submit(device, Kernel{kernel}, over, &run, reached.hosts); is_error(status)) {
     if (chunk != nullptr) lane.give_chunk(device, chunk);
     return status;
   }

@@ -35,6 +35,7 @@ struct Reached {
   Device* device = nullptr;
   std::vector<uint64_t> addresses;
   std::vector<Mapping*> imports;
+  GuestLists hosts;
   Reached() = default;
   Reached(const Reached&) = delete;
   Reached& operator=(const Reached&) = delete;
@@ -71,6 +72,7 @@ Status reach_all(OpRun& run, Reached* out) {
     if (is_error(status) && status != TW_ERR_STALE) region->unmappable = true;
     if (status != TW_OK) return status;
     out->addresses.push_back(reached.address);
+    out->hosts.insert(out->hosts.end(), reached.hosts.begin(), reached.hosts.end());
     if (reached.mapping == nullptr) continue;
     ++reached.mapping->users;
     out->imports.push_back(reached.mapping);
@@ -91,7 +93,8 @@ void launched(Engine& engine, void* token, Status status) {
   to_front(run);  // its signal and notification are next
 }
 
-Status launch_pairs(Engine& engine, OpRun& run, Device& device, const std::vector<uint64_t>& regions, uint64_t from) {
+Status launch_pairs(Engine& engine, OpRun& run, const Reached& reached, uint64_t from) {
+  Device& device = *reached.device;
   BlockTransfer& transfer = *run.op->blocks;
   const bool put = run.op->verb == Verb::put_blocks;
   const uint64_t count = std::min(run.op->length / transfer.here->length - from, kPairs);
@@ -103,12 +106,12 @@ Status launch_pairs(Engine& engine, OpRun& run, Device& device, const std::vecto
     const BlockRange& mine = transfer.here->range_of(numbers.here, transfer.here_hint);
     const BlockRange& theirs = transfer.there->space.range_of(numbers.there, transfer.there_hint);
     const uint64_t here = BlockSpace::place(mine, numbers.here);
-    const uint64_t there = regions[theirs.region] + BlockSpace::place(theirs, numbers.there);
+    const uint64_t there = reached.addresses[theirs.region] + BlockSpace::place(theirs, numbers.there);
     pairs[i] = put ? BlockPair{there, here} : BlockPair{here, there};
   }
   auto launch = std::make_unique<Launch>(Launch{&run, &device, list});
   const BlocksKernel kernel{reinterpret_cast<uint64_t>(list), count, transfer.here->length, {}, 0, 0};
-  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get());
+  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get(), reached.hosts);
   if (is_error(status)) {
     engine.devices().give_chunk(device, list);
     return status;
@@ -124,7 +127,7 @@ Status launch_all(OpRun& run, Reached& reached) {
   Peer& peer = *run.peer;
   Status status = TW_OK;
   for (uint64_t from = 0; status == TW_OK && from * transfer.here->length < run.op->length; from += kPairs) {
-    status = launch_pairs(*peer.engine, run, *reached.device, reached.addresses, from);
+    status = launch_pairs(*peer.engine, run, reached, from);
   }
   if (run.work == 0) return status;
   transfer.imports.swap(reached.imports);
@@ -146,7 +149,8 @@ void go_through_host(OpRun& run, Reached& reached, bool window) {
   const bool out = put != window;  // of the device
   if (window) transfer.imports.swap(reached.imports);
   run.staging = new BlockStaging(engine, run, *device, out ? Staging::Direction::out : Staging::Direction::in,
-                                 window ? std::move(reached.addresses) : std::vector<uint64_t>{});
+                                 window ? std::move(reached.addresses) : std::vector<uint64_t>{},
+                                 window ? std::move(reached.hosts) : GuestLists{});
   run.extras = true;
 }
 

@@ -62,8 +62,10 @@ Status move_now(DeviceLane& lane, Device& device, Parts parts, std::byte* chunk,
 
 }  // namespace
 
-BlockStaging::BlockStaging(Engine& engine, OpRun& run, Device& device, Direction direction, std::vector<uint64_t> addresses)
-    : Staging(engine, run, device, Side{0, nullptr}, direction, 0, run.op->length), addresses_(std::move(addresses)) {}
+BlockStaging::BlockStaging(Engine& engine, OpRun& run, Device& device, Direction direction, std::vector<uint64_t> addresses,
+                           GuestLists hosts)
+    : Staging(engine, run, device, Side{0, nullptr}, direction, 0, run.op->length, std::move(hosts)),
+      addresses_(std::move(addresses)) {}
 
 /// Whole blocks, with room for the list of them, unless they are too long for that.
 uint64_t BlockStaging::chunk_of(uint64_t) const {
@@ -95,7 +97,7 @@ Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, Device
   }
   DeviceLane& lane = engine_.devices();
   return move_parts(chunk, parts, direction_ == Direction::out,
-                    [&](const auto& work) { return lane.submit(device_, work, done, token); });
+                    [&](const auto& work) { return lane.submit(device_, work, done, token, hosts_); });
 }
 
 Status store_parts(DeviceLane& lane, Device& device, Parts parts, const std::byte* packed) {

@@ -126,21 +126,21 @@ Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t b
 }
 
 Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
-                     void* token) {
+                     void* token, const GuestLists& hosts) {
   const Copy& first = copies.front();
   if (kernels && copies.size() == 1 && first.width < kShortRow && first.rows * first.slices >= kManyRows) {
-    return lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token);
+    return lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token, hosts);
   }
-  if (kernels && copies.size() == 1 && lane.submit_resident(device, first, done, token)) return TW_OK;
-  return lane.submit(device, copies, done, token);
+  if (kernels && copies.size() == 1 && lane.submit_resident(device, first, done, token, hosts)) return TW_OK;
+  return lane.submit(device, copies, done, token, hosts);
 }
 
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
-                   Then then) {
+                   Then then, const GuestLists& hosts) {
   const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   std::vector<Copy> copies;
   Status status = plan_copies(to_local ? local : other, to_local ? other : local, run.op->length, 0, length, &copies);
-  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, other.kernels, moved, &run);
+  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, other.kernels, moved, &run, hosts);
   if (is_error(status)) return status;
   run.then = then;
   run.holding = hold;

@@ -23,11 +23,11 @@ Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t b
 /// Enqueues them on `device` as the cheapest of engine copies, one gather or scatter kernel and, where there is one, the resident
 /// kernel. As DeviceLane::submit.
 Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
-                     void* token);
+                     void* token, const GuestLists& hosts = {});
 
 /// Moves the run's whole local side from (or to) `other`; `then` follows, or an error is returned and nothing was enqueued.
-/// `hold` (may be null) is counted as used meanwhile.
+/// `hold` (may be null) is counted as used meanwhile; `hosts`: as DeviceLane::submit.
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
-                   Then then);
+                   Then then, const GuestLists& hosts = {});
 
 }  // namespace thalweg::impl

@@ -6,6 +6,7 @@
 #include "protocols/device_lane.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -42,6 +43,19 @@ void retain(Ordering* ordering) {
 void release(Ordering* ordering) {
   if (ordering != nullptr && ordering->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete ordering;
 }
+
+namespace {
+
+std::shared_ptr<DeviceVisit> visit_of(const GuestLists& hosts) {
+  return hosts.empty() ? nullptr : std::make_shared<DeviceVisit>(hosts);
+}
+
+void end_loan(OpRun& run) {
+  delete std::exchange(run.loan, nullptr);
+  run.ended = false;
+}
+
+}  // namespace
 
 DeviceLane::DeviceLane(Engine& engine) : engine_(engine) {}
 
@@ -127,11 +141,41 @@ Status DeviceLane::launch(Line& line, Kernel kernel) {
   return status;
 }
 
+void DeviceLane::end(const Waiter& waiter, Status status) {
+  --pending_;
+  if (waiter.visit != nullptr) waiter.visit->leave();
+  waiter.done(engine_, waiter.token, status);
+}
+
+/// Of what was gathered: what touches memory that was taken back meanwhile.
+std::vector<DeviceLane::Waiter> DeviceLane::turn_away(Place& place) {
+  std::vector<Waiter> refused;
+  size_t at = 0;
+  for (auto one = place.gathering.begin(); one != place.gathering.end();) {
+    if (one->visit == nullptr || one->visit->enter()) {
+      at += (one++)->copies;
+      continue;
+    }
+    const auto from = place.gathered.begin() + static_cast<std::ptrdiff_t>(at);
+    place.gathered.erase(from, from + static_cast<std::ptrdiff_t>(one->copies));
+    refused.push_back(std::move(*one));
+    one = place.gathering.erase(one);
+  }
+  return refused;
+}
+
 Status DeviceLane::flush(Place& place) {
   Line& line = place.copies;
+  const std::vector<Waiter> refused = turn_away(place);
+  if (place.gathering.empty()) {
+    place.gathered_bytes = 0;
+    for (const Waiter& waiter : refused) end(waiter, TW_ERR_STALE);
+    return TW_OK;
+  }
   // A batch leaves engines free for others, which long copies do not want: one call each.
   constexpr uint64_t kLong = 16u << 20;
-  const size_t each = place.gathered_bytes / place.gathered.size() >= kLong ? 1 : place.gathered.size();
+  const size_t count = std::max<size_t>(place.gathered.size(), 1);
+  const size_t each = place.gathered_bytes / count >= kLong ? 1 : count;
   Status status = TW_OK;
   for (size_t i = 0; i < place.gathered.size() && !is_error(status); i += each) {
     status = line.queue->copy(&place.gathered[i], each);
@@ -146,46 +190,52 @@ Status DeviceLane::flush(Place& place) {
   if (is_error(broken)) fail_pending(*place.device, line, broken);
   for (Waiter& waiter : waiters) {
     waiter.ticket = line.ticket;
-    if (!is_error(status)) {
-      line.pending.push_back(waiter);
+    if (is_error(status)) {
+      end(waiter, status);
       continue;
     }
-    --pending_;
-    waiter.done(engine_, waiter.token, status);
+    if (waiter.visit != nullptr) waiter.visit->enqueued(line.finished, line.ticket);
+    line.pending.push_back(std::move(waiter));
   }
+  for (const Waiter& waiter : refused) end(waiter, TW_ERR_STALE);
   return status;
 }
 
-Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token) {
+Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
-  place->gathering.push_back({0, done, token});
+  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size()});
   ++pending_;
   return TW_OK;
 }
 
 /// Only while no engine is at work: then whatever the kernel has was submitted before what an engine has, and poll() keeps that order.
-bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, void* token) {
+bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
   if (engine_.options().resident.blocks == 0) return false;
   Place* place = nullptr;
   if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
   if (!place->gathering.empty() || !place->copies.pending.empty()) return false;
-  if (!place->resident->submit(copy, done, token)) return false;
+  std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
+  if (visit != nullptr && !visit->enter()) return false;
+  if (!place->resident->submit(copy, done, token, std::move(visit))) return false;
   ++pending_;
   return true;
 }
 
-Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void* token) {
+Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
+  std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
+  if (visit != nullptr && !visit->enter()) return fail(TW_ERR_STALE, "this memory is being released; import a new key");
   if (const Status status = launch(line, kernel); is_error(status)) {
     replace_broken(device, line);
     return status;
   }
-  line.pending.push_back({line.ticket, done, token});
+  if (visit != nullptr) visit->enqueued(line.finished, line.ticket);
+  line.pending.push_back({line.ticket, done, token, std::move(visit)});
   ++pending_;
   return TW_OK;
 }
@@ -282,10 +332,7 @@ unsigned DeviceLane::fail_pending(Device& device, Line& line, Status status) {
   std::deque<Waiter> waiters;
   waiters.swap(line.pending);
   replace_broken(device, line);
-  for (const Waiter& waiter : waiters) {
-    --pending_;
-    waiter.done(engine_, waiter.token, status);
-  }
+  for (const Waiter& waiter : waiters) end(waiter, status);
   return static_cast<unsigned>(waiters.size());
 }
 
@@ -313,10 +360,9 @@ unsigned DeviceLane::poll(Device& device, Line& line) {
   unsigned events = 0;
   line.watch.moved();
   while (!line.pending.empty() && line.pending.front().ticket <= finished) {
-    const Waiter waiter = line.pending.front();
+    const Waiter waiter = std::move(line.pending.front());
     line.pending.pop_front();
-    --pending_;
-    waiter.done(engine_, waiter.token, TW_OK);
+    end(waiter, TW_OK);
     ++events;
   }
   return events;
@@ -328,8 +374,7 @@ unsigned DeviceLane::poll_resident(Place& place, const void* only) {
   for (ResidentLine::Ended ended; only != nullptr ? place.resident->wait(only, &ended) : place.resident->next(&ended);
        ++events) {
     if (ended.status == TW_AGAIN) ended.status = run(*place.device, {&ended.copy, 1});
-    --pending_;
-    ended.done(engine_, ended.token, ended.status);
+    end({0, ended.done, ended.token, ended.visit}, ended.status);
   }
   return events;
 }
@@ -347,6 +392,7 @@ unsigned DeviceLane::poll() {
     if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= kGather) flush(place);
   }
   if (!parked_.empty()) events += poll_parked();
+  if (!recalled_.empty()) events += poll_recalled();
   return events;
 }
 
@@ -359,21 +405,29 @@ void DeviceLane::finish(Device& device, void* token) {
   for (Line* line : {&place->copies, &place->kernels}) {
     std::deque<Waiter>& pending = line->pending;
     for (auto at = pending.begin(); (at = std::find_if(pending.begin(), pending.end(), mine)) != pending.end();) {
-      const Waiter waiter = *at;
-      const Status status = wait(*line, waiter.ticket);
+      const Status status = wait(*line, at->ticket);
       if (is_error(status)) {  // nothing of this queue ends any more
         fail_pending(device, *line, status);
         break;
       }
+      const Waiter waiter = std::move(*at);
       pending.erase(at);
-      --pending_;
-      waiter.done(engine_, waiter.token, TW_OK);
+      end(waiter, TW_OK);
     }
   }
 }
 
 void DeviceLane::close() {
   while (OpRun* run = parked_.front()) engine_.complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  constexpr uint64_t kPatience = 5 * kSecond;  // of a device of the other side that does not come to an end
+  while (OpRun* run = recalled_.front()) {
+    if (!run->loan->guests->close(Deadline(kPatience))) {
+      warn_once("device.loan",
+                "a worker was destroyed while a device of another one of this process was at one of its buffers");
+    }
+    end_loan(*run);
+    engine_.complete(*run, run->ending);
+  }
   while (pending_ != 0) {
     poll();
     for (auto& place : places_) {
@@ -411,6 +465,44 @@ unsigned DeviceLane::poll_parked() {
     }
     ++events;
     run->then(engine_, *run, status);
+  }
+  return events;
+}
+
+uint64_t DeviceLane::lend(OpRun& run) {
+  if (run.loan == nullptr) {
+    run.loan = new Loan;
+    run.loan->guests = DeviceGuests::make_named(&run.loan->name);
+    run.extras = true;
+  }
+  return run.loan->name;
+}
+
+bool DeviceLane::take_back(OpRun& run, Status status) {
+  if (run.loan->guests->close()) {
+    end_loan(run);
+    return true;
+  }
+  run.ended = true;
+  run.ending = status;
+  recalled_.push_back(&run);
+  return false;
+}
+
+unsigned DeviceLane::poll_recalled() {
+  unsigned events = 0;
+  OpRun* first = nullptr;  // one look each: stop when the first one of those that stay comes again
+  while (OpRun* run = recalled_.front()) {
+    if (run == first) break;
+    recalled_.remove(run);
+    if (run->loan->guests->close()) {
+      end_loan(*run);
+      engine_.complete(*run, run->ending);
+      ++events;
+      continue;
+    }
+    recalled_.push_back(run);
+    if (first == nullptr) first = run;
   }
   return events;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "devices/device.hpp"
+#include "memory/device_guests.hpp"
 #include "protocols/gates.hpp"
 #include "protocols/operation.hpp"
 
@@ -28,6 +29,12 @@ struct Ordering {
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out);
 void retain(Ordering* ordering);   // null is allowed
 void release(Ordering* ordering);  // null is allowed
+
+/// The buffer of a run, lent to devices of the other side in this process.
+struct Loan {
+  std::shared_ptr<DeviceGuests> guests;
+  uint64_t name = 0;
+};
 
 class ResidentLine;
 
@@ -52,12 +59,14 @@ class DeviceLane {
   DeviceLane& operator=(const DeviceLane&) = delete;
 
   /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
-  /// between two polls goes to the device in one call.
+  /// between two polls goes to the device in one call. `hosts`: of memory of others in this process that is touched. Where one of
+  /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
   using Done = void (*)(Engine& engine, void* token, Status status);
-  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token);
+  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {});
   /// One copy by the device's resident kernel, where the context asked for one and it takes it. False: submit it.
-  bool submit_resident(Device& device, const Copy& copy, Done done, void* token);
-  Status submit(Device& device, const Kernel& kernel, Done done, void* token);  // one that can signal, without a signal
+  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
+  /// One that can signal, without a signal.
+  Status submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts = {});
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
@@ -73,6 +82,11 @@ class DeviceLane {
   bool reaches(Device& device, const Uuid& there);
   /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
   void when_ready(OpRun& run, Then then);
+  /// Devices of the other side, in this process, may touch the run's buffer, as guests of this name, until the run ends: then it
+  /// completes when they are out of it.
+  uint64_t lend(OpRun& run);
+  /// The run is about to complete. False: somebody's device is still at its buffer, and poll() completes it.
+  bool take_back(OpRun& run, Status status);
   unsigned poll();  // events handled
   /// Waits for the copies that were submitted with this token, and calls their `done`; nobody else's. For who has nowhere to put the
   /// next bytes.
@@ -80,7 +94,7 @@ class DeviceLane {
   void close();  // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
   /// The front of an endpoint's lane waits for a stream. It is asked at each of its turns; until then nobody may sleep.
   void note_awaited() { awaited_ = true; }
-  bool idle() const { return pending_ == 0 && parked_.empty() && !awaited_; }
+  bool idle() const { return pending_ == 0 && parked_.empty() && recalled_.empty() && !awaited_; }
 
   /// kChunk bytes of pinned memory; null: there is none to be had.
   static constexpr size_t kChunk = 1u << 20;
@@ -93,6 +107,8 @@ class DeviceLane {
     uint64_t ticket;
     Done done;
     void* token;
+    std::shared_ptr<DeviceVisit> visit;  // null: it touches nobody else's memory
+    size_t copies = 0;                   // of those that are gathered
   };
   /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
   struct Line {
@@ -124,6 +140,9 @@ class DeviceLane {
   unsigned fail_pending(Device& device, Line& line, Status status);
   static void replace_broken(Device& device, Line& line);
   unsigned poll_parked();
+  unsigned poll_recalled();
+  void end(const Waiter& waiter, Status status);
+  static std::vector<Waiter> turn_away(Place& place);
   static Status launch(Line& line, Kernel kernel);
   static Status finish_call(Line& line, Status enqueued);
   static Status wait(Line& line);
@@ -134,6 +153,7 @@ class DeviceLane {
   unsigned pending_ = 0, chunks_out_ = 0;
   bool awaited_ = false;
   RunList parked_;
+  RunList recalled_;  // ended; devices of the other side are at their buffers
   Gates gates_{*this};
 };
 

@@ -145,6 +145,8 @@ void Engine::complete_slowly(OpRun& run, Status status) {
     run.ending = status;
     return;
   }
+  if (run.loan != nullptr && !devices_->take_back(run, status)) [[unlikely]]
+    return;  // ... or one of the other side, in this process
   if (run.extras && run.holds_regions) [[unlikely]]
     drop_regions(run);
   if (run.gate != nullptr) open(std::exchange(run.gate, nullptr));

@@ -99,7 +99,8 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
 Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
   const OpDesc& op = *run.op;
   const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
-  const Status status = device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over);
+  const Status status =
+      device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over, target.hosts);
   if (is_error(status)) return status;
   leave_lane(run, kMoving);
   return TW_IN_PROGRESS;
@@ -119,7 +120,7 @@ Status start_window(Engine& engine, OpRun& run, const Reached& target) {
   const OpDesc& op = *run.op;
   const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
   const Staging::Direction direction = is_put(op) ? Staging::Direction::in : Staging::Direction::out;
-  run.staging = new Staging(engine, run, *target.device, there, direction, 0, op.length);
+  run.staging = new Staging(engine, run, *target.device, there, direction, 0, op.length, target.hosts);
   run.extras = true;
   run.holding = target.mapping;
   if (target.mapping != nullptr) ++target.mapping->users;

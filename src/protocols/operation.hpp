@@ -25,6 +25,7 @@ class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
 struct Ordering;       // protocols/device_lane.hpp
 struct Gate;           // protocols/gates.hpp
+struct Loan;           // protocols/device_lane.hpp
 struct Mapping;        // transports/transport.hpp
 
 enum class Verb : uint8_t {
@@ -170,6 +171,7 @@ struct alignas(64) OpRun {
   std::byte* parcel = nullptr;   // parcel.hpp; freed on release
   Gate* gate = nullptr;          // streams wait for its end; gates.hpp
   Mapping* holding = nullptr;    // the import that its device work uses, counted
+  Loan* loan = nullptr;          // its buffer is lent to devices of the other side; freed when it completes
   uint16_t work = 0;             // pieces of device work under way: the run completes after them
   bool ended = false;            // ... with `ending`; nothing else happens to it
   uint32_t wire_generation = 0;  // of the life that wire_op belongs to

@@ -2,6 +2,8 @@
 // Reaching a peer's device memory.
 #include "protocols/reach_device.hpp"
 
+#include <utility>
+
 #include "devices/registry.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
@@ -27,6 +29,7 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
     const Status status = engine.registry().resolve(reading, key.rkey, 0, key.length, 0, &target);
     if (is_error(status)) return status;
     out->address = reinterpret_cast<uint64_t>(target.address);
+    if (auto guests = engine.registry().guests(reading, key.rkey); guests != nullptr) out->hosts.push_back(std::move(guests));
     return engine.devices().admit(device, out->address, key.length, &out->kernels);
   }
   if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {

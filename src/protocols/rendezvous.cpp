@@ -57,7 +57,7 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
     }
     if ((peer.link->features & kLinkMaps) != 0) find_segment(engine, op, &rts.segment, &rts.segment_offset);
   }
-  if (describe_device(engine, op, &rts, &device)) {
+  if (describe_device(engine, run, &rts, &device)) {
     frame.flags |= kFrameDevice;
     std::memcpy(body + used, &device, sizeof device);
     used += sizeof device;

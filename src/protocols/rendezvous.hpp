@@ -48,7 +48,7 @@ void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bo
 
 // --- rendezvous_device.cpp
 /// What the announcement says of op's local side beyond rts: segment or address for other devices. False: nothing.
-bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody* device);
+bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* device);
 /// A receive with device memory at one end at least, or one that has to wait for a stream.
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
 /// A cts for a source that has to wait for a stream, or one that asks for a push into a device: then `body` has that device's UUID

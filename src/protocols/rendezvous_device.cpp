@@ -10,6 +10,7 @@
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
 //   frames  data frames, through staging at whichever end is a device.
 #include <cstring>
+#include <utility>
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
@@ -59,6 +60,14 @@ Serving& serving(OpRun& run) { return *reinterpret_cast<Serving*>(run.state); }
 Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
   if (on_device(op)) return engine.devices().reaches(*op.device, there) ? op.device : nullptr;
   return is_pinned(op.address) ? find_device(there) : nullptr;
+}
+
+/// Within one process: the other side's buffer, which is lent by this name. False: its operation has ended.
+bool visit(uint64_t loan, GuestLists* hosts) {
+  std::shared_ptr<DeviceGuests> guests = DeviceGuests::find(loan);
+  if (guests == nullptr) return false;
+  hosts->push_back(std::move(guests));
+  return true;
 }
 
 void wait_for_import(Peer& peer, OpRun& run, Then then) {
@@ -114,6 +123,7 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const uint64_t zero = reinterpret_cast<uint64_t>(op.address), start = zero + static_cast<uint64_t>(first);
   if (same_process(*peer.link)) {
     body.cts.address = zero;
+    body.cts.segment = engine.devices().lend(run);
   } else {
     if ((peer.link->features & kLinkMaps) == 0 || !engine.options().imports ||
         engine.registry().name_device_memory(info_of(op), start, static_cast<uint64_t>(last - first), &body.cts.segment,
@@ -143,10 +153,12 @@ Status copy_in_process(Engine& engine, Peer& peer, OpRun& run) {
   Device* device = from_device(state) ? find_device(source) : op.device;
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   bool reads = true, writes = true;
+  GuestLists hosts;
+  if (from_device(state) && !visit(state.rts.segment, &hosts)) return TW_ERR_STALE;
   Status status = engine.devices().admit(*device, from, wanted(run), &reads);
   if (status == TW_OK) status = engine.devices().admit(*device, to, 1, &writes);
   if (is_error(status)) return status;
-  return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here);
+  return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here, hosts);
 }
 
 /// Starts a pull from an import. TW_OK: it runs, or waits for the import.
@@ -154,6 +166,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
   if (state.source.late != 0 || !from_device(state) || state.rts.segment == 0) return TW_ERR_UNSUPPORTED;
+  if (same_process(*peer.link)) return TW_ERR_UNSUPPORTED;  // the segment is a loan there
   if (!engine.options().imports) return TW_ERR_UNSUPPORTED;
   Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
@@ -188,13 +201,14 @@ void push_over(Engine& engine, OpRun& run, Status status) {
 }
 
 /// Where the receiver's packed bytes go: TW_OK, TW_IN_PROGRESS or an error.
-Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping) {
+Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping, GuestLists* hosts) {
   Peer& peer = *run.peer;
   const CtsBody& cts = serving(run).cts;
   const Layout* const layout = run.own.remote_layout;
   *device = copier(engine, *run.op, serving(run).uuid);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
   if (same_process(*peer.link) && cts.address != 0) {
+    if (!visit(cts.segment, hosts)) return TW_ERR_STALE;
     *to = side_of(cts.address, layout);
     return engine.devices().admit(**device, cts.address, 1, &to->kernels);
   }
@@ -211,9 +225,12 @@ void push(Engine& engine, OpRun& run, Status status) {
   Device* device = nullptr;
   Mapping* mapping = nullptr;
   Side to{};
-  Status reached = reach_receiver(engine, run, &device, &to, &mapping);
+  GuestLists hosts;
+  Status reached = reach_receiver(engine, run, &device, &to, &mapping, &hosts);
   if (reached == TW_IN_PROGRESS) return wait_for_import(*run.peer, run, push);
-  if (reached == TW_OK) reached = device_move(engine, run, *device, to, serving(run).cts.length, false, mapping, push_over);
+  if (reached == TW_OK) {
+    reached = device_move(engine, run, *device, to, serving(run).cts.length, false, mapping, push_over, hosts);
+  }
   if (is_error(reached)) push_over(engine, run, TW_ERR_UNSUPPORTED);
 }
 
@@ -226,13 +243,15 @@ void frames(Engine& engine, OpRun& run, Status status) {
 
 }  // namespace
 
-bool describe_device(Engine& engine, const OpDesc& op, RtsBody* rts, DeviceBody* device) {
+bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* device) {
+  const OpDesc& op = *run.op;
   const uint64_t address = reinterpret_cast<uint64_t>(op.address);
   BufferInfo info;
   if (!on_device(op) || (op.flags & kOpLate) != 0 || op.layout != nullptr) {
     if (!on_device(op) && (op.layout != nullptr || find_device(address, &info) != TW_OK)) return false;
   } else if (same_process(*op.peer->link)) {
     rts->address = address;
+    rts->segment = engine.devices().lend(run);
   } else if ((op.peer->link->features & kLinkMaps) != 0) {
     // Without a name the receiver's memory is pushed into, or it goes through staging.
     const Status named =

@@ -2,6 +2,8 @@
 // Giving copies to a resident kernel and finding them done.
 #include "protocols/resident_line.hpp"
 
+#include <utility>
+
 namespace thalweg::impl {
 
 ResidentLine::~ResidentLine() {
@@ -10,13 +12,14 @@ ResidentLine::~ResidentLine() {
   }
 }
 
-bool ResidentLine::submit(const Copy& copy, DeviceLane::Done done, void* token) {
+bool ResidentLine::submit(const Copy& copy, DeviceLane::Done done, void* token, std::shared_ptr<DeviceVisit> visit) {
   constexpr size_t kDepth = 4;
   if (copy.rows != 1 || copy.slices != 1 || copy.width > most_ || pending_.size() >= kDepth || is_error(broken_)) return false;
   UnderWay& one = pending_.emplace_back();
   one.copy = copy;
   one.done = done;
   one.token = token;
+  one.visit = std::move(visit);
   if (resident_->copy(copy.to, copy.from, copy.width, &one.ticket) == TW_OK) return true;
   pending_.pop_back();
   return false;
@@ -31,7 +34,7 @@ Status ResidentLine::look(UnderWay& one) {
 /// Tickets stay where they are, so only the first ones go.
 void ResidentLine::take(UnderWay& one, Status status, Ended* out) {
   watch_.moved();
-  *out = {one.copy, one.done, one.token, status};
+  *out = {one.copy, one.done, one.token, status, std::move(one.visit)};
   one.taken = true;
   while (!pending_.empty() && pending_.front().taken) pending_.pop_front();
 }

@@ -18,13 +18,14 @@ class ResidentLine {
   ResidentLine& operator=(const ResidentLine&) = delete;
 
   /// False: not one for it, or not now; nothing was started.
-  bool submit(const Copy& copy, DeviceLane::Done done, void* token);
+  bool submit(const Copy& copy, DeviceLane::Done done, void* token, std::shared_ptr<DeviceVisit> visit = nullptr);
   /// The next one that is over; TW_AGAIN: it is to be copied otherwise. False: none.
   struct Ended {
     Copy copy;
     DeviceLane::Done done;
     void* token;
     Status status;
+    std::shared_ptr<DeviceVisit> visit;  // as given to submit()
   };
   bool next(Ended* out);
   /// The same of the copies with this token, whatever is before them: waits.
@@ -37,6 +38,7 @@ class ResidentLine {
     Copy copy;
     DeviceLane::Done done;
     void* token;
+    std::shared_ptr<DeviceVisit> visit;
     bool taken = false;  // by wait(): its place goes when it is the first
   };
   Status look(UnderWay& one);

@@ -92,6 +92,8 @@ void RunPool::free_extras(OpRun& run) {
   run.parcel = nullptr;
   delete run.text;
   run.text = nullptr;
+  delete run.loan;
+  run.loan = nullptr;
   run.owns_header = run.extras = false;
 }
 

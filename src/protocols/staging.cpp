@@ -3,12 +3,20 @@
 #include "protocols/staging.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace thalweg::impl {
 
 Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
-                 uint64_t end)
-    : engine_(engine), run_(run), device_(device), direction_(direction), side_(side), end_(end), next_(begin) {
+                 uint64_t end, GuestLists hosts)
+    : engine_(engine),
+      run_(run),
+      device_(device),
+      direction_(direction),
+      hosts_(std::move(hosts)),
+      side_(side),
+      end_(end),
+      next_(begin) {
   for (Chunk& chunk : chunks_) chunk.owner = this;
 }
 
@@ -50,7 +58,7 @@ Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane:
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;
   const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  return status == TW_OK ? submit_copies(engine_.devices(), device_, copies, side_.kernels, done, token) : status;
+  return status == TW_OK ? submit_copies(engine_.devices(), device_, copies, side_.kernels, done, token, hosts_) : status;
 }
 
 /// The device copy of [begin, end), from or to the chunk.

@@ -14,7 +14,9 @@ class Staging {
  public:
   enum class Direction : uint8_t { out, in };  // out of the device, into it
   /// Of packed bytes [begin, end) of `side`, which `device` reaches.
-  Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end);
+  /// hosts: as DeviceLane::submit.
+  Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end,
+          GuestLists hosts = {});
   virtual ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -44,6 +46,7 @@ class Staging {
   OpRun& run_;
   Device& device_;
   const Direction direction_;
+  const GuestLists hosts_;
 
  private:
   static constexpr unsigned kDepth = 4;

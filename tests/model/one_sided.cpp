@@ -154,12 +154,6 @@ bool World::any_released(unsigned worker) const {
   }
   return false;
 }
-bool World::device_memory_released() const {
-  for (const Worker& worker : workers_) {
-    if (worker.released[3]) return true;
-  }
-  return false;
-}
 
 bool World::may_have_failed(const Posted& posted) const {
   const bool failed = posted.over || (posted.ended && posted.status != TW_OK);
@@ -174,9 +168,7 @@ void World::end_one_sided(Posted& posted, Status status) {
   bool released = posted.what != What::signal && workers_[posted.peer].released[posted.memory];
   if ((posted.flags & kAfterAll) != 0) released |= any_released(posted.peer);
   if (status != TW_OK) {
-    // A device of this process says so of memory that was freed, and of all that it was given with it: known, and not mended.
-    const bool freed = net_.one_process && status == TW_ERR_OUT_OF_BOUNDS && device_memory_released();
-    if ((is_loss(status) && may_be_lost(posted, posted.peer)) || (status == TW_ERR_STALE && released) || freed) return;
+    if ((is_loss(status) && may_be_lost(posted, posted.peer)) || (status == TW_ERR_STALE && released)) return;
     return wrong(posted, std::string("it ended with: ") + status_text(status));
   }
   const bool remote = (posted.flags & kRemote) != 0;
@@ -230,7 +222,6 @@ void World::end_flush(Posted& posted, Status status) {
   }
   if (status != TW_OK) {
     if ((is_loss(status) && broken) || (status == TW_ERR_STALE && released)) return;
-    if (net_.one_process && status == TW_ERR_OUT_OF_BOUNDS && device_memory_released()) return;
     return wrong(posted, std::string("it ended with: ") + status_text(status));
   }
   for (unsigned to = 0; to < program_.workers && failure_.empty(); ++to) {
@@ -386,7 +377,7 @@ void World::release_memory_of(const Op& op) {
   Exports::Memory& memory = worker.exports->memories[op.memory];
   const size_t length = memory.length + kWords;
   const Status status = worker.host->release(memory);
-  if (status == TW_ERR_BUSY && op.memory == 3) return;  // a device is at work on a peer's import of it
+  if (status == TW_ERR_BUSY && op.memory == 3) return;  // a device is at work on it, or on a peer's import
   if (status != TW_OK) return wrong(std::string("its owner cannot release memory: ") + status_text(status));
   if (memory.plain != nullptr) std::memset(memory.plain.get(), 0xdb, length);  // what the owner keeps there next
 }

@@ -312,9 +312,7 @@ void World::ended(Posted& posted, Status status, const tw_recv_info& info) {
       end_one_sided(posted, status);
   }
   cover(posted);
-  // Known, and not mended: within one process a device of the other side may still write to it.
-  const bool touched = net_.one_process && is_loss(status) && posted.buffer != nullptr && posted.buffer->info.device != nullptr;
-  if (posted.buffer != nullptr && !touched) buffers_.retire(*posted.buffer);
+  if (posted.buffer != nullptr) buffers_.retire(*posted.buffer);
 }
 
 void World::cover(const Posted& posted) {

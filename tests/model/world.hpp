@@ -209,7 +209,6 @@ class World final : Watcher {
   void signal_seen(Posted& posted);
   bool may_have_failed(const Posted& posted) const;
   bool any_released(unsigned worker) const;
-  bool device_memory_released() const;
   static bool is_put(const Posted& posted) { return posted.what == What::put || posted.what == What::put_blocks; }
   static bool is_get(const Posted& posted) { return posted.what == What::get || posted.what == What::get_blocks; }
   void check_bits(WordState& state, uint64_t value, unsigned bits, const Posted* reader, const char* what);

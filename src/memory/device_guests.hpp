@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of this process that devices work on for somebody who does not own it: registered memory that is the target of another
+// worker of this process, or the buffer of a message into or out of which the other side's device copies. Between processes an
+// import stands for this; within one there are only addresses.
+//
+// Work enters when it is about to be enqueued and leaves when it is over. Whoever takes the memory back closes it: nobody enters
+// any more, and who is inside is waited for by the word that the device itself writes, so that nobody's progress is needed.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.hpp"
+
+namespace thalweg::impl {
+
+class DeviceGuests {
+ public:
+  DeviceGuests() = default;
+  ~DeviceGuests();
+  DeviceGuests(const DeviceGuests&) = delete;
+  DeviceGuests& operator=(const DeviceGuests&) = delete;
+
+  /// What the other side of a message in this process is told instead of a pointer; never 0.
+  static std::shared_ptr<DeviceGuests> make_named(uint64_t* name);
+  static std::shared_ptr<DeviceGuests> find(uint64_t name);  // null: it has ended
+
+  /// Any thread. The number of a piece of work, or 0: closed.
+  uint64_t enter();
+  /// It is over when *word has reached `value`; the word is good until leave().
+  void enqueued(uint64_t number, const uint64_t* word, uint64_t value);
+  void leave(uint64_t number);
+  /// True: nobody is inside. May be asked again.
+  bool close();
+  /// The same, waited for.
+  bool close(const Deadline& deadline);
+
+ private:
+  struct Inside {
+    uint64_t number;
+    const uint64_t* word;  // null: told by leave() only
+    uint64_t value;
+  };
+  std::mutex mutex_;
+  std::vector<Inside> inside_;
+  uint64_t last_ = 0, name_ = 0;
+  bool closed_ = false;
+};
+
+using GuestLists = std::vector<std::shared_ptr<DeviceGuests>>;
+
+/// One piece of work at all memory that it touches.
+class DeviceVisit {
+ public:
+  explicit DeviceVisit(const GuestLists& hosts);
+  ~DeviceVisit() { leave(); }
+  DeviceVisit(const DeviceVisit&) = delete;
+  DeviceVisit& operator=(const DeviceVisit&) = delete;
+  bool enter();  // false: one of them is closed, and it is in none
+  void enqueued(const uint64_t* word, uint64_t value);
+  void leave();
+
+ private:
+  struct Host {
+    std::shared_ptr<DeviceGuests> guests;
+    uint64_t number = 0;
+  };
+  std::vector<Host> hosts_;
+};
+
+}  // namespace thalweg::impl
