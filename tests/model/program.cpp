@@ -340,7 +340,7 @@ std::string test_of(const Program& program, const std::string& name) {
                   op.of, op.id, op.seed);
     out += line;
   }
-  return out + "  };\n  EXPECT_EQ(run(p), \"\");\n}\n";
+  return out + "  };\n  EXPECT_EQ(run_guarded(p), \"\");\n}\n";
 }
 
 }  // namespace thalweg::model
