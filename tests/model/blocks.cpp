@@ -31,11 +31,16 @@ void World::blocks(const Op& op) {
   Posted& posted = post(op);
   const bool put = op.what == What::put_blocks;
   posted.memory = op.memory;
-  give_buffer(posted, count * block, put);
+  Op of_kind;
+  of_kind.kind = op.kind;
+  give_buffer(posted, of_kind, count * block, put);
   auto here = std::make_shared<BlockSpace>();
   here->length = block;
+  const BufferInfo& info = posted.buffer->info;  // as core's tw_blocks_prepare()
+  here->pinned = info.device != nullptr && info.kind == MemoryKind::pinned;
+  if (!here->pinned) here->device = info.device;
   BlockRange local_range;
-  local_range.begin = reinterpret_cast<uintptr_t>(posted.buffer->data());
+  local_range.begin = reinterpret_cast<uintptr_t>(posted.buffer->address());
   local_range.stride = block;
   local_range.count = count;
   if (here->add(local_range, 0, count * block) != TW_OK) return wrong("blocks of a buffer are refused");
@@ -55,6 +60,7 @@ void World::blocks(const Op& op) {
     if (put) target.orders[op.memory].write(added.begin, added.end, posted.access, added.shift);
   }
   OpDesc desc = local(posted, put ? Verb::put_blocks : Verb::get_blocks);
+  desc.flags &= ~kOpDevice;
   desc.blocks = transfer;
   if (put && (op.flags & kSignalled) != 0) with_signal(posted, desc, op.signal);
   if ((op.flags & kNotify) != 0) {

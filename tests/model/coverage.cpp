@@ -11,6 +11,22 @@ constexpr const char* kNames[] = {"at once", "later",    "connecting", "refused"
                                   "closed",  "canceled", "stale",      "truncated", "fenced"};
 static_assert(std::size(kNames) == static_cast<size_t>(Happening::count_));
 
+struct KindName {
+  impl::MemoryKind kind;
+  const char* name;
+};
+/// Those that an emulated device has.
+constexpr KindName kKindNames[] = {{impl::MemoryKind::host, "host"},       {impl::MemoryKind::pinned, "pinned"},
+                                   {impl::MemoryKind::managed, "managed"}, {impl::MemoryKind::pool, "pool"},
+                                   {impl::MemoryKind::vmm, "vmm"},         {impl::MemoryKind::emulated, "emulated"}};
+
+/// Its local buffer may be memory of a device.
+bool has_kinds(What what) {
+  return what == What::send || what == What::receive || what == What::take_receive || what == What::active ||
+         what == What::active_receive || what == What::put || what == What::get || what == What::put_blocks ||
+         what == What::get_blocks;
+}
+
 }  // namespace
 
 const char* name_of(Happening happening) { return kNames[static_cast<size_t>(happening)]; }
@@ -20,6 +36,7 @@ void Coverage::add(const Coverage& other) {
     for (size_t way = 0; way < cells_[verb].size(); ++way) {
       for (size_t i = 0; i < cells_[verb][way].size(); ++i) cells_[verb][way][i] += other.cells_[verb][way][i];
     }
+    for (size_t kind = 0; kind < kinds_[verb].size(); ++kind) kinds_[verb][kind] += other.kinds_[verb][kind];
   }
 }
 
@@ -45,6 +62,24 @@ std::string Coverage::table() const {
       }
       out += "\n";
     }
+  }
+  std::snprintf(text, sizeof text, "%-27s", "verb, its buffer");
+  out += text;
+  for (const KindName& one : kKindNames) {
+    std::snprintf(text, sizeof text, "%11s", one.name);
+    out += text;
+  }
+  out += "\n";
+  for (size_t verb = 0; verb < kinds_.size(); ++verb) {
+    if (!has_kinds(static_cast<What>(verb))) continue;
+    std::snprintf(text, sizeof text, "%-27s", name_of(static_cast<What>(verb)));
+    out += text;
+    for (const KindName& one : kKindNames) {
+      const uint64_t n = kinds_[verb][static_cast<size_t>(one.kind)];
+      std::snprintf(text, sizeof text, "%11llu", static_cast<unsigned long long>(n));
+      out += text;
+    }
+    out += "\n";
   }
   return out;
 }
@@ -97,6 +132,12 @@ std::string Coverage::holes() const {
         out +=
             std::string(name_of(static_cast<What>(verb))) + " by " + name_of(static_cast<Way>(way)) + ": " + kNames[i] + "\n";
       }
+    }
+    for (const KindName& one : kKindNames) {
+      const What what = static_cast<What>(verb);
+      const bool seldom = what == What::take_receive || what == What::active_receive;
+      if (!has_kinds(what) || seldom || kinds_[verb][static_cast<size_t>(one.kind)] != 0) continue;
+      out += std::string(name_of(static_cast<What>(verb))) + " of " + one.name + " memory\n";
     }
   }
   return out;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs have done: verb by way by event.
+// What programs have done: verb by way by event, and verb by kind of memory.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "devices/memory_kind.hpp"
 #include "model/program.hpp"
 
 namespace thalweg::model {
@@ -30,6 +31,8 @@ class Coverage {
   void note(What what, Way way, Happening happening) {
     ++cells_[static_cast<size_t>(what)][static_cast<size_t>(way)][static_cast<size_t>(happening)];
   }
+  /// Of an operation that ended well: where its buffer was.
+  void note_kind(What what, impl::MemoryKind kind) { ++kinds_[static_cast<size_t>(what)][static_cast<size_t>(kind)]; }
   void add(const Coverage& other);
   std::string table() const;
   /// Cells that should not be empty and are, one in a line.
@@ -38,6 +41,8 @@ class Coverage {
  private:
   using Row = std::array<uint64_t, static_cast<size_t>(Happening::count_)>;
   std::array<std::array<Row, static_cast<size_t>(Way::count_)>, static_cast<size_t>(What::count_)> cells_{};
+  using Kinds = std::array<uint64_t, static_cast<size_t>(impl::MemoryKind::count_)>;
+  std::array<Kinds, static_cast<size_t>(What::count_)> kinds_{};
 };
 
 }  // namespace thalweg::model

@@ -14,6 +14,7 @@ void World::close(const Op& op) {
   if (one.lost) return;
   Engine& engine = *workers_[op.worker].engine;
   const bool graceful = (op.flags & kGraceful) != 0 && one.attached && !one.broken && engine.idle(one.peer);
+  one.closed = true;
   one.graceful = graceful;
   break_pair(op.worker, op.peer);
   for (unsigned i = 0; i < 1000 && net_.lends(*one.link) && !dead(op.peer);

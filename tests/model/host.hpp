@@ -16,7 +16,8 @@ namespace thalweg::model {
 
 using namespace thalweg::impl;
 
-constexpr uint64_t kWords = 64;  // bytes at the end of each memory, for atomics
+constexpr uint64_t kWords = 64;                           // bytes at the end of each memory, for atomics
+constexpr uint64_t kReplaced = 24, kReplacedNarrow = 44;  // of them, words that are replaced
 
 struct Exports {
   struct Memory {

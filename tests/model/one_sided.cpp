@@ -105,6 +105,7 @@ void World::signal(const Op& op) {
 }
 
 void World::atomic(const Op& op) {
+  if (op.seed % 4 == 0) return replace(op);
   End& to = end(op.worker, op.peer);
   RemoteRegion* const remote = region(to, op.memory);
   const bool narrow = (op.flags & kNarrow) != 0;
@@ -173,7 +174,9 @@ void World::end_one_sided(Posted& posted, Status status) {
   }
   const bool remote = (posted.flags & kRemote) != 0;
   if (is_get(posted)) return end_get(posted);
-  if (posted.what == What::atomic && (posted.flags & kFetch) != 0) return end_atomic(posted);
+  if (posted.what == What::atomic && (posted.flags & kFetch) != 0) {
+    return posted.replaces != nullptr ? end_replace(posted) : end_atomic(posted);
+  }
   if (!remote || may_have_failed(posted)) return;
   // What acknowledges a put's data does not acknowledge its signal.
   if (is_put(posted)) {
@@ -236,7 +239,7 @@ void World::end_flush(Posted& posted, Status status) {
 // ------------------------------------------------------------------------------------------------ what follows from what was seen
 
 void World::evidence(const Posted& posted) {
-  const bool moves = posted.word_bit >= 0 || posted.signal_bit >= 0 || posted.length != 0;
+  const bool moves = posted.word_bit >= 0 || posted.signal_bit >= 0 || posted.replaces != nullptr || posted.length != 0;
   if (!moves) return;  // nothing of it can be seen
   End& one = end(posted.worker, posted.peer);
   while (one.settled < one.one_sided.size() && one.one_sided[one.settled]->sure) ++one.settled;
@@ -271,7 +274,7 @@ void World::make_sure(Posted& posted) {
   make_data_sure(posted);
   if (!failure_.empty()) return;
   if (posted.signal_bit >= 0) look_at_signals(posted.peer);
-  if (posted.word_bit >= 0) look_at_words(posted.peer, posted.memory);
+  if (posted.word_bit >= 0 || posted.replaces != nullptr) look_at_words(posted.peer, posted.memory);
   evidence(posted);
 }
 
@@ -356,6 +359,13 @@ void World::look_at_words(unsigned index, unsigned memory) {
     uint64_t value = 0;
     std::memcpy(&value, at, w >= 3 ? 4 : 8);
     check_bits(state, value, w >= 3 ? 32 : 64, nullptr, "a word of atomics");
+  }
+  for (unsigned r = 0; r < 2 && failure_.empty() && !worker.released[memory]; ++r) {
+    ReplacedWord& word = worker.replaced[memory][r];
+    if (word.all.empty()) continue;
+    uint64_t value = 0;
+    std::memcpy(&value, worker.exports->memories[memory].words() + (r == 0 ? kReplaced : kReplacedNarrow), r == 0 ? 8 : 4);
+    check_replaced(word, value, nullptr, "a word that is replaced");
   }
 }
 

@@ -210,6 +210,7 @@ class Generator {
       case What::put_blocks:
       case What::get_blocks:
         op.size = random_.below(3);  // which length of a block
+        if (devices_ && op.seed % 5 < 2) op.kind = static_cast<uint8_t>(op.seed / 5 % 6);
         flag(op, kNotify, 50);
         flag(op, kRemote, op.what == What::put_blocks ? 20 : 0);
         flag(op, kAfterAll, op.what == What::put_blocks ? 20 : 0);

@@ -322,6 +322,7 @@ void World::cover(const Posted& posted) {
   const Way way = net_.one_process ? Way::process : program_.ways[pair_of(posted.worker, peer)];
   const auto note = [&](Happening happening) { coverage_->note(posted.what, way, happening); };
   if (posted.status == TW_OK) {
+    if (posted.buffer != nullptr) coverage_->note_kind(posted.what, posted.buffer->info.kind);
     note(posted.at_once ? Happening::at_once : Happening::later);
     if (posted.unconnected) note(Happening::before_connect);
     if (posted.refused) note(Happening::refused);
@@ -449,7 +450,7 @@ void World::check_the_end() {
     const bool message = one.what == What::send || one.what == What::active;
     if (!message || one.over || one.arrived || one.status != TW_OK) continue;
     const End& to = end(one.worker, one.peer);
-    const bool kept = !to.broken || (to.graceful && !end(one.peer, one.worker).graceful);
+    const bool kept = !to.broken || (to.graceful && !end(one.peer, one.worker).closed);
     if (kept && !dead(one.peer) && !dead(one.worker)) return wrong(one, "it ended well, and its message never came");
   }
   for (unsigned i = 0; i < program_.workers && failure_.empty(); ++i) {

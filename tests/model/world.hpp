@@ -2,6 +2,7 @@
 // One run of a program: engines in this process joined by the model's network, and beside them what the reference says.
 #pragma once
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,6 +24,13 @@ namespace thalweg::model {
 std::string run(const Program& program, Coverage* coverage = nullptr);
 
 class World;
+struct Posted;
+
+/// A word that operations replace, each by its own number.
+struct ReplacedWord {
+  std::vector<Posted*> all;
+  std::map<uint64_t, Posted*> by;  // who is known to have replaced which number
+};
 
 /// A range of the target's memory, and where in the packed payload it comes from.
 struct Range {
@@ -59,6 +67,9 @@ struct Posted {
   bool data_sure = false, sure = false;
   uint32_t sure_at = 0;
   uint64_t result = 0;
+  ReplacedWord* replaces = nullptr;
+  bool conditional = false, replaced = false, found = false;  // found: `result` is what it found
+  uint64_t compare = 0;
 };
 
 class World final : Watcher {
@@ -78,7 +89,8 @@ class World final : Watcher {
     bool attached = false;
     bool broken = false;    // something happened that may end its operations with an error
     bool lost = false;      // the engine said so
-    bool graceful = false;  // closed here, with nothing under way
+    bool closed = false;    // here
+    bool graceful = false;  // ... with nothing under way
     RemoteRegion* regions[kMemories] = {};
     RemoteRegion* signals[kSignals] = {};
     bool handle_gone[kMemories] = {};
@@ -106,6 +118,7 @@ class World final : Watcher {
     Order orders[kMemories];
     bool released[kMemories] = {}, used[kMemories] = {};
     WordState words[kMemories][6], signals[kSignals];
+    ReplacedWord replaced[kMemories][2];  // of 8 and of 4 bytes
     std::deque<std::pair<tw_message*, KnownMessage>> taken;
     std::deque<std::pair<tw_am_data*, Posted*>> kept;
     std::vector<Posted*> pending;
@@ -213,6 +226,11 @@ class World final : Watcher {
   static bool is_get(const Posted& posted) { return posted.what == What::get || posted.what == What::get_blocks; }
   void check_bits(WordState& state, uint64_t value, unsigned bits, const Posted* reader, const char* what);
   void seen(const std::vector<const Access*>& accesses);
+
+  // --- replaced.cpp
+  void replace(const Op& op);
+  void end_replace(Posted& posted);
+  void check_replaced(ReplacedWord& word, uint64_t value, const Posted* reader, const std::string& what);
 
   // --- blocks.cpp
   void blocks(const Op& op);
