@@ -14,6 +14,7 @@ say(address=worker.address.hex())
 serve(worker)
 """
 HELLO, CONTROL = 4096, 1  # ids of active messages
+VERSION = 3  # of what agents say
 OPEN, REFUSED = 1, 9
 LIMIT = -204
 EARLY = 8192  # channels of a peer that nobody has named
@@ -25,7 +26,7 @@ _CONTROL = struct.Struct("<4B3QII16sQQHQI")
 
 def open_channel(tag):
     """What says that the sending end of a channel is there."""
-    fields = (2, OPEN, 1, 0, 1, 2, tag, 7, 0, bytes(16), 0, 0, 0, 0, 0)
+    fields = (VERSION, OPEN, 1, 0, 1, 2, tag, 7, 0, bytes(16), 0, 0, 0, 0, 0)
     return _CONTROL.pack(*fields) + bytes(2 + 2 + 4)
 
 

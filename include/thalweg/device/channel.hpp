@@ -116,7 +116,8 @@ class Receiver {
         next_take_(m.load(&end->taken)) {}
 
   /// Offers buffer number `landing` of this channel to the next send. Waits while kSlots receives are under way. Of Blocks, the
-  /// first one does it.
+  /// first one does it, and waits for none of the others: have a grid barrier between what they read there and this, or take
+  /// turns with other buffers.
   template <class L>
   THALWEG_DEVICE bool post(L level, u32 landing, u64 what = 0) {
     level.sync();  // everyone is done with what was in the buffer
