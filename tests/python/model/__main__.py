@@ -77,7 +77,8 @@ def main() -> None:
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         ran, _, program = notes.read_text().partition("\n") if notes.exists() else ("0", "", "")
     found = result.returncode != 0
-    wrong = [line for line in result.stdout.splitlines() if "Error: " in line or "Wrong: " in line or line.startswith("Fatal")]
+    lines = result.stdout.splitlines()
+    wrong = [line for line in lines if "Error: " in line or "Wrong: " in line or line.startswith(("Fatal", "Timeout ("))]
     what = wrong[-1].strip() if wrong else f"it ended with {result.returncode}" if found else ""
     if found:
         print(result.stdout)

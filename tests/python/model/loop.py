@@ -124,8 +124,8 @@ class Loop(Plain):
             super().after_worker(operation)
 
     def must_end(self, operation: Operation) -> bool:
-        if not self.open(operation.worker) and not operation.core:
-            return operation.ended == -1 or not operation.detached
+        if not self.open(operation.worker) and not operation.core and not operation.detached:
+            return True
         return super().must_end(operation)
 
     def end_worker(self, worker: int) -> None:
@@ -156,6 +156,9 @@ class Loop(Plain):
     def do_wait(self, step: Step) -> Iterator[None]:
         for _ in range(step.of):
             yield
+
+    def do_wait_any(self, step: Step) -> Iterator[None]:
+        yield from self.do_wait(step)
 
     def do_drop(self, step: Step) -> Iterator[None]:
         yield from ()  # a task that is dropped is cancelled: see do_cancel

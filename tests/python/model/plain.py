@@ -27,11 +27,13 @@ class Plain(World):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.shared: list[collections.deque[Operation]] = [collections.deque() for _ in range(THREADS)]
+        self.through: set[int] = set()  # threads that have done their steps
         for number, place in enumerate(self.places):
             place.core.on_am(HANDLER, self.handler(number))
 
     def make_worker(self, its: tw.Context) -> Any:
-        return tw.Worker(its, threads="multi" if self.program.mode == "threads" else "single")
+        threads = "multi" if self.program.mode == "threads" else "single"
+        return tw.Worker(its, threads=threads, progress="thread" if self.program.polling else "caller")
 
     def start(self, operation: Operation, target: Any, verb: str, *arguments: Any, **options: Any) -> None:
         given = [operation.buffer.give() if one is BUFFER and operation.buffer is not None else one for one in arguments]
@@ -103,9 +105,8 @@ class Plain(World):
         try:
             if not self.call(request.done):
                 return
-        except tw.ClosedError:
-            if self.open(operation.worker):
-                raise
+        except tw.ClosedError as error:
+            self.must_be_closed(operation.worker, error)
             return self.after_worker(operation)
         self.collect(operation, request)
 
@@ -119,6 +120,7 @@ class Plain(World):
         except tw.TimedOut:
             return False
         except tw.ThalwegError as error:
+            self.not_early(operation.worker, error)
             outcome = outcome_of(error)
         else:
             outcome = ("ok", self.value(operation, value))
@@ -139,9 +141,8 @@ class Plain(World):
             before, operation.asked = self.now(), True
         try:
             done = request.cancel()
-        except tw.ClosedError:
-            if self.open(operation.worker):
-                raise
+        except tw.ClosedError as error:
+            self.must_be_closed(operation.worker, error)
             return
         with self.lock:
             operation.canceled = operation.canceled or done
@@ -149,6 +150,17 @@ class Plain(World):
                 operation.receive.over = min(operation.receive.over, before)
             if done and operation.outcome is not None and operation.outcome[0] == "ok":
                 self.wrong(f"{self.text(operation)} was told as complete, and could be cancelled")
+
+    def must_be_closed(self, worker: int, error: tw.ClosedError) -> None:
+        """Who is told so by another thread's close is told when it is done."""
+        if self.open(worker):
+            raise error
+        self.not_early(worker, error)
+
+    def not_early(self, worker: int, error: tw.ThalwegError) -> None:
+        """What another thread's close ends, ends when that is done."""
+        if "another thread" in str(error) and not self.places[worker].core.closed:
+            self.wrong(f"a call at {worker} was told of a close that is not done")
 
     def after_worker(self, operation: Operation) -> None:
         request = operation.request
@@ -166,10 +178,42 @@ class Plain(World):
         operation = self.chosen(step)
         if operation is not None:
             if "shared" in step.flags and self.program.mode == "threads":
-                for number, queue in enumerate(self.shared):
-                    if number != step.thread:
-                        queue.append(operation)
+                self.share_out(step.thread, operation)
             self.wait(operation, SHARED if self.program.mode == "threads" else SHORT if "long" in step.flags else 0)
+        yield from ()
+
+    def do_close_worker(self, step: Step) -> Iterator[None]:
+        """The others wait for something of it meanwhile."""
+        if self.program.mode == "threads":
+            for operation in [one for one in self.pending() if one.worker == step.worker][-1:]:
+                self.share_out(step.thread, operation)
+            for _ in range(step.of):
+                yield
+        yield from super().do_close_worker(step)
+
+    def share_out(self, thread: int, operation: Operation) -> None:
+        """The other threads wait for it too."""
+        for number, queue in enumerate(self.shared):
+            if number != thread:
+                queue.append(operation)
+
+    def do_wait_any(self, step: Step) -> Iterator[None]:
+        """Waits for one of several, shortly."""
+        some = [one for one in self.pending() if self.open(one.worker)][-1 - step.of :]
+        requests = [one.request for one in some]
+        if some and None not in requests:
+            try:
+                index = tw.wait_any(requests, timeout=SHORT)
+                if not requests[index].ended:
+                    self.wrong(f"{self.text(some[index])} has not ended, but wait_any says so")
+                self.collect(some[index], requests[index])
+            except HandlerRaised as error:
+                self.tell(error)
+            except tw.TimedOut:
+                pass
+            except tw.ClosedError:
+                if all(self.open(one.worker) for one in some):
+                    raise
         yield from ()
 
     def wait(self, operation: Operation, timeout: float) -> None:
@@ -179,9 +223,8 @@ class Plain(World):
             return
         try:
             self.collect(operation, request, timeout)
-        except tw.ClosedError:
-            if self.open(operation.worker):
-                raise
+        except tw.ClosedError as error:
+            self.must_be_closed(operation.worker, error)
 
     def do_send_now(self, step: Step) -> Iterator[None]:
         with self.lock:
@@ -222,7 +265,8 @@ class Plain(World):
             value = function(buffer.give(), *arguments, timeout=SHORT, **options)
         except HandlerRaised as error:
             self.tell(error)
-            goes_on, outcome = True, ("", None)
+            goes_on, outcome = True, ("", "")
+            operation.asked = True  # a call that raises cancels what it waited for
         except tw.TimedOut as error:
             goes_on = "goes on" in str(error)
             operation.asked, outcome = True, ("Canceled", "")
@@ -267,6 +311,10 @@ class Plain(World):
                     return
                 if step.thread == number and step.what != "settle":
                     self.drive(self.run(step))
+            self.through.add(number)
+            while len(self.through) < THREADS and self.problem is None:
+                self.share(number)
+                self.turn()
         except BaseException as error:
             self.problem = self.problem or error
 

@@ -34,16 +34,16 @@ FLAGS: dict[str, tuple[str, ...]] = {
 }
 MESSAGES = ("send",) * 7 + ("receive",) * 7 + ("active",) * 3 + (
     "probe", "take", "take", "take_receive", "take_receive", "cancel", "cancel", "cancel", "wait", "wait", "wait", "drop",
-    "send_now", "receive_now", "turns", "turns", "settle", "release_buffer",
+    "send_now", "receive_now", "turns", "turns", "settle", "release_buffer", "wait_any",
 )  # fmt: skip
 ONE_SIDED = ("put",) * 7 + ("get",) * 4 + ("atomic",) * 3 + ("fence",) * 3 + (
     "flush", "flush", "signal", "look", "look", "look_signal", "look_signal", "wait_signal", "release_region", "wait", "wait",
     "cancel", "drop", "turns", "turns", "settle", "send", "receive", "release_buffer", "active",
 )  # fmt: skip
 THEMES = (MESSAGES, MESSAGES + ONE_SIDED, ONE_SIDED)
-ENDS = ("nothing", "close", "connect", "close_worker", "close", "connect")
+ENDS = ("nothing", "close", "connect", "close_worker", "close", "close_worker", "connect")
 SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get")
-COUNTED = ("cancel", "wait", "drop", "take_receive", "release_buffer", "turns", "release_region")
+COUNTED = ("close_worker", "cancel", "wait", "wait_any", "drop", "take_receive", "release_buffer", "turns", "release_region")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,8 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What runs: `ways` has the transport between each pair of workers 0-1, 0-2, 1-2; `polling` is for asyncio."""
+    """What runs: `ways` has the transport between each pair of workers 0-1, 0-2, 1-2; polling: in mode "loop" the
+    workers poll, in the others the library's threads progress."""
 
     seed: int
     mode: str
@@ -139,4 +140,11 @@ def programs(draw: st.DrawFn, mode: str, least: int = 20, most: int = 100) -> Pr
     ends = draw(st.lists(st.tuples(st.integers(0, most), steps(ENDS, workers)), max_size=3))
     for at, step in ends:
         body.insert(min(at, len(body)), step)
-    return Program(draw(st.integers(0, 1 << 32)), mode, workers, ways, tuple(body), mode == "loop" and draw(st.booleans()))
+    return Program(
+        draw(st.integers(0, 1 << 32)),
+        mode,
+        workers,
+        ways,
+        tuple(body),
+        draw(st.booleans() if mode == "loop" else st.sampled_from((False, False, True))),
+    )

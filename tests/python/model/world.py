@@ -156,6 +156,8 @@ class World(OneSided):
                 return False
             if operation.receive is None:
                 return self.cannot_wait(operation)
+            if operation.asked:  # cancelled, or on its way already
+                return True
         if not self.open(operation.worker):
             return operation.detached
         if operation.what in ("receive", "receive_now"):
