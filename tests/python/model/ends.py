@@ -18,7 +18,8 @@ class Ends(Base):
         """It has ended: told once, or to several threads in the same way."""
         with self.lock:
             if operation.outcome is not None:
-                if operation.outcome != outcome and self.open(operation.worker):
+                told = outcome[0] in (*LOST, "ok", "Truncated", "Canceled", "Stale")
+                if operation.outcome != outcome and (self.open(operation.worker) or not told):
                     self.wrong(f"{self.text(operation)} was told as {operation.outcome}, then as {outcome}")
                 return
             if operation.detached and operation.ended != NEVER:
