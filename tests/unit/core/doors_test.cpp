@@ -268,7 +268,7 @@ TEST(Floods, AClientGetsThroughASustainedOne) {
     tw_endpoint *endpoint = nullptr, *accepted = nullptr;
     EXPECT_EQ(tw_connect_to(client.worker, to.c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
     tw_connection_request* request = nullptr;
-    for (int i = 0; i < 2000 && request == nullptr; ++i) {
+    for (int i = 0; i < 6000 && request == nullptr; ++i) {
       (void)tw_worker_wait(made.worker, 10'000'000);
       (void)tw_listener_next(listener, &request);
     }
