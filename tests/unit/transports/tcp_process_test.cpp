@@ -42,7 +42,7 @@ TEST_P(TcpProcesses, CarryRandomFramesBothWays) {
                                         side.sink.by_reference.empty();
                                }))
         << "seed " << seed << " sent " << sender.accepted << " received " << side.sink.frames;
-    side.port->close(*side.link, true);
+    if (side.sink.lost == 0) side.port->close(*side.link, true);  // the other one may have been faster
     EXPECT_TRUE(progress_until({&side}, [&] { return static_cast<TcpPort&>(*side.port).link_count() == 0; }));
   };
   int fd = -1;
