@@ -305,7 +305,8 @@ TW_CHECKED tw_status tw_memory_allocate(tw_context *context, size_t length, cons
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
 /** Revokes every exported key, waits for copies that peers are in the middle of, then ends the registration (and frees what
- *  tw_memory_allocate gave). TW_ERR_BUSY: a stopped peer is in the middle of one; release it again when it goes on. */
+ *  tw_memory_allocate gave). Of device memory, it also waits for devices that work on it for peers and for other workers of this
+ *  process. TW_ERR_BUSY: a stopped peer is in the middle of one, or a device does not come to an end; release it again then. */
 TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
 TW_API void *tw_alloc(tw_context *context, size_t length);
