@@ -3,6 +3,7 @@
 // wait for.
 #include "core/c_checks.hpp"
 #include "memory/placement.hpp"
+#include "protocols/local_device.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -53,13 +54,7 @@ Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* kn
     if (device) info = *known;
     if (device || is_device_memory(op.address + first, &info)) {
       if (const Status status = check_span(op, info); is_error(status)) return status;
-      op.flags |= kOpDevice;
-      op.kind = info.kind;
-      op.exportable = static_cast<uint8_t>(info.exportable);
-      op.device = info.device;
-      op.buffer_id = info.buffer_id;
-      op.allocation = info.base;
-      op.allocated = info.length;
+      set_device(op, info);
     } else if (op.length >= kAsked) {
       if (const Status status = check_buffer(op); is_error(status)) return status;
     }

@@ -65,8 +65,7 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
   const bool better = other || (mapped ? is_error(reachable) : !is_error(reachable) && !hopeless_);
   if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
-    asked_there_ = Asks::nothing;
-    say(Control::stay);
+    let_stay();
   }
   const bool may_end = !relied_on() && there_ && !(mapped && bound_);
   if (better && !may_end && mapped) {
@@ -78,16 +77,16 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   if (!may_end) return TW_OK;
   reachable_ = reachable;
   unreachable_ = why_not;
-  if (better) return ask(Asks::another, waits);
-  if (!waits || bound_ || hopeless_) return TW_OK;
-  if (asked_there_ == Asks::nothing) return ask(Asks::same, waits);
-  asked_there_ = Asks::nothing;
-  say(Control::stay);
+  if (better) {
+    ask(Asks::another, waits);
+  } else if (waits && !bound_ && !hopeless_) {
+    asked_there_ == Asks::nothing ? ask(Asks::same, waits) : let_stay();
+  }
   return TW_OK;
 }
 
-Status Channel::ask(Asks what, bool waits) {
-  if (asked_here_ >= what) return TW_OK;
+void Channel::ask(Asks what, bool waits) {
+  if (asked_here_ >= what) return;
   asked_here_ = what;
   ControlMessage message;
   message.type = what == Asks::same ? Control::same : Control::again;
@@ -99,7 +98,12 @@ Status Channel::ask(Asks what, bool waits) {
   message.capacity = carried_;
   message.number = plans_;
   agent_.send(peer, message);
-  return TW_OK;
+}
+
+/// Answers what the peer asked.
+void Channel::let_stay() {
+  asked_there_ = Asks::nothing;
+  say(Control::stay);
 }
 
 void Channel::asked_there(const ControlMessage& message) {
@@ -121,9 +125,7 @@ void Channel::asked_same_there() {
 
 void Channel::stays() {
   asked_here_ = Asks::nothing;
-  if (asked_there_ != Asks::same || !has_waiter()) return;
-  asked_there_ = Asks::nothing;
-  say(Control::stay);
+  if (asked_there_ == Asks::same && has_waiter()) let_stay();
 }
 
 /// Nobody uses it here either. What one end has sent, and the other not taken, belongs to who comes next.
@@ -135,9 +137,7 @@ void Channel::agree() {
 
 void Channel::carry() {
   ++carried_;
-  if (asked_there_ != Asks::another || carried_ <= carried_there_) return;
-  asked_there_ = Asks::nothing;  // a plan goes on here where the peer's had ended
-  say(Control::stay);
+  if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
 }
 
 bool Channel::relied_on() const {

@@ -172,7 +172,8 @@ class Channel {
   /// Of an open pair that nobody relies on at the end that asks.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
   Status join_open(Status reachable, const std::string& why_not, bool waits);
-  Status ask(Asks what, bool waits);
+  void ask(Asks what, bool waits);
+  void let_stay();
   void asked_there(const ControlMessage& message);
   void asked_same_there();
   void stays();

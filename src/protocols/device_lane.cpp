@@ -50,6 +50,17 @@ std::shared_ptr<DeviceVisit> visit_of(const GuestLists& hosts) {
   return hosts.empty() ? nullptr : std::make_shared<DeviceVisit>(hosts);
 }
 
+/// One look each. look(run), which is out of the list then: true, it is back at the list's end.
+template <class Look>
+void look_at_each(RunList& runs, Look look) {
+  OpRun* first = nullptr;  // of those that stay: it has come round again
+  while (OpRun* run = runs.front()) {
+    if (run == first) break;
+    runs.remove(run);
+    if (look(*run) && first == nullptr) first = run;
+  }
+}
+
 void end_loan(OpRun& run) {
   delete std::exchange(run.loan, nullptr);
   run.ended = false;
@@ -452,20 +463,17 @@ DeviceLane::~DeviceLane() {
 
 unsigned DeviceLane::poll_parked() {
   unsigned events = 0;
-  OpRun* first = nullptr;  // one look each: stop when the first one of those that stay comes again
-  while (OpRun* run = parked_.front()) {
-    if (run == first) break;
-    parked_.remove(run);
-    if (!Engine::goes_on(*run)) continue;  // its peer's end ends it
-    const Status status = run->op->after->event->query();
+  look_at_each(parked_, [&](OpRun& run) {
+    if (!Engine::goes_on(run)) return false;  // its peer's end ends it
+    const Status status = run.op->after->event->query();
     if (status == TW_IN_PROGRESS) {
-      parked_.push_back(run);
-      if (first == nullptr) first = run;
-      continue;
+      parked_.push_back(&run);
+      return true;
     }
     ++events;
-    run->then(engine_, *run, status);
-  }
+    run.then(engine_, run, status);
+    return false;
+  });
   return events;
 }
 
@@ -491,19 +499,12 @@ bool DeviceLane::take_back(OpRun& run, Status status) {
 
 unsigned DeviceLane::poll_recalled() {
   unsigned events = 0;
-  OpRun* first = nullptr;  // one look each: stop when the first one of those that stay comes again
-  while (OpRun* run = recalled_.front()) {
-    if (run == first) break;
-    recalled_.remove(run);
-    if (run->loan->guests->close()) {
-      end_loan(*run);
-      engine_.complete(*run, run->ending);
-      ++events;
-      continue;
-    }
-    recalled_.push_back(run);
-    if (first == nullptr) first = run;
-  }
+  look_at_each(recalled_, [&](OpRun& run) {
+    if (!take_back(run, run.ending)) return true;
+    engine_.complete(run, run.ending);
+    ++events;
+    return false;
+  });
   return events;
 }
 

@@ -3,6 +3,7 @@
 #include "memory/layout.hpp"
 #include "model/world.hpp"
 #include "protocols/device_lane.hpp"
+#include "protocols/local_device.hpp"
 #include "protocols/wire.hpp"
 
 namespace thalweg::model {
@@ -67,14 +68,8 @@ OpDesc World::local(const Posted& posted, Verb verb) {
     desc.length = posted.length;
     desc.layout = posted.buffer->shape.layout;
     const BufferInfo& info = posted.buffer->info;
-    if (info.device != nullptr && info.kind != MemoryKind::pinned && posted.length != 0) {  // as core's set_device()
-      desc.flags |= kOpDevice;
-      desc.kind = info.kind;
-      desc.exportable = static_cast<uint8_t>(info.exportable);
-      desc.device = info.device;
-      desc.buffer_id = info.buffer_id;
-      desc.allocation = info.base;
-      desc.allocated = info.length;
+    if (info.device != nullptr && info.kind != MemoryKind::pinned && posted.length != 0) {
+      set_device(desc, info);
     }
   }
   constexpr std::pair<uint32_t, uint32_t> kPairs[] = {

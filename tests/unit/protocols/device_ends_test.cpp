@@ -11,6 +11,7 @@
 #include "memory/local_copy.hpp"
 #include "memory/placement.hpp"
 #include "protocols/device_lane.hpp"
+#include "protocols/local_device.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
 #include "unit/devices/emulated_tools.hpp"
@@ -108,13 +109,7 @@ class DeviceEnds : public ::testing::Test {
     ASSERT_EQ(find_device(address(memory), &info), TW_OK);
     op.address = memory->address;
     op.length = length;
-    op.flags |= kOpDevice;
-    op.kind = info.kind;
-    op.exportable = static_cast<uint8_t>(info.exportable);
-    op.device = info.device;
-    op.buffer_id = info.buffer_id;
-    op.allocation = info.base;
-    op.allocated = info.length;
+    set_device(op, info);
   }
 
  protected:

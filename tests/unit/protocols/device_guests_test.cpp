@@ -9,6 +9,7 @@
 #include "devices/registry.hpp"
 #include "memory/placement.hpp"
 #include "protocols/device_lane.hpp"
+#include "protocols/local_device.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
 #include "unit/devices/emulated_tools.hpp"
@@ -81,13 +82,7 @@ class DeviceGuestsOf : public ::testing::Test {
     ASSERT_EQ(find_device(reinterpret_cast<uint64_t>(memory->address), &info), TW_OK);
     op.address = memory->address;
     op.length = kSize;
-    op.flags |= kOpDevice;
-    op.kind = info.kind;
-    op.exportable = static_cast<uint8_t>(info.exportable);
-    op.device = info.device;
-    op.buffer_id = info.buffer_id;
-    op.allocation = info.base;
-    op.allocated = info.length;
+    set_device(op, info);
   }
   tw_request move(Verb verb, tw_memory* local, RemoteRegion* remote) {
     OpDesc op;
