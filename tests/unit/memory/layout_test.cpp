@@ -210,9 +210,10 @@ TEST(Layout, SubarrayInBothOrders) {
       }
     }
     ASSERT_EQ(layout->bytes, expected.size());
-    LayoutCursor cursor(nullptr, layout.get(), layout->bytes);
+    std::vector<std::byte> memory(static_cast<size_t>(expected.back()) + 1);
+    LayoutCursor cursor(memory.data(), layout.get(), layout->bytes);
     for (size_t k = 0; k < expected.size(); ++k) {
-      ASSERT_EQ(reinterpret_cast<intptr_t>(cursor.next(1).address), expected[k]);
+      ASSERT_EQ(static_cast<const std::byte*>(cursor.next(1).address) - memory.data(), expected[k]);
     }
   }
 }
