@@ -28,7 +28,7 @@ from shown import ROOT, shown
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 RECORD = ROOT / "tests" / "check.json"
 PART_SECONDS = 3600
-JOBS = str(os.cpu_count() or 2)
+JOBS = str(min(os.cpu_count() or 2, 32))
 
 # intercept_tls_get_addr: the leak checker guesses where thread-local memory of a library opened later is (the fake driver),
 # and breaks when the guess is wrong.
@@ -74,7 +74,7 @@ class Steps:
     def ctest(self, preset: str, *options: str, seconds: int = 300, **environment: str) -> None:
         """Runs tests of a build; the note says how many, and which failed."""
         output = self.run(
-            "ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", "2", "--no-tests=error",
+            "ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", JOBS, "--no-tests=error",
             "--timeout", str(seconds), *options, must=False, **environment,
         )  # fmt: skip
         found = re.search(r"(\d+) tests? failed out of (\d+)", output)

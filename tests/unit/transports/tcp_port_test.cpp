@@ -150,9 +150,10 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
   options.sink = &sink;
   std::unique_ptr<Port> port;
   ASSERT_EQ(make_tcp_transport()->open(options, &port), TW_OK);
-  const auto [a, b] = connected(GetParam());
+  const auto [theirs, ours] = connected(GetParam());
+  const int a = theirs;  // a structured binding is not captured
   LinkInit init;
-  init.socket = UniqueFd(b);
+  init.socket = UniqueFd(ours);
   port->offer({}, init.theirs);
   Link* link = nullptr;
   ASSERT_EQ(port->establish(std::move(init), &link), TW_OK);
