@@ -291,11 +291,14 @@ Status DeviceLane::prepare(Device& device) {
 Status DeviceLane::check_moving(Device& device) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
+  constexpr unsigned kAsk = 1u << 10;
   const Deadline limit(200 * kMillisecond);
   for (Line* line : {&place->copies, &place->kernels}) {
     if (const Status status = finish_call(*line, TW_OK); is_error(status)) return status;
-    while (line->now_finished() < line->ticket) {
+    for (unsigned looks = 1; line->now_finished() < line->ticket; ++looks) {
       if (limit.passed()) return TW_ERR_TIMED_OUT;
+      if (looks % kAsk != 0) continue;
+      if (const Status status = line->queue->query(); is_error(status)) return status;
     }
   }
   return TW_OK;

@@ -114,6 +114,8 @@ unsigned expected(What what) {
       return kBegins | bit(lost) | bit(at_once) | bit(stale) | bit(behind_fence);
     case What::get_blocks:
       return kBegins | bit(lost) | bit(stale) | bit(behind_fence);
+    case What::before:
+      return kEnds | bit(later) | bit(canceled);
     case What::flush:
       return kEnds | kBegins | bit(at_once) | bit(stale);
     default:

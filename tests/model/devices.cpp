@@ -12,6 +12,13 @@ void require(Status status) {
   if (is_error(status)) std::abort();
 }
 
+/// A stream and a word of it.
+void make_stream(std::unique_ptr<Queue>* stream, uint64_t* word) {
+  require(device().make_queue(stream));
+  require(device().allocate(MemoryKind::pinned, sizeof(uint64_t), word));
+  *reinterpret_cast<uint64_t*>(*word) = 0;
+}
+
 }  // namespace
 
 emulated::EmulatedDevice& device() {
@@ -41,11 +48,7 @@ std::byte* DevicePool::room(MemoryKind kind, size_t length, uint64_t* address, B
   return at;
 }
 
-Gate::Gate() {
-  require(device().make_queue(&stream_));
-  require(device().allocate(MemoryKind::pinned, sizeof(uint64_t), &word_));
-  *reinterpret_cast<uint64_t*>(word_) = 0;
-}
+Gate::Gate() { make_stream(&stream_, &word_); }
 
 Gate::~Gate() {
   open();
@@ -57,6 +60,19 @@ Gate::~Gate() {
 void Gate::close() {
   ++closed_;
   require(stream_->wait_geq(word_, closed_));
+}
+
+Marks::Marks() { make_stream(&stream_, &word_); }
+
+Marks::~Marks() {
+  stream_->synchronize();
+  stream_.reset();
+  device().free(word_);
+}
+
+uint64_t Marks::mark() {
+  require(stream_->write_value(word_, ++last_, false));
+  return last_;
 }
 
 }  // namespace thalweg::model

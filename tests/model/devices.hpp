@@ -51,4 +51,22 @@ class Gate {
   uint64_t word_ = 0, closed_ = 0;
 };
 
+/// A user's stream that writes a number behind what it waits for.
+class Marks {
+ public:
+  Marks();
+  ~Marks();
+  Marks(const Marks&) = delete;
+  Marks& operator=(const Marks&) = delete;
+  /// What the stream writes when it gets here.
+  uint64_t mark();
+  /// The last one that was written.
+  uint64_t passed() const { return __atomic_load_n(reinterpret_cast<const uint64_t*>(word_), __ATOMIC_ACQUIRE); }
+  void* stream() { return stream_->native(); }
+
+ private:
+  std::unique_ptr<Queue> stream_;
+  uint64_t word_ = 0, last_ = 0;
+};
+
 }  // namespace thalweg::model

@@ -11,7 +11,7 @@ constexpr const char* kNames[] = {
     "connect",        "send",           "receive",      "probe",         "take",  "take_receive", "cancel", "active",
     "active_receive", "active_release", "bytes_send",   "bytes_receive", "put",   "get",          "atomic", "signal",
     "put_blocks",     "get_blocks",     "notification", "fence",         "flush", "flush_worker", "look",   "release_region",
-    "release_memory", "close",          "cut",          "kill",          "open",  "turns"};
+    "release_memory", "close",          "cut",          "kill",          "open",  "before",       "turns"};
 static_assert(std::size(kNames) == static_cast<size_t>(What::count_));
 constexpr const char* kWays[] = {"frames", "references", "kernel", "mapped", "shared", "process"};
 static_assert(std::size(kWays) == static_cast<size_t>(Way::count_));
@@ -98,6 +98,8 @@ class Generator {
         op.what = What::connect;
       } else if (devices_ && random_.percent(8)) {
         op.what = What::open;
+      } else if (devices_ && random_.percent(6)) {
+        op.what = What::before;
       } else {
         op.what = theme < 4 ? pick(kMessages) : theme < 8 ? pick(kOneSided) : pick(kMixed);
       }
@@ -153,6 +155,8 @@ class Generator {
         op.flags &= ~uint32_t{kDetached};
         break;
       case What::receive:
+        received_ = op.id;
+        [[fallthrough]];
       case What::take_receive:
       case What::active_receive:
         op.size = random_.percent(70) ? 70'000 : message_size();
@@ -169,6 +173,12 @@ class Generator {
         break;
       case What::cancel:
         op.of = program_.ops.empty() ? 0 : 1 + recent();
+        if (awaited_ != 0 && op.seed % 3 == 0) op.of = awaited_;
+        break;
+      case What::before:
+        op.of = op.seed % 2 == 0 && received_ != 0 ? received_ : program_.ops.empty() ? 0 : 1 + recent();
+        awaited_ = op.of;
+        if (op.of != 0) op.worker = program_.ops[op.of - 1].worker;
         break;
       case What::active:
         op.size = message_size();
@@ -269,6 +279,7 @@ class Generator {
   Random random_;
   Program program_;
   bool devices_ = false;
+  uint32_t received_ = 0, awaited_ = 0;  // the last receive, and the last operation that a stream waits for
 };
 
 std::string flags_text(uint32_t flags) {

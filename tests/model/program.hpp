@@ -44,9 +44,10 @@ enum class What : uint8_t {
   release_region,  // an importer's handle
   release_memory,  // the owner's memory
   close,
-  cut,   // the connection breaks
-  kill,  // the process ends
-  open,  // the worker's stream goes on
+  cut,     // the connection breaks
+  kill,    // the process ends
+  open,    // the worker's stream goes on
+  before,  // a stream of the worker waits for the operation `of`
   turns,
   count_
 };

@@ -28,7 +28,11 @@ void World::poll(Worker& worker) {
 unsigned World::progress(Worker& worker) {
   ++clock_;
   const unsigned events = worker.engine->progress();
-  if (!worker.port->dead) poll(worker);
+  if (!worker.port->dead) {
+    look_at_stream(worker);
+    poll(worker);
+    look_at_stream(worker);
+  }
   return events;
 }
 
@@ -38,6 +42,7 @@ void World::event() {
     case 12:
     case 13:
       device().step(random_.below(16));
+      for (Worker& any : workers_) look_at_stream(any);
       return;
     case 0:
     case 1:
@@ -94,6 +99,7 @@ void World::settle() {
     net_.answer_import();
     net_.tell_release();
     bool rest = !device().step(round);
+    for (Worker& any : workers_) look_at_stream(any);
     for (unsigned i = 0; i < program_.workers; ++i) {
       Worker& worker = workers_[i];
       if (worker.port->dead || asleep(worker)) continue;

@@ -111,6 +111,7 @@ World::~World() {
   for (Worker& worker : workers_) {
     worker.engine.reset();
     worker.gate.reset();
+    worker.marks.reset();
   }
   buffers_.rewind();
 }
@@ -213,6 +214,8 @@ void World::do_op(const Op& op) {
       return kill(op);
     case What::open:
       return open_gate(workers_[op.worker]);
+    case What::before:
+      return before(op);
     case What::turns:
       if (op.tag == 0) settle();
       return;
@@ -315,14 +318,14 @@ void World::ended(Posted& posted, Status status, const tw_recv_info& info) {
   if (posted.buffer != nullptr) buffers_.retire(*posted.buffer);
 }
 
-void World::cover(const Posted& posted) {
+void World::cover(const Posted& posted, What what) {
   if (coverage_ == nullptr) return;
   const unsigned peer = posted.peer != kAnyone ? posted.peer : posted.partner != 0 ? by_id_[posted.partner]->worker : kAnyone;
   if (peer == kAnyone) return;
   const Way way = net_.one_process ? Way::process : program_.ways[pair_of(posted.worker, peer)];
-  const auto note = [&](Happening happening) { coverage_->note(posted.what, way, happening); };
+  const auto note = [&](Happening happening) { coverage_->note(what, way, happening); };
   if (posted.status == TW_OK) {
-    if (posted.buffer != nullptr) coverage_->note_kind(posted.what, posted.buffer->info.kind);
+    if (posted.buffer != nullptr) coverage_->note_kind(what, posted.buffer->info.kind);
     note(posted.at_once ? Happening::at_once : Happening::later);
     if (posted.unconnected) note(Happening::before_connect);
     if (posted.refused) note(Happening::refused);
@@ -381,6 +384,10 @@ void World::end_phase() {
   }
   settle();
   if (failure_.empty()) check_pending();
+  if (failure_.empty()) settle();  // streams that wait for what was canceled
+  for (Worker& worker : workers_) {
+    if (failure_.empty() && worker.engine != nullptr) check_stream(worker);
+  }
   if (failure_.empty()) check_the_end();
 }
 
@@ -427,7 +434,9 @@ void World::check_pending() {
       const bool enough = left >= ((one.flags & kWaitAll) != 0 ? one.length : 1);
       const bool first = end(one.worker, one.peer).stream_receives.front() == &one;
       if (enough && first && !end(one.worker, one.peer).stream_unknown) return wrong(one, "it has its bytes and never ends");
-      if ((one.flags & kCallback) == 0) workers_[one.worker].engine->cancel(one.request);
+      if ((one.flags & kCallback) != 0) continue;
+      workers_[one.worker].engine->cancel(one.request);
+      one.over = true;
       continue;
     }
     if (!waits) return wrong(one, "it never ends");
@@ -440,7 +449,8 @@ void World::check_pending() {
   for (Worker& worker : workers_) {
     if (worker.engine == nullptr || worker.port->dead) continue;
     for (const Posted* one : worker.pending) {
-      if (one->over && Engine::test(one->request) != TW_ERR_CANCELED) return wrong(*one, "it was canceled, and did not end so");
+      if (one->over && one->what != What::bytes_receive && Engine::test(one->request) != TW_ERR_CANCELED)
+        return wrong(*one, "it was canceled, and did not end so");
     }
   }
 }

@@ -32,6 +32,12 @@ struct ReplacedWord {
   std::map<uint64_t, Posted*> by;  // who is known to have replaced which number
 };
 
+/// A stream of the user waits for `posted`, and writes `mark` behind that.
+struct AwaitedBefore {
+  Posted* posted;
+  uint64_t mark;
+};
+
 /// A range of the target's memory, and where in the packed payload it comes from.
 struct Range {
   uint64_t begin, end;
@@ -124,6 +130,8 @@ class World final : Watcher {
     std::vector<Posted*> pending;
     std::unique_ptr<Gate> gate;
     std::vector<Posted*> late;  // whose buffers are the stream's still
+    std::unique_ptr<Marks> marks;
+    std::deque<AwaitedBefore> awaited;  // in the stream's order
     unsigned index = 0;
     World* world = nullptr;
   };
@@ -153,7 +161,8 @@ class World final : Watcher {
   void posted(Posted& posted, Status status);
   void ended(Posted& posted, Status status, const tw_recv_info& info);
   void drop(Posted& posted);
-  void cover(const Posted& posted);
+  void cover(const Posted& posted) { cover(posted, posted.what); }
+  void cover(const Posted& posted, What what);
   bool dead(unsigned worker) const { return workers_[worker].port->dead; }
   bool may_be_lost(const Posted& posted, unsigned from) const;
   static bool is_loss(Status status) { return status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED; }
@@ -236,6 +245,12 @@ class World final : Watcher {
   void blocks(const Op& op);
   bool take_notification(unsigned worker);
   void check_notices(unsigned from, unsigned to);
+
+  // --- streams.cpp
+  void before(const Op& op);
+  size_t awaited(const Worker& worker) const;
+  void look_at_stream(Worker& worker);
+  void check_stream(const Worker& worker);
 
   // --- ends.cpp
   void close(const Op& op);

@@ -54,32 +54,64 @@ void lose(const EmulatedDevice* device, const ProgramRun& program) {
   count(Machine(memory));
 }
 
+/// The blocks of a run. A stepped stream comes back to them.
+class BlocksRun {
+ public:
+  BlocksRun(const EmulatedDevice* device, Stream& stream, const ProgramRun& program)
+      : program_(program), order_(stream.stepped() ? kStepped : std::random_device{}()) {
+    for (uint32_t i = 0; i < program.shape.blocks; ++i)
+      waiting_.push_back(&residents_.emplace_back(device, stream.engine().options.skip_fences, program, i));
+  }
+  Status turn() {
+    std::shuffle(waiting_.begin(), waiting_.end(), order_);
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      const bool over = (*at)->block.over();
+      if (order_() % kSettle == 0) (*at)->memory.stores.settle();
+      if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
+      at = over ? waiting_.erase(at) : at + 1;
+    }
+    return waiting_.empty() ? TW_OK : TW_IN_PROGRESS;
+  }
+  void give_up() { fail_ended(Machine(residents_.front().memory), program_); }
+
+ private:
+  static constexpr unsigned kStepped = 1;  // who steps wants the same again
+  const ProgramRun program_;
+  std::mt19937 order_;
+  std::deque<Resident> residents_;  // executors stay where they are
+  std::vector<Resident*> waiting_;
+};
+
+class HostRun {
+ public:
+  explicit HostRun(const ProgramRun& program) : program_(program), run_(program) {}
+  Status start() { return run_.start(); }
+  Status turn() { return run_.advance(); }
+  void give_up() { fail_ended(device::DirectMachine(), program_); }
+
+ private:
+  const ProgramRun program_;
+  HostProgram run_;
+};
+
+/// What the stream keeps of a run until it is over.
+template <class Run>
+Status go_on(Stream& stream, Run& run) {
+  return drive(stream, [&] { return run.turn(); }, [&] { run.give_up(); });
+}
+
 Status run_on_device(const EmulatedDevice* device, Stream& stream, const ProgramRun& program) {
-  std::mt19937 order(std::random_device{}());
-  std::deque<Resident> residents;  // executors stay where they are
-  std::vector<Resident*> waiting;
-  const auto give_up = [&] { fail_ended(Machine(residents.front().memory), program); };
-  for (uint32_t i = 0; i < program.shape.blocks; ++i)
-    waiting.push_back(&residents.emplace_back(device, stream.engine().options.skip_fences, program, i));
-  return drive(
-      stream,
-      [&]() -> Status {
-        std::shuffle(waiting.begin(), waiting.end(), order);
-        for (auto at = waiting.begin(); at != waiting.end();) {
-          const bool over = (*at)->block.over();
-          if (order() % kSettle == 0) (*at)->memory.stores.settle();
-          if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
-          at = over ? waiting.erase(at) : at + 1;
-        }
-        return waiting.empty() ? TW_OK : TW_IN_PROGRESS;
-      },
-      give_up);
+  if (stream.kept() == nullptr) stream.kept() = std::make_shared<BlocksRun>(device, stream, program);
+  return go_on(stream, *static_cast<BlocksRun*>(stream.kept().get()));
 }
 
 Status run_on_host(Stream& stream, const ProgramRun& program) {
-  HostProgram run(program);
-  if (Status s = run.start(); is_error(s)) return s;
-  return drive(stream, [&] { return run.advance(); }, [&] { fail_ended(device::DirectMachine(), program); });
+  if (stream.kept() == nullptr) {
+    const auto run = std::make_shared<HostRun>(program);
+    if (Status s = run->start(); is_error(s)) return s;
+    stream.kept() = run;
+  }
+  return go_on(stream, *static_cast<HostRun*>(stream.kept().get()));
 }
 
 /// The steps of a run, kept for its task.

@@ -20,6 +20,11 @@ Stream::~Stream() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (kept_ != nullptr) {  // stepped: it runs, and ends
+    (void)tasks_.front().run(*this);
+    kept_.reset();
+    tasks_.pop_front();
+  }
   for (const Task& task : tasks_) lose(task);
 }
 
@@ -65,7 +70,10 @@ bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const Status status = perform(task);
   const bool again = stepped() && status == TW_IN_PROGRESS;
-  if (!again) task = Task();  // lets go of the memory before the stream says idle
+  if (!again) {  // lets go of the memory before the stream says idle
+    kept_.reset();
+    task = Task();
+  }
   lock.lock();
   running_ = asked_ = false;
   if (again) tasks_.push_front(std::move(task));
@@ -90,7 +98,10 @@ Status Stream::enqueue(Task task) {
 }
 
 Status Stream::await(const std::function<Status()>& ready) const {
-  if (stepped()) return ready();
+  if (stepped()) {
+    const Status status = ready();
+    return status == TW_IN_PROGRESS && stop_.load(std::memory_order_relaxed) ? Status{TW_ERR_CLOSED} : status;
+  }
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(engine_->options.wait_limit_ns);
   for (unsigned turn = 0;; ++turn) {
     if (const Status status = ready(); status != TW_IN_PROGRESS) return status;

@@ -42,6 +42,9 @@ class Stream {
   /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over. A stepped stream looks once,
   /// and its task is run again.
   Status await(const std::function<Status()>& ready) const;
+  /// What the task that runs, and is perhaps run again, keeps to itself until then. Of that task only.
+  std::shared_ptr<void>& kept() { return kept_; }
+  bool stepped() const { return engine_->options.stepped; }
   bool order_only() const { return order_only_; }  // a default stream: nobody enqueues work of ours there
   Engine& engine() { return *engine_; }
 
@@ -52,7 +55,6 @@ class Stream {
  private:
   void run();
   bool step_locked(std::unique_lock<std::mutex>& lock);
-  bool stepped() const { return engine_->options.stepped; }
   Status perform(Task& task);
   static void lose(const Task& task);
   Status refuse_in_capture(const char* what);
@@ -68,6 +70,7 @@ class Stream {
   Status failed_ = TW_OK;
   CaptureState capture_ = CaptureState::none;
   std::vector<Task> captured_;
+  std::shared_ptr<void> kept_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -113,6 +113,35 @@ TEST(EmulatedPrograms, AWaitHoldsASlotUntilItsLimit) {
   }
 }
 
+TEST(EmulatedPrograms, ASteppedStreamComesBackToARunThatWaits) {
+  Options options;
+  options.stepped = true;
+  auto device = open_device(0, options);
+  for (const bool ends : {false, true}) {
+    Site site(Trigger::device, device.get(), MemoryKind::emulated);
+    const uint64_t word = site.allocate(8), seen = site.allocate(8);
+    Written program(site);
+    program.wait(word, 1, 0);
+    program.signal({pointer<device::u64>(seen), 7, 0, 0}, {0});
+    program.prepare();
+    auto queue = make_queue(*device);
+    ASSERT_EQ(queue->run(program.run), TW_OK) << last_error();
+    for (unsigned i = 0; i < 50; ++i) EXPECT_FALSE(device->step(i));
+    EXPECT_EQ(program.failed().code, TW_OK);
+    EXPECT_EQ(site.word(seen), 0u);
+    if (ends) {
+      queue.reset();
+      EXPECT_EQ(program.failed().code, TW_ERR_CLOSED);
+      continue;
+    }
+    site.put(word, uint64_t{1});
+    while (device->step(0)) continue;
+    EXPECT_EQ(queue->query(), TW_OK);
+    EXPECT_EQ(program.failed().code, TW_OK);
+    EXPECT_EQ(site.word(seen), 7u);
+  }
+}
+
 TEST(EmulatedPrograms, AnIllegalAddressBreaksTheQueue) {
   auto device = open_device(0);
   Site site(Trigger::device, device.get(), MemoryKind::emulated);
