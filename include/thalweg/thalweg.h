@@ -219,7 +219,7 @@ typedef struct tw_listener_options {
 #define TW_LISTENER_OPTIONS_INIT {sizeof(tw_listener_options), 0, NULL, NULL}
 
 /** Listens at "host:port", "[v6]:port", ":port" (all interfaces), port 0 picks one; or "unix:/path".
- *  End with tw_listener_destroy. */
+ *  End with tw_listener_destroy, which waits while another thread is in its on_request. */
 TW_CHECKED tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options,
                                tw_listener **listener);
 TW_API void tw_listener_destroy(tw_listener *listener);
@@ -271,7 +271,8 @@ TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
 
 enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 /** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
- *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. */
+ *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while another
+ *  thread is in the endpoint's on_lost. */
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic" and "signal" depend on the target's

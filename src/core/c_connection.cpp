@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: listeners and endpoints.
+#include <thread>
+
 #include "core/c_checks.hpp"
 
 using namespace thalweg::impl;
@@ -53,10 +55,15 @@ tw_status tw_listen(tw_worker* worker, const char* address, const tw_listener_op
 
 void tw_listener_destroy(tw_listener* listener) {
   if (listener == nullptr || listener->worker->born.forked()) return;
-  listener->worker->context.setup->remove_door(listener->id);
-  const Engine::Guard guard(*listener->worker->engine);
-  listener->worker->forget(listener);
-  delete listener;
+  tw_worker& worker = *listener->worker;
+  worker.context.setup->remove_door(listener->id);
+  for (bool done = false; !done; std::this_thread::yield()) {
+    const Engine::Guard guard(*worker.engine);
+    if (worker.is_called(listener)) continue;
+    worker.forget(listener);
+    delete listener;
+    done = true;
+  }
 }
 
 uint16_t tw_listener_port(const tw_listener* listener) { return listener == nullptr ? 0 : listener->port; }
@@ -198,9 +205,11 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   tw_request own = TW_REQUEST_NONE;
-  {
+  for (bool done = false; !done; std::this_thread::yield()) {
     const Engine::Guard guard(*worker.engine);
+    if (worker.is_called(endpoint)) continue;
     status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);
+    done = true;
   }
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;

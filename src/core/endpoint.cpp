@@ -3,6 +3,7 @@
 #include "core/endpoint.hpp"
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/platform/process.hpp"
@@ -281,15 +282,11 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
 }
 
 unsigned tw_worker::do_chores() {
-  std::vector<std::pair<tw_endpoint*, Status>> lost;
-  std::vector<std::pair<tw_listener*, tw_connection_request*>> requested;
   unsigned events = 0;
   {
     Guard guard(*engine);
     chores_.store(false, std::memory_order_relaxed);
     if (signalled_.exchange(false, std::memory_order_relaxed)) ++events;
-    std::swap(lost, lost_);
-    std::swap(requested, requested_);
     for (size_t i = 0; i < closing_.size();) {
       tw_endpoint* endpoint = closing_[i];
       if (!step_closing(*endpoint)) {
@@ -302,27 +299,43 @@ unsigned tw_worker::do_chores() {
     }
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
     if (!closing_.empty()) chores_.store(true, std::memory_order_relaxed);
-    for (auto& [endpoint, why] : lost) {
-      if (endpoint->references == 0 && endpoint->magic == tw_endpoint::kAlive) dead_.push_back(endpoint);
-    }
-    while (dead_.size() > kDeadKept) {
-      tw_endpoint* oldest = dead_.front();
-      dead_.pop_front();
-      oldest->magic = tw_endpoint::kClosing;
-      end_endpoint(*oldest);
-    }
   }
   const bool nested = std::exchange(Engine::calling_back(), true);
-  for (auto& [endpoint, why] : lost) {
+  while (const std::function<void()> callback = next_callback()) {
     ++events;
-    if (endpoint->magic == tw_endpoint::kAlive && endpoint->on_lost != nullptr) {
-      endpoint->on_lost(endpoint->on_lost_arg, endpoint, why);
-    }
-  }
-  for (auto& [listener, request] : requested) {
-    ++events;
-    listener->on_request(listener->arg, request);
+    callback();
+    Guard guard(*engine);
+    telling_ = {};
   }
   Engine::calling_back() = nested;
   return events;
+}
+
+std::function<void()> tw_worker::next_callback() {
+  Guard guard(*engine);
+  if (telling_.of != nullptr) return {};  // another thread, which comes to the rest
+  if (!lost_.empty()) {
+    const auto [endpoint, why] = lost_.front();
+    lost_.pop_front();
+    telling_ = {endpoint, std::this_thread::get_id()};
+    if (endpoint->references == 0) keep_dead(*endpoint);
+    if (endpoint->on_lost == nullptr) return [] {};
+    return [endpoint, why, on_lost = endpoint->on_lost, arg = endpoint->on_lost_arg] { on_lost(arg, endpoint, why); };
+  }
+  if (!requested_.empty()) {
+    const auto [listener, request] = requested_.front();
+    requested_.pop_front();
+    telling_ = {listener, std::this_thread::get_id()};
+    return [request, on_request = listener->on_request, arg = listener->arg] { on_request(arg, request); };
+  }
+  return {};
+}
+
+void tw_worker::keep_dead(tw_endpoint& endpoint) {
+  dead_.push_back(&endpoint);
+  if (dead_.size() <= kDeadKept) return;
+  tw_endpoint* oldest = dead_.front();
+  dead_.pop_front();
+  oldest->magic = tw_endpoint::kClosing;
+  end_endpoint(*oldest);
 }

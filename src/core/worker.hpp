@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -56,6 +57,8 @@ struct tw_worker {
   tw_endpoint* accept(const tw_connection_request& request, const tw_endpoint_options& options);
   Status listen(const char* address, const tw_listener_options& options, tw_listener** out);
   void forget(tw_listener* listener);  // its socket is closed already
+  /// Does another thread run a callback of this endpoint or listener? Then it is not to be ended yet. Under the lock.
+  bool is_called(const void* one) const { return telling_.of == one && telling_.by != std::this_thread::get_id(); }
   thalweg::impl::Port* port(std::string_view name) const;
 
   thalweg::impl::BornHere born;
@@ -87,6 +90,9 @@ struct tw_worker {
   void connect_self(tw_endpoint& endpoint);
   thalweg::impl::CallPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
+  /// on_lost or on_request of the next one that is to be told; none: there is none, or another thread tells.
+  std::function<void()> next_callback();
+  void keep_dead(tw_endpoint& endpoint);
   bool step_closing(tw_endpoint& endpoint);
   void end_endpoint(tw_endpoint& endpoint);
   void on_lost(thalweg::impl::Peer& peer, Status why);
@@ -98,8 +104,13 @@ struct tw_worker {
   std::deque<tw_endpoint*> spare_;  // given back, oldest first
   std::deque<tw_endpoint*> dead_;   // lost, and nobody holds them
   std::vector<tw_endpoint*> closing_;
-  std::vector<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
-  std::vector<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
+  std::deque<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
+  std::deque<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
+  struct Telling {
+    const void* of = nullptr;  // an endpoint or a listener
+    std::thread::id by;
+  };
+  Telling telling_;  // whose callback runs now, without the lock
   std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
   std::atomic<bool> signalled_{false};  // arm() found a signal that nobody has looked at
   std::atomic<uint32_t> closings_{0};

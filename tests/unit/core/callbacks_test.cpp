@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// on_lost and on_request run outside of the worker's lock, so that they may post: whoever ends their object from another thread
+// waits for them, and they may end it themselves.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "thalweg/thalweg.h"
+
+namespace {
+
+constexpr uint64_t kLong = 20'000'000'000;
+
+void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
+template <class Done>
+bool until(Done done) {
+  for (int i = 0; i < 20'000 && !done(); ++i) nap();
+  return done();
+}
+
+/// A worker with a progress thread, and a peer that ends when the test says so.
+class Callbacks : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(tw_context_create(nullptr, &context_), TW_OK);
+    tw_worker_options options = TW_WORKER_OPTIONS_INIT;
+    options.progress = TW_PROGRESS_THREAD;
+    ASSERT_EQ(tw_worker_create(context_, &options, &worker_), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_worker_create(context_, &options, &peer_), TW_OK) << tw_last_error();
+  }
+  void TearDown() override {
+    end_peer();
+    tw_worker_destroy(worker_);
+    tw_context_destroy(context_);
+  }
+  void end_peer() {
+    tw_worker_destroy(peer_);
+    peer_ = nullptr;
+  }
+  /// Its on_lost says that it runs, and stays until it may go on.
+  tw_endpoint* connect(void (*on_lost)(void*, tw_endpoint*, tw_status)) {
+    size_t length = 0;
+    EXPECT_EQ(tw_worker_address(peer_, nullptr, &length), TW_OK);
+    std::vector<unsigned char> address(length);
+    EXPECT_EQ(tw_worker_address(peer_, address.data(), &length), TW_OK);
+    tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
+    options.transport = "tcp";
+    options.on_lost = on_lost;
+    options.arg = this;
+    tw_endpoint* endpoint = nullptr;
+    EXPECT_EQ(tw_connect(worker_, address.data(), length, &options, &endpoint), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_endpoint_wait(endpoint, kLong), TW_OK) << tw_last_error();
+    return endpoint;
+  }
+  static void stay(void* arg) {
+    auto* self = static_cast<Callbacks*>(arg);
+    self->inside_ = true;
+    until([self] { return self->go_on_.load(); });
+    nap();
+    self->inside_ = false;
+  }
+  static void close_it(void* arg, tw_endpoint* endpoint, tw_status) {
+    EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
+    static_cast<Callbacks*>(arg)->go_on_ = true;
+  }
+  /// `end` is called by another thread while a callback runs.
+  template <class End>
+  void expect_to_wait(End end) {
+    ASSERT_TRUE(until([this] { return inside_.load(); }));
+    std::atomic<bool> ended{false};
+    std::thread other([this, end, &ended] {
+      end();
+      EXPECT_FALSE(inside_);
+      ended = true;
+    });
+    for (int i = 0; i < 50; ++i) nap();
+    EXPECT_FALSE(ended);
+    go_on_ = true;
+    other.join();
+  }
+
+  tw_context* context_ = nullptr;
+  tw_worker *worker_ = nullptr, *peer_ = nullptr;
+  std::atomic<bool> inside_{false}, go_on_{false};
+};
+
+TEST_F(Callbacks, ACloseWaitsForOnLostOfAnotherThread) {
+  tw_endpoint* endpoint = connect([](void* arg, tw_endpoint*, tw_status) { stay(arg); });
+  end_peer();
+  expect_to_wait([endpoint] { EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK); });
+}
+
+TEST_F(Callbacks, OnLostMayCloseItsEndpoint) {
+  connect(close_it);
+  end_peer();
+  EXPECT_TRUE(until([this] { return go_on_.load(); }));
+}
+
+TEST_F(Callbacks, TheEndOfAListenerWaitsForOnRequestOfAnotherThread) {
+  tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
+  options.on_request = [](void* arg, tw_connection_request* request) {
+    stay(arg);
+    EXPECT_EQ(tw_reject(request, nullptr, 0), TW_OK);
+  };
+  options.arg = this;
+  tw_listener* listener = nullptr;
+  ASSERT_EQ(tw_listen(worker_, "127.0.0.1:0", &options, &listener), TW_OK) << tw_last_error();
+  const std::string address = "127.0.0.1:" + std::to_string(tw_listener_port(listener));
+  tw_endpoint* endpoint = nullptr;
+  ASSERT_EQ(tw_connect_to(peer_, address.c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
+  expect_to_wait([listener] { tw_listener_destroy(listener); });
+}
+
+}  // namespace
