@@ -28,7 +28,8 @@ from shown import ROOT, shown
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 RECORD = ROOT / "tests" / "check.json"
 PART_SECONDS = 3600
-JOBS = str(min(os.cpu_count() or 2, 32))
+JOBS = str(os.cpu_count() or 2)
+TESTS_AT_ONCE = str(max(2, (os.cpu_count() or 2) // 2))  # most have two processes or threads that work
 
 # intercept_tls_get_addr: the leak checker guesses where thread-local memory of a library opened later is (the fake driver),
 # and breaks when the guess is wrong.
@@ -74,7 +75,7 @@ class Steps:
     def ctest(self, preset: str, *options: str, seconds: int = 300, **environment: str) -> None:
         """Runs tests of a build; the note says how many, and which failed."""
         output = self.run(
-            "ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", JOBS, "--no-tests=error",
+            "ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", TESTS_AT_ONCE, "--no-tests=error",
             "--timeout", str(seconds), *options, must=False, **environment,
         )  # fmt: skip
         found = re.search(r"(\d+) tests? failed out of (\d+)", output)

@@ -110,7 +110,7 @@ struct tw_worker {
     const void* of = nullptr;  // an endpoint or a listener
     std::thread::id by;
   };
-  Telling telling_;  // whose callback runs now, without the lock
+  Telling telling_;                     // whose callback runs now, without the lock
   std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
   std::atomic<bool> signalled_{false};  // arm() found a signal that nobody has looked at
   std::atomic<uint32_t> closings_{0};
