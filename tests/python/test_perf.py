@@ -46,6 +46,15 @@ def test_each_side_has_its_memory(test, memory):
     assert all(row["verified"] and row["memory"] == memory for row in rows)
 
 
+@pytest.mark.parametrize("test", ["tag_lat", "tag_bw", "tag_bibw", "am_bw", "bytes_lat", "put_bw", "get_lat", "get_bw"])
+def test_messages_are_new_data_unless_buffers_are_reused(test):
+    for more, fresh in ((), True), (("--reuse",), False):
+        done = perf(test, "--size", "5001", "--seconds", "0.01", "--window", "3", *more)
+        assert done.returncode == 0, done.stderr
+        row = json.loads(done.stdout)
+        assert row["verified"] and row["fresh"] == fresh
+
+
 def test_the_route_of_a_put_is_that_of_its_target():
     for memory, route in (("pinned", "put_mapped"), ("host", "put_mapped")):
         done = perf("put_lat", "--size", "8", "--seconds", "0.01", "--transport", "shm", "--peer-memory", memory)

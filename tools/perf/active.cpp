@@ -35,7 +35,8 @@ tw_status on_message(void* arg, const tw_am_message* m) {
   return TW_IN_PROGRESS;
 }
 
-void send(Pair& p, const Buffers& b, size_t i, size_t n, tw_request* r) {
+void send(Pair& p, Buffers& b, size_t i, size_t n, tw_request* r) {
+  b.renew(i);
   tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = b.layout();
   uint64_t header = i;
@@ -50,6 +51,7 @@ Sample am_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   s.route = p.route("am", order, out.at(0));
+  s.fresh = out.renews();
   Arrivals arrivals{&in, 1};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
@@ -83,6 +85,7 @@ Sample am_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
   s.route = p.route("am", order, buffers.at(0));
+  s.fresh = buffers.renews();
   Arrivals arrivals{&buffers, order.window};
   must(tw_am_register(p.worker, kId, on_message, &arrivals), "tw_am_register");
   if (p.rank == 0) buffers.fill(order.seed);

@@ -27,7 +27,12 @@ constexpr size_t whole_words(size_t length) { return length / 8 * 8; }
 }  // namespace
 
 Buffers::Buffers(tw_context* context, const Order& order, size_t count, int side)
-    : context_(context), shape_(order.layout), size_(order.size), span_(order.size), count_(count) {
+    : context_(context),
+      shape_(order.layout),
+      renews_(order.reuse == 0 && !on_device(order.memory[side])),
+      size_(order.size),
+      span_(order.size),
+      count_(count) {
   if (shape_) {
     shape_.count = std::max<uint64_t>(1, order.size / shape_.block);
     span_ = (shape_.count - 1) * shape_.stride + shape_.block;
@@ -86,6 +91,15 @@ void Buffers::fill(uint64_t seed) {
 void Buffers::poison() {
   std::memset(host(0), kPoisoned, pitch_ * count_);
   if (!shadow_.empty()) write(0, shadow_.data(), shadow_.size());
+}
+
+void Buffers::renew(size_t i) {
+  if (!renews_) return;
+  constexpr size_t kLine = 64;
+  for (size_t p = 0; p < span_; p += kLine) {
+    volatile unsigned char* const line = at(i) + p;
+    *line = *line;
+  }
 }
 
 void Buffers::write(size_t i, const void* from, size_t n) { must(tw_memory_copy(context_, at(i), from, n), "tw_memory_copy"); }

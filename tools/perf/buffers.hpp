@@ -29,6 +29,10 @@ class Buffers {
   static void pattern_into(unsigned char* to, size_t n, uint64_t seed);
   void fill(uint64_t seed);
   void poison();
+  /// As a program writes its next message into buffer i: a store into each cache line (of what is there already, so that it stays
+  /// right). Nothing where the order says that buffers are reused, and where the host cannot store.
+  void renew(size_t i);
+  bool renews() const { return renews_; }
   /// Payload right, and what lies between strided blocks and behind the payload untouched since poison().
   bool check(size_t i, uint64_t seed);
 
@@ -42,6 +46,7 @@ class Buffers {
   Layout shape_;
   unsigned char* data_ = nullptr;
   void* plain_ = nullptr;
+  bool renews_;
   std::vector<unsigned char> shadow_;  // of memory on a device: filled and checked here, copied from and to there
   size_t size_, span_, pitch_, count_;
 };

@@ -78,6 +78,7 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   order.layout = o.layout;
   for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", o.memory[side].c_str());
   order.sleep = o.sleep;
+  order.reuse = o.reuse;
   order.waits = o.waits;
   order.trigger = static_cast<uint8_t>(test.run == nullptr && o.trigger == Trigger::call ? Trigger::host : o.trigger);
   return order;
@@ -107,6 +108,7 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   r.iterations = order.iterations * (test.latency ? batch_of(order) : s.messages);
   r.verified = verified && quick.verified && s.verified;
   r.figures = std::move(s.figures);
+  r.fresh = s.fresh;
   r.trigger = trigger_name(static_cast<Trigger>(order.trigger));
   if (test.latency) {
     double us = percentile(s.latency_us, 50);

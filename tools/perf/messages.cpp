@@ -31,12 +31,14 @@ Sample tag_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   s.route = p.route("send", order, out.at(0));
+  s.fresh = out.renews();
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
   size_t n = moved(out, order);
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   auto send = [&] {
+    out.renew(0);
     if (oo == nullptr && !p.sleep) return must(tw_send_blocking(p.endpoint, out.at(0), n, kDataTag), "tw_send_blocking");
     tw_request r = TW_REQUEST_NONE;
     must(tw_send(p.endpoint, out.at(0), n, kDataTag, oo, &r), "tw_send");
@@ -68,6 +70,7 @@ Sample tag_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
   s.route = p.route("send", order, buffers.at(0));
+  s.fresh = buffers.renews();
   tw_op_options options = layout_option(buffers);
   const tw_op_options* o = buffers.layout() ? &options : nullptr;
   size_t n = moved(buffers, order);
@@ -77,10 +80,12 @@ Sample tag_window(Pair& p, const Order& order) {
   p.sync();
   double seconds = time_windows(order, [&] {
     for (size_t i = 0; i < order.window; ++i) {
-      if (p.rank == 0)
+      if (p.rank == 0) {
+        buffers.renew(i);
         must(tw_send(p.endpoint, buffers.at(i), n, kDataTag, o, &window.requests[i]), "tw_send");
-      else
+      } else {
         must(tw_recv(p.worker, buffers.at(i), n, kDataTag, ~0ull, o, &window.requests[i]), "tw_recv");
+      }
     }
     window.wait(p);
     if (p.rank == 0)
@@ -98,6 +103,7 @@ Sample tag_both(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, order.window, p.rank), in(p.context, order, order.window, p.rank);
   s.route = p.route("send", order, out.at(0));
+  s.fresh = out.renews();
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
@@ -108,6 +114,7 @@ Sample tag_both(Pair& p, const Order& order) {
   s.seconds = time_windows(order, [&] {
     for (size_t i = 0; i < order.window; ++i) {
       must(tw_recv(p.worker, in.at(i), n, kDataTag, ~0ull, oi, &receives.requests[i]), "tw_recv");
+      out.renew(i);
       must(tw_send(p.endpoint, out.at(i), n, kDataTag, oo, &sends.requests[i]), "tw_send");
     }
     receives.wait(p);
@@ -120,9 +127,10 @@ Sample tag_both(Pair& p, const Order& order) {
 }
 
 namespace {
-void bytes_send(Pair& p, const void* data, size_t n) {
+void bytes_send(Pair& p, Buffers& from, size_t n) {
+  from.renew(0);
   tw_request r = TW_REQUEST_NONE;
-  must(tw_bytes_send(p.endpoint, data, n, nullptr, &r), "tw_bytes_send");
+  must(tw_bytes_send(p.endpoint, from.at(0), n, nullptr, &r), "tw_bytes_send");
   p.wait(r);
 }
 void bytes_receive(Pair& p, void* data, size_t n) {
@@ -138,17 +146,18 @@ Sample bytes_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   s.route = p.route("bytes", order, out.at(0));
+  s.fresh = out.renews();
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   p.sync();
   if (p.rank == 0) {
     time_batches(order, &s.latency_us, [&] {
-      bytes_send(p, out.at(0), order.size);
+      bytes_send(p, out, order.size);
       bytes_receive(p, in.at(0), order.size);
     });
   } else {
     time_batches(order, nullptr, [&] {
       bytes_receive(p, in.at(0), order.size);
-      bytes_send(p, out.at(0), order.size);
+      bytes_send(p, out, order.size);
     });
   }
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
@@ -159,6 +168,7 @@ Sample bytes_window(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, order.window, p.rank);
   s.route = p.route("bytes", order, buffers.at(0));
+  s.fresh = buffers.renews();
   Window window(order.window);
   char ack[4] = {};
   if (p.rank == 0) buffers.fill(order.seed);
@@ -167,10 +177,12 @@ Sample bytes_window(Pair& p, const Order& order) {
     tw_op_options all = TW_OP_OPTIONS_INIT;
     all.flags = TW_OP_WAIT_ALL;
     for (size_t i = 0; i < order.window; ++i) {
-      if (p.rank == 0)
+      if (p.rank == 0) {
+        buffers.renew(i);
         must(tw_bytes_send(p.endpoint, buffers.at(i), order.size, nullptr, &window.requests[i]), "tw_bytes_send");
-      else
+      } else {
         must(tw_bytes_recv(p.endpoint, buffers.at(i), order.size, &all, &window.requests[i]), "tw_bytes_recv");
+      }
     }
     window.wait(p);
     if (p.rank == 0)

@@ -54,6 +54,7 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
   uint64_t round = 0;
   auto put = [&] {
     o.signal_value = round;
+    x.source.renew(0);
     tw_request r = TW_REQUEST_NONE;
     must(tw_put(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_put");
     p.wait(r);
@@ -80,6 +81,7 @@ Sample put_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
   s.route = p.route("put", order, x.source.at(0), x.remote);
+  s.fresh = x.source.renews();
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   Order once = order;
   once.iterations = once.verify = 1;
@@ -98,14 +100,17 @@ Sample put_window(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, order.window);
   s.route = p.route("put", order, x.source.at(0), x.remote);
+  s.fresh = x.source.renews();
   x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
   p.sync();
   if (p.rank == 0) {
     s.seconds = time_windows(order, [&] {
-      for (size_t i = 0; i < order.window; ++i)
+      for (size_t i = 0; i < order.window; ++i) {
+        x.source.renew(i);
         must(tw_put(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
+      }
       for (tw_request& r : requests) p.wait(r);
       flush(p);
     });
@@ -116,46 +121,61 @@ Sample put_window(Pair& p, const Order& order) {
   return s;
 }
 
-Sample get_latency(Pair& p, const Order& order) {
-  Sample s;
-  Exposed x(p, order, 1);
-  s.route = p.route("get", order, x.source.at(0), x.remote);
-  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
-  tw_op_options o = x.options();
+namespace {
+
+/// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times, in ns.
+std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
+  Pair& p = x.pair;
+  const bool renews = x.target.renews();
+  char token = 0;
+  const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
+  const unsigned batch = renews || window > 1 ? 1 : batch_of(order.size);  // in one time
+  std::vector<tw_request> requests(window, TW_REQUEST_NONE);
+  const tw_op_options o = x.options();
+  std::vector<double> times;
   p.sync();
-  if (p.rank == 0) {
-    time_batches(order, &s.latency_us, [&] {
-      tw_request r = TW_REQUEST_NONE;
-      must(tw_get(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_get");
-      p.wait(r);
-    });
-    for (double& t : s.latency_us) t *= 2;  // a get is a round trip by itself
-    s.verified = x.source.check(0, order.seed + 1);
+  for (uint64_t round = 0; round < warm + order.iterations; ++round) {
+    if (p.rank == 1) {
+      if (!renews) break;
+      p.receive(&token, 1, kAckTag);
+      for (size_t i = 0; i < window; ++i) x.target.renew(i);
+      p.send(&token, 1, kAckTag);
+      continue;
+    }
+    if (renews) {
+      p.send(&token, 1, kAckTag);
+      p.receive(&token, 1, kAckTag);
+    }
+    const uint64_t start = now_ns();
+    for (unsigned n = 0; n < batch; ++n) {
+      for (size_t i = 0; i < window; ++i)
+        must(tw_get(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_get");
+      for (tw_request& r : requests) p.wait(r);
+    }
+    if (round >= warm) times.push_back(static_cast<double>(now_ns() - start) / batch);
   }
   p.sync();
+  return times;
+}
+
+Sample get_some(Pair& p, const Order& order, size_t window) {
+  Sample s;
+  Exposed x(p, order, window);
+  s.route = p.route("get", order, x.source.at(0), x.remote);
+  s.fresh = x.target.renews();
+  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
+  const std::vector<double> times = gets(x, order, window);
+  for (const double ns : times) s.latency_us.push_back(ns / 1e3);  // a get is a round trip by itself
+  s.seconds = percentile(times, 50) / 1e9;
+  s.messages = window;
+  for (size_t i = 0; p.rank == 0 && i < window; ++i) s.verified &= x.source.check(i, order.seed + 1);
   return s;
 }
 
-Sample get_window(Pair& p, const Order& order) {
-  Sample s;
-  Exposed x(p, order, order.window);
-  s.route = p.route("get", order, x.source.at(0), x.remote);
-  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
-  std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
-  tw_op_options o = x.options();
-  p.sync();
-  if (p.rank == 0) {
-    s.seconds = time_windows(order, [&] {
-      for (size_t i = 0; i < order.window; ++i)
-        must(tw_get(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_get");
-      for (tw_request& r : requests) p.wait(r);
-    });
-    for (size_t i = 0; i < order.window; ++i) s.verified &= x.source.check(i, order.seed + 1);
-  }
-  p.sync();
-  s.messages = order.window;
-  return s;
-}
+}  // namespace
+
+Sample get_latency(Pair& p, const Order& order) { return get_some(p, order, 1); }
+Sample get_window(Pair& p, const Order& order) { return get_some(p, order, order.window); }
 
 Sample atomic_latency(Pair& p, const Order& order) {
   Sample s;

@@ -53,6 +53,9 @@ Options
   --resident BLOCKS             small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_RESIDENT of both
                                 processes, when they are started here                     (none)
   --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
+  --reuse                       send, put and get the same buffers again and again, untouched. Without it each message of tagged
+                                messages, active messages, byte streams, puts and gets is new data, as a program's is: its
+                                owner stores into each cache line of it first (a get's owner outside of the measured time)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
   --json                        one JSON object a line; --csv: test,size,value,unit
@@ -211,6 +214,10 @@ bool parse(int argc, char** argv, Options* out) {
     }
     if (a == "--sleep") {
       out->sleep = true;
+      continue;
+    }
+    if (a == "--reuse") {
+      out->reuse = true;
       continue;
     }
     if (a == "--inherit" && i + 1 < argc) {

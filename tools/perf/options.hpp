@@ -37,6 +37,7 @@ struct Options {
   uint8_t waits = 0;  // TW_WAITS_*
   bool progress_thread = false;
   bool sleep = false;  // wait by tw_worker_wait instead of polling
+  bool reuse = false;  // send the same buffer again and again, untouched
   Format format = Format::table;
   bool list = false;
   int inherited = -1;  // the started process: descriptor to the starter

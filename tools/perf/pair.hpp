@@ -18,8 +18,8 @@ struct Order {
   uint64_t seed;    // of the payload
   uint64_t verify;  // 1: check payload, do not care about time
   Layout layout;
-  uint8_t sleep, trigger, waits, unused[5];  // trigger: Trigger; waits: TW_WAITS_*
-  char memory[2][kMemoryName];               // of rank 0's buffers and of rank 1's: as in --memory
+  uint8_t sleep, trigger, waits, reuse, unused[4];  // trigger: Trigger; waits: TW_WAITS_*
+  char memory[2][kMemoryName];                      // of rank 0's buffers and of rank 1's: as in --memory
 };
 
 [[noreturn]] void die(const char* what, tw_status status);

@@ -32,9 +32,10 @@ void print_json(const Result& r) {
                 percentile(r.latency_us, 0), percentile(r.latency_us, 50), percentile(r.latency_us, 90),
                 percentile(r.latency_us, 99), percentile(r.latency_us, 100));
   }
-  std::printf(", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"route\": %s, \"memory\": [%s, %s]",
-              r.bandwidth, r.rate, r.verified ? "true" : "false", quoted(r.route).c_str(), quoted(r.memory[0]).c_str(),
-              quoted(r.memory[1]).c_str());
+  std::printf(
+      ", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"fresh\": %s, \"route\": %s, \"memory\": [%s, %s]",
+      r.bandwidth, r.rate, r.verified ? "true" : "false", r.fresh ? "true" : "false", quoted(r.route).c_str(),
+      quoted(r.memory[0]).c_str(), quoted(r.memory[1]).c_str());
   if (!r.trigger.empty()) std::printf(", \"trigger\": %s", quoted(r.trigger).c_str());
   if (!r.figures.empty()) {
     std::printf(", \"figures\": {");
@@ -95,7 +96,7 @@ void print(Format format, const Result& r) {
     else
       std::printf(" %10.3f %10.3f %10.3f", percentile(r.latency_us, 50), percentile(r.latency_us, 90),
                   percentile(r.latency_us, 99));
-    std::printf(" %10.3f %10.4f  %s", r.bandwidth, r.rate, r.route.c_str());
+    std::printf(" %10.3f %10.4f  %s%s", r.bandwidth, r.rate, r.route.c_str(), r.fresh ? "" : ", reused");
     for (const Figure& f : r.figures)
       std::printf("  %s %.4g%s%s", f.name.c_str(), f.value, f.unit.empty() ? "" : " ", f.unit.c_str());
     std::printf("%s\n", r.verified ? "" : "  NOT VERIFIED");

@@ -26,6 +26,7 @@ struct Result {
   double bandwidth = 0;            // GB/s (1e9 bytes)
   double rate = 0;                 // million messages a second
   bool verified = false;
+  bool fresh = false;  // each message was new data; else the same buffers, untouched
 };
 
 double percentile(std::vector<double> samples, double p);

@@ -15,6 +15,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   order.size = size;
   order.window = name == "tag_lat" ? 1 : options.window;
   order.layout = options.layout;
+  order.reuse = options.reuse;
   for (int side = 0; side < 2; ++side) std::snprintf(order.memory[side], kMemoryName, "%s", options.memory[side].c_str());
   Buffers out(p.context, order, order.window, 0), in(p.context, order, order.window, 1);
   out.fill(size);
@@ -25,6 +26,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   auto window = [&] {
     for (size_t i = 0; i < order.window; ++i) {
       must(tw_recv(p.worker, in.at(i), n, kDataTag, ~0ull, &o, &requests[2 * i]), "tw_recv");
+      out.renew(i);
       must(tw_send(p.endpoint, out.at(i), n, kDataTag, &o, &requests[2 * i + 1]), "tw_send");
     }
     for (tw_request& r : requests) p.wait(r);
@@ -33,6 +35,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   r.test = name;
   r.transport = "self";
   r.size = size;
+  r.fresh = out.renews();
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.route = p.route("send", order, out.at(0));
   std::vector<double> times;

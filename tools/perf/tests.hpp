@@ -13,6 +13,7 @@ struct Sample {
   double seconds = 0;              // of all windows
   uint64_t messages = 0;
   bool verified = true;
+  bool fresh = false;  // each message was new data
   std::string route;
   std::vector<Figure> figures;
 };
