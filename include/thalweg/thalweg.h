@@ -168,7 +168,7 @@ TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *
 TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *length);
 /** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
- *  identity: the peer claims to be a worker that it is not), as JSON. */
+ *  identity: the peer claims to be a worker that it is not), and `links`: ends of connections that this process has, as JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
 /* ------------------------------------------------------------------------------------------------ worker */

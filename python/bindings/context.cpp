@@ -131,7 +131,7 @@ void bind_context(nb::module_& m) {
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")
       .def(
           "counters", [](Context& c) { return json_of(&tw_context_counters, c.get()); },
-          "Counts of refused connections by cause, as a dictionary.")
+          "Counts of refused connections by cause, and links: how many connections this process has, as a dictionary.")
       .def(
           "close",
           [](Context& c) {

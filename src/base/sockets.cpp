@@ -2,6 +2,7 @@
 // Connecting without blocking, listening, accepting.
 #include "base/sockets.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <string_view>
 
 namespace thalweg::impl {
 
@@ -52,7 +55,34 @@ bool stale_socket_file(const SocketAddress& at) {
   return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
 }
 
+/// Nobody has it bound any more. The probe is of another type than a door, so that whoever is there notices nothing.
+bool abandoned(const SocketAddress& at) {
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
+}
+
 }  // namespace
+
+unsigned remove_abandoned_sockets(const std::string& directory, const char* ending, int64_t age_s, unsigned most) {
+  DIR* names = ::opendir(directory.c_str());
+  if (names == nullptr) return 0;
+  const std::string_view wanted(ending);
+  const int64_t now = ::time(nullptr);
+  unsigned looked = 0, removed = 0;
+  while (const dirent* entry = looked < most ? ::readdir(names) : nullptr) {
+    if (!std::string_view(entry->d_name).ends_with(wanted)) continue;
+    const std::string path = directory + "/" + entry->d_name;
+    struct stat info;
+    if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) continue;
+    if (now - int64_t(info.st_mtime) < age_s) continue;
+    ++looked;
+    SocketAddress at;
+    if (is_error(unix_address(path, &at)) || !abandoned(at) || ::unlink(path.c_str()) != 0) continue;
+    ++removed;
+  }
+  ::closedir(names);
+  return removed;
+}
 
 Status start_connect(const SocketAddress& to, UniqueFd* out) {
   UniqueFd fd;

@@ -6,6 +6,7 @@
 #include "core/c_checks.hpp"
 #include "core/context.hpp"
 #include "protocols/cost_file.hpp"
+#include "transports/link_count.hpp"
 
 using namespace thalweg::impl;
 
@@ -90,7 +91,9 @@ tw_status tw_context_info(tw_context* context, char* buffer, size_t* length) {
 tw_status tw_context_counters(tw_context* context, char* buffer, size_t* length) {
   const Status status = check(context);
   if (is_error(status)) return status;
-  const std::string text = context->refusals.json();
+  std::string text = context->refusals.json();
+  text.back() = ',';
+  text += " \"links\": " + std::to_string(LinkCount::alive()) + "}";
   return copy_out(text.c_str(), text.size() + 1, buffer, length);
 }
 

@@ -25,6 +25,8 @@ namespace {
 constexpr uint64_t kRestNs = 50 * kMillisecond;
 constexpr int kAcceptsPerTurn = 16;
 constexpr int kBacklog = 512;
+constexpr int64_t kAbandonedSeconds = 10;
+constexpr unsigned kAbandonedMost = 4096;  // some microseconds each
 
 }  // namespace
 
@@ -84,6 +86,7 @@ Status Setup::open_unix() {
                 "sticky bit",
                 parent.c_str());
   }
+  remove_abandoned_sockets(directory, ".sock", kAbandonedSeconds, kAbandonedMost);
   SocketAddress where;
   if (!unix_candidate(token_, &where)) {
     return fail(TW_ERR_INVALID, "socket directory %s is too long a path: set THALWEG_SOCKET_DIR", directory.c_str());

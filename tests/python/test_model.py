@@ -10,9 +10,10 @@ from model.run import run
 
 PROGRAMS = int(os.environ.get("THALWEG_PYTHON_MODEL_PROGRAMS", 100))
 SEED = int(os.environ.get("THALWEG_PYTHON_MODEL_SEED", 0))  # 0: always the same programs
+SHRINKING = 600  # seconds: a program between processes runs many times for each step
 
 
-@pytest.mark.timeout(120 + 2 * PROGRAMS)
+@pytest.mark.timeout(SHRINKING + 2 * PROGRAMS)
 @pytest.mark.parametrize("mode", MODES)
 def test_random_programs(mode):
     @hypothesis.seed(SEED)

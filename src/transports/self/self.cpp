@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "transports/link_count.hpp"
 #include "transports/self/frame_queue.hpp"
 
 namespace thalweg::impl {
@@ -22,6 +23,7 @@ constexpr uint32_t kCopyMax = 64 * 1024;
 constexpr uint32_t kInlineMax = 40;
 
 struct SelfLink final : Link {
+  [[no_unique_address]] LinkCount counted;
   FrameQueue queue;
   bool closed = false;
 };

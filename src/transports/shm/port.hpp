@@ -15,6 +15,7 @@
 
 #include "base/event_loop.hpp"
 #include "memory/registry.hpp"
+#include "transports/link_count.hpp"
 #include "transports/shm/bell.hpp"
 #include "transports/shm/consumer.hpp"
 #include "transports/shm/control.hpp"
@@ -34,6 +35,7 @@ struct Wanted {
 };
 
 struct ShmLink final : Link {
+  [[no_unique_address]] LinkCount counted;
   Producer out;
   Consumer in;
   uint32_t reserved = 0;       // of the reservation that is open

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "transports/link_count.hpp"
 #include "transports/tcp/frame_reader.hpp"
 #include "transports/tcp/output_queue.hpp"
 #include "transports/tcp/stream.hpp"
@@ -15,6 +16,7 @@ struct TcpLink final : Link {
   TcpLink(UniqueFd socket, void* tls, Sink& sink, ChunkPool& pool, uint32_t largest)
       : stream(std::move(socket), static_cast<SSL*>(tls)), reader(*this, sink, largest), out(pool) {}
 
+  [[no_unique_address]] LinkCount counted;
   Stream stream;
   FrameReader reader;
   OutputQueue out;

@@ -22,18 +22,18 @@ def payload(seed: int, number: int, size: int) -> bytes:
 class Buffer:
     """One operation's memory. The object that the library gets is made by give() and kept by nobody else."""
 
-    def __init__(self, kind: str, size: int, filler: int, context: tw.Context) -> None:
+    def __init__(self, kind: str, size: int, filler: int, context: tw.Context | None) -> None:
         if (kind == "strided" and size > STRIDED_MOST) or (kind == "columns" and (size == 0 or size % COLUMN != 0)):
             kind = "memoryview"
         if kind == "bytearray" and size == 0:
             kind = "memoryview"
         self.kind, self.size = kind, size
-        self.memory: tw.Memory | None = None
+        self.memory: Any = None
         self.base: Any
         self.index: Any = slice(GUARD, GUARD + size)
         span = size
         if kind == "library":
-            self.memory = self.base = tw.Memory.allocate(context, max(size, 1))
+            self.memory = self.base = self.library(size, context)
             self.index = slice(0, size)
         else:
             if kind == "strided":
@@ -48,6 +48,10 @@ class Buffer:
                 span -= 2 * GUARD
             self.base = bytearray(2 * GUARD + span)
         self._set(filler)
+
+    def library(self, size: int, context: Any) -> Any:
+        """The library's memory."""
+        return tw.Memory.allocate(context, max(size, 1))
 
     def _set(self, filler: int) -> None:
         self._bytes()[:] = filler

@@ -43,6 +43,17 @@ class Ends(Base):
             return operation.link.ending != NEVER
         return any(link.ending != NEVER for link in self.links.values() if operation.worker in link.workers)
 
+    def is_told_wrongly(self, operation: Operation, name: str) -> bool:
+        """A killed process has not closed in good order."""
+        link = operation.link
+        return (
+            name == "ClosedError"
+            and link is not None
+            and self.open(operation.worker)
+            and bool(link.killed)
+            and link.closed.keys() <= link.killed
+        )
+
     def may_be_stale(self, operation: Operation) -> bool:
         """May it have met a memory that was released?"""
         if operation.region is not None:
@@ -58,7 +69,7 @@ class Ends(Base):
         name = operation.outcome[0] if operation.outcome is not None else ""
         self.unsure(operation)
         allowed = (
-            (name in LOST and self.may_be_lost(operation))
+            (name in LOST and self.may_be_lost(operation) and not self.is_told_wrongly(operation, name))
             or (name == "Stale" and self.may_be_stale(operation))
             or (name == "Canceled" and operation.asked)
             or (name == "Again" and "no_wait" in operation.flags)

@@ -173,14 +173,17 @@ class Messages(Ends):
             options["protocol"] = "eager"
         if "rendezvous" in step.flags and step.size > 0:
             options["protocol"] = "rendezvous"
-        header = active.number.to_bytes(8, "little") * 2
-        self.start(operation, link.ends[step.worker], "am", HANDLER, header, BUFFER, **options)
+        self.start(operation, link.ends[step.worker], "am", HANDLER, self.header_of(active), BUFFER, **options)
+
+    def header_of(self, active: Active) -> bytes:
+        """What its handler knows it by."""
+        return active.number.to_bytes(8, "little") * 2
 
     def handler_starts(self, worker: int, header: bytes, length: int, end: Any) -> Active:
         """What every handler checks first."""
         with self.lock:
             active = self.actives.get(int.from_bytes(header[:8], "little"))
-            if active is None or header != active.number.to_bytes(8, "little") * 2 or active.receiver != worker:
+            if active is None or header != self.header_of(active) or active.receiver != worker:
                 raise Wrong(f"a handler at {worker} got a message that nobody sent: {header!r}")
             if active.handled != NEVER or active.withdrawn or len(active.data) != length:
                 raise Wrong(f"active message {active.number} came twice, was cancelled, or has {length} bytes")

@@ -31,17 +31,21 @@ class OneSided(Messages):
             if isinstance(what, int) and place.known[what].released != NEVER:
                 return None
             try:
-                if what == "signal":
-                    made: Any = tw.RemoteSignal(link.ends[worker], place.signal.export(), "add")
-                else:
-                    memory = place.words if what == "words" else place.regions[what]
-                    made = tw.RemoteMemory(link.ends[worker], memory.export())
+                made = self.make_import(link, worker, what)
             except (tw.PeerLost, tw.ClosedError, tw.Stale):
                 if link.ending == NEVER:
                     raise
                 return None
             link.imports[worker, what] = made
             return made
+
+    def make_import(self, link: Link, worker: int, what: Any) -> Any:
+        """A new import at one end."""
+        place = self.places[link.other(worker)]
+        if what == "signal":
+            return tw.RemoteSignal(link.ends[worker], place.signal.export(), "add")
+        memory = place.words if what == "words" else place.regions[what]
+        return tw.RemoteMemory(link.ends[worker], memory.export())
 
     def signal_bit(self, operation: Operation, link: Link) -> Any:
         """A bit of the peer's signal for it, and the import."""
@@ -80,7 +84,7 @@ class OneSided(Messages):
                 covers = np.arange(size)
                 if layout:
                     covers = covers // 8 * 16 + covers % 8
-                    options["remote_layout"] = tw.Layout.strided(8, [size // 8], [16])
+                    options["remote_layout"] = self.layout(size)
                 operation.write = Write(
                     operation.number, operation.end, offset, np.frombuffer(data, np.uint8), covers, operation.begin
                 )
@@ -94,6 +98,10 @@ class OneSided(Messages):
                 options = {}
             self.operations.append(operation)
         self.start(operation, link.ends[step.worker], what, BUFFER, remote, offset, **options)
+
+    def layout(self, size: int) -> Any:
+        """Of pieces of 8 bytes, every other one."""
+        return tw.Layout.strided(8, [size // 8], [16])
 
     def do_atomic(self, step: Step) -> Iterator[None]:
         with self.lock:
@@ -152,11 +160,11 @@ class OneSided(Messages):
         place = self.places[worker]
         with self.lock:
             region = place.known[which]
-            if region.released != NEVER:
+            if region.released != NEVER or not self.readable(worker):
                 return
             offset, room = SLOTS[slot]
             begin = self.now()
-            seen = bytes(memoryview(place.registered if which == 1 else place.regions[0])[offset : offset + room])
+            seen = self.region_bytes(worker, which, offset, room)
             problem = region.allowed(offset, seen, self.fences, begin, self.now())
             if problem is not None:
                 self.wrong(f"region {which} of worker {worker}: {problem}")
@@ -165,12 +173,32 @@ class OneSided(Messages):
         """The owner looks at its words."""
         place = self.places[worker]
         with self.lock:
+            if not self.readable(worker):
+                return
+            begin = self.now()
+            values = self.word_values(worker)
+            end = self.now()
             for number, word in enumerate(place.atomics):
-                begin = self.now()
-                value = int(np.frombuffer(place.words, np.uint64)[number])
-                problem = word.allowed(value, begin, self.now())
+                problem = word.allowed(values[number], begin, end)
                 if problem is not None:
                     self.wrong(f"word {number} of worker {worker}: {problem}")
+
+    def readable(self, worker: int) -> bool:
+        """Is there still somebody who can look at its memory?"""
+        return True
+
+    def region_bytes(self, worker: int, which: int, offset: int, room: int) -> bytes:
+        """What its owner sees."""
+        place = self.places[worker]
+        return bytes(memoryview(place.registered if which == 1 else place.regions[0])[offset : offset + room])
+
+    def word_values(self, worker: int) -> list[int]:
+        """What their owner sees."""
+        return [int(value) for value in np.frombuffer(self.places[worker].words, np.uint64)]
+
+    def signal_seen(self, worker: int) -> int:
+        """What its owner sees, or has seen a moment ago."""
+        return self.places[worker].signal.value
 
     def look_signal(self, worker: int, value: int | None = None) -> None:
         """The owner looks at its signal: what it covers is visible then."""
@@ -223,11 +251,19 @@ class OneSided(Messages):
 
     def do_release_region(self, step: Step) -> Iterator[None]:
         """The owner ends a memory under its peers; what it keeps there next is not touched."""
-        place, which = self.places[step.worker], step.thread % 2
+        which = step.thread % 2
+        with self.lock:
+            region = self.places[step.worker].known[which]
+            if region.released != NEVER or step.of % 2 == 1 or not self.readable(step.worker):
+                return
+        self.release_region(step.worker, which)
+        yield from ()
+
+    def release_region(self, worker: int, which: int) -> None:
+        """Ends a memory; it is busy while there is a view of it."""
+        place = self.places[worker]
         with self.lock:
             region = place.known[which]
-            if region.released != NEVER or step.of % 2 == 1:
-                return
             view = memoryview(place.regions[which])
         try:
             place.regions[which].release()
@@ -242,4 +278,3 @@ class OneSided(Messages):
                 poison = bytes([self.random.randrange(256)]) * REGION
                 place.registered[:] = poison
                 self.parted.append((place.registered, poison))
-        yield from ()

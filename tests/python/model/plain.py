@@ -146,6 +146,9 @@ class Plain(World):
             return
         with self.lock:
             operation.canceled = operation.canceled or done
+            for sent in (operation.message, operation.active):
+                if done and sent is not None:
+                    sent.withdrawn = True
             if done and operation.receive is not None:
                 operation.receive.over = min(operation.receive.over, before)
             if done and operation.outcome is not None and operation.outcome[0] == "ok":

@@ -8,8 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-MODES = ("plain", "threads", "loop")
+MODES = ("plain", "threads", "loop", "processes")
 WAYS = ("self", "shm", "tcp")
+BETWEEN = ("shm", "shm", "tcp", "shm", "tcp", "tls", "self")  # of mode "processes"; by self: in one process
+HOMES = ((0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 1), (0, 1, 0), (0, 0, 1))  # in which process a worker is
 TAGS = 3
 REGIONS = 2  # of each worker that peers put to: the library's memory, and a registered buffer
 KINDS = ("bytearray", "memoryview", "numpy", "strided", "columns", "library")
@@ -31,6 +33,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "flush": ("worker",),
     "close": ("force", "force"),
     "wait": ("shared", "shared", "long"),
+    "plan": ("both", "update", "own", "lost", "update"),
+    "kill": ("midway", "busy", "midway", "busy", "midway"),
 }
 MESSAGES = ("send",) * 7 + ("receive",) * 7 + ("active",) * 3 + (
     "probe", "take", "take", "take_receive", "take_receive", "cancel", "cancel", "cancel", "wait", "wait", "wait", "drop",
@@ -42,8 +46,13 @@ ONE_SIDED = ("put",) * 7 + ("get",) * 4 + ("atomic",) * 3 + ("fence",) * 3 + (
 )  # fmt: skip
 THEMES = (MESSAGES, MESSAGES + ONE_SIDED, ONE_SIDED)
 ENDS = ("nothing", "close", "connect", "close_worker", "close", "close_worker", "connect")
-SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get")
-COUNTED = ("close_worker", "cancel", "wait", "wait_any", "drop", "take_receive", "release_buffer", "turns", "release_region")
+PLANS = ("stop",)  # mode "processes", too
+DEATHS = ("nothing", "kill", "kill", "restart", "restart", "stop", "close", "connect", "close_worker")  # mode "processes"
+SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get", "kill", "plan")
+COUNTED = (
+    "kill", "plan", "stop", "restart", "close_worker", "cancel", "wait", "wait_any", "drop", "take_receive", "release_buffer",
+    "turns", "release_region",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Step:
 @dataclasses.dataclass(frozen=True)
 class Program:
     """What runs: `ways` has the transport between each pair of workers 0-1, 0-2, 1-2; polling: in mode "loop" the
-    workers poll, in the others the library's threads progress."""
+    workers poll, in the others the library's threads progress; homes: in mode "processes", which process a worker is in."""
 
     seed: int
     mode: str
@@ -80,6 +89,7 @@ class Program:
     ways: tuple[str, ...]
     steps: tuple[Step, ...]
     polling: bool = False
+    homes: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return self.text()
@@ -91,6 +101,8 @@ class Program:
         """As a test to be pasted."""
         lines = [f"        {step!r}," for step in self.steps if step.what != "nothing"]
         head = f"seed={self.seed}, mode={self.mode!r}, workers={self.workers}, ways={self.ways!r}, polling={self.polling}"
+        if self.homes:
+            head += f", homes={self.homes!r}"
         return "\n".join([f"Program({head}, steps=(", *lines, "    ))"])
 
 
@@ -134,10 +146,12 @@ def steps(kinds: tuple[str, ...], workers: int) -> st.SearchStrategy[Step]:
 def programs(draw: st.DrawFn, mode: str, least: int = 20, most: int = 100) -> Program:
     """A program of 20 to 100 steps: it shrinks by turning steps into nothing."""
     workers = draw(st.sampled_from((2, 2, 3)))
-    ways = draw(st.tuples(*[st.sampled_from(WAYS)] * 3))
+    apart = mode == "processes"
+    ways = draw(st.tuples(*[st.sampled_from(BETWEEN if apart else WAYS)] * 3))
     kinds = ("nothing", *draw(st.sampled_from(THEMES)))
     body = draw(st.lists(steps(kinds, workers), min_size=least, max_size=most))
-    ends = draw(st.lists(st.tuples(st.integers(0, most), steps(ENDS, workers)), max_size=3))
+    odd = steps(DEATHS + PLANS if apart else ENDS, workers)
+    ends = draw(st.lists(st.tuples(st.integers(0, most), odd), max_size=5 if apart else 3))
     for at, step in ends:
         body.insert(min(at, len(body)), step)
     return Program(
@@ -147,4 +161,5 @@ def programs(draw: st.DrawFn, mode: str, least: int = 20, most: int = 100) -> Pr
         ways,
         tuple(body),
         draw(st.booleans() if mode == "loop" else st.sampled_from((False, False, True))),
+        draw(st.sampled_from(HOMES)) if apart else (),
     )

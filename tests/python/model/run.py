@@ -7,6 +7,7 @@ import asyncio
 
 from .loop import Loop
 from .plain import Plain
+from .processes import run as run_processes
 from .program import Program
 
 
@@ -18,5 +19,7 @@ def run(program: Program) -> None:
     """Runs it, and raises what must not happen."""
     if program.mode == "loop":
         asyncio.run(_in_loop(program))
+    elif program.mode == "processes":
+        run_processes(program)
     else:
         Plain(program).all()

@@ -34,7 +34,7 @@ class HandlerRaised(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Link:
-    """A connection. ending: since when it may be lost; closed: who has closed it, and how."""
+    """A connection. ending: since when it may be lost; closed: who has closed it, and how; killed: whose process was."""
 
     workers: tuple[int, int]
     way: str
@@ -42,6 +42,7 @@ class Link:
     ending: int = NEVER
     closed: dict[int, bool] = dataclasses.field(default_factory=dict)
     imports: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    killed: set[int] = dataclasses.field(default_factory=set)
 
     def other(self, worker: int) -> int:
         """Who is at the other end."""
@@ -63,6 +64,9 @@ class Active:
     sure: bool = True
     withdrawn: bool = False
     handled: int = NEVER
+    header: bytes = b""
+    kept: int = 0  # numbers of what its handler posts, in mode "processes"
+    reply: int = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -114,6 +118,7 @@ class Place:
     atomics: list[Word]
     signalled: Word
     closing: int = NEVER
+    process: Any = None  # in mode "processes"
 
 
 @functools.cache

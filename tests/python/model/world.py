@@ -141,10 +141,10 @@ class World(OneSided):
             for active in self.actives.values():
                 if active.sure and active.handled == NEVER:
                     missing.append(f"active message {active.number} is not handled")
-            for place in self.places:
+            for number, place in enumerate(self.places):
                 if place.closing != NEVER:
                     continue
-                value = place.signal.value
+                value = self.signal_seen(number)
                 for bit in place.signalled.bits:
                     if bit.sure != NEVER and (value & bit.value) == 0:
                         missing.append(f"the signal of operation {bit.number} is not there")

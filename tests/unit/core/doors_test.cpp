@@ -15,7 +15,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -96,6 +98,45 @@ TEST(SocketDirectory, OneThatOthersMayReplaceIsRefused) {
   EXPECT_NE(replaceable.text.find("sticky"), std::string::npos) << replaceable.text;
   ASSERT_EQ(chmod(folder.path.c_str(), 01777), 0);
   EXPECT_EQ(Made("shm", folder.path.c_str()).status, TW_OK);
+}
+
+/// A door that nobody has bound, as a process leaves it that is killed.
+void leave_door(const std::string& path, time_t age) {
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  std::strncpy(at.sun_path, path.c_str(), sizeof at.sun_path - 1);
+  const int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(door, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(close(door), 0);
+  const timespec then{time(nullptr) - age, 0};
+  const timespec times[] = {then, then};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
+TEST(SocketDirectory, DoorsOfTheKilledAreRemovedAndNoOthers) {
+  Folder folder;
+  const std::string directory = name_of_directory(folder);
+  const Made live("shm", folder.path.c_str());
+  ASSERT_EQ(live.status, TW_OK);
+  std::string door;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) door = entry.path();
+  const timespec old[] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, door.c_str(), old, AT_SYMLINK_NOFOLLOW), 0);
+  const std::string dead = directory + "/00112233445566aa.sock", fresh = directory + "/00112233445566bb.sock";
+  const std::string foreign = directory + "/kept.other", file = directory + "/file.sock";
+  leave_door(dead, 100);
+  leave_door(fresh, 0);
+  leave_door(foreign, 100);
+  std::ofstream(file) << "not a socket";
+  ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), old, AT_SYMLINK_NOFOLLOW), 0);
+  const Made next("shm", folder.path.c_str());
+  ASSERT_EQ(next.status, TW_OK);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  for (const std::string& kept : {door, fresh, foreign, file}) EXPECT_TRUE(std::filesystem::exists(kept)) << kept;
+  char text[1024];
+  size_t length = sizeof text;
+  ASSERT_EQ(tw_context_counters(live.context, text, &length), TW_OK);
+  EXPECT_NE(std::string(text).find("\"closed\": 0"), std::string::npos) << text;  // nobody knocked
 }
 
 /// Another user listens at the path that we are told to connect to: it gets not even the first message.
