@@ -68,7 +68,7 @@ void end_loan(OpRun& run) {
 
 }  // namespace
 
-DeviceLane::DeviceLane(Engine& engine) : engine_(engine) {}
+DeviceLane::DeviceLane(Engine& engine) : engine_(engine), gates_(*this, engine.options().first.gate) {}
 
 uint64_t DeviceLane::Line::now_finished() const {
   return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
@@ -91,7 +91,8 @@ Status DeviceLane::make_place(Device& device, Place** out) {
   auto* words = reinterpret_cast<uint64_t*>(place->words);
   place->copies.finished = words;
   place->kernels.finished = words + kWords / 2 / sizeof *words;
-  *place->copies.finished = *place->kernels.finished = 0;
+  const uint64_t first = engine_.options().first.ticket;
+  *place->copies.finished = *place->kernels.finished = place->copies.ticket = place->kernels.ticket = first;
   if (engine_.options().resident.blocks != 0) open_resident(*place);
   *out = place.get();
   places_.push_back(std::move(place));

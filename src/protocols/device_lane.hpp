@@ -154,7 +154,7 @@ class DeviceLane {
   bool awaited_ = false;
   RunList parked_;
   RunList recalled_;  // ended; devices of the other side are at their buffers
-  Gates gates_{*this};
+  Gates gates_;
 };
 
 }  // namespace thalweg::impl

@@ -35,7 +35,9 @@ Peer::Peer() = default;
 Peer::~Peer() = default;
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options), runs_(RunPool::take(this)), matcher_(new Matcher()), active_(new ActiveTable()) {}
+    : options_(options), runs_(RunPool::take(this)), matcher_(new Matcher(options.first.receive)), active_(new ActiveTable()) {
+  if (runs_ != nullptr && options.first.generation != 0) runs_->start_at(options.first.generation);
+}
 
 Engine::~Engine() {
   while (!peers_.empty()) remove(*peers_.back());

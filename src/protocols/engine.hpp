@@ -31,6 +31,14 @@ class Matcher;
 class ActiveTable;
 class DeviceLane;
 
+/// Where counters of an engine start: zero, but in tests that let them wrap or leave 32 bits soon.
+struct FirstNumbers {
+  uint32_t generation = 0;  // of requests; even
+  uint64_t receive = 0;     // the order of posted receives
+  uint64_t ticket = 0;      // calls of the queues of a device
+  uint64_t gate = 0;        // how often a gate was closed
+};
+
 struct EngineOptions {
   Registry* registry = nullptr;
   const CostTable* costs = nullptr;  // outlives the engine; null: the defaults
@@ -38,7 +46,8 @@ struct EngineOptions {
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
   bool imports = true;  // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
-  ResidentOptions resident;                                     // copies by a kernel that stays; none by default
+  ResidentOptions resident;  // copies by a kernel that stays; none by default
+  FirstNumbers first;
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };

@@ -49,7 +49,7 @@ Status Gates::make(Device& device, Gate** out) {
   if (Status s = device.make_queue(&gate->queue); is_error(s)) return s;
   if (Status s = device.make_event(&gate->event); is_error(s)) return s;
   if (Status s = device.allocate(MemoryKind::pinned, sizeof(uint64_t), &gate->word); is_error(s)) return s;
-  *reinterpret_cast<uint64_t*>(gate->word) = 0;
+  *reinterpret_cast<uint64_t*>(gate->word) = gate->generation = first_;
   if (Status s = lane_.prepare(device); is_error(s)) return s;
   if (Status s = close(*gate); is_error(s)) return s;
   const Status status = lane_.check_moving(device);

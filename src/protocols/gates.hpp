@@ -32,7 +32,7 @@ class Gates {
  public:
   static constexpr unsigned kMost = 8;  // closed at once, of a device
 
-  explicit Gates(DeviceLane& lane) : lane_(lane) {}
+  Gates(DeviceLane& lane, uint64_t first) : lane_(lane), first_(first) {}
   /// Later work of `stream` waits until open(*of_run); *of_run: the run's gates so far. TW_ERR_LIMIT: kMost are closed.
   Status hold(Device& device, Queue& stream, Gate** of_run);
 
@@ -41,6 +41,7 @@ class Gates {
   Status make(Device& device, Gate** out);
 
   DeviceLane& lane_;
+  const uint64_t first_;  // generation of a gate
   std::vector<std::unique_ptr<Gate>> gates_;
 };
 

@@ -11,8 +11,12 @@ namespace {
 constexpr unsigned kFirstBits = 8;
 }  // namespace
 
-Matcher::Matcher()
-    : exact_(1u << kFirstBits), exact_shift_(64 - kFirstBits), chain_shift_(64 - kFirstBits), chains_(1u << kFirstBits) {}
+Matcher::Matcher(uint64_t first_receive)
+    : exact_(1u << kFirstBits),
+      sequence_(first_receive),
+      exact_shift_(64 - kFirstBits),
+      chain_shift_(64 - kFirstBits),
+      chains_(1u << kFirstBits) {}
 
 Matcher::~Matcher() {
   for (tw_message* list : {first_, first_taken_}) {

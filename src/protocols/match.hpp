@@ -31,7 +31,7 @@ namespace thalweg::impl {
 
 class Matcher {
  public:
-  Matcher();
+  explicit Matcher(uint64_t first_receive = 0);
   ~Matcher();  // frees what nobody asked for
 
   // --- posted receives
@@ -102,7 +102,7 @@ class Matcher {
   };
   std::vector<RunList> exact_;
   RunList wild_;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_;
   size_t posted_ = 0, unmatched_ = 0;
   unsigned exact_shift_, chain_shift_;
   std::vector<Chain> chains_;

@@ -53,6 +53,14 @@ void RunPool::give_back() {
   engine_.store(nullptr, std::memory_order_release);
 }
 
+void RunPool::start_at(uint32_t generation) {
+  first_generation_ = generation;
+  for (OpRun* run = free_; run != nullptr; run = run->link.next) {
+    run->generation.store(generation, std::memory_order_release);
+    run->wire_op = 0;  // of a life that may have this generation
+  }
+}
+
 OpRun* RunPool::grow() {
   if (chunk_count_ == kChunks) {
     fail(TW_ERR_LIMIT, "%u requests are alive on one worker: release completed ones", kChunk * kChunks);
@@ -65,6 +73,7 @@ OpRun* RunPool::grow() {
   }
   for (uint32_t i = 0; i < kChunk; ++i) {
     chunk[i].slot = chunk_count_ * kChunk + i;
+    chunk[i].generation.store(first_generation_, std::memory_order_relaxed);
     chunk[i].link.next = i + 1 < kChunk ? &chunk[i + 1] : nullptr;
   }
   chunks_[chunk_count_++].store(chunk, std::memory_order_release);  // release: slots are initialised before they are found

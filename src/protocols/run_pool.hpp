@@ -31,6 +31,9 @@ class RunPool {
   /// The engine ends: every run must have been completed; requests still held become dead.
   void give_back();
 
+  /// The generation of slots that are free, and of those to come.
+  void start_at(uint32_t generation);
+
   /// A run in progress, or null at the limit (the error text is set).
   OpRun* acquire() {
     OpRun* run = free_;
@@ -126,7 +129,7 @@ class RunPool {
   uint64_t base_ = 0;  // pool index in place
   BornHere born_;
   OpRun* free_ = nullptr;
-  uint32_t chunk_count_ = 0, alive_ = 0;
+  uint32_t chunk_count_ = 0, alive_ = 0, first_generation_ = 0;
   unsigned secrets_left_ = 0;
   uint64_t secrets_[kSecrets] = {};  // random, not 0, less than 2^kSecretBits
   std::atomic<Engine*> engine_{nullptr};

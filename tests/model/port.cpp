@@ -232,10 +232,11 @@ unsigned ModelPort::progress(unsigned budget) {
   for (size_t i = 0; i < links_.size(); ++i) {
     ModelLink& link = *links_[(i + budget) % links_.size()];
     while (!link.ended && !link.sent.empty()) {
-      void* token = link.sent.front();
+      const auto [token, status] = link.sent.front();
       link.sent.pop_front();
-      engine_.on_sent(link, token, TW_OK);
+      engine_.on_sent(link, token, status);
       ++events;
+      if (link.broken) break;  // the others later: by then their runs may have ended, and be other operations'
     }
   }
   const auto count = static_cast<uint32_t>(links_.size());
@@ -248,8 +249,8 @@ unsigned ModelPort::progress(unsigned budget) {
       ++events;
       net_.tick();
     }
-    if (!link.ended && link.user != nullptr && link.loss_comes && link.in.empty() && !net_.lends(link)) {
-      link.ended = link.broken = true;
+    if (!link.ended && link.user != nullptr && link.loss_comes && link.in.empty() && link.sent.empty() && !net_.lends(link)) {
+      link.ended = link.broken = link.told = true;
       link.sleeping = nullptr;
       forget_imports(link, link.why);
       ++events;
@@ -274,6 +275,7 @@ Status ModelPort::arm() {
 
 void ModelPort::close(Link& base, bool graceful) {
   auto& link = static_cast<ModelLink&>(base);
+  link.closed = true;
   if (link.ended) return;
   link.ended = true;
   link.sleeping = nullptr;
@@ -323,7 +325,7 @@ void Net::depart(ModelLink& link, Carried& frame) {
   }
   frame.pieces.clear();
   if (void* token = std::exchange(frame.token, nullptr); token != nullptr && !link.ended) {
-    link.sent.push_back(token);
+    link.sent.emplace_back(token, TW_OK);
     link.owner->rouse();
   }
 }
@@ -428,19 +430,34 @@ bool Net::still() const {
 }
 
 /// This end of the link is gone. The other one gets some of what is on its way, and learns it behind that.
+/// What is not sent never will be: nobody looks at the sender's memory any more.
+void Net::drop_unsent(ModelLink& link) {
+  for (const Carried& frame : link.out) {
+    if (frame.token != nullptr && !link.ended) link.sent.emplace_back(frame.token, TW_ERR_PEER_LOST);
+  }
+  link.out.clear();
+}
+
+bool Net::keeps_lost_links() const {
+  for (const auto& link : links_) {
+    if (link->told && !link->closed && !link->owner->dead) return true;
+  }
+  return false;
+}
+
 void Net::break_off(ModelLink& link, Status there) {
   ModelLink& other = *link.other;
   if (!link.out.empty()) {
     // Behind what still arrives nobody looks at the sender's memory.
     arrive(link, random.below(static_cast<uint32_t>(link.out.size() + 1)));
-    link.out.clear();
+    drop_unsent(link);
   }
   link.broken = true;
   if (other.ended || other.loss_comes) return;
   other.loss_comes = true;
   other.why = there;
   other.broken = true;
-  other.out.clear();
+  drop_unsent(other);
   other.owner->rouse();
 }
 

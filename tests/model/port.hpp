@@ -29,13 +29,15 @@ struct ModelLink final : Link {
   ModelPort* owner = nullptr;
   ModelLink* other = nullptr;
   unsigned from = 0, to = 0;
-  bool ended = false;       // closed here, or its loss was told: no call may name it
+  bool ended = false;       // closed here, or its loss was told: no call but close() may name it
+  bool told = false;        // of its loss
+  bool closed = false;      // here: nothing of it stays
   bool broken = false;      // nothing can be sent any more
   bool loss_comes = false;  // behind what is in `in`
   Status why = TW_ERR_PEER_LOST;
-  bool refused = false;         // a frame, since room was made
-  std::deque<Carried> out, in;  // sent from here and on its way; arrived here
-  std::deque<void*> sent;       // tokens to be reported
+  bool refused = false;                       // a frame, since room was made
+  std::deque<Carried> out, in;                // sent from here and on its way; arrived here
+  std::deque<std::pair<void*, Status>> sent;  // tokens to be reported
   std::vector<std::byte> reserved;
   // A body that is being read to where its receiver wants it.
   std::byte* landing = nullptr;
@@ -135,6 +137,8 @@ class Net {
   /// Its imports for devices end. False: one of them is in use.
   bool drop(uint64_t segment);
 
+  /// Is there a link of a living port whose loss was told and that is kept for ever, because nobody closed it?
+  bool keeps_lost_links() const;
   /// Does a device of the other side use memory of this one? An end of the link waits for that.
   bool lends(const ModelLink& link) const;
   /// The connection breaks; some of what is on its way still arrives.
@@ -157,6 +161,7 @@ class Net {
   void depart(ModelLink& link, Carried& frame);
   void arrive(ModelLink& link, size_t frames);
   void break_off(ModelLink& link, Status there);
+  static void drop_unsent(ModelLink& link);
 
   std::vector<ModelPort*> ports_;
   std::vector<std::unique_ptr<ModelLink>> links_;

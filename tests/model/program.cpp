@@ -45,6 +45,15 @@ constexpr FlagName kFlags[] = {
     {kNotify, "notify", "kNotify"},
     {kLate, "late", "kLate"},
 };
+constexpr FlagName kCounters[] = {
+    {kCountGenerations, "generations", "kCountGenerations"},
+    {kCountReceives, "receives", "kCountReceives"},
+    {kCountTickets, "tickets", "kCountTickets"},
+    {kCountMessages, "messages", "kCountMessages"},
+    {kCountFrames, "frames", "kCountFrames"},
+    {kCountCredits, "credits", "kCountCredits"},
+    {kCountWords, "words", "kCountWords"},
+};
 
 struct Weight {
   What what;
@@ -82,6 +91,7 @@ class Generator {
     program_.refuse = random_.of({0u, 0u, 5u, 20u, 50u});
     program_.budget = random_.of({uint64_t{64} << 20, uint64_t{64} << 20, uint64_t{1} << 20, uint64_t{0}});
     for (unsigned pair = 0; pair < 6; ++pair) program_.late |= static_cast<uint8_t>(random_.percent(15) ? 1u << pair : 0);
+    program_.counters = Random(seed).below(kCountersEnd);
   }
   Program make() {
     const unsigned count = random_.percent(60) ? 20 + random_.below(40) : 20 + random_.below(181);
@@ -282,16 +292,18 @@ class Generator {
   uint32_t received_ = 0, awaited_ = 0;  // the last receive, and the last operation that a stream waits for
 };
 
-std::string flags_text(uint32_t flags) {
+template <unsigned kCount>
+std::string flags_text(const FlagName (&names)[kCount], uint32_t flags) {
   std::string out;
-  for (const FlagName& one : kFlags) {
+  for (const FlagName& one : names) {
     if ((flags & one.flag) != 0) out += std::string(" ") + one.shown;
   }
   return out;
 }
-std::string flags_code(uint32_t flags) {
+template <unsigned kCount>
+std::string flags_code(const FlagName (&names)[kCount], uint32_t flags) {
   std::string out;
-  for (const FlagName& one : kFlags) {
+  for (const FlagName& one : names) {
     if ((flags & one.flag) != 0) out += (out.empty() ? "" : " | ") + std::string(one.symbol);
   }
   return out;
@@ -318,12 +330,13 @@ std::string text_of(const Program& program) {
       out += line;
     }
   }
+  if (program.counters != 0) out += ", near their wraps:" + flags_text(kCounters, program.counters);
   out += "\n";
   for (const Op& op : program.ops) {
     const int peer = op.peer == kAnyone ? -1 : op.peer;
     std::snprintf(line, sizeof line, "%4u %-15s %u > %d  size %u offset %u tag %u memory %u signal %u kind %u of %u", op.id,
                   name_of(op.what), op.worker, peer, op.size, op.offset, op.tag, op.memory, op.signal, op.kind, op.of);
-    out += line + flags_text(op.flags) + "\n";
+    out += line + flags_text(kFlags, op.flags) + "\n";
   }
   return out;
 }
@@ -340,13 +353,14 @@ std::string test_of(const Program& program, const std::string& name) {
   for (unsigned pair = 0; pair < program.workers * (program.workers - 1u) / 2; ++pair) {
     out += "  p.ways[" + std::to_string(pair) + "] = Way::" + name_of(program.ways[pair]) + ";\n";
   }
+  if (program.counters != 0) out += "  p.counters = " + flags_code(kCounters, program.counters) + ";\n";
   out += "  p.ops = {\n";
   for (const Op& op : program.ops) {
     std::snprintf(line, sizeof line,
                   "      {.what = What::%s, .worker = %u, .peer = %u, .tag = %u, .memory = %u, .signal = %u, .kind = %u,",
                   name_of(op.what), op.worker, op.peer, op.tag, op.memory, op.signal, op.kind);
     out += line;
-    const std::string flags = flags_code(op.flags);
+    const std::string flags = flags_code(kFlags, op.flags);
     if (!flags.empty()) out += " .flags = " + flags + ",";
     std::snprintf(line, sizeof line, " .size = %u, .offset = %u, .of = %u, .id = %u, .seed = %uu},\n", op.size, op.offset,
                   op.of, op.id, op.seed);

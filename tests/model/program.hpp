@@ -83,6 +83,18 @@ enum OpFlag : uint32_t {
   kLate = 1u << 22,       // the buffer is a stream's until the stream goes on
 };
 
+/// Counters that may start near their wraps: counters.hpp.
+enum Counter : uint32_t {
+  kCountGenerations = 1u << 0,  // of requests
+  kCountReceives = 1u << 1,     // the order of posted receives
+  kCountTickets = 1u << 2,      // calls of a device's queue, and gates
+  kCountMessages = 1u << 3,     // names of messages in several frames
+  kCountFrames = 1u << 4,       // of one-sided operations, and the operations themselves
+  kCountCredits = 1u << 5,      // of messages, announcements and streams
+  kCountWords = 1u << 6,        // words of atomics
+  kCountersEnd = 1u << 7,
+};
+
 struct Op {
   What what = What::turns;
   uint8_t worker = 0, peer = 0;  // receive: kAnyone
@@ -105,6 +117,7 @@ struct Program {
   uint32_t refuse = 0;         // of 100 frames
   uint64_t budget = 64 << 20;  // for unmatched messages, of each worker
   uint8_t late = 0;            // bit per pair: connected by an operation, or at the end
+  uint32_t counters = 0;       // Counter bits: which ones start near their wraps
   std::vector<Op> ops;
 };
 inline unsigned pair_of(unsigned a, unsigned b) {

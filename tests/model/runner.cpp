@@ -143,6 +143,9 @@ void simpler(Program& program) {
   if (program.late != 0) try_change(program, [](Program& p) { p.late = 0; });
   if (program.refuse != 0) try_change(program, [](Program& p) { p.refuse = 0; });
   try_change(program, [](Program& p) { p.budget = 64u << 20; });
+  for (uint32_t counter = 1; counter != kCountersEnd; counter <<= 1) {
+    if ((program.counters & counter) != 0) try_change(program, [counter](Program& p) { p.counters &= ~counter; });
+  }
   unsigned used = 2;
   for (const Op& op : program.ops) {
     used = std::max<unsigned>(used, op.worker + 1u);

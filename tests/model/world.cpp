@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "model/counters.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::model {
@@ -52,8 +53,12 @@ void World::set_up() {
       Exports::Memory& memory = worker.exports->memories[m];
       worker.orders[m] = Order(memory.length);
       fill_pattern(memory.address(), 0, 0, memory.length);
-      for (unsigned w = 0; w < 6; ++w) worker.words[m][w].initial = 0;
       std::memset(memory.words(), 0, kWords);
+      for (unsigned w = 0; w < 6; ++w) {
+        const bool narrow = w >= 3;
+        const uint64_t first = worker.words[m][w].initial = first_word(program_, i, m, w, narrow);
+        std::memcpy(memory.words() + (narrow ? 32 + 4 * (w - 3) : 8 * w), &first, narrow ? 4 : 8);
+      }
     }
     for (unsigned s = 0; s < kSignals; ++s) {
       // Near the wrap of 64 bits: bits are told apart by the difference.
@@ -66,6 +71,7 @@ void World::set_up() {
     options.unexpected_budget = program_.budget;
     options.owner = this;
     options.lost = lost;
+    options.first = first_numbers(program_, i);
     worker.engine = std::make_unique<Engine>(options);
     auto port = std::make_unique<ModelPort>(net_, *worker.engine, *worker.host, i);
     worker.port = port.get();
@@ -84,6 +90,7 @@ void World::set_up() {
         one.worker = worker;
         one.to = to;
         one.peer.endpoint = reinterpret_cast<tw_endpoint*>(&one);
+        start_numbers(program_, worker, to, one.peer);
         workers_[worker].engine->add(one.peer);
       }
       if ((program_.late >> pair_of(a, b) & 1) == 0) connect(a, b);
@@ -126,6 +133,7 @@ void World::connect(unsigned a, unsigned b) {
       workers_[worker].engine->fail(one.peer, TW_ERR_PEER_LOST, "nobody is there");
     } else {
       workers_[worker].engine->attach(one.peer, *one.link);
+      start_credits(program_, worker, to, one.peer);
     }
     poll(workers_[worker]);
   }
@@ -456,6 +464,14 @@ void World::check_pending() {
 }
 
 void World::check_the_end() {
+  if (net_.keeps_lost_links()) return wrong("a link whose loss was told is never closed");
+  for (unsigned i = 0; i < program_.workers; ++i) {
+    for (unsigned j = 0; j < program_.workers; ++j) {
+      if (i == j || !end(i, j).attached || end(i, j).broken || dead(i) || dead(j)) continue;
+      const std::string what = check_credits(end(i, j).peer, end(j, i).peer);
+      if (!what.empty()) return wrong("from " + std::to_string(i) + " to " + std::to_string(j) + ": " + what);
+    }
+  }
   for (Posted& one : all_) {
     const bool message = one.what == What::send || one.what == What::active;
     if (!message || one.over || one.arrived || one.status != TW_OK) continue;
