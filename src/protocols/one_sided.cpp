@@ -353,6 +353,21 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   return TW_IN_PROGRESS;
 }
 
+namespace {
+
+/// The front's notification waits for an earlier one, whose run came back to the lane while the front's frames were going: that one
+/// is next.
+bool let_earlier_pass(Peer& peer, const OpRun& front) {
+  RunList& lane = peer.one_sided.lane;
+  OpRun* const first = peer.one_sided.notices.first;
+  if (!behind_notices(front) || first->list != &lane) return false;
+  lane.remove(first);
+  lane.push_front(first);
+  return true;
+}
+
+}  // namespace
+
 unsigned push_one_sided(Engine& engine, Peer& peer) {
   unsigned events = push_notices(engine, peer);
   while (events < kPiecesPerTurn) {
@@ -362,7 +377,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer) {
     const uint8_t stage = run->stage;
     const Status status = run->protocol->step(*run);
     if (status == TW_AGAIN) {
-      if (run->moved == moved && run->stage == stage) break;
+      if (run->moved == moved && run->stage == stage && !let_earlier_pass(peer, *run)) break;
     } else if (status == TW_IN_PROGRESS) {
       if (run->list == &peer.one_sided.lane) peer.one_sided.lane.remove(run);
     } else {

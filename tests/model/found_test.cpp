@@ -672,5 +672,48 @@ TEST(Found, AReleaseDoesNotWaitForDevicesOfOtherWorkers) {
   EXPECT_EQ(run_guarded(p), "");
 }
 
+TEST(Found, AnEarlierNotificationComesBackToTheLaneBehindALaterOne) {
+  Program p;
+  p.seed = 103046u;
+  p.workers = 3;
+  p.copy_max = 8192;
+  p.fragment = 2048;
+  p.refuse = 50;
+  p.budget = 67108864u;
+  p.late = 0;
+  p.ways[0] = Way::references;
+  p.ways[1] = Way::kernel;
+  p.ways[2] = Way::mapped;
+  p.ops = {
+      {.what = What::put_blocks,
+       .worker = 2,
+       .peer = 1,
+       .tag = 0,
+       .memory = 3,
+       .signal = 1,
+       .kind = 3,
+       .flags = kNotify,
+       .size = 0,
+       .offset = 0,
+       .of = 0,
+       .id = 26,
+       .seed = 411226516u},
+      {.what = What::put_blocks,
+       .worker = 2,
+       .peer = 1,
+       .tag = 0,
+       .memory = 1,
+       .signal = 0,
+       .kind = 0,
+       .flags = kNotify,
+       .size = 2,
+       .offset = 0,
+       .of = 0,
+       .id = 29,
+       .seed = 2228224444u},
+  };
+  EXPECT_EQ(run_guarded(p), "");
+}
+
 }  // namespace
 }  // namespace thalweg::model

@@ -314,6 +314,36 @@ TEST_P(Staged, RemoteCompletionAndTheNotificationComeBehindTheDevice) {
   ASSERT_EQ(notification(), "got");
 }
 
+class Passed : public Staged {
+ protected:
+  Passed() : Staged({"", kLinkMaps, Place::device, {Place::device, Place::device}}, true) {}
+};
+
+/// Devices move the first one's blocks while the second one's frames are going: it comes back to a lane where the second one, whose
+/// notification is to be behind its own, stands before it.
+TEST_F(Passed, ANotificationOfFramesLetsAnEarlierOneOfADevicePass) {
+  for (int round = 0; round < 40; ++round) {
+    how.mine = how.theirs[0] = how.theirs[1] = Place::device;
+    prepare(64, 8);
+    choose(4, true);
+    tw_request requests[2] = {};
+    const Status first = start(op(Verb::put_blocks, "first"), &requests[0]);
+    const auto device_mine = std::move(mine);
+    const auto device_theirs = std::exchange(theirs, {});
+    how.mine = how.theirs[0] = how.theirs[1] = Place::plain;
+    prepare(1000, 100);
+    choose(150, true);
+    const Status second = start(op(Verb::put_blocks, "second"), &requests[1]);
+    ASSERT_EQ(notification(1'000'000), "first") << round;
+    ASSERT_EQ(notification(1'000'000), "second") << round;
+    ASSERT_EQ(end(first, requests[0]), TW_OK);
+    ASSERT_EQ(end(second, requests[1]), TW_OK);
+    expect_all("notified");
+    device_mine->expect("notified");
+    for (const auto& area : device_theirs) area->expect("notified");
+  }
+}
+
 TEST_P(Staged, AfterAFenceNothingOvertakes) {
   prepare(2000, 300);
   for (int round = 0; round < 2; ++round) {
