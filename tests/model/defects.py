@@ -7,7 +7,8 @@
 Each file of tests/model/defects/ is a patch; its first line says what the defect is. They are applied to a copy of this tree in
 DIR (kept, so that a second run builds less), which is built with assertions. The table goes to tests/model/defects.md.
 
-A patch whose second line is "Python's model, mode X." is searched for by tests/python/model, in at most --python-programs.
+A patch whose second line is "Executable PATH." is searched for by that one, which takes the arguments of tests/model/model;
+one with "Python's model, mode X." by tests/python/model, in at most --python-programs.
 """
 
 import argparse
@@ -43,12 +44,12 @@ def copy_tree(work: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def build(work: Path, jobs: int) -> Path:
+def build(work: Path, jobs: int, executable: str) -> Path:
     tree = work / "build/dev"
     if not (tree / "build.ninja").exists():
         run("cmake", "--preset", "dev", "-DTHALWEG_PYTHON=OFF", cwd=work)
-    run("cmake", "--build", tree, f"-j{jobs}", "--target", "model", cwd=work)
-    return tree / "tests/model/model"
+    run("cmake", "--build", tree, f"-j{jobs}", "--target", Path(executable).name, cwd=work)
+    return tree / executable
 
 
 def search(model: Path, programs: int, seed: int) -> dict[str, object]:
@@ -92,7 +93,8 @@ def search_python(work: Path, mode: str, programs: int, seed: int) -> dict[str, 
 def search_for(patch: Path, given: argparse.Namespace) -> dict[str, object]:
     second = patch.read_text().splitlines()[1]
     if not second.startswith("Python's model, mode "):
-        return search(build(given.work, given.jobs), given.programs, given.seed)
+        executable = second.removeprefix("Executable ").rstrip(".") if second.startswith("Executable ") else "tests/model/model"
+        return search(build(given.work, given.jobs, executable), given.programs, given.seed)
     build_package(given.work, given.jobs)
     return search_python(
         given.work, second.removeprefix("Python's model, mode ").rstrip("."), given.python_programs, given.seed

@@ -2,6 +2,7 @@
 #include "model/runner.hpp"
 
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 namespace thalweg::model {
 namespace {
 
-constexpr unsigned kPatience = 20;  // seconds, of one program
+constexpr unsigned kPatience = 20;  // seconds of a processor, of one program
 
 /// What parent and child share.
 struct Shared {
@@ -38,7 +39,7 @@ void tell(Shared& shared, const std::string& what) { std::strncpy(shared.what, w
 std::string how_it_died(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    if (signal == SIGALRM) return "it did not come to an end in time";
+    if (signal == SIGPROF || signal == SIGALRM) return "it did not come to an end in time";
     return std::string("it died: ") + strsignal(signal);
   }
   return "it left with status " + std::to_string(WEXITSTATUS(status));
@@ -56,6 +57,13 @@ void in_child(Shared& shared, const Body& body) {
   while (waitpid(child, &status, 0) != child) {
   }
   if (!shared.done && shared.what[0] == 0) tell(shared, how_it_died(status));
+}
+
+/// With the next program. One that works on and on is told from one that others keep from the processor.
+void begin_patience() {
+  const itimerval limit{{}, {kPatience, 0}};
+  setitimer(ITIMER_PROF, &limit, nullptr);
+  alarm(10 * kPatience);
 }
 
 double now() { return static_cast<double>(monotonic_ns()) / 1e9; }
@@ -76,7 +84,7 @@ Outcome run_many(const Runs& runs) {
           told = at;
         }
       }
-      alarm(kPatience);
+      begin_patience();
       shared.seed = runs.first + n;
       const Program program = generate(shared.seed, runs.workers);
       const std::string what = run(program, &shared.coverage);
@@ -98,7 +106,7 @@ Outcome run_many(const Runs& runs) {
 std::string run_guarded(const Program& program) {
   Shared& shared = *share();
   in_child(shared, [&] {
-    alarm(kPatience);
+    begin_patience();
     tell(shared, run(program));
   });
   const std::string what = shared.what;
