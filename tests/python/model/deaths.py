@@ -78,10 +78,11 @@ class Deaths(Apart):
         for worker in victims:
             self.places[worker].closing = self.now()
         for link in self.links.values():
-            for worker in set(link.workers) & set(victims):
+            gone = set(link.workers) & set(victims)
+            link.lost = link.lost or (bool(gone) and not link.closed)
+            for worker in gone:
                 self.may_end(link, worker, False)
                 link.closed.setdefault(worker, True)
-                link.killed.add(worker)
         for operation in self.operations:
             if operation.ended != NEVER or operation.worker not in victims:
                 continue

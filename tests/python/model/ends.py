@@ -45,14 +45,8 @@ class Ends(Base):
 
     def is_told_wrongly(self, operation: Operation, name: str) -> bool:
         """A killed process has not closed in good order."""
-        link = operation.link
-        return (
-            name == "ClosedError"
-            and link is not None
-            and self.open(operation.worker)
-            and bool(link.killed)
-            and link.closed.keys() <= link.killed
-        )
+        link, worker = operation.link, operation.worker
+        return name == "ClosedError" and link is not None and link.lost and worker not in link.closed and self.open(worker)
 
     def may_be_stale(self, operation: Operation) -> bool:
         """May it have met a memory that was released?"""

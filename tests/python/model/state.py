@@ -34,7 +34,8 @@ class HandlerRaised(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Link:
-    """A connection. ending: since when it may be lost; closed: who has closed it, and how; killed: whose process was."""
+    """A connection. ending: since when it may be lost; closed: who has closed it, and how; lost: a process was killed
+    before anybody had."""
 
     workers: tuple[int, int]
     way: str
@@ -42,7 +43,7 @@ class Link:
     ending: int = NEVER
     closed: dict[int, bool] = dataclasses.field(default_factory=dict)
     imports: dict[Any, Any] = dataclasses.field(default_factory=dict)
-    killed: set[int] = dataclasses.field(default_factory=set)
+    lost: bool = False
 
     def other(self, worker: int) -> int:
         """Who is at the other end."""
