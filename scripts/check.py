@@ -214,10 +214,10 @@ def check_clang(steps: Steps) -> None:
 
 
 # What qemu-user lacks: process_vm_readv (memory that may not be read, windows between contexts), starting the program again
-# without binfmt_misc (death tests), and it keeps descriptors of a message that was cut off.
+# without binfmt_misc (death tests), MAP_POPULATE; and it keeps descriptors of a message that was cut off.
 QEMU_LACKS = (
     r"^(Unreadable\.|Process\.PidfdTells|Of/Windows\.Of|Window\.Reports|WindowLoss\.EndsWaits|WindowRefusals\.DeviceMemory"
-    r"|SetupChannel\.Unannounced|Segment\.PrivateOnesAreNotInherited|.*DeathTest\.|device_compile)"
+    r"|ShmFaults\.MemoryIsGivenBack|SetupChannel\.Unannounced|Segment\.PrivateOnesAreNotInherited|.*DeathTest\.|device_compile)"
 )
 
 
