@@ -16,7 +16,9 @@ import wire
 
 SLOTS, SLOT, INLINE = 64, 64, 40
 COPY_MAX = 16 * 1024 + 512
-BULK = 50 * 1024
+BULK, DEEP = 50 * 1024, 274 * 1024
+TURN = (1 << 32) - 1  # the length of a frame that turns to the other bulk ring
+RING, RING_TAKEN = 8, 9  # of the control channel
 UNIT = 64
 PARITY = 1 << 39
 # Bytes from a direction's start.
@@ -43,10 +45,10 @@ class Ring:
 
     def __init__(self, key: bytes, to: wire.Address, socket_dir: str) -> None:
         self.sock = wire.connect(f"{socket_dir}/thalweg-{os.geteuid()}/{to.token:016x}.sock")
-        session = wire.dial(self.sock, key, wire.worker_target(to))
+        self.session = session = wire.dial(self.sock, key, wire.worker_target(to))
         bell, rings = segment(BELL), segment(CONNECTION)
         self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        offer = _SETUP.pack(0x6D687374, 3, 0, CONNECTION, 0, 0)
+        offer = _SETUP.pack(0x6D687374, 4, 0, CONNECTION, 0, 0)
         link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(bell, ringer.fileno(), rings))
         assert link.transport == "shm"
         self._map = mmap.mmap(rings, CONNECTION)
@@ -91,6 +93,12 @@ class Ring:
         self.mine[at // 8] = word & ~PARITY | (0 if self.head & SLOTS else PARITY)
         self.head += 1
         self.ring()
+
+    def offer_ring(self, length: int = DEEP, with_memory: bool = True) -> None:
+        """Over the control channel."""
+        fd = segment(length)
+        self.session.send(RING, struct.pack("<Q", length), (fd,) if with_memory else ())
+        os.close(fd)
 
     def room(self) -> int:
         """Slots that the peer has not given back."""

@@ -186,6 +186,47 @@ say(**attempt(take))
     serves(b, link)
 
 
+def offers_two(ring):
+    ring.offer_ring()
+    ring.offer_ring()
+    ring.offer_ring()
+
+
+RING_LIES = {
+    "of another size": lambda ring: ring.offer_ring(shm.DEEP + 4096),
+    "tiny": lambda ring: ring.offer_ring(4096),
+    "without memory": lambda ring: ring.offer_ring(with_memory=False),
+    "one after the other": offers_two,
+    "taken, never offered": lambda ring: ring.session.send(shm.RING_TAKEN, bytes(8)),
+    "turned to, never offered": lambda ring: ring.send(wire.TAGGED, length=shm.TURN),
+}
+
+
+@pytest.mark.parametrize("what", list(RING_LIES))
+def test_deep_rings_that_no_peer_may_have_end_the_link(start, what):
+    b, link = start(MEETS + ENDS + SERVES)
+    RING_LIES[what](met(b, link))
+    said = b.hear()
+    assert said.get("error") == "ProtocolError", (what, said)
+    serves(b, link)
+
+
+def test_turns_without_end_are_harmless(start):
+    """An offered ring is turned to, back, and to nothing: the third turn ends the link. Bodies in it are nonsense meanwhile."""
+    b, link = start(MEETS + ENDS + SERVES)
+    ring = met(b, link)
+    ring.offer_ring()
+    kind, _, _ = ring.session.receive()
+    assert kind == shm.RING_TAKEN
+    ring.send(wire.TAGGED, length=shm.TURN)
+    ring.send(wire.TAGGED, length=shm.TURN)
+    ring.send(wire.TAGGED, a=99, body=b"in the first one again")
+    ring.send(wire.TAGGED, length=shm.TURN)
+    said = b.hear()
+    assert said.get("error") == "ProtocolError", said
+    serves(b, link)
+
+
 def test_a_copy_that_never_ends_holds_nobody_up(start):
     """The word that says "I am copying from your memory", left odd for ever: a live peer is waited for, within limits."""
     b, link = start(MEETS + SERVES)

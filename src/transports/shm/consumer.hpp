@@ -12,6 +12,7 @@ class Consumer {
   void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
     next_ = shared.slots;
+    bulk_ = shared.bulk;
     fence_needed_ = fence_needed;
   }
 
@@ -20,8 +21,8 @@ class Consumer {
   uint64_t next_parity() const { return parity_; }
   bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
 
-  enum class Take { nothing, frame, violation };
-  /// The next frame, if any. *body stays where it is until consumed() is called.
+  enum class Take { nothing, frame, turn, violation };
+  /// The next frame, if any. *body stays where it is until consumed() is called. turn: call turn() before the next one.
   Take take(FrameHeader* header, const std::byte** body) {
     const Slot& slot = *next_;
     const uint64_t word = load_acquire(slot.word);  // the only load of it
@@ -36,11 +37,11 @@ class Consumer {
       return Take::frame;
     }
     if (header->length > kCopyMax) [[unlikely]]
-      return Take::violation;
+      return header->length == kTurn ? Take::turn : Take::violation;
     uint32_t taken;
     const uint32_t size = bulk_size(header->length);
-    const uint32_t at = place(bulk_position_, size, &taken);
-    *body = shared_->bulk + at;
+    const uint32_t at = place(bulk_position_, size, capacity_, &taken);
+    *body = bulk_ + at;
     bulk_position_ = at + size;
     bulk_consumed_ += taken;
     return Take::frame;
@@ -52,6 +53,14 @@ class Consumer {
       return false;
     return give();
   }
+
+  /// Bodies from now on lie in `area`: what the producer's turn() did.
+  void turn(const std::byte* area, uint32_t capacity) {
+    bulk_ = area;
+    capacity_ = capacity;
+    bulk_position_ = 0;
+  }
+  const std::byte* first_area() const { return shared_->bulk; }
 
   void set_mode(uint32_t mode) { store_relaxed(shared_->control.consumer_mode, mode); }
 
@@ -83,6 +92,8 @@ class Consumer {
   uint64_t parity_ = kParity;  // of the lap that next_ is in: lap 0 publishes parity 1, lap 1 parity 0
   uint64_t head_ = 0;
   uint64_t slots_given_ = 0;
+  const std::byte* bulk_ = nullptr;
+  uint32_t capacity_ = kBulkBytes;
   uint32_t bulk_position_ = 0;
   bool fence_needed_ = false;
   uint64_t bulk_consumed_ = 0;

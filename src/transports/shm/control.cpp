@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "transports/shm/layout.hpp"
 
 namespace thalweg::impl::shm {
 namespace {
@@ -142,6 +143,10 @@ void Control::handle(SetupChannel::Message& message) {
     case kClosed:
       closed_ = true;
       return;
+    case kRing:
+      return ring_offered(message);
+    case kRingTaken:
+      return ring_taken();
     case kDropped:
       loans_.settle(segment);
       return stopped_.load() ? finish() : void();
@@ -218,6 +223,49 @@ void Control::request(uint64_t segment) {
     self->asked_.push_back(segment);
     self->queue(kImport, &segment, sizeof segment, {});
   });
+}
+
+void Control::offer_ring() {
+  loop_->post([self = shared_from_this()] {
+    if (!self->attached_ || self->stopped_.load()) return;
+    if (is_error(Segment::create("thalweg ring", kDeepBytes, true, false, &self->ring_))) return;  // it stays as it is
+    const uint64_t bytes = kDeepBytes;
+    const int fd = self->ring_.fd();
+    self->queue(kRing, &bytes, sizeof bytes, {&fd, 1});
+    self->ring_.close_fd();
+  });
+}
+
+void Control::take_ring() {
+  loop_->post([self = shared_from_this()] {
+    self->ring_waits_ = false;
+    if (!self->attached_ || self->stopped_.load()) return;
+    const uint64_t bytes = kDeepBytes;
+    self->queue(kRingTaken, &bytes, sizeof bytes, {});
+  });
+}
+
+void Control::ring_offered(SetupChannel::Message& message) {
+  if (message.fds.size() != 1 || std::exchange(ring_waits_, true))
+    return end(TW_ERR_PROTOCOL, "the peer offers a deep ring without its memory, or one after the other");
+  Event event;
+  event.kind = Event::Kind::ring_offered;
+  event.link = link_;
+  event.ring = std::make_shared<Segment>();
+  if (is_error(Segment::open(std::move(message.fds[0]), kDeepBytes, event.ring.get())))
+    return end(TW_ERR_PROTOCOL, last_error());
+  event.ring->close_fd();
+  mailbox_->post(std::move(event));
+}
+
+void Control::ring_taken() {
+  if (ring_.data() == nullptr) return end(TW_ERR_PROTOCOL, "the peer takes a deep ring that was not offered");
+  Event event;
+  event.kind = Event::Kind::ring_taken;
+  event.link = link_;
+  event.ring = std::make_shared<Segment>(std::move(ring_));
+  ring_ = Segment();
+  mailbox_->post(std::move(event));
 }
 
 void Control::announce_release(uint64_t segment) {

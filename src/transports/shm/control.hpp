@@ -5,7 +5,8 @@
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
 // kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
 // kDevicePieces (device_answer.hpp), several where one has no room; kDropped {u64 segment}: the importer has no import of it
-// any more. kClosed {u64 0}: the end that follows was meant.
+// any more. kClosed {u64 0}: the end that follows was meant. kRing {u64 bytes} + descriptor: a deep ring of the sender's
+// direction (deep_ring.hpp) -> kRingTaken {u64 bytes}.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "base/event_loop.hpp"
 #include "memory/registry.hpp"
+#include "memory/segment.hpp"
 #include "security/handshake.hpp"
 #include "transports/shm/bell.hpp"
 #include "transports/shm/copying.hpp"
@@ -35,17 +37,20 @@ enum MessageType : uint16_t {
   kDevicePieces = 5,
   kDropped = 6,
   kClosed = 7,
+  kRing = 8,
+  kRingTaken = 9,
 };
 
 struct Event {
-  enum class Kind { lost, imported, released };
+  enum class Kind { lost, imported, released, ring_offered, ring_taken };
   Kind kind = Kind::lost;
   uint64_t link = 0;
   uint64_t segment = 0;
   Status status = TW_OK;
   std::string why;
   std::shared_ptr<Import> import;
-  Device* device = nullptr;  // imported device memory
+  Device* device = nullptr;       // imported device memory
+  std::shared_ptr<Segment> ring;  // a deep one
 };
 
 class Control;
@@ -83,6 +88,10 @@ class Control : public std::enable_shared_from_this<Control> {
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);
+  /// Makes a deep ring and offers it to the peer; the event ring_taken brings it once the peer has it.
+  void offer_ring();
+  /// Answers the peer's offer, which the event ring_offered has brought.
+  void take_ring();
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
   /// use ours, the mailbox keeps this. graceful: the peer is told that this is no crash.
   void stop(bool graceful);
@@ -107,6 +116,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void hand_out(uint64_t segment);
   void take_in(SetupChannel::Message& message);
   void lend(uint64_t segment);
+  void ring_offered(SetupChannel::Message& message);
+  void ring_taken();
   void take_pieces(SetupChannel::Message& message);
   void import_pieces(Device& device, std::vector<ExportedMemory> pieces);
   void give_back(uint64_t segment);
@@ -145,6 +156,8 @@ class Control : public std::enable_shared_from_this<Control> {
   std::vector<AskedDevice> asked_devices_;
   DeviceAssembly assembly_;
   DeviceLoans loans_;
+  Segment ring_;             // offered, not taken
+  bool ring_waits_ = false;  // the peer's, until the port takes it
   std::mutex watching_;
   std::vector<std::weak_ptr<LossWatch>> watches_;
   std::atomic<Status> ended_{TW_OK};  // how

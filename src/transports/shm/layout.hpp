@@ -6,7 +6,8 @@
 //     stored last, with one release store; bit 7 of `type` (kParity) flips each lap, so that the consumer sees a new frame in
 //     the slot itself and the two sides share nothing else per frame;
 //   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
-//     from the body lengths alone, so no position is ever read from the peer;
+//     from the body lengths alone, so no position is ever read from the peer. A producer that often finds no room gets a deep
+//     one, memory of its own; a frame without a body (kTurn) says that the bodies behind it lie there, or in the first again;
 //   - control words on cache lines of their own. The consumer gives room back lazily; the producer looks only when it
 //     believes that it has none.
 //
@@ -14,8 +15,8 @@
 // positions are private. A body may still be rewritten by a hostile peer while it is read: whoever reads it copies it once
 // and never relies on two reads giving the same value.
 //
-// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them: measured (docs/performance.md); larger rings
-// gain a few per cent at most, fewer than three bodies lose 10 to 50.
+// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring: measured
+// (docs/decisions/0002).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -32,12 +33,15 @@ inline constexpr uint32_t kInlineMax = kSlotBytes - sizeof(FrameHeader);  // 40
 inline constexpr uint32_t kFragment = 16 * 1024;
 inline constexpr uint32_t kCopyMax = kFragment + 512;  // a fragment and the headers of any frame type
 inline constexpr uint32_t kBulkBytes = 50 * 1024;      // three fragments and 2 KiB of small bodies between them
+inline constexpr uint32_t kDeepBytes = 274 * 1024;     // sixteen fragments, and room for padding
+inline constexpr uint32_t kTurn = UINT32_MAX;          // FrameHeader.length of the frame that says so
 inline constexpr uint32_t kBulkUnit = 64;
 inline constexpr uint32_t kCreditSlots = kSlots / 4;
 inline constexpr uint32_t kCreditBulk = 8 * 1024;
 // A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet given back.
 static_assert(2 * kCopyMax + kCreditBulk <= kBulkBytes, "a body of kCopyMax must fit whatever the position is");
-static_assert(kBulkBytes % kBulkUnit == 0 && (kSlots & (kSlots - 1)) == 0);
+static_assert(kBulkBytes % kBulkUnit == 0 && kDeepBytes % kBulkUnit == 0 && kDeepBytes > kBulkBytes &&
+              (kSlots & (kSlots - 1)) == 0);
 
 /// Bit 7 of FrameHeader.type inside the first 8 header bytes (little endian).
 inline constexpr uint64_t kParity = uint64_t(1) << 39;
@@ -78,13 +82,13 @@ static_assert(sizeof(Connection) <= 112 * 1024, "the memory budget of an idle en
 inline uint32_t bulk_size(uint32_t length) { return (length + kBulkUnit - 1) & ~(kBulkUnit - 1); }
 
 /// The one rule for where a body goes: behind the previous one, or at the start when it does not fit before the end.
-/// position < kBulkBytes. *taken: bytes used with padding.
-inline uint32_t place(uint32_t position, uint32_t size, uint32_t* taken) {
-  if (position + size <= kBulkBytes) {
+/// position <= capacity. *taken: bytes used with padding.
+inline uint32_t place(uint32_t position, uint32_t size, uint32_t capacity, uint32_t* taken) {
+  if (position + size <= capacity) {
     *taken = size;
     return position;
   }
-  *taken = size + (kBulkBytes - position);
+  *taken = size + (capacity - position);
   return 0;
 }
 
@@ -129,6 +133,6 @@ struct SetupBody {
   uint64_t bell_address;  // where the sender's own process has its bell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 3;
+inline constexpr uint16_t kSetupVersion = 4;
 
 }  // namespace thalweg::impl::shm

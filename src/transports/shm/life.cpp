@@ -62,6 +62,8 @@ void ShmPort::bury() {
     const auto found = links_.find(id);
     if (found == links_.end()) continue;
     found->second->segment = Segment();
+    found->second->deep_out.forget();
+    found->second->deep_in.forget();
     found->second->bell = PeerBell();
   }
   unmapping_.clear();
@@ -76,6 +78,7 @@ void ShmPort::close(Link& base, bool graceful) {
   std::unique_ptr<ShmLink> owned = std::move(found->second);
   links_.erase(found);
   if (owned->listed) std::erase(starved_, owned->id);
+  std::erase(deep_, owned->id);
   if (progressing_) graveyard_.push_back(std::move(owned));
 }
 
@@ -107,6 +110,15 @@ unsigned ShmPort::handle_events() {
         break;
       case Event::Kind::imported:
         handle_import(link, event);
+        break;
+      case Event::Kind::ring_offered:
+        if (link.deep_in.offered(std::move(*event.ring)))
+          link.control->take_ring();
+        else
+          finish_lost(link, TW_ERR_PROTOCOL, "the peer offers one deep ring after the other");
+        break;
+      case Event::Kind::ring_taken:
+        link.deep_out.taken(std::move(*event.ring));
         break;
       case Event::Kind::released:
         imports_.revoke(link.id, event.segment, TW_ERR_STALE);

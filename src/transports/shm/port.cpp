@@ -70,7 +70,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     doom(link, TW_ERR_PROTOCOL, "the peer gave back room in the shared ring that it never had");
     return fail(link.state, "%s", link.why.c_str());
   }
-  if (link.out.has_room(length)) {
+  if (link.out.has_room(length) || deepen(link, length)) {
     link.starved = false;
     return TW_OK;
   }
@@ -85,6 +85,18 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   link.out.set_waiting(true);
   barrier();
   return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
+}
+
+/// A body has no room: in a deep ring it has.
+[[gnu::cold]] bool ShmPort::deepen(ShmLink& link, uint32_t length) {
+  if (length <= kInlineMax || link.deep_out.deep() || !link.control || !link.out.has_slot()) return false;
+  if (!link.deep_out.ready()) {
+    if (link.deep_out.starved()) link.control->offer_ring();
+    return false;
+  }
+  link.deep_out.turn(link.out);
+  deep_.push_back(link.id);
+  return link.out.has_room(length);
 }
 
 [[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.bell.ring(link.peer_bit); }
@@ -103,7 +115,13 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
     const Consumer::Take take = link.in.take(&header, &body);
     if (take != Consumer::Take::frame) [[unlikely]] {
       if (take == Consumer::Take::nothing) break;
-      finish_lost(link, TW_ERR_PROTOCOL, "the peer announced a frame longer than the shared ring can hold");
+      if (take == Consumer::Take::turn && link.deep_in.turn(link.in)) {
+        ++done;
+        if (link.in.consumed()) announce(link);
+        continue;
+      }
+      finish_lost(link, TW_ERR_PROTOCOL,
+                  "the peer announced a frame longer than the shared ring can hold, or a ring that is not there");
       return done + 1;
     }
     ++done;

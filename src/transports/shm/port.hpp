@@ -19,6 +19,7 @@
 #include "transports/shm/bell.hpp"
 #include "transports/shm/consumer.hpp"
 #include "transports/shm/control.hpp"
+#include "transports/shm/deep_ring.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/shm/producer.hpp"
 #include "transports/shm/single_copy.hpp"
@@ -38,6 +39,8 @@ struct ShmLink final : Link {
   [[no_unique_address]] LinkCount counted;
   Producer out;
   Consumer in;
+  DeepOut deep_out;
+  DeepIn deep_in;
   uint32_t reserved = 0;       // of the reservation that is open
   uint32_t my_bit = 0;         // of my bell, for frames that arrive here
   uint32_t peer_bit = 0;       // of the peer's bell
@@ -143,6 +146,8 @@ class ShmPort final : public Port, private SegmentListener {
   int64_t copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                     size_t remotes);
   Status make_room(ShmLink& link, uint32_t length);
+  bool deepen(ShmLink& link, uint32_t length);
+  void turn_back_idle();
   void announce(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
   void unpin() {
@@ -195,6 +200,8 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<std::unique_ptr<ShmLink>> graveyard_;  // closed during progress
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids
   std::vector<uint64_t> starved_;                    // link ids
+  std::vector<uint64_t> deep_;                       // ids of links whose deep_out is in use
+  uint64_t next_turn_back_ = 0;                      // when they are looked at
   ImportCache imports_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<uint32_t> next_bit_{0};

@@ -19,6 +19,7 @@ class Producer {
  public:
   void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
+    bulk_ = shared.bulk;
     fence_needed_ = fence_needed;
     slot_limit_ = kSlots;
   }
@@ -45,16 +46,16 @@ class Producer {
   /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
   std::byte* bulk_place(uint32_t n) {
     uint32_t taken;
-    const uint32_t at = place(bulk_position_, bulk_size(n), &taken);
+    const uint32_t at = place(bulk_position_, bulk_size(n), capacity_, &taken);
     if (taken > bulk_limit_ - bulk_head_) [[unlikely]]
       return nullptr;
-    return shared_->bulk + at;
+    return bulk_ + at;
   }
   /// Takes the place that bulk_place(header.length) gave, now filled. Needs has_slot().
   void put_bulk(const FrameHeader& header) {
     uint32_t taken;
     const uint32_t size = bulk_size(header.length);
-    bulk_position_ = place(bulk_position_, size, &taken) + size;
+    bulk_position_ = place(bulk_position_, size, capacity_, &taken) + size;
     bulk_head_ += taken;
     publish(shared_->slots[head_ & (kSlots - 1)], header);
   }
@@ -66,11 +67,24 @@ class Producer {
   [[gnu::cold]] bool refresh() {
     const uint64_t slots = load_acquire(shared_->control.consumed_slots);
     const uint64_t bulk = load_acquire(shared_->control.consumed_bulk);
-    if (head_ - slots > kSlots || bulk_head_ - bulk > kBulkBytes) return false;
+    if (head_ - slots > kSlots || bulk_head_ - bulk > capacity_) return false;
     slot_limit_ = slots + kSlots;
-    bulk_limit_ = bulk + kBulkBytes;
+    bulk_limit_ = bulk + capacity_;
     return true;
   }
+
+  /// Bodies from now on lie in `area`. Needs has_slot(), and bulk_consumed() where the area is smaller than the last one.
+  void turn(std::byte* area, uint32_t capacity) {
+    publish(shared_->slots[head_ & (kSlots - 1)], FrameHeader{kTurn, 0, 0, 0, 0, 0});
+    bulk_limit_ += uint64_t{capacity} - capacity_;
+    bulk_ = area;
+    capacity_ = capacity;
+    bulk_position_ = 0;
+  }
+  std::byte* first_area() const { return shared_->bulk; }
+  uint64_t bulk_head() const { return bulk_head_; }
+  /// As refresh() saw it.
+  bool bulk_consumed() const { return bulk_limit_ - capacity_ == bulk_head_; }
 
   /// Before sleeping for room, and after. The caller orders it against refresh() with a full barrier on both sides.
   void set_waiting(bool waiting) { store_relaxed(shared_->control.producer_waiting, waiting ? 1 : 0); }
@@ -100,6 +114,8 @@ class Producer {
   Direction* shared_ = nullptr;
   uint64_t head_ = 0;
   uint64_t slot_limit_ = 0;
+  std::byte* bulk_ = nullptr;
+  uint32_t capacity_ = kBulkBytes;
   uint32_t bulk_position_ = 0;
   bool fence_needed_ = false;
   uint64_t bulk_head_ = 0;

@@ -39,6 +39,22 @@ void ShmPort::barrier() const {
   next_house_ = sweep_ + kHouseSweeps;
   if (hot_.size() > kHotMin) demote_idle();
   if (imports_.wants_trim()) imports_.trim();
+  if (!deep_.empty()) turn_back_idle();
+}
+
+/// Deep rings that nothing has moved through for a while.
+[[gnu::cold]] void ShmPort::turn_back_idle() {
+  const uint64_t now = monotonic_ns();
+  if (now < next_turn_back_) return;
+  next_turn_back_ = now + DeepOut::kIdleNs / 4;
+  std::erase_if(deep_, [this, now](uint64_t id) {
+    const auto found = links_.find(id);
+    if (found == links_.end() || found->second->out.stopped()) return true;
+    ShmLink& link = *found->second;
+    if (!link.deep_out.turn_back(link.out, now)) return false;
+    if (link.out.must_ring()) announce(link);
+    return true;
+  });
 }
 
 /// One barrier for all that go cold together.
