@@ -13,6 +13,7 @@ void World::blocks(const Op& op) {
   End& to = end(op.worker, op.peer);
   Worker& target = workers_[op.peer];
   if (to.lost) return;
+  const Engine::Guard guard(*workers_[op.worker].engine);  // as core's
   const uint64_t block = op.size % 3 == 0 ? 8 : op.size % 3 == 1 ? 40 : 1000;
   const uint64_t there_count = target.exports->memories[op.memory].length / block;
   if (there_count == 0) return;

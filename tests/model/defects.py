@@ -8,7 +8,8 @@ Each file of tests/model/defects/ is a patch; its first line says what the defec
 DIR (kept, so that a second run builds less), which is built with assertions. The table goes to tests/model/defects.md.
 
 A patch whose second line is "Executable PATH." is searched for by that one, which takes the arguments of tests/model/model;
-one with "Python's model, mode X." by tests/python/model, in at most --python-programs.
+one with "Python's model, mode X." by tests/python/model, in at most --python-programs; one with "The model with threads." by
+the model with three threads beside each program, under the thread sanitizer.
 """
 
 import argparse
@@ -44,19 +45,20 @@ def copy_tree(work: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def build(work: Path, jobs: int, executable: str) -> Path:
-    tree = work / "build/dev"
+def build(work: Path, jobs: int, executable: str, preset: str = "dev") -> Path:
+    tree = work / "build" / preset
     if not (tree / "build.ninja").exists():
-        run("cmake", "--preset", "dev", "-DTHALWEG_PYTHON=OFF", cwd=work)
+        run("cmake", "--preset", preset, "-DTHALWEG_PYTHON=OFF", cwd=work)
     run("cmake", "--build", tree, f"-j{jobs}", "--target", Path(executable).name, cwd=work)
     return tree / executable
 
 
-def search(model: Path, programs: int, seed: int) -> dict[str, object]:
+def search(model: Path, programs: int, seed: int, threads: int = 0) -> dict[str, object]:
     result = model.parent / "found.json"
     environment = dict(os.environ, THALWEG_LOG="off")
+    beside = ["--threads", str(threads)] if threads else []
     subprocess.run(
-        [model, "--programs", str(programs), "--seed", str(seed), "--json", result],
+        [model, "--programs", str(programs), "--seed", str(seed), "--json", result, *beside],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -92,6 +94,8 @@ def search_python(work: Path, mode: str, programs: int, seed: int) -> dict[str, 
 
 def search_for(patch: Path, given: argparse.Namespace) -> dict[str, object]:
     second = patch.read_text().splitlines()[1]
+    if second == "The model with threads.":
+        return search(build(given.work, given.jobs, "tests/model/model", "tsan"), given.programs, given.seed, threads=3)
     if not second.startswith("Python's model, mode "):
         executable = second.removeprefix("Executable ").rstrip(".") if second.startswith("Executable ") else "tests/model/model"
         return search(build(given.work, given.jobs, executable), given.programs, given.seed)

@@ -13,6 +13,7 @@ void World::close(const Op& op) {
   End& one = end(op.worker, op.peer);
   if (one.lost) return;
   Engine& engine = *workers_[op.worker].engine;
+  const Engine::Guard guard(engine);  // as core's
   const bool graceful = (op.flags & kGraceful) != 0 && one.attached && !one.broken && engine.idle(one.peer);
   one.closed = true;
   one.graceful = graceful;

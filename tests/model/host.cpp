@@ -74,6 +74,7 @@ Status Host::release(Exports::Memory& memory) {
 }
 
 std::byte* Host::view(uint64_t segment, size_t* length) {
+  const std::lock_guard lock(viewing_);
   if (const auto found = views_.find(segment); found != views_.end()) {
     *length = found->second.length;
     return found->second.address;
@@ -94,17 +95,21 @@ std::byte* Host::room(size_t length) {
   return at;
 }
 
+void Host::rewind() {
+  used_ = 0;
+  for (const View& view : old_) drop(view);  // of programs that are over
+  old_.clear();
+}
+
 void Host::drop(const View& view) { munmap(view.address, view.length); }
 
 void Host::on_segment_released(uint64_t segment) {
-  if (const auto found = views_.find(segment); found != views_.end()) {
-    old_.push_back(found->second);
-    views_.erase(found);
-  }
-  if (old_.size() > 64) {
-    // Of programs that are over: the oldest half.
-    for (size_t i = 0; i < 32; ++i) drop(old_[i]);
-    old_.erase(old_.begin(), old_.begin() + 32);
+  {
+    const std::lock_guard lock(viewing_);
+    if (const auto found = views_.find(segment); found != views_.end()) {
+      old_.push_back(found->second);
+      views_.erase(found);
+    }
   }
   if (on_release) on_release(segment);
 }

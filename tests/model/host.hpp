@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "memory/registry.hpp"
@@ -52,7 +53,10 @@ class Host final : SegmentListener {
   std::byte* view(uint64_t segment, size_t* length);
   /// Library-allocated memory for local buffers; all of it is free again after rewind(). Null: used up.
   std::byte* room(size_t length);
-  void rewind() { used_ = 0; }
+  void rewind();
+  /// The library-allocated memory of room(), which operations look up by address.
+  const tw_memory& buffers() const { return *buffers_; }
+  SignalPool& signals() { return pool_; }
   /// Called when a segment is released.
   std::function<void(uint64_t segment)> on_release;
   /// Does nobody use an import of this device memory any more?
@@ -70,6 +74,7 @@ class Host final : SegmentListener {
 
   SignalPool pool_;
   std::map<unsigned, Exports> exports_;
+  std::mutex viewing_;
   std::map<uint64_t, View> views_;
   std::vector<View> old_;  // of segments that were released
   tw_memory* buffers_ = nullptr;

@@ -183,7 +183,7 @@ void World::end_receive(Posted& posted, Status status, const tw_recv_info& info)
 
 void World::probe(const Op& op) {
   Worker& worker = workers_[op.worker];
-  const uint64_t mask = (op.flags & kMasked) == 0 ? ~uint64_t{0} : op.tag == 0 ? 0 : 1;
+  const uint64_t mask = mask_of(op);
   const Peer* source = op.peer == kAnyone ? nullptr : &end(op.worker, op.peer).peer;
   tw_recv_info info{};
   tw_message* message = nullptr;
@@ -246,19 +246,23 @@ void World::on_arrival(unsigned from, unsigned to, const FrameHeader& header, co
   if (dead(to)) return;
   End& here = end(to, from);
   const bool whole = here.link->landing == nullptr;
+  const auto theirs = [&header] { return (header.a & kTheirs) != 0; };  // of a tag
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
     case Frame::tagged: {
+      if (theirs()) return;
       const uint64_t length = header.length - ((header.flags & kFrameSync) != 0 ? 8 : 0);
       return message_arrives(from, to, header.b, header.a, length, whole);
     }
     case Frame::tagged_first: {
       FirstBody first;
       std::memcpy(&first, body, sizeof first);
-      here.assembling = static_cast<uint32_t>(header.b);
+      here.assembling = theirs() ? 0 : static_cast<uint32_t>(header.b);
+      if (theirs()) return;
       here.assembly_left = first.length - (header.length - sizeof first);
       return message_arrives(from, to, header.b, header.a, first.length, here.assembly_left == 0);
     }
     case Frame::tagged_rts: {
+      if (theirs()) return;
       RtsBody rts;
       std::memcpy(&rts, body, sizeof rts);
       return message_arrives(from, to, header.b, header.a, rts.length, false);

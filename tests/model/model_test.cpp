@@ -2,6 +2,7 @@
 // Random programs against the reference. The long form:
 //   model --programs 1000000 --seed 1 [--workers 2] [--seconds 600] [--table] [--json FILE]
 //   model --programs 100000 --all     goes on behind what it finds, and tells each kind of it once
+//   model --programs 100000 --threads 3     with other threads beside each program; what happens is another thing each time
 //   model --show 17          the program of a seed, and how it goes
 //   model --shrink 17        the same, as small as it gets, as a test
 #include <gtest/gtest.h>
@@ -14,6 +15,11 @@
 
 #include "model/runner.hpp"
 #include "model/world.hpp"
+
+#if defined(__SANITIZE_THREAD__)
+/// A race ends the program that has it, so that it is known which one.
+extern "C" const char* __tsan_default_options() { return "halt_on_error=1:second_deadlock_stack=1"; }
+#endif
 
 namespace thalweg::model {
 namespace {
@@ -33,7 +39,7 @@ TEST_P(Programs, DoWhatTheReferenceSays) {
   runs.workers = GetParam();
   runs.first = number_of("THALWEG_MODEL_SEED", 1) + uint64_t{GetParam()} * 1'000'000'000;
   runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
-  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 3;
+  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
   const Outcome outcome = run_many(runs);
   RecordProperty("programs", std::to_string(outcome.programs));
   std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
@@ -48,6 +54,20 @@ TEST_P(Programs, DoWhatTheReferenceSays) {
 
 INSTANTIATE_TEST_SUITE_P(Of, Programs, ::testing::Values(2u, 3u, 4u),
                          [](const auto& of) { return std::to_string(of.param) + "_workers"; });
+
+/// How many, of 2 to 4 workers, and how many threads: they are not the same programs twice, so there is nothing to shrink.
+TEST(Threads, WorkBesideThePrograms) {
+  Runs runs;
+  runs.threads = 3;
+  runs.first = number_of("THALWEG_MODEL_SEED", 1);
+  runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
+  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
+  const Outcome outcome = run_many(runs);
+  RecordProperty("programs", std::to_string(outcome.programs));
+  std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
+              static_cast<unsigned long long>(outcome.operations));
+  EXPECT_EQ(outcome.finding.what, "") << "seed " << outcome.finding.seed << "\n" << text_of(generate(outcome.finding.seed));
+}
 
 struct Arguments {
   Runs runs;
@@ -70,6 +90,9 @@ Arguments read(int count, char** values) {
       continue;
     } else if (name == "--workers") {
       out.runs.workers = static_cast<unsigned>(value());
+      continue;
+    } else if (name == "--threads") {
+      out.runs.threads = static_cast<unsigned>(value());
       continue;
     } else if (name == "--show") {
       out.show = value();
@@ -166,8 +189,13 @@ int many(Arguments& arguments) {
 int main(int count, char** values) {
   using namespace thalweg::model;
   Arguments arguments = read(count, values);
-  if (arguments.show != 0) return show(generate(arguments.show, arguments.runs.workers), false);
-  if (arguments.small != 0) return show(shrink(generate(arguments.small, arguments.runs.workers)), true);
+  const auto program_of = [&](uint64_t seed) {
+    Program program = generate(seed, arguments.runs.workers);
+    program.threads = static_cast<uint8_t>(arguments.runs.threads);
+    return program;
+  };
+  if (arguments.show != 0) return show(program_of(arguments.show), false);
+  if (arguments.small != 0) return show(shrink(program_of(arguments.small)), true);
   if (arguments.given) return many(arguments);
   ::testing::InitGoogleTest(&count, values);
   return RUN_ALL_TESTS();

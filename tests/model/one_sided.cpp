@@ -10,6 +10,7 @@ namespace thalweg::model {
 
 RemoteRegion* World::region(End& end, unsigned memory) {
   if (end.handle_gone[memory] || end.lost) return nullptr;
+  const Engine::Guard guard(*workers_[end.worker].engine);
   if (end.regions[memory] == nullptr) {
     const Status s = import_region(end.peer, workers_[end.to].exports->memories[memory].key, &end.regions[memory]);
     if (s != TW_OK) return nullptr;
@@ -18,6 +19,7 @@ RemoteRegion* World::region(End& end, unsigned memory) {
 }
 
 RemoteRegion* World::signal_region(End& end, unsigned signal) {
+  const Engine::Guard guard(*workers_[end.worker].engine);
   if (end.signals[signal] == nullptr && !end.lost) {
     import_region(end.peer, workers_[end.to].exports->signal_keys[signal], &end.signals[signal]);
   }
@@ -132,6 +134,7 @@ void World::atomic(const Op& op) {
 
 void World::fence(const Op& op) {
   End& to = end(op.worker, op.peer);
+  const Engine::Guard guard(*workers_[op.worker].engine);
   const Status status = fence_one_sided(*workers_[op.worker].engine, to.peer);
   if (status == TW_OK) {
     ++to.epoch;
@@ -375,6 +378,7 @@ void World::release_region_of(const Op& op) {
   End& one = end(op.worker, op.peer);
   if (one.regions[op.memory] == nullptr) return;
   one.handle_gone[op.memory] = true;
+  const Engine::Guard guard(*workers_[op.worker].engine);
   release_region(std::exchange(one.regions[op.memory], nullptr));
 }
 

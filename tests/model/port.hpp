@@ -3,11 +3,16 @@
 // a port took is on its way until carry(), waits at the receiver until its progress, may be read straight to where the receiver
 // wants it, in pieces; bytes by reference are looked at when the frame leaves. Imports are answered, released segments told, and
 // room made after a refusal, when the schedule says so. An armed port sleeps until one of these things happens to it.
+//
+// Threads: one at a time has the schedule, and is the only one that progresses, carries and ends anything. What others reach beside
+// it, by posting, is under Net::locked() (of a run with threads), which is never held around a call of an engine.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "model/host.hpp"
@@ -17,6 +22,13 @@ namespace thalweg::model {
 
 class ModelPort;
 class Net;
+
+/// A thread that works beside the one that has the schedule: nothing ends by what it does, and its dice are its own.
+struct Beside {
+  bool is = false;
+  Random random;
+};
+inline thread_local Beside beside;
 
 struct Carried {
   FrameHeader header{};
@@ -83,7 +95,7 @@ class ModelPort final : public Port {
     if (armed) readable = true;
   }
   unsigned worker() const { return worker_; }
-  bool armed = false, readable = false, dead = false;
+  std::atomic<bool> armed{false}, readable{false}, dead{false};
 
  private:
   friend class Net;
@@ -98,6 +110,7 @@ class ModelPort final : public Port {
   bool full(ModelLink& link);
   void take(ModelLink& link, Carried&& frame);
   bool hand_over(ModelLink& link);
+  Carried take_first(ModelLink& link);
   bool land(ModelLink& link, const Carried& frame);
   Status import(ModelLink& link, uint64_t segment, Device* device, Mapping** mapping);
   void finish_import(Import& one);
@@ -118,8 +131,12 @@ class Net {
   Net(Random& source, Watcher& told) : random(source), watcher(told) {}
   Random& random;
   Watcher& watcher;
-  uint32_t refuse = 0;  // of 100 frames
-  bool one_process = false;
+  std::atomic<uint32_t> refuse{0};  // of 100 frames
+  bool one_process = false, threads = false;
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> locked() {
+    return threads ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+  }
+  Random& dice() { return beside.is ? beside.random : random; }
 
   void add(ModelPort& port) { ports_.push_back(&port); }
   /// A connection; neither side is attached yet.
@@ -132,7 +149,15 @@ class Net {
   bool tell_release();
   bool make_room();
   /// All that was asked for from outside has come.
-  bool still() const;
+  bool still();
+  bool is_broken(const ModelLink& link) {
+    const auto lock = locked();
+    return link.broken;
+  }
+  bool is_refused(const ModelLink& link) {
+    const auto lock = locked();
+    return link.refused;
+  }
   void segment_released(Host& host, uint64_t segment);
   /// Its imports for devices end. False: one of them is in use.
   bool drop(uint64_t segment);
@@ -140,7 +165,7 @@ class Net {
   /// Is there a link of a living port whose loss was told and that is kept for ever, because nobody closed it?
   bool keeps_lost_links() const;
   /// Does a device of the other side use memory of this one? An end of the link waits for that.
-  bool lends(const ModelLink& link) const;
+  bool lends(const ModelLink& link);
   /// The connection breaks; some of what is on its way still arrives.
   void cut(ModelLink& link, Status here = TW_ERR_PEER_LOST, Status there = TW_ERR_PEER_LOST);
   /// The process of this port ends: nothing leaves it any more.
@@ -163,6 +188,7 @@ class Net {
   void break_off(ModelLink& link, Status there);
   static void drop_unsent(ModelLink& link);
 
+  std::recursive_mutex mutex_;
   std::vector<ModelPort*> ports_;
   std::vector<std::unique_ptr<ModelLink>> links_;
   struct Release {

@@ -118,6 +118,7 @@ struct Program {
   uint64_t budget = 64 << 20;  // for unmatched messages, of each worker
   uint8_t late = 0;            // bit per pair: connected by an operation, or at the end
   uint32_t counters = 0;       // Counter bits: which ones start near their wraps
+  uint8_t threads = 0;         // that work beside it
   std::vector<Op> ops;
 };
 inline unsigned pair_of(unsigned a, unsigned b) {

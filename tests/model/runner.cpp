@@ -42,6 +42,9 @@ std::string how_it_died(int status) {
     if (signal == SIGPROF || signal == SIGALRM) return "it did not come to an end in time";
     return std::string("it died: ") + strsignal(signal);
   }
+#if defined(__SANITIZE_THREAD__)
+  if (WEXITSTATUS(status) == 66) return "the thread sanitizer has found something";
+#endif
   return "it left with status " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -86,7 +89,8 @@ Outcome run_many(const Runs& runs) {
       }
       begin_patience();
       shared.seed = runs.first + n;
-      const Program program = generate(shared.seed, runs.workers);
+      Program program = generate(shared.seed, runs.workers);
+      program.threads = static_cast<uint8_t>(runs.threads);
       const std::string what = run(program, &shared.coverage);
       ++shared.programs;
       shared.operations += program.ops.size();

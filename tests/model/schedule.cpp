@@ -37,6 +37,10 @@ unsigned World::progress(Worker& worker) {
 }
 
 void World::event() {
+  if (threads_ != nullptr) {
+    threads_->breathe();
+    if (threads_->failed() && failure_.empty()) return wrong(threads_->failure());
+  }
   Worker& worker = workers_[random_.below(program_.workers)];
   switch (random_.below(14)) {
     case 12:
@@ -76,7 +80,13 @@ void World::turns() {
 
 /// Everything that comes from outside comes, and every worker works until it may sleep.
 void World::settle() {
-  const uint32_t refuse = std::exchange(net_.refuse, 0);
+  std::unique_lock<std::shared_mutex> alone;
+  if (threads_ != nullptr) {
+    alone = threads_->pause();
+    for (unsigned i = 0; i < program_.workers; ++i)
+      stir(workers_[i]);  // who posts has to progress, wherever it was armed meanwhile
+  }
+  const uint32_t refuse = net_.refuse.exchange(0);
   for (Worker& worker : workers_) open_gate(worker);
   net_.burn();
   for (unsigned round = 0; failure_.empty(); ++round) {

@@ -35,6 +35,7 @@ World::World(const Program& program, Coverage* coverage)
     : program_(program), coverage_(coverage), random_(program.seed), net_(random_, *this), buffers_(buffers()), by_id_(4096) {
   net_.refuse = program.refuse;
   net_.one_process = one_process(program);
+  net_.threads = program.threads != 0;
   set_up();
 }
 
@@ -69,6 +70,7 @@ void World::set_up() {
     options.registry = &worker.host->registry;
     options.incarnation = worker.host->registry.incarnation();
     options.unexpected_budget = program_.budget;
+    options.multi_threaded = program_.threads != 0;
     options.owner = this;
     options.lost = lost;
     options.first = first_numbers(program_, i);
@@ -99,6 +101,7 @@ void World::set_up() {
 }
 
 World::~World() {
+  if (threads_ != nullptr) threads_->give_back();
   over_ = true;
   for (Worker& worker : workers_) {
     if (worker.gate != nullptr) worker.gate->open();
@@ -129,7 +132,7 @@ void World::connect(unsigned a, unsigned b) {
     if (one.attached || one.lost || dead(worker)) continue;
     one.attached = true;
     stir(workers_[worker]);
-    if (one.broken && one.link->broken) {
+    if (one.broken && net_.is_broken(*one.link)) {
       workers_[worker].engine->fail(one.peer, TW_ERR_PEER_LOST, "nobody is there");
     } else {
       workers_[worker].engine->attach(one.peer, *one.link);
@@ -140,6 +143,8 @@ void World::connect(unsigned a, unsigned b) {
 }
 
 std::string World::run() {
+  if (program_.threads != 0) threads_ = std::make_unique<Threads>(*this, program_.threads, program_.seed);
+  if (threads_ != nullptr) threads_->start();
   for (const Op& op : program_.ops) {
     if (!failure_.empty()) break;
     now_doing_ = &op;
@@ -148,6 +153,7 @@ std::string World::run() {
     do_op(op);
     turns();
   }
+  if (threads_ != nullptr) threads_->join();
   now_doing_ = nullptr;
   random_ = Random(program_.seed + 1);
   if (failure_.empty()) end_phase();
@@ -249,8 +255,13 @@ Posted& World::fresh(uint32_t id, What what, uint32_t flags, unsigned worker, un
 Posted& World::post(const Op& op) {
   Posted& posted = fresh(op.id, op.what, op.flags, op.worker, op.peer);
   posted.tag = op.tag;
-  posted.mask = (op.flags & kMasked) == 0 ? ~uint64_t{0} : op.tag == 0 ? 0 : 1;
+  posted.mask = mask_of(op);
   return posted;
+}
+
+uint64_t World::mask_of(const Op& op) const {
+  if ((op.flags & kMasked) == 0) return ~uint64_t{0};
+  return (op.tag == 0 ? 0 : 1) | (threads_ != nullptr ? kTheirs : 0);
 }
 
 Completion World::completion(Posted& posted) {
@@ -280,8 +291,9 @@ void World::posted(Posted& posted, Status status) {
   posted.at_once = status == TW_OK;
   if (posted.peer != kAnyone) {
     posted.unconnected = !end(posted.worker, posted.peer).attached;
-    posted.refused = end(posted.worker, posted.peer).link->refused;
+    posted.refused = net_.is_refused(*end(posted.worker, posted.peer).link);
   }
+  show(posted.request);
   if (dead(posted.worker)) {
     posted.over = true;
     return;
@@ -361,6 +373,10 @@ void World::wrong(const Posted& posted, const std::string& what) {
   wrong("operation " + std::to_string(posted.id) + " (" + name_of(posted.what) + " at " + std::to_string(posted.worker) +
         ", with " + peer + "): " + what);
 }
+void World::fail(const char* what) {
+  if (beside.is) return threads_->wrong(what);
+  wrong(what);
+}
 void World::wrong(const std::string& what) {
   if (!failure_.empty()) return;
   failure_ = what;
@@ -376,7 +392,8 @@ void World::end_phase() {
   }
   settle();
   for (unsigned round = 0; round < 60 && failure_.empty(); ++round) {
-    if (!receive_the_rest()) break;
+    const bool theirs = threads_ != nullptr && threads_->finish();
+    if (!receive_the_rest() && !theirs) break;
     settle();
   }
   for (unsigned i = 0; i < program_.workers && failure_.empty(); ++i) {
@@ -397,6 +414,7 @@ void World::end_phase() {
     if (failure_.empty() && worker.engine != nullptr) check_stream(worker);
   }
   if (failure_.empty()) check_the_end();
+  if (failure_.empty() && threads_ != nullptr) threads_->check();
 }
 
 /// What nobody has asked for yet.

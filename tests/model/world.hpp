@@ -16,6 +16,7 @@
 #include "model/order.hpp"
 #include "model/port.hpp"
 #include "model/program.hpp"
+#include "model/threads.hpp"
 #include "protocols/engine.hpp"
 
 namespace thalweg::model {
@@ -87,6 +88,8 @@ class World final : Watcher {
   std::string run();
 
  private:
+  friend class Threads;
+  friend class Owns;
   /// A worker's endpoint to another one.
   struct End {
     Peer peer;
@@ -171,7 +174,13 @@ class World final : Watcher {
   End& end(unsigned worker, unsigned to) { return *ends_[worker][to]; }
   void wrong(const Posted& posted, const std::string& what);
   void wrong(const std::string& what);
-  void fail(const char* what) override { wrong(what); }
+  void fail(const char* what) override;
+  /// To other threads: they test it.
+  void show(tw_request request) {
+    if (threads_ != nullptr) threads_->show(request);
+  }
+  /// Of a tag's bits: those that no message of other threads' has are among them.
+  uint64_t mask_of(const Op& op) const;
 
   // --- messages.cpp
   void send(const Op& op);
@@ -271,6 +280,7 @@ class World final : Watcher {
   uint32_t clock_ = 1;
   uint32_t extra_id_ = 1000;
   bool over_ = false;  // engines are being destroyed
+  std::unique_ptr<Threads> threads_;
   std::string failure_;
 };
 
