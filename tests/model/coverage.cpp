@@ -88,8 +88,8 @@ namespace {
 
 constexpr unsigned bit(Happening happening) { return 1u << static_cast<unsigned>(happening); }
 
-/// What may happen to it, whatever the way.
-unsigned expected(What what) {
+/// What happens to it often enough to be seen in kEnough programs.
+unsigned expected(What what, Way way) {
   using enum Happening;
   constexpr unsigned kEnds = bit(lost) | bit(closed), kBegins = bit(later) | bit(before_connect) | bit(refused);
   switch (what) {
@@ -103,7 +103,7 @@ unsigned expected(What what) {
       return kEnds | kBegins | bit(canceled);
     case What::take_receive:
     case What::active_receive:
-      return bit(later) | bit(truncated);
+      return bit(later) | bit(truncated) | bit(lost);
     case What::put:
     case What::get:
     case What::atomic:
@@ -111,11 +111,13 @@ unsigned expected(What what) {
     case What::signal:
       return kEnds | kBegins | bit(at_once) | bit(behind_fence);
     case What::put_blocks:
-      return kBegins | bit(lost) | bit(at_once) | bit(stale) | bit(behind_fence);
-    case What::get_blocks:
-      return kBegins | bit(lost) | bit(stale) | bit(behind_fence);
+      return kEnds | kBegins | bit(at_once) | bit(stale) | bit(behind_fence);
+    case What::get_blocks: {
+      const bool answered = way == Way::frames || way == Way::references;  // by the other side
+      return kBegins | bit(lost) | bit(stale) | bit(behind_fence) | (answered ? 0 : bit(at_once));
+    }
     case What::before:
-      return kEnds | bit(later) | bit(canceled);
+      return kEnds | kBegins | bit(canceled) | bit(truncated) | bit(behind_fence);
     case What::flush:
       return kEnds | kBegins | bit(at_once) | bit(stale);
     default:
@@ -123,14 +125,32 @@ unsigned expected(What what) {
   }
 }
 
+/// What takes some hundred thousand programs. Not among them: a message that was taken out by a probe and not all here when its
+/// endpoint is closed, which is seen once in some ten thousand programs of two workers, and in ways by frames almost never.
+unsigned seldom(What what) {
+  using enum Happening;
+  switch (what) {
+    case What::active_receive:
+    case What::get_blocks:
+      return bit(closed);
+    case What::signal:
+    case What::before:
+      return bit(stale);
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
-std::string Coverage::holes() const {
+std::string Coverage::holes(bool many) const {
   std::string out;
   for (size_t verb = 0; verb < cells_.size(); ++verb) {
     for (size_t way = 0; way < cells_[verb].size(); ++way) {
       for (size_t i = 0; i < cells_[verb][way].size(); ++i) {
-        if (cells_[verb][way][i] != 0 || (expected(static_cast<What>(verb)) >> i & 1) == 0) continue;
+        const What what = static_cast<What>(verb);
+        const unsigned may = expected(what, static_cast<Way>(way)) | (many ? seldom(what) : 0);
+        if (cells_[verb][way][i] != 0 || (may >> i & 1) == 0) continue;
         out +=
             std::string(name_of(static_cast<What>(verb))) + " by " + name_of(static_cast<Way>(way)) + ": " + kNames[i] + "\n";
       }

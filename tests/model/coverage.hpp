@@ -35,8 +35,8 @@ class Coverage {
   void note_kind(What what, impl::MemoryKind kind) { ++kinds_[static_cast<size_t>(what)][static_cast<size_t>(kind)]; }
   void add(const Coverage& other);
   std::string table() const;
-  /// Cells that should not be empty and are, one in a line.
-  std::string holes() const;
+  /// Cells that should not be empty and are, one in a line. many: programs, so that what is seldom should be there, too.
+  std::string holes(bool many) const;
 
  private:
   using Row = std::array<uint64_t, static_cast<size_t>(Happening::count_)>;

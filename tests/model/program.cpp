@@ -96,8 +96,9 @@ class Generator {
   Program make() {
     const unsigned count = random_.percent(60) ? 20 + random_.below(40) : 20 + random_.below(181);
     const unsigned theme = random_.below(10);
-    devices_ = random_.percent(30);
-    const unsigned ends = random_.percent(35) ? 1 + random_.below(2) : 0;
+    const bool one_process = program_.ways[0] == Way::process;  // there devices of others touch memory without an import
+    devices_ = random_.percent(one_process ? 60 : 30);
+    const unsigned ends = random_.percent(one_process ? 55 : 35) ? 1 + random_.below(2) : 0;
     unsigned end_at[2] = {random_.below(count), random_.below(count)};
     for (unsigned i = 0; i < count; ++i) {
       Op op;

@@ -262,6 +262,7 @@ class World final : Watcher {
   void check_stream(const Worker& worker);
 
   // --- ends.cpp
+  void put_devices_to_work();
   void close(const Op& op);
   void cut(const Op& op);
   void kill(const Op& op);

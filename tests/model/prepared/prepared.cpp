@@ -112,7 +112,8 @@ class Site {
   struct Moved {
     Bytes from, to, old;
     device::u64 word = 0, word_before = 0;
-    bool seen = false;  // the word has changed in this run
+    bool seen = false;   // the word has changed in this run
+    uint32_t begin = 0;  // of what is moved
   };
   bool has_channel() const { return has_messages(p_.form); }
   /// The number of the run as its program counts it.
@@ -125,7 +126,11 @@ class Site {
   void check_good(uint32_t run);
   void check_failed(uint32_t run);
   void check_counts(uint32_t good, uint32_t bad);
-  bool is_moved(const Moved& one) const { return std::memcmp(one.to.data(), one.from.data(), p_.bytes) == 0; }
+  bool is_moved(const Moved& one) const {
+    const uint32_t n = p_.bytes - one.begin;
+    return std::memcmp(one.to.data() + one.begin, one.from.data() + one.begin, n) == 0 &&
+           std::memcmp(one.to.data(), one.old.data(), one.begin) == 0;
+  }
   bool is_old(const Moved& one) const { return one.to == one.old; }
   bool signals() const { return !has_channel(); }
   void wrong(uint32_t run, const std::string& what) {
@@ -181,8 +186,11 @@ bool Site::set_up() {
     Moved& one = moved_[i];
     one.word = p_.adds ? 0 : p_.value + p_.before - 1;
     const bool behind_last = p_.form == Form::chain ? i != 0 : p_.behind && i == 0;
-    std::byte* const from = p_.form == Form::chain && i != 0 ? moved_[i - 1].to.data() : one.from.data();
-    first.copy(one.to.data(), from, p_.bytes, &one.word, p_, p_.form != Form::copies && behind_last);
+    const bool follows = p_.form == Form::chain && i != 0;
+    if (follows) one.begin = p_.bytes / 2;  // else each block would need only what it has moved itself
+    std::byte* const from = follows ? moved_[i - 1].to.data() : one.from.data();
+    first.copy(one.to.data() + one.begin, from + one.begin, p_.bytes - one.begin, &one.word, p_,
+               p_.form != Form::copies && behind_last);
   }
   return first.prepare(p_.before);
 }

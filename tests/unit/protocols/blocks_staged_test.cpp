@@ -331,8 +331,8 @@ TEST_F(Passed, ANotificationOfFramesLetsAnEarlierOneOfADevicePass) {
     const auto device_mine = std::move(mine);
     const auto device_theirs = std::exchange(theirs, {});
     how.mine = how.theirs[0] = how.theirs[1] = Place::plain;
-    prepare(1000, 100);
-    choose(150, true);
+    prepare(1000, 2000);
+    choose(3500, true);
     const Status second = start(op(Verb::put_blocks, "second"), &requests[1]);
     ASSERT_EQ(notification(1'000'000), "first") << round;
     ASSERT_EQ(notification(1'000'000), "second") << round;
