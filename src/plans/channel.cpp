@@ -29,6 +29,7 @@ Channel::~Channel() {
 
 Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits) {
   for (Use& one : users_) one.started = one.started || one.user == user;
+  waits_ = waits;
   const bool worse = is_error(reachable) && !is_error(reachable_);
   if (open()) return join_open(reachable, why_not, waits);
   if (state_ == State::opening && !worse) return TW_OK;
@@ -205,7 +206,7 @@ void Channel::end_attempt(Control how, Status status, const std::string& why) {
   for (const Use& one : users_) {
     if (one.relies == attempt_) one.user->on_channel_failed(status, why);
   }
-  if (users_.empty()) {  // nobody stores there any more
+  if (users_.empty()) {  // nobody stores there any more; else when the last one leaves
     forget_landings();
     forget_words();
   }
@@ -362,7 +363,15 @@ void Channel::remove(User* user) {
   if (alive() && !used_ && !has_waiter())
     end_attempt(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
   if (open() && asked_there_ == Asks::another && !relied_on()) agree();
-  if (!was_alone) return;
+  if (was_alone) end_alone();
+  if (users_.empty() && state_ == State::failed) {  // nobody stores there any more
+    forget_landings();
+    forget_words();
+  }
+}
+
+/// A kernel had the end.
+void Channel::end_alone() {
   for (const uint16_t index : std::exchange(held_, {})) give_back(index);
   for (size_t i = 0; i < remote_.size(); ++i) {
     if (remote_[i].reached.revoked()) forget(static_cast<uint16_t>(i));

@@ -206,6 +206,7 @@ class Channel {
   void decide();
   Status finish_mapped();
   void forget_words();
+  void end_alone();
 
   Agent& agent_;
   Executor *executor_, *wanted_;  // of the attempt; of the next one
@@ -225,6 +226,7 @@ class Channel {
   uint64_t plans_ = 0;  // that have relied on the attempt, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;
   std::string unreachable_;
+  bool waits_ = true;  // whoever came last waits for the peer's plans to go
   uint64_t number_ = 0;
   uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed behind it, for the next ones
   uint64_t rounds_there_ = 0, rounds_taken_ = 0;   // sender

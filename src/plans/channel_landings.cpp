@@ -117,6 +117,9 @@ void Channel::landing_answered(const ControlMessage& message) {
   landing.state = is_error(message.status) ? LocalLanding::State::refused : LocalLanding::State::known;
   landing.status = message.status;
   landing.text = message.text;
+  // Of a plan that came to an open channel: carried by the host it would do.
+  const bool refused = landing.state == LocalLanding::State::refused;
+  if (refused && state_ == State::mapped && !relied_on() && there_ && !bound_) ask(Asks::another, waits_);
 }
 
 void Channel::landing_dropped(uint16_t index) {

@@ -2,8 +2,11 @@
 """Plans, queues and operations on queues: on the host's queues and on an emulated device, in one process and between two."""
 
 import os
+import secrets
+import time
 
 import numpy as np
+import peers
 import pytest
 import thalweg as tw
 from peers import connected
@@ -63,6 +66,81 @@ def test_channels_between_queues_of_two_processes(transport):
             answer[:, 5:16] = 9
             assert (answer == 9).all()
         pipe.send("end")
+
+
+def take_in_turn(endpoint, pipe, kinds):
+    """The other process: receives by a plan for each kind of memory, one after the other."""
+    context = endpoint.worker.context
+    for kind in kinds:
+        buffer = tw.Memory.allocate(context, 700) if kind == "library" else bytearray(700)
+        with tw.Plan(context) as plan:
+            plan.recv(endpoint, buffer, 1)
+            plan.prepare(20)
+            plan.run(20)
+        pipe.send(bytes(buffer))
+        pipe.recv()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_channel_that_was_mapped_is_carried_for_buffers_that_the_peer_does_not_reach(transport):
+    kinds = ["library", "ordinary", "library", "ordinary"]
+    with connected(take_in_turn, kinds, transport=transport) as (endpoint, pipe):
+        context = endpoint.worker.context
+        for _ in kinds:
+            payload = os.urandom(700)
+            with tw.Plan(context) as plan:
+                plan.send(endpoint, bytearray(payload), 1)
+                plan.prepare(20)
+                plan.run(20)
+            assert pipe.recv() == payload
+            pipe.send("next")
+
+
+def take_until_killed(pipe, key):
+    """A process that receives by a plan into the library's memory."""
+    its = peers.context(key, "shm")
+    worker = tw.Worker(its)
+    pipe.send(worker.address)
+    endpoint = worker.connect(pipe.recv())
+    plan = tw.Plan(its)
+    plan.recv(endpoint, tw.Memory.allocate(its, 700), 1)
+    plan.prepare(20)
+    plan.run(20)
+    pipe.send("ran")
+    while True:
+        worker.wait(1)
+
+
+def mapped_segments():
+    with open("/proc/self/maps") as maps:
+        return sum("memfd:" in line for line in maps)
+
+
+def test_killed_peers_of_plans_leave_nothing_mapped():
+    key = secrets.token_bytes(32)
+    its = peers.context(key, "shm")
+    mapped = []
+    with tw.Worker(its) as worker:
+        for _ in range(5):
+            here, there = peers.spawn.Pipe()
+            process = peers.spawn.Process(target=take_until_killed, args=(there, key), daemon=True)
+            process.start()
+            theirs = here.recv()
+            here.send(worker.address)
+            with worker.connect(theirs) as endpoint, tw.Plan(its) as plan:
+                plan.send(endpoint, bytearray(700), 1)
+                plan.prepare(20)
+                plan.run(20)
+                assert here.recv() == "ran"
+                process.kill()
+                process.join()
+                with pytest.raises(tw.PeerLost):
+                    plan.run(20)
+            deadline = time.monotonic() + 20
+            while (now := mapped_segments()) > min(mapped, default=now) and time.monotonic() < deadline and len(mapped) > 1:
+                worker.wait(0.01)
+            mapped.append(now)
+    assert mapped[-1] == mapped[1], mapped
 
 
 def test_a_plan_by_the_host(context):

@@ -46,7 +46,7 @@ ONE_SIDED = ("put",) * 7 + ("get",) * 4 + ("atomic",) * 3 + ("fence",) * 3 + (
 )  # fmt: skip
 THEMES = (MESSAGES, MESSAGES + ONE_SIDED, ONE_SIDED)
 ENDS = ("nothing", "close", "connect", "close_worker", "close", "close_worker", "connect")
-PLANS = ("stop",)  # mode "processes", too
+PLANNED = ("plan",) * 8 + ("send", "receive", "put", "turns", "settle", "restart", "restart", "stop")  # mode "processes", too
 DEATHS = ("nothing", "kill", "kill", "restart", "restart", "stop", "close", "connect", "close_worker")  # mode "processes"
 SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get", "kill", "plan")
 COUNTED = (
@@ -148,9 +148,9 @@ def programs(draw: st.DrawFn, mode: str, least: int = 20, most: int = 100) -> Pr
     workers = draw(st.sampled_from((2, 2, 3)))
     apart = mode == "processes"
     ways = draw(st.tuples(*[st.sampled_from(BETWEEN if apart else WAYS)] * 3))
-    kinds = ("nothing", *draw(st.sampled_from(THEMES)))
+    kinds = ("nothing", *draw(st.sampled_from((*THEMES, PLANNED) if apart else THEMES)))
     body = draw(st.lists(steps(kinds, workers), min_size=least, max_size=most))
-    odd = steps(DEATHS + PLANS if apart else ENDS, workers)
+    odd = steps(DEATHS if apart else ENDS, workers)
     ends = draw(st.lists(st.tuples(st.integers(0, most), odd), max_size=5 if apart else 3))
     for at, step in ends:
         body.insert(min(at, len(body)), step)
