@@ -81,6 +81,7 @@ struct DirectMachine {
   /// Addresses and bytes; no overlap. Only where whole_runs.
   THALWEG_DEVICE void copy(u64 to, u64 from, u64 bytes) const {
 #if !defined(__CUDA_ARCH__)
+    if (bytes == 0) return;  // the addresses may be null
     __builtin_memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
 #endif
   }

@@ -268,9 +268,9 @@ TEST_P(StorePlace, EightProcessesExchangeTwice) {
 }
 
 TEST_P(StorePlace, MissingRanksAreNamed) {
-  OpenStore one(address_, options_of(1, 4, 200 * kMillisecond));
+  OpenStore one(address_, options_of(1, 4, 2 * kSecond));
   std::thread other([&] {
-    OpenStore three(address_, options_of(3, 4, 200 * kMillisecond));
+    OpenStore three(address_, options_of(3, 4, 2 * kSecond));
     EXPECT_EQ(tw_store_barrier(three.store), TW_ERR_TIMED_OUT);
   });
   Status status = tw_store_barrier(one.store);
