@@ -315,7 +315,8 @@ std::function<void()> tw_worker::next_callback() {
   Guard guard(*engine);
   if (telling_.of != nullptr) return {};  // another thread, which comes to the rest
   if (!lost_.empty()) {
-    const auto [endpoint, why] = lost_.front();
+    tw_endpoint* const endpoint = lost_.front().first;
+    const Status why = lost_.front().second;
     lost_.pop_front();
     telling_ = {endpoint, std::this_thread::get_id()};
     if (endpoint->references == 0) keep_dead(*endpoint);
@@ -323,7 +324,8 @@ std::function<void()> tw_worker::next_callback() {
     return [endpoint, why, on_lost = endpoint->on_lost, arg = endpoint->on_lost_arg] { on_lost(arg, endpoint, why); };
   }
   if (!requested_.empty()) {
-    const auto [listener, request] = requested_.front();
+    tw_listener* const listener = requested_.front().first;
+    tw_connection_request* const request = requested_.front().second;
     requested_.pop_front();
     telling_ = {listener, std::this_thread::get_id()};
     return [request, on_request = listener->on_request, arg = listener->arg] { on_request(arg, request); };
