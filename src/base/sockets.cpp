@@ -46,20 +46,26 @@ Status connect_failed(int error, const SocketAddress& to) {
   }
 }
 
+/// Nobody is there for a socket of this type.
+bool refuses(const SocketAddress& at, int type) {
+  const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
+}
+
+/// A socket file of this user.
+bool own_socket_file(const char* path, struct stat* info) {
+  return ::lstat(path, info) == 0 && S_ISSOCK(info->st_mode) && info->st_uid == ::geteuid();
+}
+
 /// A socket file that nobody listens at any more is in the way; a live one is not ours to remove.
 bool stale_socket_file(const SocketAddress& at) {
   const char* path = reinterpret_cast<const sockaddr_un&>(at.storage).sun_path;
   struct stat info;
-  if (::lstat(path, &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
+  return own_socket_file(path, &info) && refuses(at, SOCK_STREAM);
 }
 
-/// Nobody has it bound any more. The probe is of another type than a door, so that whoever is there notices nothing.
-bool abandoned(const SocketAddress& at) {
-  const UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
-}
+/// Nobody has it bound any more. The probe is of another type than a door, so that a live process notices nothing.
+bool abandoned(const SocketAddress& at) { return refuses(at, SOCK_DGRAM); }
 
 }  // namespace
 
@@ -73,7 +79,7 @@ unsigned remove_abandoned_sockets(const std::string& directory, const char* endi
     if (!std::string_view(entry->d_name).ends_with(wanted)) continue;
     const std::string path = directory + "/" + entry->d_name;
     struct stat info;
-    if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) continue;
+    if (!own_socket_file(path.c_str(), &info)) continue;
     if (now - int64_t(info.st_mtime) < age_s) continue;
     ++looked;
     SocketAddress at;

@@ -10,6 +10,15 @@ namespace {
 
 constexpr tw_endpoint_options kEndpointDefaults = TW_ENDPOINT_OPTIONS_INIT;
 
+/// end() under the worker's lock, once no other thread runs a callback of this endpoint or listener.
+template <class End>
+void end_uncalled(tw_worker& worker, const void* one, End end) {
+  for (;; std::this_thread::yield()) {
+    const Engine::Guard guard(*worker.engine);
+    if (!worker.is_called(one)) return end();
+  }
+}
+
 Status check_options(const tw_endpoint_options& options, const tw_context& context) {
   if (options.private_length > TW_PRIVATE_MAX) {
     return fail(TW_ERR_INVALID, "%zu bytes of private data, at most %d are allowed", options.private_length, TW_PRIVATE_MAX);
@@ -57,13 +66,10 @@ void tw_listener_destroy(tw_listener* listener) {
   if (listener == nullptr || listener->worker->born.forked()) return;
   tw_worker& worker = *listener->worker;
   worker.context.setup->remove_door(listener->id);
-  for (bool done = false; !done; std::this_thread::yield()) {
-    const Engine::Guard guard(*worker.engine);
-    if (worker.is_called(listener)) continue;
+  end_uncalled(worker, listener, [&] {
     worker.forget(listener);
     delete listener;
-    done = true;
-  }
+  });
 }
 
 uint16_t tw_listener_port(const tw_listener* listener) { return listener == nullptr ? 0 : listener->port; }
@@ -205,12 +211,8 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   tw_request own = TW_REQUEST_NONE;
-  for (bool done = false; !done; std::this_thread::yield()) {
-    const Engine::Guard guard(*worker.engine);
-    if (worker.is_called(endpoint)) continue;
-    status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);
-    done = true;
-  }
+  end_uncalled(worker, endpoint,
+               [&] { status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own); });
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;
   return tw_wait(own);

@@ -33,18 +33,24 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
 constexpr uint64_t kEnough = 30'000;
 constexpr uint64_t kMany = 300'000;
 
+/// As many as there are, or as fit into a quarter of the time; says how many.
+Outcome run_some(Runs runs) {
+  runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
+  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
+  const Outcome outcome = run_many(runs);
+  ::testing::Test::RecordProperty("programs", std::to_string(outcome.programs));
+  std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
+              static_cast<unsigned long long>(outcome.operations));
+  return outcome;
+}
+
 class Programs : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(Programs, DoWhatTheReferenceSays) {
   Runs runs;
   runs.workers = GetParam();
   runs.first = number_of("THALWEG_MODEL_SEED", 1) + uint64_t{GetParam()} * 1'000'000'000;
-  runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
-  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
-  const Outcome outcome = run_many(runs);
-  RecordProperty("programs", std::to_string(outcome.programs));
-  std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
-              static_cast<unsigned long long>(outcome.operations));
+  const Outcome outcome = run_some(runs);
   EXPECT_TRUE(outcome.programs < kEnough || outcome.coverage.holes(false).empty()) << outcome.coverage.holes(false);
   if (outcome.finding.what.empty()) return;
   const Program small = shrink(generate(outcome.finding.seed, runs.workers));
@@ -61,12 +67,7 @@ TEST(Threads, WorkBesideThePrograms) {
   Runs runs;
   runs.threads = 3;
   runs.first = number_of("THALWEG_MODEL_SEED", 1);
-  runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
-  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
-  const Outcome outcome = run_many(runs);
-  RecordProperty("programs", std::to_string(outcome.programs));
-  std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
-              static_cast<unsigned long long>(outcome.operations));
+  const Outcome outcome = run_some(runs);
   EXPECT_EQ(outcome.finding.what, "") << "seed " << outcome.finding.seed << "\n" << text_of(generate(outcome.finding.seed));
 }
 
