@@ -189,7 +189,6 @@ say(**attempt(take))
 def offers_two(ring):
     ring.offer_ring()
     ring.offer_ring()
-    ring.offer_ring()
 
 
 RING_LIES = {
