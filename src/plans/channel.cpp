@@ -101,11 +101,10 @@ void Channel::ask(Asks what, bool waits) {
   agent_.send(peer, message);
 }
 
+void Channel::say_stay(Asks to) { say(Control::stay, to == Asks::another ? 1 : 0); }
+
 /// Answers what the peer asked.
-void Channel::let_stay() {
-  asked_there_ = Asks::nothing;
-  say(Control::stay);
-}
+void Channel::let_stay() { say_stay(std::exchange(asked_there_, Asks::nothing)); }
 
 void Channel::asked_there(const ControlMessage& message) {
   carried_there_ = message.capacity;
@@ -113,18 +112,19 @@ void Channel::asked_there(const ControlMessage& message) {
   const bool kept =
       std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_ && one.user->stays(); });
   const bool partner_waits = plans_ > message.number;  // a plan that is prepared here is the partner of the one that asks
-  if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) return say(Control::stay);
-  asked_there_ = Asks::another;
+  asked_there_ = Asks::another;                        // what it may have asked before, `same`, is answered with it
+  if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) let_stay();
 }
 
 /// Whoever asks is content. The partner, who may not be here yet, or asks for another way, decides.
 void Channel::asked_same_there() {
   const bool partner_is_content = has_waiter() && asked_here_ != Asks::another;
-  if (relied_on() || bound_ || hopeless_ || partner_is_content) return say(Control::stay);
+  if (relied_on() || bound_ || hopeless_ || partner_is_content) return say_stay(Asks::same);
   asked_there_ = Asks::same;
 }
 
-void Channel::stays() {
+void Channel::stays(const ControlMessage& message) {
+  if (asked_here_ == Asks::another && message.index == 0) return;  // to `same`, which was asked before it
   asked_here_ = Asks::nothing;
   if (asked_there_ == Asks::same && has_waiter()) let_stay();
 }
@@ -132,7 +132,7 @@ void Channel::stays() {
 /// Nobody uses it here either. What one end has sent, and the other not taken, belongs to who comes next.
 void Channel::agree() {
   asked_there_ = Asks::nothing;
-  if (bound_ || carried_ != carried_there_) return say(Control::stay);
+  if (bound_ || carried_ != carried_there_) return say_stay(Asks::another);
   end_attempt(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
 }
 
@@ -454,7 +454,7 @@ void Channel::take_of_pair(ControlMessage&& message) {
       if (open()) asked_same_there();
       break;
     case Control::stay:
-      stays();
+      stays(message);
       break;
     default:
       break;

@@ -173,10 +173,11 @@ class Channel {
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
   Status join_open(Status reachable, const std::string& why_not, bool waits);
   void ask(Asks what, bool waits);
+  void say_stay(Asks to);
   void let_stay();
   void asked_there(const ControlMessage& message);
   void asked_same_there();
-  void stays();
+  void stays(const ControlMessage& message);
   void agree();
   void change_executor();
   bool alive() const { return state_ == State::opening || state_ == State::mapped || state_ == State::proxied; }

@@ -45,7 +45,8 @@ struct ControlMessage {
   uint64_t number = 0;    // open, sender: tag of its messages when the host carries them; again: plans that relied on the pair
   std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
   uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
-  uint16_t index = 0;          // landing, landing_known, drop, dropped; again: 1: who asks does not wait
+  uint16_t index = 0;          // landing, landing_known, drop, dropped; again: 1: who asks does not wait;
+                               // stay: 1: to `again`, 0: to `same`
   uint64_t capacity = 0;       // landing: bytes; prepared: how many; again: messages that the host carried here
   std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
   int32_t status = 0;             // verdict, landing_known, failed, refused

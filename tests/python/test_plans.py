@@ -3,6 +3,7 @@
 
 import os
 import secrets
+import signal
 import time
 
 import numpy as np
@@ -94,6 +95,58 @@ def test_a_channel_that_was_mapped_is_carried_for_buffers_that_the_peer_does_not
                 plan.run(20)
             assert pipe.recv() == payload
             pipe.send("next")
+
+
+def plan_when_told(pipe, key, verb, kinds):
+    """A process that runs a plan of one step for each kind of memory; every plan waits for a word."""
+    its = peers.context(key, "shm")
+    with tw.Worker(its) as worker:
+        pipe.send(worker.address)
+        with worker.connect(pipe.recv()) as endpoint:
+            for kind in kinds:
+                payload = pipe.recv()
+                buffer = tw.Memory.allocate(its, 700) if kind == "library" else bytearray(700)
+                memoryview(buffer)[:] = payload
+                with tw.Plan(its) as plan:
+                    getattr(plan, verb)(endpoint, buffer, 1)
+                    plan.prepare(20)
+                    plan.run(20)
+                pipe.send(bytes(buffer))
+
+
+def test_an_answer_to_an_earlier_question_is_not_one_to_the_next():
+    """The receiver is content with the mapped channel, then hears that its buffer is not reached, then that the sender is content."""
+    key = secrets.token_bytes(32)
+    pipes, processes = [], []
+    for verb in ("send", "recv"):
+        here, there = peers.spawn.Pipe()
+        kinds = ["library", "ordinary"]
+        processes.append(peers.spawn.Process(target=plan_when_told, args=(there, key, verb, kinds), daemon=True))
+        processes[-1].start()
+        pipes.append(here)
+    sender, receiver = (process.pid for process in processes)
+    first, second = [pipe.recv() for pipe in pipes]
+    pipes[0].send(second)
+    pipes[1].send(first)
+    try:
+        payload = os.urandom(700)
+        pipes[0].send(payload)
+        pipes[1].send(bytes(700))
+        assert [pipe.recv() for pipe in pipes] == [payload, payload]
+        os.kill(sender, signal.SIGSTOP)
+        pipes[1].send(bytes(700))
+        time.sleep(0.3)  # it has asked
+        os.kill(receiver, signal.SIGSTOP)
+        os.kill(sender, signal.SIGCONT)
+        time.sleep(0.3)  # that the buffer is not reached was said
+        payload = os.urandom(700)
+        pipes[0].send(payload)
+        time.sleep(0.3)  # that the sender is content was said, too
+        os.kill(receiver, signal.SIGCONT)
+        assert [pipe.recv() for pipe in pipes] == [payload, payload]
+    finally:
+        for process in processes:
+            process.kill()
 
 
 def take_until_killed(pipe, key):
