@@ -115,7 +115,7 @@ def plan_when_told(pipe, key, verb, kinds):
 
 
 def test_an_answer_to_an_earlier_question_is_not_one_to_the_next():
-    """The receiver is content with the mapped channel, hears that its buffer is not reached, then that the sender is content."""
+    """The receiver is content with the mapped channel, hears that its buffer is not reached, and that the sender is content."""
     key = secrets.token_bytes(32)
     pipes, processes = [], []
     for verb in ("send", "recv"):
