@@ -152,7 +152,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan**
   const std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
   const bool values = step.verb == StepVerb::wait || step.verb == StepVerb::signal;
   const uint64_t value = values ? step.value : options.signal_value;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(keeping_);
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;
     found->second->set_value(0, value);

@@ -38,9 +38,10 @@ struct tw_queue {
   void leave_captured();                          // to graphs that somebody else has made of them
 
  private:
+  std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that
+  std::map<std::string, tw_plan*> kept_;
   std::mutex mutex_;
   std::set<tw_plan*> noted_;
-  std::map<std::string, tw_plan*> kept_;
 };
 
 struct tw_graph {

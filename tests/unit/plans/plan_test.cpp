@@ -243,6 +243,26 @@ TEST_P(Plans, SingleOperationsOnQueues) {
   }
 }
 
+/// The first one waits for its partner, which comes only when both calls about other plans have returned.
+TEST_P(Plans, NobodyWaitsForTheFirstOperationOfAQueue) {
+  constexpr size_t kSize = 99;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_queue *qa = queue(a), *qb = queue(b);
+  tw_plan* other = nullptr;
+  ASSERT_EQ(tw_plan_create(b.context, nullptr, &other), TW_OK) << tw_last_error();
+  const Bytes data = random_bytes(kSize);
+  a.store(from, data);
+  std::thread first([&] { EXPECT_EQ(tw_recv_on(qb, b.endpoint, to, kSize, 5, nullptr), TW_OK) << tw_last_error(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it waits by now
+  EXPECT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(other), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_send_on(qa, a.endpoint, from, kSize, 5, nullptr), TW_OK) << tw_last_error();
+  first.join();
+  ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, kSize) == data);
+}
+
 /// Many at a time on the queue, and one in a graph that later ones must not change.
 TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
   Target target;
