@@ -125,7 +125,9 @@ TW_CHECKED tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
 TW_CHECKED tw_status tw_plan_run(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
  *  not run. The new buffer has the same length and layout; increments of a value go on counting. Graphs that were captured before
- *  keep the old ones, and the plan what they need of it as long as they are there. TW_ERR_BUSY: as of tw_plan_destroy. */
+ *  keep the old ones, and the plan what they need of it as long as they are there. TW_ERR_BUSY: it runs, or a queue has runs of it
+ *  before it. TW_IN_PROGRESS: it has changed, but a peer has not given back the buffer that a receive had before (waited for up to
+ *  5 s): do not touch that one until another call, with NULL for both, says TW_OK. */
 TW_CHECKED tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);

@@ -253,7 +253,6 @@ void plan_run(Plan& self, nb::handle timeout) {
 }
 
 void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value) {
-  tw_plan* plan = self.get();
   uint64_t number = 0;
   if (!value.is_none()) number = nb::cast<uint64_t>(value);
   std::unique_ptr<BufferView> view;
@@ -265,8 +264,20 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
     raise(TW_ERR_INVALID, "this step has no local buffer");
   if (view != nullptr && view->length() < self.buffers[step].front()->length())
     raise(TW_ERR_OUT_OF_BOUNDS, "the new buffer is shorter than the one that was prepared");
-  check(tw_plan_update(plan, step, view != nullptr ? view->data() : nullptr, value.is_none() ? nullptr : &number));
-  if (view != nullptr) self.buffers[step].front() = std::move(view);
+  const void* const address = view != nullptr ? view->data() : nullptr;
+  tw_status status =
+      unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, address, value.is_none() ? nullptr : &number); });
+  check(status);
+  std::shared_ptr<BufferView> other = std::move(view);
+  if (other != nullptr) self.buffers[step].front().swap(other);
+  while (status == TW_IN_PROGRESS) {  // a peer may still store to the one before
+    status = unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, nullptr, nullptr); });
+    if (status < TW_OK || PyErr_CheckSignals() != 0) {
+      self.buffers[step].push_back(std::move(other));  // until the plan goes
+      if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      check(status);
+    }
+  }
 }
 
 std::string plan_explain(Plan& self) {

@@ -38,6 +38,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   PlanStep& step = steps[index];
   const bool has_value = step.signal != nullptr || step.verb == StepVerb::wait || step.verb == StepVerb::atomic;
   if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.verb));
+  if (!owed.empty()) agent.take_back(owed);
   std::erase_if(outdated, [this](const Outdated& one) {
     if (in_graphs(one.version)) return false;
     give_back(one);
@@ -57,7 +58,8 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   }
   if (Status s = compose(); is_error(s)) return s;
   host_run.reset();
-  return place_program();
+  if (Status s = place_program(); is_error(s)) return s;
+  return owed.empty() ? TW_OK : TW_IN_PROGRESS;
 }
 
 /// The same layout around another address. Offsets of layouts that are contiguous are in the old address already.

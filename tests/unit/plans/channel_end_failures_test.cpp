@@ -356,5 +356,27 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuff
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
+TEST_P(ChannelEndFailures, AnUpdateSaysThatAStoppedPeerMayStoreToTheBufferBefore) {
+  unsigned char *const before = memory(b, 8), *const after = memory(b, 8);
+  tw_plan* receives = nullptr;
+  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+  how.place = GetParam().place;
+  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, before, 8, 9, nullptr, nullptr), TW_OK);
+  Bound send;
+  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
+       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  impl::Agent* agent = nullptr;
+  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  agent->patience = std::chrono::seconds(1);  // until the peer has given it back
+  CopyingPeer peer(*b.context->registry);
+  EXPECT_EQ(tw_plan_update(receives, 0, after, nullptr), TW_IN_PROGRESS) << tw_last_error();
+  EXPECT_EQ(tw_plan_update(receives, 0, nullptr, nullptr), TW_IN_PROGRESS) << tw_last_error();
+  peer.stopped = false;
+  EXPECT_EQ(tw_plan_update(receives, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+}
+
 }  // namespace
 }  // namespace thalweg::tests
