@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "model/world.hpp"
@@ -264,7 +265,11 @@ Status Owns::start_late(Own& own, OpDesc& desc) {
   }
   desc.flags |= kOpLate;
   const Status status = engine(own.from).start(desc, own.send.completion(random_.percent(30)));
-  if (random_.percent(50)) open_gate();  // who progresses may give the point back before the poster does
+  if (random_.percent(50)) {
+    open_gate();
+    for (unsigned i = random_.below(100); i != 0; --i)
+      std::this_thread::yield();  // who progresses may give the point back first
+  }
   impl::release(desc.after);
   return status;
 }

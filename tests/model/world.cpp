@@ -136,6 +136,7 @@ void World::connect(unsigned a, unsigned b) {
       workers_[worker].engine->fail(one.peer, TW_ERR_PEER_LOST, "nobody is there");
     } else {
       workers_[worker].engine->attach(one.peer, *one.link);
+      const Engine::Guard guard(*workers_[worker].engine);  // other threads may have begun to post
       start_credits(program_, worker, to, one.peer);
     }
     poll(workers_[worker]);
