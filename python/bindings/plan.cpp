@@ -268,16 +268,16 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
   tw_status status =
       unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, address, value.is_none() ? nullptr : &number); });
   check(status);
-  std::shared_ptr<BufferView> other = std::move(view);
-  if (other != nullptr) self.buffers[step].front().swap(other);
-  while (status == TW_IN_PROGRESS) {  // a peer may still store to the one before
+  std::shared_ptr<BufferView> before = std::move(view);
+  if (before != nullptr) self.buffers[step].front().swap(before);
+  const bool kept = before != nullptr && status == TW_IN_PROGRESS;  // a peer may still store to it
+  if (kept) self.buffers[step].push_back(before);                   // when nobody waits for that any more: until the plan goes
+  while (status == TW_IN_PROGRESS) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
     status = unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, nullptr, nullptr); });
-    if (status < TW_OK || PyErr_CheckSignals() != 0) {
-      self.buffers[step].push_back(std::move(other));  // until the plan goes
-      if (PyErr_Occurred() != nullptr) throw nb::python_error();
-      check(status);
-    }
+    check(status);
   }
+  if (kept) std::erase(self.buffers[step], before);
 }
 
 std::string plan_explain(Plan& self) {

@@ -163,6 +163,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status move_side(uint32_t step, thalweg::impl::Outdated* left);
   Status move_landing(uint32_t step, thalweg::impl::Outdated* left);
   void give_back(const thalweg::impl::Outdated& left);
+  Status given_back() const { return owed.empty() ? Status{TW_OK} : Status{TW_IN_PROGRESS}; }
   std::string explain() const;
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;

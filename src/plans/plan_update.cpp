@@ -44,6 +44,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
     give_back(one);
     return true;
   });
+  if (address == nullptr && value == nullptr) return given_back();
   Outdated left;
   if (address != nullptr) {
     if (Status s = move_step(index, reinterpret_cast<uint64_t>(address), &left); is_error(s)) return s;
@@ -59,7 +60,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   if (Status s = compose(); is_error(s)) return s;
   host_run.reset();
   if (Status s = place_program(); is_error(s)) return s;
-  return owed.empty() ? TW_OK : TW_IN_PROGRESS;
+  return given_back();
 }
 
 /// The same layout around another address. Offsets of layouts that are contiguous are in the old address already.

@@ -18,7 +18,7 @@ def context(key, transport=None):
     return tw.Context(job_key=key, transports=f"self,{transport}" if transport else None)
 
 
-def _child(pipe, key, transport, function, args):
+def run_connected(pipe, key, transport, function, args):
     """The other process: connects, runs the function, and stays until the test is done."""
     worker = tw.Worker(context(key, transport))
     pipe.send(worker.address)
@@ -35,7 +35,7 @@ def connected(function, *args, transport=None):
     """(endpoint to a process that runs function(endpoint, pipe, *args), pipe to it). At the end that must have succeeded."""
     key = secrets.token_bytes(32)
     here, there = spawn.Pipe()
-    process = spawn.Process(target=_child, args=(there, key, transport, function, args))
+    process = spawn.Process(target=run_connected, args=(there, key, transport, function, args))
     process.start()
     there.close()
     worker = tw.Worker(context(key, transport))

@@ -69,49 +69,33 @@ def test_channels_between_queues_of_two_processes(transport):
         pipe.send("end")
 
 
-def take_in_turn(endpoint, pipe, kinds):
-    """The other process: receives by a plan for each kind of memory, one after the other."""
+def plan_when_told(endpoint, pipe, verb, kinds):
+    """The other process: a plan of one step for each kind of memory, in turn; each waits to be told what its buffer has."""
     context = endpoint.worker.context
     for kind in kinds:
+        payload = pipe.recv()
         buffer = tw.Memory.allocate(context, 700) if kind == "library" else bytearray(700)
+        memoryview(buffer)[:] = payload
         with tw.Plan(context) as plan:
-            plan.recv(endpoint, buffer, 1)
+            getattr(plan, verb)(endpoint, buffer, 1)
             plan.prepare(20)
             plan.run(20)
         pipe.send(bytes(buffer))
-        pipe.recv()
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_channel_that_was_mapped_is_carried_for_buffers_that_the_peer_does_not_reach(transport):
     kinds = ["library", "ordinary", "library", "ordinary"]
-    with connected(take_in_turn, kinds, transport=transport) as (endpoint, pipe):
+    with connected(plan_when_told, "recv", kinds, transport=transport) as (endpoint, pipe):
         context = endpoint.worker.context
         for _ in kinds:
             payload = os.urandom(700)
+            pipe.send(bytes(700))
             with tw.Plan(context) as plan:
                 plan.send(endpoint, bytearray(payload), 1)
                 plan.prepare(20)
                 plan.run(20)
             assert pipe.recv() == payload
-            pipe.send("next")
-
-
-def plan_when_told(pipe, key, verb, kinds):
-    """A process that runs a plan of one step for each kind of memory; every plan waits for a word."""
-    its = peers.context(key, "shm")
-    with tw.Worker(its) as worker:
-        pipe.send(worker.address)
-        with worker.connect(pipe.recv()) as endpoint:
-            for kind in kinds:
-                payload = pipe.recv()
-                buffer = tw.Memory.allocate(its, 700) if kind == "library" else bytearray(700)
-                memoryview(buffer)[:] = payload
-                with tw.Plan(its) as plan:
-                    getattr(plan, verb)(endpoint, buffer, 1)
-                    plan.prepare(20)
-                    plan.run(20)
-                pipe.send(bytes(buffer))
 
 
 def test_an_answer_to_an_earlier_question_is_not_one_to_the_next():
@@ -120,8 +104,8 @@ def test_an_answer_to_an_earlier_question_is_not_one_to_the_next():
     pipes, processes = [], []
     for verb in ("send", "recv"):
         here, there = peers.spawn.Pipe()
-        kinds = ["library", "ordinary"]
-        processes.append(peers.spawn.Process(target=plan_when_told, args=(there, key, verb, kinds), daemon=True))
+        given = (there, key, "shm", plan_when_told, (verb, ["library", "ordinary"]))
+        processes.append(peers.spawn.Process(target=peers.run_connected, args=given, daemon=True))
         processes[-1].start()
         pipes.append(here)
     sender, receiver = (process.pid for process in processes)

@@ -25,6 +25,23 @@ class ChannelEndFailures : public ChannelEnds {
     EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
     EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   }
+  /// A plan of b's that receives 8 bytes with tag 9 from an end of a's. limit_ns: of its runs' waits.
+  tw_plan* prepare_recv(unsigned char* to, Bound* send, uint64_t limit_ns = 0) {
+    tw_plan* made = nullptr;
+    tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+    how.place = GetParam().place;
+    how.timeout_ns = limit_ns;
+    EXPECT_EQ(tw_plan_create(b.context, &how, &made), TW_OK);
+    EXPECT_EQ(tw_plan_recv(made, b.endpoint, to, 8, 9, nullptr, nullptr), TW_OK);
+    both([&] { EXPECT_EQ(bind_send(9, send), TW_OK) << tw_last_error(); },
+         [&] { EXPECT_EQ(tw_plan_prepare(made, kLong), TW_OK) << tw_last_error(); });
+    return made;
+  }
+  impl::Agent* agent_of_b() {
+    impl::Agent* agent = nullptr;
+    EXPECT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+    return agent;
+  }
   /// What the peer tells arrives by a message.
   static tw_status failure_of(const Bound& end) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -302,19 +319,11 @@ TEST_P(ChannelEndPlaces, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEndsAndBett
 /// A kernel of the peer's may be in the middle of a copy into a buffer of a channel that has failed.
 TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
   unsigned char* const to = memory(b, 8);
-  tw_plan* receives = nullptr;
-  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
-  how.place = GetParam().place;
-  how.timeout_ns = 30'000'000;
-  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
-  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 9, nullptr, nullptr), TW_OK);
   Bound send;
-  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  tw_plan* const receives = prepare_recv(to, &send, 30'000'000);
   EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_TIMED_OUT);
   EXPECT_EQ(failure_of(send), TW_ERR_TIMED_OUT);
-  impl::Agent* agent = nullptr;
-  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  impl::Agent* const agent = agent_of_b();
   agent->patience = std::chrono::milliseconds(20);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
@@ -338,17 +347,10 @@ struct CopyingPeer final : impl::SegmentListener {
 
 TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuffer) {
   unsigned char* const to = memory(b, 8);
-  tw_plan* receives = nullptr;
-  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
-  how.place = GetParam().place;
-  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
-  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 9, nullptr, nullptr), TW_OK);
   Bound send;
-  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  tw_plan* const receives = prepare_recv(to, &send);
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
-  impl::Agent* agent = nullptr;
-  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  impl::Agent* const agent = agent_of_b();
   agent->patience = std::chrono::seconds(1);  // until the peer has given it back
   CopyingPeer peer(*b.context->registry);
   EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
@@ -358,16 +360,9 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuff
 
 TEST_P(ChannelEndFailures, AnUpdateSaysThatAStoppedPeerMayStoreToTheBufferBefore) {
   unsigned char *const before = memory(b, 8), *const after = memory(b, 8);
-  tw_plan* receives = nullptr;
-  tw_plan_options how = TW_PLAN_OPTIONS_INIT;
-  how.place = GetParam().place;
-  ASSERT_EQ(tw_plan_create(b.context, &how, &receives), TW_OK);
-  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, before, 8, 9, nullptr, nullptr), TW_OK);
   Bound send;
-  both([&] { ASSERT_EQ(bind_send(9, &send), TW_OK) << tw_last_error(); },
-       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
-  impl::Agent* agent = nullptr;
-  ASSERT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
+  tw_plan* const receives = prepare_recv(before, &send);
+  impl::Agent* const agent = agent_of_b();
   agent->patience = std::chrono::seconds(1);  // until the peer has given it back
   CopyingPeer peer(*b.context->registry);
   EXPECT_EQ(tw_plan_update(receives, 0, after, nullptr), TW_IN_PROGRESS) << tw_last_error();
