@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Thalweg beside peers between two processes, with data that is new for each message and with buffers that are sent again untouched.
+"""Thalweg beside peers between two processes, with data that is new for each message and with buffers that are sent again.
 
     benchmarks/fresh.py --ours 'thalweg=thalweg_bench' --peer 'ucx default=ucp_bench' \\
         --peer 'ucx posix=UCX_TLS=posix,self ucp_bench' [--rounds 5] [--tests lat,bw] [--output FILE]
 
-Every program has the measuring loop of the peers' folder (`bench_core.h`; ours is benchmarks/cpu/thalweg_bench.c) and prints lines
-"test,size,value,unit". Each round runs all of them once in random order. Whoever reads the sender's memory directly finds the lines
-of a buffer that is sent again in its own cache, which no program's data are: "fresh" writes one word in each cache line before each
-send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 messages under way, each in a buffer of its own (BENCH_DISTINCT).
+Every program has the measuring loop of the peers' folder (`bench_core.h`; ours is benchmarks/cpu/thalweg_bench.c) and prints
+lines "test,size,value,unit". Each round runs all of them once in random order. Whoever reads the sender's memory directly finds
+the lines of a buffer that is sent again in its own cache, which no program's data are: "fresh" writes one word in each cache line
+before each send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 messages under way, each in a buffer of its own.
 
-The first of several `--ours` is compared; "best" is the best peer of the same round, "default" the first `--peer`. Ratios are ours
-divided by the peer's, medians over rounds: of times below 1, of rates above 1 is better.
+The first of several `--ours` is compared; "best" is the best peer of the same round, "default" the first `--peer`. Ratios are
+ours divided by the peer's, medians over rounds: of times below 1, of rates above 1 is better.
 """
 
 from __future__ import annotations

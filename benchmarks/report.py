@@ -64,7 +64,8 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
     if result.get("routes"):
         parts.append(routes_table(result))
     if result.get("rows"):
-        parts.append(revisions_table(result) if result.get("kind") == "revisions" else apps_tables(result))
+        tables = {"revisions": revisions_table, "fresh": fresh_table}
+        parts.append(tables.get(result.get("kind", ""), apps_tables)(result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
@@ -86,6 +87,21 @@ def revisions_table(result: dict[str, Any]) -> str:
             f"| {row['case']} | {row['size']} | {row['before']:.4g} {row['unit']} | {row['after']:.4g} {row['unit']} "
             f"| {row['ratio']:.3f} | {low:.3f} – {high:.3f}{slower} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def fresh_table(result: dict[str, Any]) -> str:
+    """Beside peers, with new data and with buffers that are sent again: benchmarks/fresh.py."""
+    names = list(dict.fromkeys(name for row in result["rows"] for name in row["median"]))
+    lines = [
+        "Data: *fresh* is new for each message, *reused* is a buffer that is sent again untouched. Ratios are of the first column.\n",
+        "| data | test | size | " + " | ".join(names) + " | to best peer | to its default |",
+        "|---" * (len(names) + 5) + "|",
+    ]
+    for row in result["rows"]:
+        cells = [f"{row['median'][name]:.4g} {row['unit']}" if name in row["median"] else "" for name in names]
+        ratios = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "default")]
+        lines.append(f"| {row['mode']} | {row['test']} | {row['size']:,} B | " + " | ".join(cells + ratios) + " |")
     return "\n".join(lines) + "\n"
 
 
