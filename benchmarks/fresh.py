@@ -7,8 +7,8 @@
 
 Every program has the measuring loop of the peers' folder (`bench_core.h`; ours is benchmarks/cpu/thalweg_bench.c) and prints
 lines "test,size,value,unit". Each round runs all of them once in random order. Whoever reads the sender's memory directly finds
-the lines of a buffer that is sent again in its own cache, which no program's data are: "fresh" writes one word in each cache line
-before each send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 messages under way, each in a buffer of its own.
+the lines of a buffer that is sent again in its own cache, which no program's data are: "fresh" writes one word in each cache
+line before each send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 messages under way, each in a buffer of its own.
 
 The first of several `--ours` is compared; "best" is the best peer of the same round, "default" the first `--peer`. Ratios are
 ours divided by the peer's, medians over rounds: of times below 1, of rates above 1 is better.

@@ -64,8 +64,8 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
     if result.get("routes"):
         parts.append(routes_table(result))
     if result.get("rows"):
-        tables = {"revisions": revisions_table, "fresh": fresh_table}
-        parts.append(tables.get(result.get("kind", ""), apps_tables)(result))
+        tables = {"revisions": revisions_table, "fresh": fresh_table, "late signal": late_table, "apps": apps_tables}
+        parts.append(tables[result["kind"]](result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
@@ -90,11 +90,19 @@ def revisions_table(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def late_table(result: dict[str, Any]) -> str:
+    """How late a wait ends behind a signal: benchmarks/cpu/late_signal.cpp and its twin in Python."""
+    lines = ["| signal after | wait in C ends later by | in Python |", "|---|---|---|"]
+    for row in result["rows"]:
+        lines.append(f"| {row['delay_us']:g} us | {row['c_median']:.3g} us | {row['python_median']:.3g} us |")
+    return "\n".join(lines) + "\n"
+
+
 def fresh_table(result: dict[str, Any]) -> str:
     """Beside peers, with new data and with buffers that are sent again: benchmarks/fresh.py."""
     names = list(dict.fromkeys(name for row in result["rows"] for name in row["median"]))
     lines = [
-        "Data: *fresh* is new for each message, *reused* is a buffer that is sent again untouched. Ratios are of the first column.\n",
+        "*fresh* data are new for each message, *reused* is a buffer that is sent again. Ratios are of the first column.\n",
         "| data | test | size | " + " | ".join(names) + " | to best peer | to its default |",
         "|---" * (len(names) + 5) + "|",
     ]
