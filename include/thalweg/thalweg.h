@@ -150,8 +150,12 @@ typedef struct tw_context_options {
      The first worker of the process that uses a device decides for it. */
   uint32_t resident_blocks;
   uint64_t resident_idle_ns;
+  /* For measurements: large transfers go by this way alone wherever it is possible, else as frames: "eager", "frames", "mapped",
+     "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Both ends should say the same. With another one than
+     "mapped" no memory of peers is mapped: windows and plans that need it are refused. NULL: THALWEG_WAY, then what is best. */
+  const char *way;
 } tw_context_options;
-#define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0}
+#define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL}
 
 /** Makes a context: transports, job key, service thread. End with tw_context_destroy after its workers. */
 TW_CHECKED tw_status tw_context_create(const tw_context_options *options, tw_context **context);

@@ -21,7 +21,7 @@ const char* text_or_null(const std::optional<std::string>& text) { return text ?
 void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
                   std::optional<std::string> transports, std::optional<std::string> interfaces,
                   std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls,
-                  uint32_t resident_blocks, nb::handle resident_idle) {
+                  uint32_t resident_blocks, nb::handle resident_idle, std::optional<std::string> way) {
   new (self) Context();
   tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
   if (job_key) {
@@ -37,6 +37,7 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
   options.tls = tls ? 1 : 0;
   options.resident_blocks = resident_blocks;
   options.resident_idle_ns = duration_of(resident_idle.ptr(), 0);
+  options.way = text_or_null(way);
   tw_status status;
   {
     nb::gil_scoped_release release;
@@ -121,11 +122,12 @@ void bind_context(nb::module_& m) {
       "resident_blocks: thread blocks of a copy kernel that stays on each device for small copies while it is busy\n"
       "(0: what THALWEG_RESIDENT says, else none); resident_idle: seconds without work after which it ends (0.001). What\n"
       "waits for a whole device, such as torch.cuda.synchronize(), waits for it too: at most 16 times resident_idle.\n"
+      "way: for measurements, the only way of large transfers beside frames (None: THALWEG_WAY, then what is best).\n"
       "Any thread may use it. Raises KeyFileError, InvalidError.")
       .def("__init__", &context_init, nb::kw_only(), arg("job_key") = nb::none(), arg("key_file") = nb::none(),
            arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("socket_dir") = nb::none(),
            arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false,
-           arg("resident_blocks") = 0, arg("resident_idle") = nb::none())
+           arg("resident_blocks") = 0, arg("resident_idle") = nb::none(), arg("way") = nb::none())
       .def(
           "info", [](Context& c) { return json_of(&tw_context_info, c.get()); },
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")

@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "core/context.hpp"
-#include "protocols/cost_file.hpp"
+#include "routes/cost_file.hpp"
 #include "transports/link_count.hpp"
 
 using namespace thalweg::impl;

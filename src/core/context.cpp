@@ -13,7 +13,7 @@
 #include "base/platform/process.hpp"
 #include "core/setup.hpp"
 #include "devices/registry.hpp"
-#include "protocols/cost_file.hpp"
+#include "routes/machine_costs.hpp"
 #include "security/tls.hpp"
 #include "transports/self/self.hpp"
 #include "transports/shm/shm.hpp"
@@ -93,6 +93,10 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
   out->silent_timeout_ns = options.silent_timeout_ns != 0 ? options.silent_timeout_ns : kSilentNs;
   out->handshake_timeout_ns = options.handshake_timeout_ns != 0 ? options.handshake_timeout_ns : kHandshakeNs;
   out->tls = options.tls != 0 || tls_by_environment();
+  const std::string way = chosen(options.way, "THALWEG_WAY");
+  if (!way_named(way, &out->way)) {
+    return fail(TW_ERR_INVALID, "no way \"%s\" (tw_context_options.way, THALWEG_WAY): %s", way.c_str(), kWayNames);
+  }
   return resolve_resident(options, &out->resident);
 }
 
@@ -141,7 +145,7 @@ Status tw_context::open(const tw_context_options& options) {
   if (is_error(status)) return status;
   status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);
   if (is_error(status)) return status;
-  costs = load_costs();
+  costs = machine_costs();
   incarnation = process_incarnation();
   host = host_id();
   registry = std::make_unique<Registry>(incarnation);

@@ -14,7 +14,8 @@
 #include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
-#include "protocols/cost.hpp"
+#include "routes/costs.hpp"
+#include "routes/ways.hpp"
 #include "security/handshake.hpp"
 #include "security/job_key.hpp"
 #include "security/refusals.hpp"
@@ -34,6 +35,7 @@ struct Settings {
   uint64_t handshake_timeout_ns = 0;
   bool tls = false;
   ResidentOptions resident;
+  Way way = Way::any;
 };
 Status resolve_settings(const tw_context_options& options, Settings* out);
 

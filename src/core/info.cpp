@@ -15,7 +15,7 @@
 #include "core/json.hpp"
 #include "core/setup.hpp"
 #include "devices/cuda/kernels.hpp"
-#include "protocols/cost_file.hpp"
+#include "routes/cost_file.hpp"
 
 namespace thalweg::impl {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "core/context.hpp"
 #include "devices/place.hpp"
+#include "memory/layout.hpp"
 
 namespace thalweg::impl {
 

@@ -11,9 +11,9 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "devices/registry.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/resident_line.hpp"
+#include "routes/costs.hpp"
 
 namespace thalweg::impl {
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out) {

@@ -6,12 +6,12 @@
 #include <cstring>
 
 #include "protocols/active.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -66,30 +66,10 @@ Status step_segmented(OpRun& run) {
   return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate), nullptr, 0);
 }
 
-bool probe_single(const OpDesc& op, Cost& cost) {
-  Path path = path_of(op);
-  cost = {path.costs.frame, path.costs.serial_copy, nullptr};
-  if (op.length > path.limits.single) cost.why_not = "larger than one frame";
-  return cost.why_not == nullptr;
-}
-
-bool probe_segmented(const OpDesc& op, Cost& cost) {
-  Path path = path_of(op);
-  cost = {2 * path.costs.frame, path.costs.copy, nullptr};
-  if (op.length <= path.limits.single) {
-    cost.why_not = "fits one frame";
-  } else if (op.length > path.limits.eager) {
-    cost.why_not = "too large to be sent without asking";
-  } else if ((op.flags & TW_OP_SYNC) != 0) {
-    cost.why_not = "synchronous sends of this size are announced";
-  }
-  return cost.why_not == nullptr;
-}
-
 }  // namespace
 
-const Protocol kEagerSingle = {"eager", Verb::send, probe_single, step_single, nullptr};
-const Protocol kEagerSegmented = {"segmented", Verb::send, probe_segmented, step_segmented, nullptr};
+const Protocol kEagerSingle = {"eager", Verb::send, nullptr, step_single, nullptr};
+const Protocol kEagerSegmented = {"segmented", Verb::send, nullptr, step_segmented, nullptr};
 
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
   const bool plain = (op.flags & (TW_OP_SYNC | kOpDevice | kOpLate)) == 0;

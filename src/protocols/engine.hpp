@@ -47,6 +47,7 @@ struct EngineOptions {
   bool multi_threaded = false;
   bool imports = true;  // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
   ResidentOptions resident;  // copies by a kernel that stays; none by default
+  Way way = Way::any;        // the only one beside frames, for measurements
   FirstNumbers first;
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer

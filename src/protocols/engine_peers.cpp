@@ -5,11 +5,11 @@
 
 #include "protocols/active.hpp"
 #include "protocols/bytes.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -31,7 +31,7 @@ void Engine::attach(Peer& peer, Link& link) {
   link.user = &peer;
   peer.identity = link.peer;
   peer.state = TW_OK;
-  peer.limits = limits_of(link, costs_of(peer));
+  peer.limits = limits_of(link, costs_of(peer), options_.way);
   open_credit(*this, peer);
   wants_push(peer);
 }

@@ -5,10 +5,11 @@
 
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/select.hpp"
+#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -56,32 +57,51 @@ double staged(const OpDesc& op) {
   return kCosts.write + 3 * costs.frame + (costs.copy + kCosts.pinned) * static_cast<double>(op.length);
 }
 
+/// As the receiver will choose for memory of this kind, if it can be told of there.
+DeviceRoute route_into(const OpDesc& op, MemoryKind kind, bool shared) {
+  const Engine& engine = *op.peer->engine;
+  DeviceMessage message;
+  message.features = link_features(op);
+  message.length = op.length;
+  message.eager = op.peer->limits.eager;
+  message.forced = engine.options().way;
+  message.from = {op.kind, shared && op.layout == nullptr, (op.flags & kOpLate) != 0, false};
+  message.to = {kind, kind > MemoryKind::pinned, false, false};
+  return device_route(message);
+}
+
 const char* message_ways(std::string& text, const OpDesc& op) {
   const double bytes = static_cast<double>(op.length), asking = 3 * link_costs(op).frame;
   const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
   const char* const no_link = maps ? nullptr : "this link shares no device memory";
   const char* const not_shared = why_not_shared(op);
+  const DeviceRoute to_device = route_into(op, MemoryKind::vmm, not_shared == nullptr);
+  const DeviceRoute to_pinned = route_into(op, MemoryKind::pinned, not_shared == nullptr);
+  const auto written = [](DeviceRoute route) { return route == DeviceRoute::push || route == DeviceRoute::in_process; };
   text += "into memory of a device of the peer:\n";
   const char* const push = by_resident(op) ? "push by this device, resident" : "push by this device";
-  say(text, no_link == nullptr, push, write_ns(op) + asking, no_link, "written over the devices' link");
-  say(text, false, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
+  say(text, written(to_device), push, write_ns(op) + asking, no_link, "written over the devices' link");
+  say(text, to_device == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "where its memory cannot be shared or is strided");
-  say(text, no_link != nullptr, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
+  say(text, to_device == DeviceRoute::frames, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
   text += "into its pinned memory:\n";
-  say(text, not_shared == nullptr, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared,
-      "a queue of the peer");
-  say(text, not_shared != nullptr, "staging", staged(op), nullptr, "through pinned memory here");
+  const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
+  say(text, here, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared, "a queue of the peer");
+  say(text, !here, "staging", staged(op), nullptr, "through pinned memory here");
   text += "into its other host memory:\n";
   say(text, true, "staging", staged(op), nullptr, "through pinned memory here");
-  return no_link == nullptr ? push : "staging";
+  return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 
 const char* one_sided_ways(std::string& text, const OpDesc& op) {
   const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
   const double bytes = static_cast<double>(op.length);
   const char* why_not = nullptr;
+  const Way forced = op.peer->engine->options().way;
   if (!target) {
     why_not = "the target is host memory";
+  } else if (!allowed(forced, op.verb == Verb::put ? Way::push : Way::pull)) {
+    why_not = "another way is forced (THALWEG_WAY)";
   } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
     why_not = "this link shares no device memory";
   } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {

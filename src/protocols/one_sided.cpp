@@ -108,6 +108,10 @@ Status map_region(RemoteRegion& region) {
   if (region.unmappable || of_device(region) || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
     return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
   }
+  if (!allowed(peer.engine->options().way, Way::mapped)) {
+    region.unmappable = true;
+    return fail(TW_ERR_UNSUPPORTED, "THALWEG_WAY forces another way than mapped memory");
+  }
   Mapping* mapping = nullptr;
   const Status s = peer.link->port->import(*peer.link, region.key.segment, &mapping);
   if (s != TW_OK) {
@@ -171,13 +175,28 @@ bool needs_target(const Protocol& protocol) {
   return &protocol == &kPutFrames || &protocol == &kGetFrames || &protocol == &kAtomicFrames || &protocol == &kSignalFrames;
 }
 
+namespace {
+Way way_of(const Protocol& protocol) {
+  if (needs_target(protocol)) return Way::frames;
+  if (&protocol == &kPutMapped || &protocol == &kGetMapped) return Way::mapped;
+  return &protocol == &kPutSingleCopy || &protocol == &kGetSingleCopy ? Way::kernel : Way::any;
+}
+}  // namespace
+
+bool consider(const OpDesc& op, const Protocol& protocol, Cost* cost) {
+  const Way way = way_of(protocol);
+  if (!protocol.probe(op, *cost)) return false;
+  if (way != Way::any && !allowed(op.peer->engine->options().way, way)) cost->why_not = "another way is forced (THALWEG_WAY)";
+  return cost->why_not == nullptr;
+}
+
 const Protocol* choose_one_sided(const OpDesc& op) {
   const Protocol* best = nullptr;
   Cost least{};
   const char* why = "no protocol";
   for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
     Cost cost{};
-    if (!(*at)->probe(op, cost)) {
+    if (!consider(op, **at, &cost)) {
       why = cost.why_not;
       continue;
     }

@@ -23,8 +23,8 @@
 #include "devices/kernel.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/engine.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -69,6 +69,8 @@ extern const Protocol kLater;  // not a way of its own: waits in the lane, then 
 const Protocol* const* one_sided_protocols(Verb verb);
 /// It moves on only when the target progresses.
 bool needs_target(const Protocol& protocol);
+/// Can this one carry the operation, at which cost? For the choice and for explain.
+bool consider(const OpDesc& op, const Protocol& protocol, Cost* cost);
 /// The cheapest of those that need nothing of the target, else frames; null with the reason in the error text.
 const Protocol* choose_one_sided(const OpDesc& op);
 

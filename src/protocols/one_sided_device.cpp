@@ -15,12 +15,12 @@
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/parcel.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/staging.hpp"
+#include "routes/costs.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -274,17 +274,18 @@ Status step(OpRun& run) {
   if (op.length == 0 || !ends) return go_on_as(run, kLater);
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
   Reached target;
-  const Status status = region.unmappable ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
+  const bool out = region.unmappable || !allowed(engine.options().way, is_put(op) ? Way::push : Way::pull);
+  const Status status = out ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
   if (status == TW_AGAIN) return status;
   if (status == TW_OK) {
     return local_device(op) || is_pinned(op.address) ? start_direct(engine, run, target) : start_window(engine, run, target);
   }
   // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
   const bool unknown = status == TW_ERR_STALE;
-  if (!unknown && of_device(region) && (peer.link->features & kLinkMaps) != 0) {
+  if (!unknown && !out && of_device(region) && (peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
   }
-  if (!unknown && of_device(region)) region.unmappable = true;
+  if (!unknown && !out && of_device(region)) region.unmappable = true;
   if (local_device(op)) return start_relay(engine, run);
   return go_on_as(run, is_put(op) ? kPutFrames : kGetFrames);
 }

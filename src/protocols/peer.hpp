@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "protocols/operation.hpp"
+#include "routes/limits.hpp"
 #include "transports/transport.hpp"
 
 struct tw_message;
@@ -49,19 +50,6 @@ class ControlQueue {
  private:
   std::vector<ControlFrame> frames_;
   size_t head_ = 0;
-};
-
-/// Thresholds of this peer's link, from costs (select.cpp). The hot path compares with these and nothing else.
-struct Limits {
-  uint32_t copy = 0;                // largest body sent by copy
-  uint32_t single = 0;              // largest payload of one `tagged` or `am` frame, by copy or by reference
-  uint32_t reference = 0;           // pieces from here on go by send_reference; UINT32_MAX: never
-  uint32_t fragment = 0;            // payload of one data frame
-  uint32_t reference_fragment = 0;  // the same, by reference
-  uint64_t eager = 0;               // largest eager payload (in several frames); above: rendezvous
-  uint64_t halves = 0;              // both ends copy from here on
-  bool mapped_pull = false;         // a mapped segment is copied from directly
-  bool kernel_pull = false;         // read_peer / write_peer is cheaper than frames for large contiguous payloads
 };
 
 /// The message that is arriving in several frames: at most one per peer and time.

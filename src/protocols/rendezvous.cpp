@@ -12,11 +12,11 @@
 
 #include "devices/device.hpp"
 #include "memory/registry.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -86,21 +86,6 @@ Status step_send(OpRun& run) {
   return announce(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate), nullptr, 0);
 }
 
-bool probe_send(const OpDesc& op, Cost& cost) {
-  Path path = path_of(op);
-  // What the receiver will probably choose.
-  const LinkCosts& costs = path.costs;
-  cost = {3 * costs.frame, costs.copy, nullptr};
-  if (path.limits.reference != UINT32_MAX && path.contiguous) cost.ns_per_byte = costs.reference;
-  if (path.segment && path.limits.mapped_pull) {
-    cost.ns_per_byte = costs.mapped;
-  } else if (path.limits.kernel_pull && path.contiguous) {
-    cost = {3 * costs.frame + costs.kernel_fixed, costs.kernel, nullptr};
-  }
-  if (op.length <= path.limits.copy) cost.why_not = "asking costs more than the bytes";
-  return cost.why_not == nullptr;
-}
-
 void push_done(Engine& engine, OpRun& run, Status status) { send_fin(engine, *run.peer, run.peer_op, status); }
 
 template <bool kLast>
@@ -132,7 +117,7 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
 
 }  // namespace
 
-const Protocol kRendezvousSend = {"rendezvous", Verb::send, probe_send, step_send, nullptr};
+const Protocol kRendezvousSend = {"rendezvous", Verb::send, nullptr, step_send, nullptr};
 
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   CtsBody cts;
@@ -229,25 +214,25 @@ void push_reported(Engine& engine, OpRun& run, Status status) {
 
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   Link& link = *peer.link;
-  if (same_process(link) && rts.address != 0) {
-    other->address = rts.address;
-    return true;
-  }
-  if (rts.segment != 0 && peer.limits.mapped_pull) {
-    Mapping* mapping = nullptr;
-    // A mapping in the making is not waited for: frames are quicker this once.
-    if (link.port->import(link, rts.segment, &mapping) == TW_OK) {
-      other->segment = rts.segment;
-      other->segment_offset = rts.segment_offset;
+  Message message{link.features, rts.length, false, rts.address != 0, rts.segment != 0};
+  uint32_t failed = 0;
+  for (;;) {
+    const MessageRoute route = announced_route(peer.limits, message, failed);
+    failed |= 1u << static_cast<unsigned>(route);
+    if (route == MessageRoute::frames) return false;
+    *other = Elsewhere{};
+    if (route == MessageRoute::kernel || same_process(link)) {
+      other->address = rts.address;
+      other->by_kernel = route == MessageRoute::kernel;
       return true;
     }
-  }
-  if (rts.address != 0 && peer.limits.kernel_pull && (link.features & kLinkSingleCopy) != 0) {
-    other->address = rts.address;
-    other->by_kernel = true;
+    Mapping* mapping = nullptr;
+    // A mapping in the making is not waited for: another way is quicker this once.
+    if (link.port->import(link, rts.segment, &mapping) != TW_OK) continue;
+    other->segment = rts.segment;
+    other->segment_offset = rts.segment_offset;
     return true;
   }
-  return false;
 }
 
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rendezvous with device memory at one end at least, or with an end that has to wait for a user's stream.
 //
-// The receiver chooses, in this order:
+// The receiver chooses (routes/device_messages.hpp):
 //   push    the sender's device copies into an import of the receiver's memory: between two devices, where the source is strided or
-//           still waits for a stream, or is pinned host memory. (Two H200: a device writes to another one in 6.7 us and 1 MiB in
-//           9.8, it reads in 10.3 and 18.9.)
+//           still waits for a stream, or is pinned host memory.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
 //           sender's memory. Within one process, the source's device copies from the address itself.
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
@@ -19,6 +18,7 @@
 #include "protocols/pipeline.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
+#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -46,7 +46,6 @@ struct Receiving {
 static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
 Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
 bool from_device(const Receiving& state) { return state.source.kind > static_cast<uint8_t>(MemoryKind::pinned); }
-bool from_pinned(const Receiving& state) { return state.source.kind == static_cast<uint8_t>(MemoryKind::pinned); }
 
 /// OpRun::state of a sender that serves a cts.
 struct Serving {
@@ -113,8 +112,6 @@ static_assert(sizeof(PushBody) <= ControlFrame::kBody);
 bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
-  const bool worth = from_device(state) || (from_pinned(state) && op.length >= peer.limits.eager);
-  if (!on_device(op) || !worth || state.source.asked != 0) return false;
   PushBody body{};
   const size_t layout = op.layout != nullptr ? encode(*op.layout, body.layout, sizeof body.layout) : 0;
   if (op.layout != nullptr && (layout == 0 || layout > sizeof body.layout)) return false;
@@ -125,8 +122,7 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
     body.cts.address = zero;
     body.cts.segment = engine.devices().lend(run);
   } else {
-    if ((peer.link->features & kLinkMaps) == 0 || !engine.options().imports ||
-        engine.registry().name_device_memory(info_of(op), start, static_cast<uint64_t>(last - first), &body.cts.segment,
+    if (engine.registry().name_device_memory(info_of(op), start, static_cast<uint64_t>(last - first), &body.cts.segment,
                                              &body.cts.segment_offset) != TW_OK) {
       return false;
     }
@@ -144,12 +140,11 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
 }
 
 /// Within one process: by the source's device, which writes.
-Status copy_in_process(Engine& engine, Peer& peer, OpRun& run) {
+Status copy_in_process(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
   const uint64_t from = state.rts.address, to = reinterpret_cast<uint64_t>(op.address);
   const Uuid source = uuid_of(state.source.uuid);
-  if (!same_process(*peer.link) || from == 0 || !(from_device(state) || on_device(op))) return TW_ERR_UNSUPPORTED;
   Device* device = from_device(state) ? find_device(source) : op.device;
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   bool reads = true, writes = true;
@@ -165,9 +160,6 @@ Status copy_in_process(Engine& engine, Peer& peer, OpRun& run) {
 Status pull(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
-  if (state.source.late != 0 || !from_device(state) || state.rts.segment == 0) return TW_ERR_UNSUPPORTED;
-  if (same_process(*peer.link)) return TW_ERR_UNSUPPORTED;  // the segment is a loan there
-  if (!engine.options().imports) return TW_ERR_UNSUPPORTED;
   Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   Mapping* mapping = nullptr;
@@ -178,19 +170,57 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   return device_move(engine, run, *device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
 }
 
+/// What both ends have said of the message.
+DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const Receiving& state = receiving(run);
+  const bool same = same_process(*peer.link);
+  DeviceMessage facts;
+  facts.features = peer.link->features;
+  facts.imports = engine.options().imports;
+  facts.length = op.length;
+  facts.eager = peer.limits.eager;
+  facts.forced = engine.options().way;
+  facts.from.kind = static_cast<MemoryKind>(state.source.kind);
+  facts.from.named = same ? state.rts.address != 0 : state.rts.segment != 0;
+  facts.from.late = state.source.late != 0;
+  facts.from.readable = state.rts.address != 0 || state.rts.segment != 0;
+  facts.to.kind = on_device(op) ? op.kind : is_pinned(op.address) ? MemoryKind::pinned : MemoryKind::host;
+  facts.to.named = state.source.asked == 0;
+  facts.same_device = on_device(op) && uuid_of(state.source.uuid) == op.device->uuid();
+  return facts;
+}
+
+/// Takes this way. False: it is not possible after all.
+bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
+  Elsewhere other;
+  switch (route) {
+    case DeviceRoute::in_process:
+      return copy_in_process(engine, run) == TW_OK;
+    case DeviceRoute::push:
+      return ask_for_push(engine, peer, run);
+    case DeviceRoute::pull:
+      return pull(engine, peer, run) == TW_OK;
+    case DeviceRoute::copy:
+      if (!choose_pull(peer, receiving(run).rts, &other)) return false;
+      stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
+      return true;
+    case DeviceRoute::frames:
+      break;
+  }
+  take_frames(engine, run);
+  return true;
+}
+
 void choose(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return engine.complete(run, status, last_error());  // the stream to wait for is broken
   Peer& peer = *run.peer;
-  const Receiving& state = receiving(run);
-  const bool near = on_device(*run.op) && uuid_of(state.source.uuid) == run.op->device->uuid() && state.source.late == 0;
-  if (copy_in_process(engine, peer, run) == TW_OK) return;
-  if (!near && ask_for_push(engine, peer, run)) return;
-  if (pull(engine, peer, run) == TW_OK || ask_for_push(engine, peer, run)) return;
-  Elsewhere other;
-  if (!from_device(state) && state.source.late == 0 && choose_pull(peer, state.rts, &other)) {
-    return stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
+  const DeviceMessage facts = facts_of(engine, peer, run);
+  for (uint32_t failed = 0;;) {
+    const DeviceRoute route = device_route(facts, failed);
+    if (take(engine, peer, run, route)) return;
+    failed |= bit_of(route);
   }
-  take_frames(engine, run);
 }
 
 // ------------------------------------------------------------------------------------------------ the sender

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "protocols/cost_file.hpp"
+#include "routes/cost_file.hpp"
 
 using namespace thalweg::impl;
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "model/world.hpp"
-#include "protocols/cost.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::model {
 

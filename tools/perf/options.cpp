@@ -52,6 +52,9 @@ Options
                                 ahead of it (auto)
   --resident BLOCKS             small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_RESIDENT of both
                                 processes, when they are started here                     (none)
+  --way NAME                    by force: large transfers go by this way alone where it is possible, else as frames: eager, frames,
+                                mapped, kernel; of device memory push, pull, staging. THALWEG_WAY of both processes, when
+                                they are started here                                             (what is best)
   --progress caller|thread      who progresses the workers: the measuring threads, or the library's own (caller)
   --reuse                       send, put and get the same buffers again and again, untouched. Without it each message of tagged
                                 messages, active messages, byte streams, puts and gets is new data, as a program's is: its
@@ -159,6 +162,10 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     setenv("THALWEG_RESIDENT", value.c_str(), 1);
     return true;
   }
+  if (name == "--way") {  // as --resident
+    setenv("THALWEG_WAY", value.c_str(), 1);
+    return true;
+  }
   if (name == "--memory" || name == "--peer-memory") {  // the library knows what is a place
     if (value.empty() || value.size() >= kMemoryName) return refuse(name + " " + value + ": no such memory");
     o->memory[name == "--peer-memory"] = value;
@@ -230,8 +237,9 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size",   "--layout",  "--transport", "--memory",  "--peer-memory", "--seconds",
-                                    "--window", "--threads", "--progress",  "--trigger", "--waits",       "--resident"};
+      static const char* known[] = {"--size",    "--layout",   "--transport", "--memory",   "--peer-memory",
+                                    "--seconds", "--window",   "--threads",   "--progress", "--trigger",
+                                    "--waits",   "--resident", "--way"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");

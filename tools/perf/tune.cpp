@@ -24,27 +24,45 @@ struct Point {
   size_t size;
   bool library;  // memory of tw_memory_allocate
 };
-// The ways that compete (ring, mapped, kernel) between the same two sizes: where caches end differs by machine.
-constexpr size_t kPart = 256u << 10, kWhole = 1u << 20;
-constexpr Point kShm[] = {
-    {"frame", "tag_lat", 8, false},        {"one", "tag_lat", 16384, false},    {"ring", "tag_lat", kPart, false},
-    {"ring2", "tag_lat", kWhole, false},   {"mapped", "get_lat", kPart, true},  {"mapped2", "get_lat", kWhole, true},
-    {"kernel_fixed", "get_lat", 8, false}, {"kernel", "get_lat", kPart, false}, {"kernel2", "get_lat", kWhole, false}};
+// The ways that compete (frames, mapped, kernel) between the same sizes: where caches end differs by machine.
+constexpr size_t kPart = 256u << 10, kWhole = 1u << 20, kLarge = 8u << 20;
+constexpr Point kFrames[] = {{"frame", "tag_lat", 8, false},
+                             {"one", "tag_lat", 16384, false},
+                             {"ring", "tag_lat", kPart, false},
+                             {"ring2", "tag_lat", kWhole, false},
+                             {"ring3", "tag_lat", kLarge, false}};
+constexpr Point kMapped[] = {
+    {"mapped", "get_lat", kPart, true}, {"mapped2", "get_lat", kWhole, true}, {"mapped3", "get_lat", kLarge, true}};
+constexpr Point kKernel[] = {{"kernel_fixed", "get_lat", 8, false},
+                             {"kernel", "tag_lat", kPart, false},
+                             {"kernel2", "tag_lat", kWhole, false},
+                             {"kernel3", "tag_lat", kLarge, false}};
 constexpr Point kTcp[] = {{"frame", "tag_lat", 8, false},
                           {"one", "tag_lat", 7168, false},
                           {"reference", "tag_lat", 65536, false},
                           {"reference2", "tag_lat", 1u << 18, false}};
-constexpr unsigned kSteps = kRounds * (std::size(kShm) + std::size(kTcp));
+/// Measurements between one pair of processes, by force.
+struct Pass {
+  const char* transport;
+  const char* way;
+  const Point* points;
+  size_t count;
+};
+constexpr Pass kPasses[] = {{"shm", "frames", kFrames, std::size(kFrames)},
+                            {"shm", "mapped", kMapped, std::size(kMapped)},
+                            {"shm", "kernel", kKernel, std::size(kKernel)},
+                            {"tcp", "any", kTcp, std::size(kTcp)}};
+constexpr unsigned kSteps = kRounds * (std::size(kFrames) + std::size(kMapped) + std::size(kKernel) + std::size(kTcp));
 
 unsigned step = 0;
 std::string values;  // lines for tw_costs_save
 
-void show_progress(const char* transport, const Point& point) {
+void show_progress(const Pass& pass, const Point& point) {
   ++step;
   if (::isatty(2) == 0) return;
   char bar[31] = {};
   for (unsigned i = 0; i < 30; ++i) bar[i] = i * kSteps < step * 30 ? '#' : '.';
-  std::fprintf(stderr, "\r[%s] %s %-10s%s", bar, transport, point.test, step == kSteps ? "\n" : "");
+  std::fprintf(stderr, "\r[%s] %s %-7s %-10s%s", bar, pass.transport, pass.way, point.test, step == kSteps ? "\n" : "");
 }
 
 void keep(const char* link, const char* field, double value) {
@@ -66,10 +84,13 @@ void conclude_shm(const Times& t) {
   keep("shm", "frame", t.at("frame"));
   keep("shm", "copy", slope(t, "ring", "ring2", kWhole - kPart));
   keep("shm", "serial_copy", slope(t, "frame", "one", 16384 - 8));
+  keep("shm", "copy_large", slope(t, "ring2", "ring3", kLarge - kWhole));
   keep("shm", "mapped", slope(t, "mapped", "mapped2", kWhole - kPart));
+  keep("shm", "mapped_large", slope(t, "mapped2", "mapped3", kLarge - kWhole));
   if (t.count("kernel") == 0) return;                     // the kernel does not allow it here; `thalweg info` says why
   keep("shm", "kernel_fixed", t.at("kernel_fixed") / 2);  // a get is two calls: is the key still good, and the bytes
   keep("shm", "kernel", slope(t, "kernel", "kernel2", kWhole - kPart));
+  keep("shm", "kernel_large", slope(t, "kernel2", "kernel3", kLarge - kWhole));
 }
 
 void conclude_tcp(const Times& t) {
@@ -89,27 +110,27 @@ bool kernel_copies(Pair& pair) {
 
 }  // namespace
 
+namespace {
+const Pass* pass = nullptr;  // what is being measured
+Times times;                 // of the passes so far
+}  // namespace
+
 void tune_link(Pair& pair, Options o) {
-  const bool shm = o.transport == "shm", by_kernel = shm && kernel_copies(pair);
+  if (std::strcmp(pass->way, "kernel") == 0 && !kernel_copies(pair)) return;
   std::map<std::string, std::vector<double>> samples;
-  const Point* const first = shm ? kShm : kTcp;
-  const Point* const last = first + (shm ? std::size(kShm) : std::size(kTcp));
   for (unsigned round = 0; round < kRounds; ++round) {
-    for (const Point* p = first; p != last; ++p) {
-      show_progress(o.transport.c_str(), *p);
+    for (const Point* p = pass->points; p != pass->points + pass->count; ++p) {
+      show_progress(*pass, *p);
       for (std::string& memory : o.memory) memory = p->library ? "host" : "plain";
       const Result result = measure(pair, o, *find_test(p->test), p->size);
       if (!result.verified) {
         std::fprintf(stderr, "\nthalweg tune: wrong bytes arrived: %s %zu\n", p->test, p->size);
         _exit(3);
       }
-      if (!by_kernel && std::strncmp(p->name, "kernel", 6) == 0) continue;
       samples[p->name].push_back(percentile(result.latency_us, 50) * 1e3);
     }
   }
-  Times times;
   for (auto& [name, measured] : samples) times[name] = percentile(measured, 50);
-  shm ? conclude_shm(times) : conclude_tcp(times);
 }
 
 int run_tune(Options o, char** argv) {
@@ -122,11 +143,19 @@ int run_tune(Options o, char** argv) {
   ::setenv("THALWEG_COSTS", "off", 1);
   cpu_set_t allowed;
   ::sched_getaffinity(0, sizeof allowed, &allowed);
-  for (const char* transport : {"shm", "tcp"}) {
-    o.transport = transport;
+  for (const Pass& one : kPasses) {
+    pass = &one;
+    o.transport = one.transport;
+    ::setenv("THALWEG_WAY", one.way, 1);
     ::sched_setaffinity(0, sizeof allowed, &allowed);  // the last pair pinned this process; the next one wants two cores
     if (const int status = start_locally(o, argv); status != 0) return status;
+    if (pass == &kPasses[2]) {
+      conclude_shm(times);
+      times.clear();
+    }
   }
+  conclude_tcp(times);
+  ::unsetenv("THALWEG_WAY");
   file.empty() ? ::unsetenv("THALWEG_COSTS") : ::setenv("THALWEG_COSTS", file.c_str(), 1);
   char path[4096];
   size_t length = sizeof path;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json as json_module
 import multiprocessing
@@ -16,7 +17,8 @@ from .sizes import parse_size
 HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
 predicted cost, and why the losers lost. Starts the second process itself.
 
-Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold]."""
+Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold],
+[bold]thalweg explain send 1M --measure[/bold]."""
 
 
 class Verb(str, enum.Enum):
@@ -40,26 +42,44 @@ def explain(
     verb: Annotated[Verb, typer.Argument(help="The operation.")],
     size: Annotated[str, typer.Argument(help="Bytes; K, M and G are understood.")],
     transport: Annotated[Transport, typer.Option(help="Only this transport; auto: the cheapest reachable.")] = Transport.auto,
+    measure: Annotated[
+        bool, typer.Option(help="Runs every possible way by force, and the choice, and says what they took.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object with the text in it.")] = False,
 ) -> None:
     """Prints tw_endpoint_explain."""
     try:
         length = parse_size(size)
-        used, text = ask(verb.value, length, None if transport is Transport.auto else transport.value)
+        used, texts = ask_many(verb.value, [length], None if transport is Transport.auto else transport.value)
+        text = texts[length]
+        measured = measured_ways(verb.value, used, length) if measure else []
     except (native.NativeError, ValueError) as error:
         typer.secho(f"thalweg explain: {error}", err=True, fg="red")
         raise typer.Exit(1) from None
     if json:
-        typer.echo(json_module.dumps({"verb": verb.value, "size": length, "transport": used, "explanation": text}))
-    else:
-        typer.echo(text.rstrip("\n"))
+        answer = {"verb": verb.value, "size": length, "transport": used, "explanation": text}
+        typer.echo(json_module.dumps(answer | ({"measured": measured} if measure else {})))
+        return
+    typer.echo(text.rstrip("\n"))
+    for one in measured:
+        typer.echo(f"measured {one['microseconds']:12.2f} us  {one['route']}  ({one['way']})")
 
 
-def ask(verb: str, size: int, transport: str | None) -> tuple[str, str]:
-    """(transport in use, the table) for an endpoint to a process started here."""
+def measured_ways(verb: str, transport: str, size: int) -> list[dict[str, object]]:
+    """The choice first, then each other route."""
+    from . import ways  # it asks this module
+
+    if verb not in ways.TESTS or transport not in ways.WAYS:
+        raise ValueError(f"--measure cannot run {verb} over {transport}: it measures {', '.join(ways.TESTS)}")
+    row = ways.measure(verb, transport, [size], seconds=0.2)[0]
+    return [dataclasses.asdict(one) for one in (row.chosen, *row.forced)]
+
+
+def ask_many(verb: str, sizes: list[int], transport: str | None) -> tuple[str, dict[int, str]]:
+    """(transport in use, the table for each size) for an endpoint to a process started here."""
     if transport == "self":
         with native.Context() as context:
-            return answer(context, context.address(), verb, size, None)
+            return answer(context, context.address(), verb, sizes, None)
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     other = spawn.Process(target=counterpart, args=(there,), daemon=True)
@@ -72,7 +92,7 @@ def ask(verb: str, size: int, transport: str | None) -> tuple[str, str]:
             address = here.recv()
             if isinstance(address, str):
                 raise native.NativeError(f"in the second process: {address}")
-            return answer(context, address, verb, size, transport)
+            return answer(context, address, verb, sizes, transport)
     except EOFError:
         raise native.NativeError("the second process ended early") from None
     finally:
@@ -82,11 +102,13 @@ def ask(verb: str, size: int, transport: str | None) -> tuple[str, str]:
             other.kill()
 
 
-def answer(context: native.Context, address: bytes, verb: str, size: int, transport: str | None) -> tuple[str, str]:
+def answer(
+    context: native.Context, address: bytes, verb: str, sizes: list[int], transport: str | None
+) -> tuple[str, dict[int, str]]:
     """Connects and asks."""
     endpoint = context.connect(address, transport)
     used = native.library().tw_endpoint_transport(endpoint).decode()
-    return used, native.explain(endpoint, verb, size)
+    return used, {size: native.explain(endpoint, verb, size) for size in sizes}
 
 
 def counterpart(pipe) -> None:

@@ -3,8 +3,8 @@
 // truncation, synchronous sends, probe, cancel, callbacks, flow control.
 #include <gtest/gtest.h>
 
-#include "protocols/cost.hpp"
 #include "protocols/match.hpp"
+#include "protocols/select.hpp"
 #include "support.hpp"
 
 namespace thalweg::test {

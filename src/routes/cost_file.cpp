@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocols/cost_file.hpp"
+#include "routes/cost_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -31,6 +31,9 @@ constexpr CostField kFields[] = {
     {"shm.mapped", &CostTable::shm, &LinkCosts::mapped, kByteLeast, kByteMost, "ns/byte"},
     {"shm.kernel_fixed", &CostTable::shm, &LinkCosts::kernel_fixed, 1, kFrameMost, "ns"},
     {"shm.kernel", &CostTable::shm, &LinkCosts::kernel, kByteLeast, kByteMost, "ns/byte"},
+    {"shm.copy_large", &CostTable::shm, &LinkCosts::copy_large, kByteLeast, kByteMost, "ns/byte"},
+    {"shm.mapped_large", &CostTable::shm, &LinkCosts::mapped_large, kByteLeast, kByteMost, "ns/byte"},
+    {"shm.kernel_large", &CostTable::shm, &LinkCosts::kernel_large, kByteLeast, kByteMost, "ns/byte"},
     {"tcp.frame", &CostTable::tcp, &LinkCosts::frame, 1, kFrameMost, "ns"},
     {"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"},
     {"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"},
@@ -63,8 +66,8 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-Status refuse(const char* what, std::string_view line) {
-  return fail(TW_ERR_INVALID, "%s: \"%s\"", what, printable(line.substr(0, 80)).c_str());
+Status refuse(const char* what, std::string_view line, Status status = TW_ERR_INVALID) {
+  return fail(status, "%s: \"%s\"", what, printable(line.substr(0, 80)).c_str());
 }
 
 using Seen = std::bitset<std::size(kFields)>;
@@ -128,7 +131,9 @@ std::string cost_path(const std::string& machine, std::string* why) {
   return folder.append(name);
 }
 
-Status make_folders(const std::string& path) {
+}  // namespace
+
+Status make_place(const std::string& path) {
   for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
     if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
       return fail(TW_ERR_IO, "the folder %s cannot be made: set XDG_CACHE_HOME or THALWEG_COSTS to a place that can be written",
@@ -136,8 +141,6 @@ Status make_folders(const std::string& path) {
   }
   return TW_OK;
 }
-
-}  // namespace
 
 std::span<const CostField> cost_fields() { return kFields; }
 
@@ -160,9 +163,9 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
   if (text.size() > kCostFileMax) return fail(TW_ERR_INVALID, "it is longer than %zu bytes", kCostFileMax);
   if (const std::string_view head = next_line(text); head != kHead) return refuse("not costs of this format", head);
   if (const std::string_view line = next_line(text); !says(line, "library = ", library_version()))
-    return refuse("measured with another version of the library", line);
+    return refuse("measured with another version of the library", line, TW_ERR_STALE);
   if (const std::string_view line = next_line(text); !says(line, "machine = ", machine))
-    return refuse("measured on another machine or kernel", line);
+    return refuse("measured on another machine or kernel", line, TW_ERR_STALE);
   CostTable table;
   Seen seen;
   for (;;) {
@@ -187,8 +190,9 @@ Status format_costs(std::string_view values, std::string_view machine, std::stri
   return TW_OK;
 }
 
-CostTable load_costs() {
+CostTable load_costs(bool* wanted) {
   CostTable table;
+  if (wanted != nullptr) *wanted = false;
   const std::string machine = machine_name();
   table.file = cost_path(machine, &table.why);
   if (table.file.empty()) return table;
@@ -196,9 +200,15 @@ CostTable load_costs() {
   Status status = read_file(table.file, &text);
   if (status == TW_ERR_NO_MATCH) {
     table.why = "not measured yet: thalweg tune does it";
+    if (wanted != nullptr) *wanted = true;
     return table;
   }
   if (!is_error(status)) status = parse_costs(text, machine, &table);
+  if (status == TW_ERR_STALE && wanted != nullptr) {
+    table.why = last_error();
+    *wanted = true;
+    return table;
+  }
   if (!is_error(status)) {
     table.source = table.file;
     return table;
@@ -216,7 +226,7 @@ Status save_costs(std::string_view values, std::string* path) {
   const std::string file = cost_path(machine, &why);
   if (file.empty()) return fail(TW_ERR_INVALID, "no place for measured costs: %s", why.c_str());
   if (const Status status = format_costs(values, machine, &text); is_error(status)) return status;
-  if (const Status status = make_folders(file); is_error(status)) return status;
+  if (const Status status = make_place(file); is_error(status)) return status;
   std::string beside = file;
   beside.append(".XXXXXX");
   const UniqueFd out(mkostemp(beside.data(), O_CLOEXEC));

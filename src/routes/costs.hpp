@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moving bytes costs on a link, and which protocol that makes the cheapest. Thresholds are computed once per peer
-// (Limits); the hot path only compares with them.
+// What moving bytes costs: of links between processes, and of copies by devices.
 #pragma once
+#include <cstdint>
 #include <string>
-
-#include "memory/remote.hpp"
-#include "protocols/peer.hpp"
 
 namespace thalweg::impl {
 
-/// Costs of a link, in nanoseconds and nanoseconds per byte.
+/// Costs of a link, in nanoseconds and nanoseconds per byte. Two of a byte: up to kLarge bytes of a message caches hold much of it;
+/// of what is beyond, memory says how fast it goes.
 struct LinkCosts {
   const char* name;
   double frame;         // a small frame, one way
@@ -18,8 +16,16 @@ struct LinkCosts {
   double reference;     // per byte by reference
   double mapped;        // per byte, copied directly from mapped memory by one end
   double kernel_fixed;  // one read_peer / write_peer
-  double kernel;        // per byte of those
+  double kernel;        // per byte of those, by both ends at the same time
+  double copy_large = 0, mapped_large = 0, kernel_large = 0;  // beyond kLarge; 0: as before it
 };
+inline constexpr uint64_t kLarge = 1u << 20;
+
+/// Nanoseconds of `length` bytes.
+constexpr double bytes_ns(double each, double large, uint64_t length) {
+  if (length <= kLarge || large == 0) return each * static_cast<double>(length);
+  return each * static_cast<double>(kLarge) + large * static_cast<double>(length - kLarge);
+}
 
 /// Costs of copies by a device, in nanoseconds and nanoseconds per byte: idle, until the host knows. Two H200 over NVLink.
 struct DeviceCosts {
@@ -35,42 +41,17 @@ constexpr DeviceCosts kDeviceCosts;
 uint64_t resident_most(const DeviceCosts& costs, unsigned blocks);
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
-/// The costs in force in a context: what `thalweg tune` measured on this machine (cost_file.hpp), else these defaults, measured
+/// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults, measured
 /// on one machine (two cores of a Zen 5, 2026-11).
 struct CostTable {
   //             name    frame copy   serial reference mapped kernel-fixed kernel
   LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
   LinkCosts shm{"shm", 90, 0.028, 0.033, 0.028, 0.025, 1500, 0.08};
   LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
-  std::string source = "defaults";  // or the file they are from
-  std::string why;                  // not measured ones: what is the matter with the file
+  std::string source = "defaults";  // or the file they are from, or "measured"
+  std::string why;                  // not from a file: why not
   std::string file;                 // where measured ones are looked for and kept; empty: nowhere
+  bool measured() const { return source != "defaults"; }
 };
-
-/// Between two memories: what the link can do and what the memories are.
-struct Path {
-  uint32_t features = 0;  // LinkFeature
-  LinkCosts costs{};
-  Limits limits;
-  MemoryKind local = MemoryKind::host, remote = MemoryKind::host;
-  bool contiguous = true;  // the local side is one piece
-  bool segment = false;    // ... and lies in library-allocated memory
-};
-
-const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
-Limits limits_of(const Link& link, const LinkCosts& costs);
-Path path_of(const OpDesc& op);  // from op.peer, its address and its layout
-
-/// Does the contiguous local side lie in library-allocated memory?
-bool in_segment(const OpDesc& op);
-
-/// The protocol for a send of op (length, layout, flags) to its peer: two compares.
-const Protocol& select_send(const OpDesc& op);
-/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
-/// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
-/// matters for messages from the library's memory.
-std::string explain(const OpDesc& op);
-/// "send", "am", "bytes", "put", "get", "atomic", "signal" -> Verb; false: none of these.
-bool verb_named(const char* name, Verb* verb);
 
 }  // namespace thalweg::impl

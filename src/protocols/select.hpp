@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// From operations to what src/routes is asked, and its table as text.
+#pragma once
+#include <string>
+
+#include "memory/remote.hpp"
+#include "protocols/peer.hpp"
+#include "routes/messages.hpp"
+
+namespace thalweg::impl {
+
+const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
+/// Of a send or an active message: what the table of routes is asked with.
+Message message_of(const OpDesc& op);
+
+/// Does the contiguous local side lie in library-allocated memory?
+bool in_segment(const OpDesc& op);
+
+/// The protocol for a send of op (length, layout, flags) to its peer: two compares.
+const Protocol& select_send(const OpDesc& op);
+/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
+/// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
+/// matters for messages from the library's memory.
+std::string explain(const OpDesc& op);
+/// "send", "am", "bytes", "put", "get", "atomic", "signal" -> Verb; false: none of these.
+bool verb_named(const char* name, Verb* verb);
+
+}  // namespace thalweg::impl

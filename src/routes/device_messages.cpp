@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "routes/device_messages.hpp"
+
+#include "transports/transport.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+bool in_process(const DeviceMessage& m) {
+  const bool same = (m.features & kLinkSameProcess) != 0;
+  return same && m.from.named && (m.from.on_device() || m.to.on_device()) && allowed(m.forced, Way::push);
+}
+
+bool push(const DeviceMessage& m) {
+  const bool worth = m.from.on_device() || (m.from.kind == MemoryKind::pinned && m.length >= m.eager);
+  const bool same = (m.features & kLinkSameProcess) != 0, shares = same || ((m.features & kLinkMaps) != 0 && m.imports);
+  return m.to.on_device() && m.to.named && worth && shares && allowed(m.forced, Way::push);
+}
+
+bool pull(const DeviceMessage& m) {
+  const bool shares = (m.features & kLinkSameProcess) == 0 && (m.features & kLinkMaps) != 0 && m.imports;
+  const bool reaches = m.to.kind >= MemoryKind::pinned;  // no device of the receiver's process writes to pageable memory
+  return m.from.on_device() && m.from.named && !m.from.late && shares && reaches && allowed(m.forced, Way::pull);
+}
+
+bool copy(const DeviceMessage& m) { return !m.from.on_device() && !m.from.late && m.from.readable; }
+
+}  // namespace
+
+DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
+  const bool near = m.same_device && !m.from.late;
+  const auto may = [&](DeviceRoute route, bool possible) { return possible && (failed & bit_of(route)) == 0; };
+  if (may(DeviceRoute::in_process, in_process(m))) return DeviceRoute::in_process;
+  if (!near && may(DeviceRoute::push, push(m))) return DeviceRoute::push;
+  if (may(DeviceRoute::pull, pull(m))) return DeviceRoute::pull;
+  if (may(DeviceRoute::push, push(m))) return DeviceRoute::push;
+  return may(DeviceRoute::copy, copy(m)) ? DeviceRoute::copy : DeviceRoute::frames;
+}
+
+}  // namespace thalweg::impl

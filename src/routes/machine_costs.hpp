@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The costs that a context uses: kept ones of this machine, else measured now, once for all processes of the user.
+#pragma once
+#include "routes/cost_file.hpp"
+
+namespace thalweg::impl {
+
+/// From the cost file. Where there is none yet, or one of another version or kernel: measures (some 30 ms, two threads; while another
+/// process does, waits for that) and keeps it; where nothing can be kept, for this process alone. With one processor, on processors
+/// that are too busy, and with THALWEG_COSTS=off: the defaults; `why` says so. Any thread.
+CostTable machine_costs();
+
+}  // namespace thalweg::impl

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two threads are the two processes. Each measurement is one message: the first thread writes a word into each cache line of the
+// source, then both go at once, and it takes as long as the slower one:
+//   copy     the first copies fragments into a ring as deep as the busy one of a connection, the second out of it
+//   mapped   the second copies from the source
+//   kernel   process_vm_readv of the first half by the second, process_vm_writev of the other half by the first
+// The least of some rounds is taken: whatever disturbs makes it longer. Costs per byte are slopes between sizes, so that what starting
+// costs is in none of them.
+#include "routes/measure.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "transports/shm/copy.hpp"
+#include "transports/shm/layout.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr size_t kSmall = 256u << 10, kMiddle = kLarge, kWhole = 8u << 20;
+constexpr size_t kFragments = shm::kDeepBytes / shm::kFragment;
+constexpr unsigned kRounds = 2;
+constexpr double kLeast = 1e-3, kMost = 10;  // ns per byte: anything else is no measurement
+
+/// Pages of ordinary memory, touched.
+class Pages {
+ public:
+  explicit Pages(size_t length) : length_(length) {
+    void* const got = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    data_ = got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
+  }
+  ~Pages() {
+    if (data_ != nullptr) munmap(data_, length_);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t length_;
+};
+
+enum class Kind : uint8_t { copy, mapped, kernel, kernel_call, count_ };
+
+/// What the two threads share. Each counter in a line of its own.
+struct Bench {
+  Pages source{kWhole}, target{kWhole}, ring{kFragments * shm::kFragment};
+  uint64_t deadline = 0;
+  alignas(64) std::atomic<uint64_t> go{0};
+  alignas(64) std::atomic<uint64_t> filled{0};
+  alignas(64) std::atomic<uint64_t> emptied{0};
+  alignas(64) std::atomic<uint64_t> done{0};
+  alignas(64) std::atomic<bool> failed{false}, over{false};
+
+  bool late() const { return monotonic_ns() > deadline; }
+  /// Until counter >= value. False: time is up.
+  bool await(const std::atomic<uint64_t>& counter, uint64_t value) {
+    for (unsigned turns = 0; counter.load(std::memory_order_acquire) < value; ++turns) {
+      if (over.load(std::memory_order_relaxed)) return false;
+      if ((turns & 1023) == 1023 && late()) {
+        over = true;
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {
+  const iovec local{here, length}, remote{there, length};
+  const ssize_t n =
+      reads ? process_vm_readv(getpid(), &local, 1, &remote, 1, 0) : process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+  return n == static_cast<ssize_t>(length);
+}
+
+/// The sender's part of one message.
+void send(Bench& bench, Kind kind, size_t length, uint64_t number) {
+  std::byte* const from = bench.source.data();
+  if (kind == Kind::copy) {
+    const uint64_t fragments = length / shm::kFragment, before = bench.filled.load(std::memory_order_relaxed);
+    for (uint64_t i = 0; i < fragments; ++i) {
+      if (!bench.await(bench.emptied, before + i + 1 > kFragments ? before + i + 1 - kFragments : 0)) return;
+      std::byte* const slot = bench.ring.data() + (before + i) % kFragments * shm::kFragment;
+      shm::copy_bulk(slot, from + i * shm::kFragment, shm::kFragment);
+      bench.filled.store(before + i + 1, std::memory_order_release);
+    }
+  } else if (kind == Kind::kernel) {
+    const size_t half = length / 2;
+    if (!kernel_copy(false, from + half, bench.target.data() + half, length - half)) bench.failed = true;
+  }
+  bench.await(bench.done, number);
+}
+
+/// The receiver's.
+void receive(Bench& bench, Kind kind, size_t length) {
+  std::byte* const to = bench.target.data();
+  if (kind == Kind::copy) {
+    const uint64_t fragments = length / shm::kFragment, before = bench.emptied.load(std::memory_order_relaxed);
+    for (uint64_t i = 0; i < fragments; ++i) {
+      if (!bench.await(bench.filled, before + i + 1)) return;
+      const std::byte* const slot = bench.ring.data() + (before + i) % kFragments * shm::kFragment;
+      shm::copy_bulk(to + i * shm::kFragment, slot, shm::kFragment);
+      bench.emptied.store(before + i + 1, std::memory_order_release);
+    }
+  } else if (kind == Kind::mapped) {
+    shm::copy_bulk(to, bench.source.data(), length);
+  } else {
+    const size_t part = kind == Kind::kernel ? length / 2 : length;
+    if (!kernel_copy(true, to, bench.source.data(), part)) bench.failed = true;
+  }
+}
+
+struct Job {
+  Kind kind;
+  size_t length;
+};
+constexpr Job kJobs[] = {{Kind::copy, kSmall},    {Kind::copy, kMiddle},  {Kind::copy, kWhole},   {Kind::mapped, kSmall},
+                         {Kind::mapped, kMiddle}, {Kind::mapped, kWhole}, {Kind::kernel, kSmall}, {Kind::kernel, kMiddle},
+                         {Kind::kernel, kWhole},  {Kind::kernel_call, 8}};
+constexpr size_t kCount = std::size(kJobs);
+using Times = std::array<double, kCount>;  // ns, the least
+
+bool at_core(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(core), &set);
+  return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
+}
+
+void receiver(Bench& bench, int core) {
+  if (!at_core(core)) bench.failed = true;
+  uint64_t number = 0;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    for (const Job& job : kJobs) {
+      ++number;
+      if (!bench.await(bench.go, number)) return;
+      receive(bench, job.kind, job.length);
+      bench.done.store(number, std::memory_order_release);
+    }
+  }
+}
+
+void sender(Bench& bench, int core, Times* least) {
+  if (!at_core(core)) bench.failed = true;
+  uint64_t number = 0;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < kCount; ++i) {
+      ++number;
+      for (size_t at = 0; at < kJobs[i].length; at += 64) bench.source.data()[at] = static_cast<std::byte>(number + at);
+      const uint64_t begin = monotonic_ns();
+      bench.go.store(number, std::memory_order_release);
+      send(bench, kJobs[i].kind, kJobs[i].length, number);
+      if (bench.over.load(std::memory_order_relaxed)) return;
+      least->at(i) = std::min(least->at(i), static_cast<double>(monotonic_ns() - begin));
+    }
+  }
+}
+
+/// With every signal blocked in both: the program's handlers run in its own threads.
+void run_both(Bench& bench, const TwoCores& cores, Times* least) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread other, first;
+  try {
+    other = std::thread(receiver, std::ref(bench), cores.second);
+    first = std::thread(sender, std::ref(bench), cores.first, least);
+  } catch (const std::system_error&) {  // no thread is to be had: nothing is measured
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (first.joinable()) first.join();
+  bench.over = true;
+  if (other.joinable()) other.join();
+}
+
+double slope(const Times& times, size_t from) {
+  return (times[from + 1] - times[from]) / static_cast<double>(kJobs[from + 1].length - kJobs[from].length);
+}
+
+bool sane(double cost) { return cost >= kLeast && cost <= kMost; }
+
+}  // namespace
+
+bool two_cores(TwoCores* cores) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  int here = sched_getcpu();
+  if (here < 0 || !CPU_ISSET(static_cast<size_t>(here), &allowed)) here = 0;
+  std::string siblings;
+  char path[96];
+  std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_cpus", here);
+  cpu_set_t same;  // a mask of hexadecimal words, the last one first
+  CPU_ZERO(&same);
+  if (std::ifstream file(path); std::getline(file, siblings)) {
+    size_t bit = 0;
+    for (auto digit = siblings.rbegin(); digit != siblings.rend(); ++digit) {
+      if (*digit == ',') continue;
+      const unsigned value = *digit <= '9' ? static_cast<unsigned>(*digit - '0') : static_cast<unsigned>(*digit - 'a') + 10;
+      for (unsigned i = 0; i < 4; ++i, ++bit)
+        if (value >> i & 1 && bit < CPU_SETSIZE) CPU_SET(bit, &same);
+    }
+  }
+  int other = -1;
+  for (int i = 1; i < CPU_SETSIZE; ++i) {
+    const int core = (here + i) % CPU_SETSIZE;
+    if (!CPU_ISSET(static_cast<size_t>(core), &allowed)) continue;
+    if (other < 0) other = core;
+    if (CPU_ISSET(static_cast<size_t>(core), &same)) continue;
+    other = core;
+    break;
+  }
+  *cores = {here, other};
+  return other >= 0;
+}
+
+Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
+  auto bench = std::make_unique<Bench>();
+  if (bench->source.data() == nullptr || bench->target.data() == nullptr || bench->ring.data() == nullptr)
+    return fail(TW_ERR_NO_MEMORY, "no memory to measure with");
+  bench->deadline = monotonic_ns() + limit_ns;
+  Times least{};
+  least.fill(std::numeric_limits<double>::max());
+  run_both(*bench, cores, &least);
+  if (least.back() == std::numeric_limits<double>::max())
+    return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
+  LinkCosts costs = *out;
+  costs.copy = slope(least, 0);
+  costs.copy_large = slope(least, 1);
+  costs.mapped = slope(least, 3);
+  costs.mapped_large = slope(least, 4);
+  if (!bench->failed) {
+    costs.kernel = slope(least, 6);
+    costs.kernel_large = slope(least, 7);
+    costs.kernel_fixed = std::max(1.0, least[9]);
+  }
+  for (const double cost : {costs.copy, costs.copy_large, costs.mapped, costs.mapped_large})
+    if (!sane(cost)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
+  if (!sane(costs.kernel) || !sane(costs.kernel_large))
+    return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
+  *out = costs;
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Breakpoints of a link from its costs, and the ways of messages that follow from them.
+#include "routes/limits.hpp"
+
+#include <gtest/gtest.h>
+
+#include "routes/device_messages.hpp"
+#include "routes/messages.hpp"
+#include "transports/transport.hpp"
+
+namespace thalweg::impl::test {
+namespace {
+
+Link shm_link() {
+  Link link;
+  link.copy_max = 16896;
+  link.fragment = 16384;
+  link.features = kLinkMaps | kLinkSingleCopy;
+  return link;
+}
+
+TEST(Limits, FollowFromCosts) {
+  const Link link = shm_link();
+  LinkCosts costs = CostTable().shm;
+  const Limits usual = limits_of(link, costs);
+  EXPECT_EQ(usual.eager, 128u << 10);
+  EXPECT_EQ(usual.halves, 64u << 10);
+  EXPECT_EQ(usual.mapped_from, 0u);
+  EXPECT_EQ(usual.kernel_from, kNever);
+  costs.mapped = costs.copy * 3;
+  EXPECT_EQ(limits_of(link, costs).mapped_from, kNever);
+  costs.frame = 1;
+  EXPECT_EQ(limits_of(link, costs).eager, 32u << 10);
+  costs.frame = 1e8;
+  EXPECT_EQ(limits_of(link, costs).eager, 256u << 10);
+  EXPECT_EQ(limits_of(link, costs).halves, 1u << 20);
+}
+
+TEST(Limits, TheKernelCopiesFromWhereItStaysCheaper) {
+  Link link = shm_link();
+  LinkCosts costs = CostTable().shm;
+  costs.kernel = costs.copy / 2;
+  const uint64_t from = limits_of(link, costs).kernel_from;
+  ASSERT_NE(from, kNever);
+  EXPECT_LT(kernel_ns(costs, from), frames_ns(costs, false, from));
+  EXPECT_GE(kernel_ns(costs, from / 2), 0.95 * frames_ns(costs, false, from / 2));
+  EXPECT_LE(limits_of(link, costs).eager,
+            std::max<uint64_t>(from, link.copy_max));  // nothing is sent unasked that it would take
+  // Only beyond the caches: dearer up to kLarge, cheaper behind it.
+  costs = CostTable().shm;
+  costs.copy_large = 4 * costs.kernel;
+  costs.kernel_large = costs.kernel;
+  const Limits large = limits_of(link, costs);
+  EXPECT_GT(large.kernel_from, kLarge);
+  EXPECT_NE(large.kernel_from, kNever);
+  EXPECT_EQ(large.eager, limits_of(link, CostTable().shm).eager);
+  link.features = kLinkMaps;
+  EXPECT_EQ(limits_of(link, costs).kernel_from, kNever);
+}
+
+TEST(Limits, AForcedWayIsTheOnlyOneBesideFrames) {
+  const Link link = shm_link();
+  const LinkCosts costs = CostTable().shm;
+  Message message{link.features, 1u << 20, false, true, true};
+  const auto route = [&](Way way) { return announced_route(limits_of(link, costs, way), message); };
+  EXPECT_EQ(route(Way::any), MessageRoute::direct);
+  EXPECT_EQ(route(Way::mapped), MessageRoute::direct);
+  EXPECT_EQ(route(Way::kernel), MessageRoute::kernel);
+  EXPECT_EQ(route(Way::frames), MessageRoute::frames);
+  message.library = false;
+  EXPECT_EQ(route(Way::mapped), MessageRoute::frames);  // impossible
+  EXPECT_EQ(sending_route(limits_of(link, costs, Way::eager), {link.features, 200'000}), MessageRoute::segmented);
+  EXPECT_EQ(sending_route(limits_of(link, costs, Way::frames), {link.features, 20'000}), MessageRoute::frames);
+  for (uint8_t i = 0; i < static_cast<uint8_t>(Way::count_); ++i) {
+    Way way = Way::any;
+    EXPECT_TRUE(way_named(name_of(static_cast<Way>(i)), &way));
+    EXPECT_EQ(way, static_cast<Way>(i));
+  }
+  Way way = Way::kernel;
+  EXPECT_TRUE(way_named("", &way));
+  EXPECT_EQ(way, Way::any);
+  EXPECT_FALSE(way_named("magic", &way));
+}
+
+/// For each link, buffer and size: one route is chosen, it is possible, and it is what sender and receiver decide.
+TEST(Messages, TheTableSaysWhatIsDone) {
+  for (const uint32_t features :
+       {uint32_t{kLinkMaps} | kLinkSingleCopy, uint32_t{kLinkMaps}, uint32_t{0}, uint32_t{kLinkSameProcess}}) {
+    Link link = shm_link();
+    link.features = features;
+    for (const double kernel : {0.01, 0.3}) {
+      LinkCosts costs = CostTable().shm;
+      costs.kernel = kernel;
+      const Limits limits = limits_of(link, costs);
+      for (unsigned bits = 0; bits < 8; ++bits) {
+        for (uint64_t length = 1; length <= 64u << 20; length = length * 3 + 1) {
+          const Message message{features, length, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0 && (bits & 2) != 0};
+          MessageRoute route = sending_route(limits, message);
+          if (route == MessageRoute::frames) route = announced_route(limits, message);
+          const auto table = message_routes(limits, costs, message);
+          for (size_t i = 0; i < table.size(); ++i) {
+            EXPECT_EQ(table[i].chosen, i == static_cast<size_t>(route)) << length << " " << bits << " " << table[i].name;
+            EXPECT_TRUE(!table[i].chosen || table[i].why_not == nullptr) << length << " " << bits << " " << table[i].name;
+            EXPECT_GT(table[i].predicted_ns, 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Messages, WhatWasTriedInVainIsNotChosenAgain) {
+  const Link link = shm_link();
+  const Limits limits = limits_of(link, CostTable().shm, Way::any);
+  const Message message{link.features, 1u << 20, false, true, true};
+  uint32_t failed = 1u << static_cast<unsigned>(MessageRoute::direct);
+  EXPECT_EQ(announced_route(limits, message), MessageRoute::direct);
+  EXPECT_EQ(announced_route(limits, message, failed), MessageRoute::frames);
+}
+
+DeviceMessage between(MemoryKind from, MemoryKind to) {
+  DeviceMessage message;
+  message.features = kLinkMaps;
+  message.length = 1u << 20;
+  message.eager = 128u << 10;
+  message.from = {from, true, false, from <= MemoryKind::pinned};
+  message.to = {to, to > MemoryKind::pinned, false, false};
+  return message;
+}
+
+TEST(DeviceMessages, EachPairOfMemoriesHasItsWay) {
+  EXPECT_EQ(device_route(between(MemoryKind::vmm, MemoryKind::vmm)), DeviceRoute::push);
+  EXPECT_EQ(device_route(between(MemoryKind::vmm, MemoryKind::vmm), bit_of(DeviceRoute::push)), DeviceRoute::pull);
+  EXPECT_EQ(device_route(between(MemoryKind::vmm, MemoryKind::pinned)), DeviceRoute::pull);
+  EXPECT_EQ(device_route(between(MemoryKind::vmm, MemoryKind::host)), DeviceRoute::frames);
+  EXPECT_EQ(device_route(between(MemoryKind::pinned, MemoryKind::vmm)), DeviceRoute::push);
+  EXPECT_EQ(device_route(between(MemoryKind::host, MemoryKind::vmm)), DeviceRoute::copy);
+  DeviceMessage message = between(MemoryKind::vmm, MemoryKind::vmm);
+  message.same_device = true;
+  EXPECT_EQ(device_route(message), DeviceRoute::pull);
+  message.from.late = true;  // its stream is known to the sender alone
+  EXPECT_EQ(device_route(message), DeviceRoute::push);
+  message.to.named = false;
+  EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message = between(MemoryKind::pool, MemoryKind::pool);
+  message.from.named = message.to.named = false;
+  EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message = between(MemoryKind::vmm, MemoryKind::vmm);
+  message.features = 0;
+  EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message.features = kLinkSameProcess;
+  EXPECT_EQ(device_route(message), DeviceRoute::in_process);
+  message = between(MemoryKind::vmm, MemoryKind::vmm);
+  for (const auto& [way, route] : {std::pair{Way::push, DeviceRoute::push}, std::pair{Way::pull, DeviceRoute::pull},
+                                   std::pair{Way::staging, DeviceRoute::frames}}) {
+    message.forced = way;
+    EXPECT_EQ(device_route(message), route) << name_of(way);
+  }
+}
+
+}  // namespace
+}  // namespace thalweg::impl::test
