@@ -113,8 +113,8 @@ def table(rows: list[Size]) -> str:
 
 
 def verdict(rows: list[Size]) -> dict[str, Any]:
-    """What `tune --check` says: is the choice within 10 % of the best at 95 % of the sizes, none beyond 25 %, and the median error
-    of the predictions at most 15 %?"""
+    """What `tune --check` says: is the choice within 10 % of the best at 95 % of the sizes, none beyond 25 %, and the median
+    error of the predictions at most 15 %?"""
     errors = [row.error for row in rows if row.error is not None]
     near = sum(row.behind <= WITHIN for row in rows) / len(rows)
     worst = max(row.behind for row in rows)

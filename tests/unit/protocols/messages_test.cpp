@@ -51,7 +51,8 @@ class Messages : public ::testing::TestWithParam<Case> {
     world.connect();
     // Where the link can do it, the kernel's copy is made to win so that its path is tested.
     if ((GetParam().options.features & kLinkMaps) == 0) {
-      world.a.limits.kernel_pull = world.b.limits.kernel_pull = (GetParam().options.features & kLinkSingleCopy) != 0;
+      world.a.limits.kernel_from = world.b.limits.kernel_from =
+          (GetParam().options.features & kLinkSingleCopy) != 0 ? 0 : kNever;
     }
   }
   World world;
@@ -337,7 +338,7 @@ TEST_P(Messages, LossEndsEverythingOnceAtEveryStage) {
   for (unsigned stage = 0; stage < 12; ++stage) {
     World w(GetParam().options, seed());
     w.connect();
-    w.a.limits.kernel_pull = w.b.limits.kernel_pull = stage % 2 == 0;
+    w.a.limits.kernel_from = w.b.limits.kernel_from = stage % 2 == 0 ? 0 : kNever;
     std::deque<Buffer> buffers;
     std::vector<tw_request> requests;
     Buffer wild(w.random, 10);
