@@ -8,6 +8,7 @@
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/reach_device.hpp"
 #include "protocols/select.hpp"
 #include "routes/device_messages.hpp"
 
@@ -98,10 +99,10 @@ const char* one_sided_ways(std::string& text, const OpDesc& op) {
   const double bytes = static_cast<double>(op.length);
   const char* why_not = nullptr;
   const Way forced = op.peer->engine->options().way;
-  if (!target) {
-    why_not = "the target is host memory";
-  } else if (!allowed(forced, op.verb == Verb::put ? Way::push : Way::pull)) {
+  if (!allowed(forced, op.verb == Verb::put ? Way::push : Way::pull)) {
     why_not = "another way is forced (THALWEG_WAY)";
+  } else if (!target) {
+    why_not = op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
   } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
     why_not = "this link shares no device memory";
   } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {

@@ -3,10 +3,10 @@
 //
 // Such an operation waits at the front of the lane for its stream, its import and the fence before it; then it leaves the lane
 // and is counted in OneSided::device until its data is where it belongs. Three ways:
-//   direct   a device of this process copies between the local side (its own, or pinned memory) and an import of the target, or
-//            the target itself within one process.
+//   direct   a device of this process copies between the local side (its own, or pinned memory) and an import of the target, the
+//            target itself within one process, or its device memory and the peer's host memory that is mapped and pinned here.
 //   window   the local side is pageable: this CPU copies to or from pinned memory, the device from there.
-//   relay    the target is host memory, or device memory out of reach: the device copies to or from pinned memory, and parts of the
+//   relay    the target is other host memory, or device memory out of reach: the device copies to or from pinned memory, and parts of the
 //            operation go on from there as operations on host memory, each by its best way.
 // A remote layout cannot be cut into parts: a relay gathers the whole payload in host memory then.
 #include <algorithm>
@@ -279,6 +279,12 @@ Status step(OpRun& run) {
   if (status == TW_AGAIN) return status;
   if (status == TW_OK) {
     return local_device(op) || is_pinned(op.address) ? start_direct(engine, run, target) : start_window(engine, run, target);
+  }
+  if (!out && local_device(op) && !of_device(region)) {
+    target.device = op.device;
+    const Status host = reach_host_region(peer, region, *op.device, op.length, &target);
+    if (host == TW_OK) return start_direct(engine, run, target);
+    if (host != TW_ERR_UNSUPPORTED) return host;
   }
   // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
   const bool unknown = status == TW_ERR_STALE;

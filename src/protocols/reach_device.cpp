@@ -2,9 +2,12 @@
 // Reaching a peer's device memory.
 #include "protocols/reach_device.hpp"
 
+#include <string>
 #include <utility>
 
+#include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "memory/pinning.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -40,6 +43,50 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
   const Status status = import_range(peer, key.segment, key.segment_offset, key.length, device, &out->mapping);
   if (status == TW_OK) out->address = out->mapping->device_address + key.segment_offset;
   return status;
+}
+
+namespace {
+
+/// All of the mapping, for as long as it is mapped here.
+void pin(Device& device, Mapping& mapping) {
+  auto pinning = std::make_shared<Pinning>();
+  const Status status = Pinning::make(device, reinterpret_cast<uint64_t>(mapping.address), mapping.length, pinning.get());
+  if (status == TW_OK) {
+    mapping.pinned = std::move(pinning);
+  } else {
+    mapping.unpinnable = true;
+    warn_once("device.unpinned", std::string("copies between devices and a peer's host memory go through bounce buffers: ") +
+                                     last_error());
+  }
+}
+
+}  // namespace
+
+const char* why_not_reached_by_devices(const RemoteRegion& region) {
+  if (of_device(region)) return "the target is device memory";
+  if (region.mapped == nullptr || region.mapping == nullptr) {
+    return "the target is host memory that is not mapped here: allocate it with tw_memory_allocate";
+  }
+  if (region.mapping->unpinnable) return "the target is host memory that could not be pinned here";
+  return region.mapping->pinned != nullptr
+             ? nullptr
+             : "the target is host memory that is not pinned here yet: it will be when as many bytes as it has were relayed";
+}
+
+Status reach_host_region(Peer& peer, RemoteRegion& region, Device& device, uint64_t length, DeviceReach* out) {
+  *out = {};
+  if (of_device(region) || !peer.engine->options().imports) return TW_ERR_UNSUPPORTED;
+  if (const Status status = settle_import(&region); status != TW_OK) return status;
+  if (region.mapped == nullptr || region.mapping == nullptr) return TW_ERR_UNSUPPORTED;
+  Mapping& mapping = *region.mapping;
+  if (mapping.pinned == nullptr && !mapping.unpinnable && mapping.staged >= mapping.length) pin(device, mapping);
+  if (why_not_reached_by_devices(region) != nullptr) {
+    mapping.staged += length;
+    return TW_ERR_UNSUPPORTED;
+  }
+  out->address = reinterpret_cast<uint64_t>(region.mapped);
+  out->mapping = &mapping;
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a device of this process reaches a peer's device memory: at its own address within one process, by an import otherwise.
-// One way for puts, messages, blocks and windows.
+// Where a device of this process reaches a peer's memory. Device memory: at its own address within one process, by an import
+// otherwise; one way for puts, messages, blocks and windows. Host memory: where it is mapped here, once it is pinned here.
 #pragma once
 #include "devices/device.hpp"
 #include "memory/device_guests.hpp"
@@ -27,5 +27,13 @@ Status import_range(Peer& peer, uint64_t segment, uint64_t offset, uint64_t leng
 /// (within one process also: of another context, which its own registry knows); TW_ERR_UNSUPPORTED: not shared;
 /// TW_ERR_UNREACHABLE: no peer access. Progress owner.
 Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out);
+
+/// Null: devices of this process can copy to and from the region's host memory, which is mapped and pinned here. Otherwise why not
+/// (yet), as a sentence.
+const char* why_not_reached_by_devices(const RemoteRegion& region);
+/// The same for an operation of `length` bytes that is about to move: maps the peer's library-allocated memory, and pins it
+/// once as many bytes as it has went through bounce buffers, because pinning a page takes longer than copying it. TW_OK; TW_AGAIN
+/// while it is being mapped; TW_ERR_UNSUPPORTED: not this way; or TW_ERR_STALE. Progress owner.
+Status reach_host_region(Peer& peer, RemoteRegion& region, Device& device, uint64_t length, DeviceReach* out);
 
 }  // namespace thalweg::impl
