@@ -380,9 +380,11 @@ class Endpoint {
     return detail::text_of([&](char* to, size_t* size) { return tw_endpoint_explain(get(), verb, length, to, size); });
   }
   /// Of a local buffer, which may be device memory; remote: the target of a put, get or atomic.
-  std::string explain(const char* verb, ConstBytes buffer, tw_remote_memory* remote = nullptr) const {
-    return detail::text_of(
-        [&](char* to, size_t* size) { return tw_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, to, size); });
+  std::string explain(const char* verb, ConstBytes buffer, tw_remote_memory* remote = nullptr,
+                      const tw_op_options* options = nullptr) const {
+    return detail::text_of([&](char* to, size_t* size) {
+      return tw_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
+    });
   }
   /// Flushes, tells the peer, ends the handle.
   [[nodiscard]] tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }

@@ -177,8 +177,10 @@ void BufferView::acquire_slow(PyObject* object, Use use) {
 std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote) {
   BufferView view;
   view.acquire(buffer.ptr(), BufferView::Use::source);
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  view.describe(options);
   return text_of([&](char* to, size_t* size) {
-    return tw_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, to, size);
+    return tw_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, &options, to, size);
   });
 }
 

@@ -8,21 +8,25 @@ using namespace thalweg::impl;
 namespace {
 
 /// remote null: one-sided operations to each kind of target memory. address null: of ordinary memory.
-Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t length, RemoteRegion* remote, char* buffer,
-                  size_t* size) {
+Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t length, RemoteRegion* remote,
+                  const tw_op_options* given, char* buffer, size_t* size) {
   std::string text;
   OpDesc op;
-  const tw_op_options options = TW_OP_OPTIONS_INIT;
-  if (address != nullptr) {
-    if (const Status status = set_local(op, address, length, options); is_error(status)) return status;
+  op.verb = verb;
+  op.length = length;
+  const Options<tw_op_options> options(given, kOpDefaults);
+  const Status local = address != nullptr ? set_local(op, address, length, *options) : Status{TW_OK};
+  const AfterHold hold(op);
+  if (is_error(local)) return local;
+  op.remote_layout = options->remote_layout;
+  if (op.remote_layout != nullptr) {
+    if (const Status status = op.remote_layout->born.check("layout"); is_error(status)) return status;
   }
   {
     const Engine::Guard guard(*endpoint.worker->engine);
     text = std::string("transport: ") + (endpoint.transport[0] != 0 ? endpoint.transport : "none yet (connecting)") + "\n";
     if (!endpoint.note.empty()) text += "note: " + endpoint.note + "\n";
-    op.verb = verb;
     op.peer = &*endpoint.peer;
-    op.length = length;
     op.word = length == 4 ? 4 : 8;
     op.remote = remote;
     text += explain(op);
@@ -43,11 +47,11 @@ tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t le
   if (is_error(status)) return status;
   Verb what = Verb::send;
   if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
-  return explain_to(*endpoint, what, nullptr, length, nullptr, buffer, size);
+  return explain_to(*endpoint, what, nullptr, length, nullptr, nullptr, buffer, size);
 }
 
 tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
-                            tw_remote_memory* remote, char* buffer, size_t* size) {
+                            tw_remote_memory* remote, const tw_op_options* options, char* buffer, size_t* size) {
   const Status status = check(endpoint);
   if (is_error(status)) return status;
   Verb what = Verb::send;
@@ -59,7 +63,7 @@ tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void*
   if (region != nullptr && region->peer != &*endpoint->peer) {
     return fail(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
   }
-  return explain_to(*endpoint, what, address, length, region, buffer, size);
+  return explain_to(*endpoint, what, address, length, region, options, buffer, size);
 }
 
 tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, size_t length, char* buffer, size_t* size) {
@@ -72,7 +76,7 @@ tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, s
   Verb what = Verb::send;
   if (verb != nullptr) verb_named(verb, &what);
   if (what != Verb::put && what != Verb::get && what != Verb::atomic) return refuse_verb(verb, "put, get, atomic");
-  return explain_to(*endpoint, what, nullptr, length, region, buffer, size);
+  return explain_to(*endpoint, what, nullptr, length, region, nullptr, buffer, size);
 }
 
 }  // extern "C"

@@ -15,6 +15,7 @@
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "routes/costs.hpp"
+#include "routes/moved.hpp"
 #include "routes/ways.hpp"
 #include "security/handshake.hpp"
 #include "security/job_key.hpp"
@@ -76,6 +77,7 @@ struct tw_context {
   std::vector<thalweg::impl::TransportSlot> transports;
   std::unique_ptr<thalweg::impl::Setup> setup;
   thalweg::impl::RefusalCounters refusals;
+  thalweg::impl::Traffic traffic;
   std::vector<thalweg::impl::IpAddress> addresses;  // for worker addresses
   std::atomic<uint32_t> workers{0};
   std::mutex plans_mutex;

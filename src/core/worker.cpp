@@ -26,6 +26,7 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
   engine_options.owner = this;
   engine_options.lost = [](void* worker, Peer& peer, Status why) { static_cast<tw_worker*>(worker)->on_lost(peer, why); };
   engine = std::make_unique<Engine>(engine_options);
+  context.traffic.add(engine->moved);
 }
 
 Status tw_worker::open(const tw_worker_options& options) {
@@ -90,6 +91,7 @@ tw_worker::~tw_worker() {
     engine->remove(*endpoint->peer);
   }
   for (auto& [listener_id, listener] : listeners) delete listener;
+  context.traffic.remove(engine->moved);
   engine.reset();
 }
 

@@ -34,7 +34,8 @@ uint64_t apply(std::byte* at, unsigned op, uint64_t operand64, uint64_t compare6
 
 bool probe_mapped(const OpDesc& op, Cost& cost) {
   cost = {30, 0, nullptr};
-  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable =
+      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
   if (!reachable) {
     cost.why_not = "the word is not in memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && behind_fence(op)) {
@@ -53,6 +54,7 @@ Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   std::byte* word = reach(*op.remote, op.remote_offset, 0, op.word, TW_MEMORY_ATOMIC, reading, &status);
   if (word == nullptr) return status == TW_OK ? TW_AGAIN : status;
   deliver_old(op, apply_atomic(word, op.word, op.atomic_op, op.operand, op.compare));
+  op.peer->engine->count_moved(op, Way::mapped);
   return TW_OK;
 }
 
@@ -76,6 +78,7 @@ Status step_frames(OpRun& run) {
   run.fin = replied;
   if (Status s = peer.link->port->send(*peer.link, header, &body); s != TW_OK) return s;
   note_frames(peer, run);
+  peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
   return fetch || acknowledge ? TW_IN_PROGRESS : TW_OK;
 }
 

@@ -26,7 +26,8 @@ Launched& launched_of(OpRun& run) { return *reinterpret_cast<Launched*>(run.stat
 /// Null when the word's device may change it for this process.
 const char* why_not_here(const OpDesc& op) {
   if (op.remote == nullptr || !of_device(*op.remote)) return "the word is not in device memory";
-  if (in_process(*op.remote)) return nullptr;
+  if (in_process(*op.remote))
+    return known_here(*op.remote) ? nullptr : "it is device memory of another context of this process";
   if ((link_features(op) & kLinkMaps) == 0) return "this link shares no device memory";
   const bool shared = !op.remote->unmappable && op.remote->key.segment != 0;
   return shared ? nullptr : "the word cannot be imported: pool or managed memory, or a device that is not visible here";
@@ -48,7 +49,10 @@ void over(Engine& engine, void* token, Status status) {
   }
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (!engine.work_over(run)) return;
-  if (status == TW_OK) deliver_old(*run.op, old);
+  if (status == TW_OK) {
+    deliver_old(*run.op, old);
+    engine.count_moved(*run.op, Way::push);
+  }
   engine.complete(run, status);
 }
 

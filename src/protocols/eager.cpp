@@ -22,7 +22,10 @@ Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t 
   int64_t cost = eager_cost(length);
   if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
   Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate), buffer);
-  if (status == TW_OK) peer.eager_credit -= cost;
+  if (status == TW_OK) {
+    peer.eager_credit -= cost;
+    moved.count(Way::eager, length);
+  }
   return status;
 }
 
@@ -56,6 +59,7 @@ Status step_single(OpRun& run) {
   peer.eager_credit -= cost;
   run.cancelable = false;
   run.stage = 1;
+  if (sync) peer.engine->count_moved(op, Way::eager);
   return sync ? TW_IN_PROGRESS : sent_all(run);
 }
 
@@ -86,6 +90,7 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 void complete_then(Engine& engine, OpRun& run, Status status) { engine.complete(run, status); }
 
 Status sent_all(OpRun& run) {
+  run.op->peer->engine->count_moved(*run.op, run.op->verb == Verb::bytes_send ? Way::frames : Way::eager);
   if (run.stream.in_flight == 0) return TW_OK;
   run.stream.kind = Stream::out;
   return TW_IN_PROGRESS;

@@ -21,6 +21,7 @@
 #include "protocols/peer.hpp"
 #include "protocols/run_pool.hpp"
 #include "protocols/wire.hpp"
+#include "routes/moved.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl {
@@ -248,6 +249,11 @@ class Engine final : public Sink {
     if (run.stream.kind == Stream::in) incoming_ -= run.stream.end - run.stream.begin;
     run.stream.kind = Stream::none;
   }
+  /// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
+  void count_moved(const OpDesc& op, Way way) {
+    if ((op.flags & kOpPart) == 0 && op.length != 0) moved.count(way, op.length);
+  }
+  Moved moved;
   uint64_t granted = 0;  // of unexpected_budget, to all peers
 
  private:

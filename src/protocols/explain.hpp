@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// explain() of cost.hpp, of operations with device memory at one end at least.
+// Parts of explain() (select.hpp).
 #pragma once
 #include <string>
 
 #include "protocols/operation.hpp"
+#include "routes/device_messages.hpp"
+#include "routes/ways.hpp"
 
 namespace thalweg::impl {
 
-/// As explain(); op.peer is connected.
+/// As explain(), of operations with device memory at one end at least; op.peer is connected.
 std::string explain_device(const OpDesc& op);
+
+// --- explain_ways.cpp
+/// Null when other processes can be told of the local buffer, which is device memory.
+const char* why_not_shared(const OpDesc& op);
+/// What the receiver will know of a message into memory of this kind; named: the sender can be told of that.
+DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named);
+/// "way into X: push" for each kind of memory that may receive a message.
+void say_ways(std::string& text, const OpDesc& op);
+/// "way: push".
+void say_way(std::string& text, Way way);
 
 }  // namespace thalweg::impl

@@ -10,7 +10,6 @@
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/select.hpp"
-#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -40,44 +39,21 @@ void say(std::string& text, bool chosen, const char* name, double ns, const char
   text += line;
 }
 
-/// Null when other processes can be told of the local buffer.
-const char* why_not_shared(const OpDesc& op) {
-  if ((link_features(op) & (kLinkMaps | kLinkSameProcess)) == 0) return "this link shares no device memory";
-  BufferInfo info;
-  if (find_device(reinterpret_cast<uint64_t>(op.address), &info) != TW_OK) return "this is not device memory";
-  if ((link_features(op) & kLinkSameProcess) == 0 && info.exportable == ExportForm::none) {
-    return info.kind == MemoryKind::managed ? "managed memory cannot be shared: use cudaMalloc or VMM"
-                                            : "pool memory cannot be shared: use cudaMalloc or VMM";
-  }
-  return nullptr;
-}
-
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
 double staged(const OpDesc& op) {
   const LinkCosts costs = link_costs(op);
   return kCosts.write + 3 * costs.frame + (costs.copy + kCosts.pinned) * static_cast<double>(op.length);
 }
 
-/// As the receiver will choose for memory of this kind, if it can be told of there.
-DeviceRoute route_into(const OpDesc& op, MemoryKind kind, bool shared) {
-  const Engine& engine = *op.peer->engine;
-  DeviceMessage message;
-  message.features = link_features(op);
-  message.length = op.length;
-  message.eager = op.peer->limits.eager;
-  message.forced = engine.options().way;
-  message.from = {op.kind, shared && op.layout == nullptr, (op.flags & kOpLate) != 0, false};
-  message.to = {kind, kind > MemoryKind::pinned, false, false};
-  return device_route(message);
-}
-
 const char* message_ways(std::string& text, const OpDesc& op) {
   const double bytes = static_cast<double>(op.length), asking = 3 * link_costs(op).frame;
   const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
   const char* const no_link = maps ? nullptr : "this link shares no device memory";
-  const char* const not_shared = why_not_shared(op);
-  const DeviceRoute to_device = route_into(op, MemoryKind::vmm, not_shared == nullptr);
-  const DeviceRoute to_pinned = route_into(op, MemoryKind::pinned, not_shared == nullptr);
+  const char* const not_shared = op.layout != nullptr ? "it is not one piece" : why_not_shared(op);
+  const bool same_process = (link_features(op) & kLinkSameProcess) != 0;
+  const DeviceRoute to_device = device_route(device_message(op, MemoryKind::vmm, true));
+  const DeviceRoute to_pool = device_route(device_message(op, MemoryKind::pool, same_process));
+  const DeviceRoute to_pinned = device_route(device_message(op, MemoryKind::pinned, false));
   const auto written = [](DeviceRoute route) { return route == DeviceRoute::push || route == DeviceRoute::in_process; };
   text += "into memory of a device of the peer:\n";
   const char* const push = by_resident(op) ? "push by this device, resident" : "push by this device";
@@ -85,6 +61,12 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   say(text, to_device == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "where its memory cannot be shared or is strided");
   say(text, to_device == DeviceRoute::frames, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
+  text += "into its pool or managed memory:\n";
+  say(text, written(to_pool), push, write_ns(op) + asking, same_process ? nullptr : "this memory cannot be shared",
+      "written over the devices' link");
+  say(text, to_pool == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
+      "read over the devices' link");
+  say(text, to_pool == DeviceRoute::frames, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
   text += "into its pinned memory:\n";
   const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
   say(text, here, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared, "a queue of the peer");
@@ -94,7 +76,7 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 
-const char* one_sided_ways(std::string& text, const OpDesc& op) {
+const char* one_sided_ways(std::string& text, const OpDesc& op, Way* way) {
   const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
   const double bytes = static_cast<double>(op.length);
   const char* why_not = nullptr;
@@ -103,6 +85,8 @@ const char* one_sided_ways(std::string& text, const OpDesc& op) {
     why_not = "another way is forced (THALWEG_WAY)";
   } else if (!target) {
     why_not = op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
+  } else if (in_process(*op.remote) && !known_here(*op.remote)) {
+    why_not = "it is device memory of another context of this process";
   } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
     why_not = "this link shares no device memory";
   } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {
@@ -118,15 +102,17 @@ const char* one_sided_ways(std::string& text, const OpDesc& op) {
   say(text, !direct && local, "relay", staged(op), local ? nullptr : "the local side is host memory",
       "through pinned memory here, then as host memory");
   say(text, !direct && !local, "frames", staged(op), nullptr, "applied by the target's progress");
+  *way = !direct ? Way::staging : put ? Way::push : Way::pull;
   return direct ? (local ? name : "window") : (local ? "relay" : "frames");
 }
 
-const char* atomic_ways(std::string& text, const OpDesc& op) {
+const char* atomic_ways(std::string& text, const OpDesc& op, Way* way) {
   Cost here{};
   const bool direct = kAtomicDevice.probe(op, here);
   say(text, direct, "atomic_device", here.fixed_ns, here.why_not, "by a kernel of the word's device, started here");
   say(text, !direct, "atomic_frames", 2000 + 2 * link_costs(op).frame + kCosts.write, nullptr,
       "by a kernel of the word's device, started by the target's progress");
+  *way = direct ? Way::push : Way::staging;
   return direct ? "atomic_device" : "atomic_frames";
 }
 
@@ -138,6 +124,7 @@ std::string explain_device(const OpDesc& op) {
                 static_cast<unsigned long long>(op.length), op.peer->link->port->name());
   std::string text = head;
   const char* chosen = "refused";
+  Way way = Way::any;
   switch (op.verb) {
     case Verb::send:
     case Verb::am:
@@ -145,15 +132,18 @@ std::string explain_device(const OpDesc& op) {
       break;
     case Verb::put:
     case Verb::get:
-      chosen = one_sided_ways(text, op);
+      chosen = one_sided_ways(text, op, &way);
       break;
     case Verb::atomic:
-      chosen = atomic_ways(text, op);
+      chosen = atomic_ways(text, op, &way);
       break;
     default:
       text += "  byte streams and signals are host memory only\n";
   }
-  return text + "chosen: " + chosen + "\n";
+  text += std::string("chosen: ") + chosen + "\n";
+  if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
+  if (way != Way::any) say_way(text, way);
+  return text;
 }
 
 }  // namespace thalweg::impl

@@ -21,6 +21,7 @@ bool probe(const OpDesc& op, Cost& cost) {
 
 void arrived(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
+  if (status == TW_OK) engine.count_moved(*run.op, of_device(*run.op->remote) ? Way::staging : Way::frames);
   engine.complete(run, status);
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {60, link_costs(op).mapped, nullptr};
-  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable =
+      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
   if (!reachable) {
     cost.why_not = "the source is not memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && behind_fence(op)) {
@@ -35,14 +36,20 @@ Status copy_out(const OpDesc& op, const Registry::Reading* reading) {
   return TW_OK;
 }
 
+Status copy_out(const OpDesc& op) {
+  if (op.remote->mapped != nullptr) return copy_out(op, nullptr);
+  const Registry::Reading reading(op.peer->engine->registry());
+  return copy_out(op, &reading);
+}
+
 Status step(OpRun& run) { return get_mapped(*run.op); }
 
 }  // namespace
 
 Status get_mapped(const OpDesc& op) {
-  if (op.remote->mapped != nullptr) return copy_out(op, nullptr);
-  const Registry::Reading reading(op.peer->engine->registry());
-  return copy_out(op, &reading);
+  const Status status = copy_out(op);
+  if (status == TW_OK) op.peer->engine->count_moved(op, Way::mapped);
+  return status;
 }
 
 const Protocol kGetMapped = {"get_mapped", Verb::get, probe, step, nullptr};

@@ -128,6 +128,14 @@ Status map_region(RemoteRegion& region) {
   return TW_OK;
 }
 
+bool known_here(const RemoteRegion& region) {
+  if (!in_process(region)) return false;
+  const Registry& registry = region.peer->engine->registry();
+  const Registry::Reading reading(registry);
+  Target target;
+  return registry.resolve(reading, region.key.rkey, 0, 0, 0, &target) == TW_OK;
+}
+
 std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int64_t last, uint32_t access,
                  const Registry::Reading* reading, Status* status) {
   *status = TW_OK;
@@ -175,18 +183,17 @@ bool needs_target(const Protocol& protocol) {
   return &protocol == &kPutFrames || &protocol == &kGetFrames || &protocol == &kAtomicFrames || &protocol == &kSignalFrames;
 }
 
-namespace {
 Way way_of(const Protocol& protocol) {
   if (needs_target(protocol)) return Way::frames;
-  if (&protocol == &kPutMapped || &protocol == &kGetMapped) return Way::mapped;
-  return &protocol == &kPutSingleCopy || &protocol == &kGetSingleCopy ? Way::kernel : Way::any;
+  if (&protocol == &kPutSingleCopy || &protocol == &kGetSingleCopy) return Way::kernel;
+  return Way::mapped;
 }
-}  // namespace
 
 bool consider(const OpDesc& op, const Protocol& protocol, Cost* cost) {
   const Way way = way_of(protocol);
   if (!protocol.probe(op, *cost)) return false;
-  if (way != Way::any && !allowed(op.peer->engine->options().way, way)) cost->why_not = "another way is forced (THALWEG_WAY)";
+  const bool choice = op.verb == Verb::put || op.verb == Verb::get;  // others have no second way
+  if (choice && !allowed(op.peer->engine->options().way, way)) cost->why_not = "another way is forced (THALWEG_WAY)";
   return cost->why_not == nullptr;
 }
 
@@ -222,7 +229,8 @@ Status start_data(Engine& engine, const OpDesc& op, const Completion& completion
   if (op.peer->link == nullptr || behind_fence(op) || awaits_import(*op.remote)) {
     return launch_one_sided(engine, op, completion, kLater);
   }
-  const Protocol* protocol = op.remote->mapped != nullptr ? &mapped : choose_one_sided(op);
+  const bool here = in_process(*op.remote) && allowed(engine.options().way, Way::mapped);  // of another context: it says so
+  const Protocol* protocol = op.remote->mapped != nullptr || here ? &mapped : choose_one_sided(op);
   if (protocol == nullptr) return TW_ERR_UNSUPPORTED;
   if (protocol == &frames) return launch_one_sided(engine, op, completion, frames);
   Status status;

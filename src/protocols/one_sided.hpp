@@ -67,6 +67,8 @@ extern const Protocol kFlushFrames;
 extern const Protocol kLater;  // not a way of its own: waits in the lane, then one of the above
 /// The candidates of a verb in the order of preference at equal cost; null-terminated. For explain and the support table.
 const Protocol* const* one_sided_protocols(Verb verb);
+/// Of those, as users see it.
+Way way_of(const Protocol& protocol);
 /// It moves on only when the target progresses.
 bool needs_target(const Protocol& protocol);
 /// Can this one carry the operation, at which cost? For the choice and for explain.
@@ -155,6 +157,8 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
 inline bool in_process(const RemoteRegion& region) {
   return region.peer != nullptr && region.peer->link != nullptr && (region.peer->link->features & kLinkSameProcess) != 0;
 }
+/// ... and of this engine's own one, whose registry knows it? Another one's is reached by frames.
+bool known_here(const RemoteRegion& region);
 /// Sets or adds to a signal's word that is reached from here, and wakes the peer's worker where it sleeps: a load otherwise. Of
 /// the worker that the endpoint leads to; a waiter at another one of its process looks now and then.
 inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t value) {
@@ -230,6 +234,7 @@ inline bool try_put_mapped(const void* buffer, size_t length, const RemoteRegion
   } else {
     std::memcpy(to, buffer, length);
   }
+  region.peer->engine->moved.count(Way::mapped, length);
   return true;
 }
 

@@ -53,6 +53,7 @@ Status signal_behind_devices(OpRun& run) {
 void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
+  if (status == TW_OK) engine.count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
   const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
   run.stage = kSignal;
   count_out(run);

@@ -111,6 +111,7 @@ Status step(OpRun& run) {
     if (Status s = send_fragment(peer, run); s != TW_OK) return s;
     if (run.moved < op.length) return TW_AGAIN;
     note_frames(peer, run);
+    peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
     run.stage = op.signal != nullptr ? kSignal : kSent;
     run.stream.position = run.stream.end;
   }

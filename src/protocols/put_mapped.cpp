@@ -8,7 +8,8 @@ namespace {
 
 bool probe(const OpDesc& op, Cost& cost) {
   cost = {25, link_costs(op).mapped, nullptr};
-  const bool reachable = op.remote != nullptr && (op.remote->mapped != nullptr || in_process(*op.remote));
+  const bool reachable =
+      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
   if (!reachable) {
     cost.why_not = "the target is not memory of tw_memory_allocate that is mapped here";
   } else if (op.peer != nullptr && behind_fence(op)) {
@@ -51,7 +52,9 @@ Status copy_in(const OpDesc& op) {
 
 Status put_mapped(const OpDesc& op) {
   const Status status = copy_in(op);
-  return status == TW_OK ? signal_after_data(op) : status;
+  if (status != TW_OK) return status;
+  op.peer->engine->count_moved(op, Way::mapped);
+  return signal_after_data(op);
 }
 
 const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, nullptr};

@@ -55,8 +55,8 @@ void pin(Device& device, Mapping& mapping) {
     mapping.pinned = std::move(pinning);
   } else {
     mapping.unpinnable = true;
-    warn_once("device.unpinned", std::string("copies between devices and a peer's host memory go through bounce buffers: ") +
-                                     last_error());
+    warn_once("device.unpinned",
+              std::string("copies between devices and a peer's host memory go through bounce buffers: ") + last_error());
   }
 }
 
@@ -68,7 +68,7 @@ const char* why_not_reached_by_devices(const RemoteRegion& region) {
     return "the target is host memory that is not mapped here: allocate it with tw_memory_allocate";
   }
   if (region.mapping->unpinnable) return "the target is host memory that could not be pinned here";
-  return region.mapping->pinned != nullptr
+  return region.mapping->pinned != nullptr || region.mapping->staged >= region.mapping->length
              ? nullptr
              : "the target is host memory that is not pinned here yet: it will be when as many bytes as it has were relayed";
 }

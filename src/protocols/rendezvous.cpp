@@ -28,6 +28,7 @@ struct Receiving {
   uint32_t split;  // in units of kSplit: this end copies [0, split), the sender [split, wanted)
   uint8_t open;    // parts under way
   bool pull_failed, push_failed;
+  Way way;  // of the parts
 };
 constexpr uint64_t kSplit = 4096;
 static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
@@ -170,15 +171,21 @@ void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t 
 }
 
 /// The sender completes by itself: the cts carried kFrameLast.
+template <Way kWay>
 void frames_done(Engine& engine, OpRun& run, Status status) {
-  is_error(status) ? engine.complete(run, status) : engine.complete_received(run);
+  is_error(status) ? engine.complete(run, status) : received_by(engine, run, kWay);
 }
 
 }  // namespace
 
-void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to) {
+void received_by(Engine& engine, OpRun& run, Way way) {
+  engine.moved.count(way, wanted(run));
+  engine.complete_received(run);
+}
+
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged) {
   run.stage = kAsked;
-  stream_in(engine, peer, run, from, to - from, frames_done);
+  stream_in(engine, peer, run, from, to - from, staged ? frames_done<Way::staging> : frames_done<Way::frames>);
   send_cts(engine, peer, run, rts_op, from, to - from, CtsBody{}, kFrameLast);
 }
 
@@ -194,7 +201,7 @@ void part_over(Engine& engine, OpRun& run) {
     return;
   }
   send_fin(engine, peer, state.rts.op, TW_OK);
-  engine.complete_received(run);
+  received_by(engine, run, state.way);
 }
 
 void pull_done(Engine& engine, OpRun& run, Status status) {
@@ -264,7 +271,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
     return device_receive(engine, peer, run, announcement);
   }
   Receiving& state = receiving(run);
-  state = Receiving{rts, 0, 1, false, false};
+  state = Receiving{rts, 0, 1, false, false, Way::any};
   Elsewhere other;
   if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, rts.op, 0, length);
   uint64_t split = length;
@@ -274,6 +281,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
       choose_push(engine, peer, run, other, half, &where)) {
     split = half;
   }
+  state.way = other.by_kernel ? Way::kernel : Way::mapped;
   state.split = split == length ? UINT32_MAX : static_cast<uint32_t>(split / kSplit);
   if (split != length) {
     state.open = 2;

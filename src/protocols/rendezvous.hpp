@@ -40,8 +40,11 @@ enum AnnouncedStage : uint8_t { kAnnounced = 1, kServing = 2 };  // OpRun::stage
 enum ReceivingStage : uint8_t { kChosen = 0, kAsked = 1 };  // ... of a receiver; asked: the sender may say that it has failed
 /// What a receive wants of an announced payload.
 inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
-/// Takes [from, to) as data frames, which always work; completes the run. rts_op: the sender's operation.
-void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to);
+/// All that was wanted is here, by this way.
+void received_by(Engine& engine, OpRun& run, Way way);
+/// Takes [from, to) as data frames, which always work; completes the run. rts_op: the sender's operation. staged: one end at least
+/// is a device, which copies from or to pinned memory.
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged = false);
 /// Where the payload can be copied from by this process's CPU without the sender's help; false: frames are the way.
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);

@@ -83,13 +83,14 @@ void take_frames(Engine& engine, OpRun& run) {
               "device memory is moved through the host, because no device can reach it at the other end "
               "(tw_explain_buffer says more): use cudaMalloc or VMM memory, and GPUs with peer access");
   }
-  ask_for_frames(engine, *run.peer, run, receiving(run).rts.op, 0, wanted(run));
+  const bool staged = on_device(*run.op) || from_device(receiving(run));
+  ask_for_frames(engine, *run.peer, run, receiving(run).rts.op, 0, wanted(run), staged);
 }
 
 void all_here(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return take_frames(engine, run);
   send_fin(engine, *run.peer, receiving(run).rts.op, TW_OK);
-  engine.complete_received(run);
+  received_by(engine, run, static_cast<Way>(receiving(run).source.way));
 }
 
 void choose(Engine& engine, OpRun& run, Status status);
@@ -194,6 +195,7 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
 /// Takes this way. False: it is not possible after all.
 bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
   Elsewhere other;
+  receiving(run).source.way = static_cast<uint8_t>(way_of(route));
   switch (route) {
     case DeviceRoute::in_process:
       return copy_in_process(engine, run) == TW_OK;
@@ -203,6 +205,7 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
       return pull(engine, peer, run) == TW_OK;
     case DeviceRoute::copy:
       if (!choose_pull(peer, receiving(run).rts, &other)) return false;
+      if (!on_device(*run.op)) receiving(run).source.way = static_cast<uint8_t>(other.by_kernel ? Way::kernel : Way::mapped);
       stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
       return true;
     case DeviceRoute::frames:
@@ -302,7 +305,7 @@ bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* devic
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
   receiving(run) = Receiving{announcement.rts, announcement.device};
   if (!announcement.near_device) receiving(run).source = DeviceBody{};
-  receiving(run).source.asked = 0;
+  receiving(run).source.asked = receiving(run).source.way = 0;
   engine.bind(run, peer);
   engine.devices().when_ready(run, choose);
 }

@@ -96,7 +96,7 @@ const char* explain_messages(std::string& text, const OpDesc& op) {
   return name;
 }
 
-const char* explain_one_sided(std::string& text, const OpDesc& op) {
+const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
   const Protocol* chosen = choose_one_sided(op);
   for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
     Cost cost;
@@ -109,6 +109,7 @@ const char* explain_one_sided(std::string& text, const OpDesc& op) {
     }
     line(text, *at == chosen, (*at)->name, cost, op.length, note);
   }
+  if (way != nullptr && chosen != nullptr) *way = way_of(*chosen);
   return chosen != nullptr ? chosen->name : "none";
 }
 
@@ -123,7 +124,8 @@ const char* explain_both(std::string& text, const OpDesc& given) {
     region.key.length = given.length;
     region.key.check = 1;
     region.key.segment = library ? 1 : 0;
-    if (library && (link_features(given) & kLinkMaps) != 0) region.mapped = anywhere;
+    const uint32_t features = link_features(given);
+    if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
     if (!library && given.verb == Verb::signal) continue;  // signals always live in library memory
     OpDesc op = given;
     op.remote = &region;
@@ -148,6 +150,7 @@ std::string explain(const OpDesc& op) {
                 static_cast<unsigned long long>(op.length), peer.link->port->name(), measured ? "measured" : "default");
   std::string text = head;
   const char* chosen = "stream";
+  Way way = Way::any;
   if (op.verb == Verb::send || op.verb == Verb::am) {
     chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
@@ -156,11 +159,14 @@ std::string explain(const OpDesc& op) {
          reference ? "sent from the caller's memory" : "in frames");
   } else if (op.remote != nullptr) {
     if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";
-    chosen = explain_one_sided(text, op);
+    chosen = explain_one_sided(text, op, &way);
   } else {
     chosen = explain_both(text, op);
   }
-  return text + "chosen: " + chosen + "\n";
+  text += std::string("chosen: ") + chosen + "\n";
+  if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
+  if (way != Way::any) say_way(text, way);
+  return text;
 }
 
 }  // namespace thalweg::impl

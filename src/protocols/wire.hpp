@@ -76,7 +76,8 @@ struct DeviceBody {
   uint8_t kind;   // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
   uint8_t late;   // not to be touched yet: the sender moves it when it is asked to
   uint8_t asked;  // receiver: it was asked for a push
-  uint8_t reserved[5];
+  uint8_t way;    // receiver: the Way that it takes
+  uint8_t reserved[4];
 };
 /// An announcement as it is kept.
 struct Announcement {

@@ -8,7 +8,9 @@ namespace {
 
 bool in_process(const DeviceMessage& m) {
   const bool same = (m.features & kLinkSameProcess) != 0;
-  return same && m.from.named && (m.from.on_device() || m.to.on_device()) && allowed(m.forced, Way::push);
+  const bool reached =
+      m.from.kind >= MemoryKind::pinned && m.to.kind >= MemoryKind::pinned;  // no device touches pageable memory
+  return same && reached && m.from.named && (m.from.on_device() || m.to.on_device()) && allowed(m.forced, Way::push);
 }
 
 bool push(const DeviceMessage& m) {

@@ -32,6 +32,18 @@ enum class DeviceRoute : uint8_t {
   copy,        // by the receiver's CPU, into pinned memory for its device
   frames,      // data frames, through pinned memory at whichever end is a device's
 };
+/// As users see it.
+constexpr Way way_of(DeviceRoute route) {
+  switch (route) {
+    case DeviceRoute::in_process:
+    case DeviceRoute::push:
+      return Way::push;
+    case DeviceRoute::pull:
+      return Way::pull;
+    default:
+      return Way::staging;
+  }
+}
 constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned>(route); }
 
 /// The best one that was not tried in vain (`failed`: bits). Order: a device writes to another one in two thirds of the time in which

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can move the bytes of an operation, by the names that users see, and the one that may be forced.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -17,6 +18,7 @@ enum class Way : uint8_t {
   staging,  // device memory through pinned host memory
   count_,
 };
+inline constexpr size_t kWays = static_cast<size_t>(Way::count_);
 const char* name_of(Way way);
 
 /// "eager", "frames", ... -> Way; "" and "any": Way::any. False: none of these.

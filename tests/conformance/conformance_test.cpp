@@ -239,6 +239,7 @@ std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
           row.place[0] = mine;
           row.place[1] = theirs;
           row.asynchronous = static_cast<uint8_t>(async);
+          row.routes = 1;
           rows.push_back(row);
         }
       }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "routes.hpp"
 #include "side.hpp"
 
 namespace conformance {
@@ -18,7 +19,7 @@ void expect(const tw_recv_info& info, Side& side, uint64_t tag, uint64_t immedia
   if (info.length != length) failed("length %zu in the receive info, wanted %zu", info.length, length);
 }
 
-void send_messages(Side& side, const Row& r, uint32_t flags) {
+void send_messages(Side& side, const Row& r, uint32_t flags, Routes* routes = nullptr) {
   Payloads out(side, r, r.local, r.size);
   std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
   for (unsigned i = 0; i < many(r); ++i) {
@@ -27,6 +28,7 @@ void send_messages(Side& side, const Row& r, uint32_t flags) {
     o.flags = flags;
     o.layout = out[i].layout();
     o.immediate = r.seed ^ i;
+    if (routes != nullptr) routes->expect("send", out[i].address(), out[i].bytes(), nullptr, &o);
     must(tw_send(side.endpoint, out[i].address(), out[i].bytes(), kTag + i, &o, &requests[i]), "tw_send");
   }
   side.wait_all(requests);
@@ -58,21 +60,26 @@ void receive_messages(Side& side, const Row& r, uint64_t mask, bool from_source,
 }
 
 void send_receive(Side& side, const Row& r) {
+  Routes routes(side, r, Routes::Kind::messages);
   if (side.rank == 0)
-    send_messages(side, r, 0);
+    send_messages(side, r, 0, &routes);
   else
     receive_messages(side, r, ~0ull, false, false);
+  routes.check();
 }
 
 void synchronous(Side& side, const Row& r) {
+  Routes routes(side, r, Routes::Kind::messages);
   if (side.rank == 0)
-    send_messages(side, r, TW_OP_SYNC);
+    send_messages(side, r, TW_OP_SYNC, &routes);
   else
     receive_messages(side, r, ~0ull, true, false);
+  routes.check();
 }
 
 /// Messages of one tag class arrive before any receive is posted; wildcard receives take them in order.
 void unexpected(Side& side, const Row& r) {
+  Routes routes(side, r, Routes::Kind::messages);
   if (side.rank == 0) {
     Payloads out(side, r, r.local, r.size);
     std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
@@ -81,13 +88,15 @@ void unexpected(Side& side, const Row& r) {
       tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = out[i].layout();
       o.immediate = r.seed ^ i;
+      routes.expect("send", out[i].address(), out[i].bytes(), nullptr, &o);
       must(tw_send(side.endpoint, out[i].address(), out[i].bytes(), kTag + i, &o, &requests[i]), "tw_send");
     }
     side.barrier();
     side.wait_all(requests);
-    return;
+  } else {
+    receive_messages(side, r, ~0xffffull, false, true);
   }
-  receive_messages(side, r, ~0xffffull, false, true);
+  routes.check();
 }
 
 void truncated(Side& side, const Row& r) {
@@ -283,6 +292,7 @@ struct Exposed {
 enum class Notice { flush, remote, signal, after_all };
 
 void put(Side& side, const Row& r, Notice notice) {
+  Routes routes(side, r, Routes::Kind::one_sided);
   uint64_t size = agreed_size(side, r);
   Payloads targets(side, r, side.rank == 1 ? r.remote : r.local, side.rank == 1 ? size : r.size);
   Exposed x(side, &targets, many(r), notice == Notice::signal ? TW_SIGNAL_ADD : TW_SIGNAL_SET);
@@ -296,6 +306,7 @@ void put(Side& side, const Row& r, Notice notice) {
     if (notice == Notice::after_all) x.side.await(x.signal, TW_COMPARE_EQ, 4711);
     if (notice == Notice::flush || notice == Notice::remote) side.barrier();
     for (unsigned i = 0; i < many(r); ++i) targets[i].verify(r.seed + i, size);
+    routes.check();
     return side.barrier();
   }
   std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
@@ -310,6 +321,7 @@ void put(Side& side, const Row& r, Notice notice) {
       o.signal_op = TW_SIGNAL_ADD;
       o.signal_value = 1;
     }
+    routes.expect("put", targets[i].address(), size, x.remote[i], &o);
     must(tw_put(side.endpoint, targets[i].address(), size, x.remote[i], x.card.offset[i], &o, &requests[i]), "tw_put");
   }
   if (notice == Notice::after_all) {
@@ -325,6 +337,7 @@ void put(Side& side, const Row& r, Notice notice) {
     side.wait(request);
   }
   if (notice == Notice::flush || notice == Notice::remote) side.barrier();
+  routes.check();
   side.barrier();
 }
 void put_flush(Side& s, const Row& r) { put(s, r, Notice::flush); }
@@ -333,6 +346,7 @@ void put_signal(Side& s, const Row& r) { put(s, r, Notice::signal); }
 void put_after_all(Side& s, const Row& r) { put(s, r, Notice::after_all); }
 
 void get(Side& side, const Row& r) {
+  Routes routes(side, r, Routes::Kind::one_sided);
   uint64_t size = agreed_size(side, r);
   Payloads mine(side, r, side.rank == 1 ? r.remote : r.local, side.rank == 1 ? size : r.size);
   if (side.rank == 1)
@@ -345,12 +359,14 @@ void get(Side& side, const Row& r) {
       tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = mine[i].layout();
       o.remote_layout = shape.layout();
+      routes.expect("get", mine[i].address(), size, x.remote[i], &o);
       must(tw_get(side.endpoint, mine[i].address(), size, x.remote[i], x.card.offset[i], &o, &requests[i]), "tw_get");
     }
     side.wait_all(requests);
     for (unsigned i = 0; i < many(r); ++i) mine[i].verify(r.seed + i, size);
   }
   side.barrier();
+  routes.check();
 }
 
 /// The payload as blocks of a length that the size makes odd, put into or got from the other side's in reverse order.
@@ -409,6 +425,7 @@ void get_blocks(Side& s, const Row& r) { blocks(s, r, false); }
 /// Every operator in both widths, fetching and not, against a word kept here.
 void atomics(Side& side, const Row& r) {
   for (size_t width : {size_t{4}, size_t{8}}) {
+    Routes routes(side, r, Routes::Kind::one_sided);
     tw_memory* memory = nullptr;
     alignas(8) unsigned char plain[24] = {};
     tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
@@ -446,6 +463,7 @@ void atomics(Side& side, const Row& r) {
         bool fetch = (step / 6) % 2 == 0 || op == TW_ATOMIC_SWAP;
         uint64_t operand = (r.seed * (step + 3)) & mask, compare = step % 12 < 6 ? word : ~word & mask, old = 0;
         tw_request request = TW_REQUEST_NONE;
+        routes.expect("atomic", nullptr, width, remote, nullptr);
         must(tw_atomic(side.endpoint, op, remote, 8, width, operand, compare, fetch ? &old : nullptr, nullptr, &request),
              "tw_atomic");
         side.wait(request);
@@ -459,6 +477,7 @@ void atomics(Side& side, const Row& r) {
       side.send_control(&word, sizeof word);
       tw_remote_memory_release(remote);
     }
+    routes.check();
     side.barrier();
     must(tw_memory_release(memory), "tw_memory_release");
   }

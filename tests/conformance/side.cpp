@@ -159,12 +159,13 @@ void Side::barrier() {
 }
 
 const char* place_name(unsigned place) {
-  static const bool cuda = std::getenv("THALWEG_CONFORMANCE_DEVICE") != nullptr &&
-                           std::strcmp(std::getenv("THALWEG_CONFORMANCE_DEVICE"), "cuda") == 0;
+  static const std::string device =
+      std::getenv("THALWEG_CONFORMANCE_DEVICE") != nullptr ? std::getenv("THALWEG_CONFORMANCE_DEVICE") : "emulated";
   static const char* const kEmulated[kPlaces] = {"plain",      "host",           "pinned",          "emulated:0",
                                                  "emulated:1", "emulated-vmm:0", "emulated-pool:1", "emulated-managed:0"};
   static const char* const kCuda[kPlaces] = {"plain", "host", "pinned", "cuda:0", "cuda:1", "vmm:0", "pool:1", "managed:0"};
-  return cuda ? kCuda[place] : kEmulated[place];
+  static const char* const kOne[kPlaces] = {"plain", "host", "pinned", "cuda:0", "cuda:0", "vmm:0", "pool:0", "managed:0"};
+  return (device == "cuda" ? kCuda : device == "cuda:0" ? kOne : kEmulated)[place];
 }
 
 Payload::Payload(Side& side, Shape s, uint64_t size, unsigned place, uint64_t seed) : context_(side.context) {

@@ -22,11 +22,12 @@ struct Row {
   uint8_t place[2];      // of the buffers of rank 0, of rank 1: index for place_name
   uint8_t asynchronous;  // requests polled together instead of waited for one by one
   uint8_t end;           // no more rows
-  uint8_t unused[2];
+  uint8_t routes;        // what explain says is held against what moves (routes.hpp); not where devices are made to fail
+  uint8_t unused;
 };
 
 /// Where buffers lie: "plain" (malloc), "host" (of tw_memory_allocate), then places of devices: of THALWEG_CONFORMANCE_DEVICE
-/// ("cuda", on a machine with GPUs; by default "emulated").
+/// ("cuda", on a machine with two GPUs, "cuda:0": all on one; by default "emulated").
 constexpr uint8_t kPlain = 0, kLibrary = 1, kPinned = 2, kFirstDevice = 3, kPlaces = 8;
 const char* place_name(unsigned place);
 
@@ -56,6 +57,7 @@ class Side {
   void alive() const;  // fails when the other side is gone
   void look() const;   // the same with progress: where a row computes for long
   void await(tw_signal* signal, uint32_t compare, uint64_t value) const;  // while it is there
+  bool shares_context() const { return !owner_; }                         // both ranks are of one worker
 
   tw_context* context;
   tw_worker* worker = nullptr;

@@ -77,9 +77,31 @@ def test_another_key_is_refused_and_counted(context, worker):
     listener = worker.listen()
     with pytest.raises(tw.AuthenticationError):
         stranger.connect(f"127.0.0.1:{listener.port}", timeout=5)
-    assert any(count > 0 for cause, count in context.counters().items() if cause != "links")
+    assert any(count > 0 for cause, count in context.counters().items() if cause not in ("links", "moved"))
     listener.close()
     stranger.close()
+
+
+@pytest.mark.parametrize("size", [8, 70_000, 3_000_001])
+def test_moved_counts_by_the_way_that_explain_names(context, worker, size):
+    endpoint = worker.connect(worker.address)
+    data, got = bytearray(secrets.token_bytes(size)), bytearray(size)
+    said = endpoint.explain("send", buffer=data)
+    way = next(line.split(": ")[1] for line in said.splitlines() if line.startswith("way into ordinary memory: "))
+    before = context.counters()["moved"]
+    receive = worker.irecv(got, 7)
+    send = endpoint.isend(data, 7)
+    receive.wait()
+    send.wait()
+    assert got == data
+    after = context.counters()["moved"]
+    changed = {
+        name: (counts["operations"] - before[name]["operations"], counts["bytes"] - before[name]["bytes"])
+        for name, counts in after.items()
+        if counts != before[name]
+    }
+    assert changed == {way: (1, size)}
+    assert way == "eager" or size > 8
 
 
 def test_info_says_what_is_there(context):

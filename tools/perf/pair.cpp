@@ -150,11 +150,15 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
   const std::string transport = tw_endpoint_transport(endpoint);
   char buffer[16384];
   size_t length = sizeof buffer;
-  if (tw_explain_buffer(endpoint, verb, local, order.size, remote, buffer, &length) < 0) return transport;
+  if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
   // explain's last line names the winner; messages from a device have a table for each kind of memory that may receive them.
   const std::string& there = order.memory[rank == 0];
-  const char* const table = on_device(there) ? "of a device" : there == "pinned" ? "into its pinned" : "into its other host";
+  const bool pool = there.find("pool") != std::string::npos || there.find("managed") != std::string::npos;
+  const char* const table = pool                ? "into its pool"
+                            : on_device(there)  ? "of a device"
+                            : there == "pinned" ? "into its pinned"
+                                                : "into its other host";
   size_t from = text.find(table), mark = text.find("chosen: ");
   if (from != std::string::npos) {
     mark = text.find("\n* ", from) + 3;

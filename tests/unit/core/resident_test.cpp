@@ -131,11 +131,11 @@ TEST_F(ResidentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
 TEST_F(ResidentOperations, ExplainSaysSo) {
   char text[4096];
   size_t length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, text, &length), TW_OK)
+  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, nullptr, text, &length), TW_OK)
       << tw_last_error();
   EXPECT_NE(std::string(text).find("chosen: direct, resident"), std::string::npos) << text;
   length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, text, &length), TW_OK);
+  ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
   EXPECT_NE(std::string(text).find("chosen: push by this device, resident"), std::string::npos) << text;
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.place = "emulated:0";
@@ -143,7 +143,7 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   tw_memory* large = nullptr;
   ASSERT_EQ(tw_memory_allocate(context_, kLong, &options, &large), TW_OK) << tw_last_error();
   length = sizeof text;
-  EXPECT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, text, &length), TW_OK);
+  EXPECT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, nullptr, text, &length), TW_OK);
   EXPECT_EQ(std::string(text).find("resident"), std::string::npos) << text;
   EXPECT_EQ(tw_memory_release(large), TW_OK);
 }

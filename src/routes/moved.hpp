@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what explain is
+// held against. Counted once an operation: messages in frames that were not asked for by their sender, others where they end.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "routes/ways.hpp"
+
+namespace thalweg::impl {
+
+/// Of one engine. Written by one thread at a time, read by any.
+class Moved {
+ public:
+  struct Count {
+    uint64_t operations = 0, bytes = 0;
+  };
+  void count(Way way, uint64_t bytes) {
+    Word& word = words_[static_cast<size_t>(way)];
+    // No atomic additions: they cost ten times as much, and nobody else writes.
+    word.operations.store(word.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    word.bytes.store(word.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+  Count of(Way way) const {
+    const Word& word = words_[static_cast<size_t>(way)];
+    return {word.operations.load(std::memory_order_relaxed), word.bytes.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  struct Word {
+    std::atomic<uint64_t> operations{0}, bytes{0};
+  };
+  std::array<Word, kWays> words_;
+};
+
+/// Of all engines of a context, also of those that have ended. Thread-safe.
+class Traffic {
+ public:
+  /// `of` must be removed before its end.
+  void add(const Moved& of);
+  void remove(const Moved& of);
+  std::array<Moved::Count, kWays> sum() const;
+  /// {"eager": {"operations": 1, "bytes": 8}, ...}
+  std::string json() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<const Moved*> alive_;
+  std::array<Moved::Count, kWays> ended_{};
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "routes.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace conformance {
+
+const char* const Routes::kNames[kWays] = {"eager", "frames", "mapped", "kernel", "push", "pull", "staging"};
+
+namespace {
+
+constexpr size_t kEager = 0;
+
+/// The number of the place's device.
+int device_of(unsigned place) {
+  const char* const colon = std::strchr(place_name(place), ':');
+  return place < kFirstDevice || colon == nullptr ? -1 : std::atoi(colon + 1);
+}
+
+/// The words with which explain names memory of the receiver.
+std::string receiver(const Row& row) {
+  const unsigned mine = row.place[0], there = row.place[1];
+  if (there == kPinned) return "pinned memory";
+  if (there < kFirstDevice) return "ordinary memory";
+  const bool same = device_of(mine) == device_of(there);
+  const std::string name = place_name(there), which = same ? "the same device" : "another device";
+  const bool unnamed = name.find("pool") != std::string::npos || name.find("managed") != std::string::npos;
+  return unnamed ? "pool or managed memory of " + which : which + "'s memory";
+}
+
+}  // namespace
+
+Routes::Routes(Side& side, const Row& row, Kind kind) : side_(side), row_(row), kind_(kind), before_(counted()) {}
+
+/// A device can be asked to write into a short list of the receiver's only, and a sender cannot say how long that is.
+bool Routes::known() const {
+  return row_.routes != 0 && !(kind_ == Kind::messages && row_.place[1] >= kFirstDevice && row_.remote == Shape::list);
+}
+
+Routes::Counts Routes::counted() const {
+  char text[4096];
+  size_t length = sizeof text;
+  must(tw_context_counters(side_.context, text, &length), "tw_context_counters");
+  Counts counts{};
+  for (size_t i = 0; i < kWays; ++i) {
+    const std::string mark = "\"" + std::string(kNames[i]) + "\": {\"operations\": ";
+    const char* const at = std::strstr(text, mark.c_str());
+    if (at == nullptr) failed("no counter of the way %s in %s", kNames[i], text);
+    counts[i] = std::strtoull(at + mark.size(), nullptr, 10);
+  }
+  return counts;
+}
+
+std::string Routes::key() const { return kind_ == Kind::messages ? "\nway into " + receiver(row_) + ": " : "\nway: "; }
+
+size_t Routes::index_of(const std::string& name, const std::string& text) {
+  for (size_t i = 0; i < kWays; ++i) {
+    if (name == kNames[i]) return i;
+  }
+  failed("explain names no way: %s", text.c_str());
+}
+
+void Routes::expect(const char* verb, const void* address, size_t length, tw_remote_memory* remote,
+                    const tw_op_options* options) {
+  if (length == 0 || !known()) return;
+  char text[16384];
+  size_t size = sizeof text;
+  must(tw_explain_buffer(side_.endpoint, verb, address, length, remote, options, text, &size), "tw_explain_buffer");
+  const std::string mark = key();
+  const char* const at = std::strstr(text, mark.c_str());
+  if (at == nullptr) failed("explain does not say %s: %s", mark.c_str() + 1, text);
+  std::string name(at + mark.size(), std::strcspn(at + mark.size(), "\n"));
+  // The buffer is new, so nobody has mapped it.
+  if (const size_t cold = name.rfind(": "); cold != std::string::npos) name = name.substr(cold + 2);
+  ++expected_[index_of(name, text)];
+  said_ = text;
+}
+
+void Routes::check() {
+  if (!known()) return;
+  Counts there{};
+  if (side_.rank == 0) side_.receive_control(&there, sizeof there);  // all is over there, which counts may be here
+  Counts moved = counted();
+  for (size_t i = 0; i < kWays; ++i) moved[i] -= before_[i];
+  if (side_.rank == 1) {
+    if (side_.shares_context()) moved = Counts{};  // rank 0 sees them as well
+    return side_.send_control(&moved, sizeof moved);
+  }
+  for (size_t i = 0; i < kWays; ++i) {
+    moved[i] += there[i];
+    // The ranks talk by short messages, too.
+    if (i == kEager ? moved[i] >= expected_[i] : moved[i] == expected_[i]) continue;
+    failed("%llu operations went by the way %s, explain had said so of %llu: %s", (unsigned long long)moved[i], kNames[i],
+           (unsigned long long)expected_[i], said_.c_str());
+  }
+}
+
+}  // namespace conformance
