@@ -4,13 +4,15 @@
 //   copy     the first copies fragments into a ring as deep as the busy one of a connection, the second out of it
 //   mapped   the second copies from the source
 //   kernel   process_vm_readv of the first half by the second, process_vm_writev of the other half by the first
-// The least of some rounds is taken: whatever disturbs makes it longer. Costs per byte are slopes between sizes, so that what starting
-// costs is in none of them.
+// The least of some rounds is taken: whatever disturbs makes it longer. A round in which the kernel took a processor from either thread
+// does not count, so that a busy machine measures nothing instead of something else. Costs per byte are slopes between sizes, so that
+// what starting costs is in none of them.
 #include "routes/measure.hpp"
 
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "transports/shm/copy.hpp"
@@ -35,8 +38,8 @@ namespace {
 
 constexpr size_t kSmall = 256u << 10, kMiddle = kLarge, kWhole = 8u << 20;
 constexpr size_t kFragments = shm::kDeepBytes / shm::kFragment;
-constexpr unsigned kRounds = 2;
-constexpr double kLeast = 1e-3, kMost = 10;  // ns per byte: anything else is no measurement
+constexpr unsigned kRounds = 2, kMostRounds = 8;  // more than kRounds while a measurement has no undisturbed one yet
+constexpr double kLeast = 1e-3, kMost = 10;       // ns per byte: anything else is no measurement
 
 /// Pages of ordinary memory, touched.
 class Pages {
@@ -67,6 +70,7 @@ struct Bench {
   alignas(64) std::atomic<uint64_t> filled{0};
   alignas(64) std::atomic<uint64_t> emptied{0};
   alignas(64) std::atomic<uint64_t> done{0};
+  alignas(64) std::atomic<uint64_t> judged{0};  // twice the number of the message, and 1: the receiver was disturbed
   alignas(64) std::atomic<bool> failed{false}, over{false};
 
   bool late() const { return monotonic_ns() > deadline; }
@@ -81,6 +85,24 @@ struct Bench {
     }
     return true;
   }
+};
+
+/// Says whether this thread has had its processor all the time since it was asked last.
+class Undisturbed {
+ public:
+  Undisturbed() { count_ = taken(); }
+  bool ask() {
+    const long before = std::exchange(count_, taken());
+    return before == count_;
+  }
+
+ private:
+  static long taken() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+  }
+  long count_;
 };
 
 bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {
@@ -137,6 +159,9 @@ constexpr Job kJobs[] = {{Kind::copy, kSmall},    {Kind::copy, kMiddle},  {Kind:
 constexpr size_t kCount = std::size(kJobs);
 using Times = std::array<double, kCount>;  // ns, the least
 
+constexpr double kNone = std::numeric_limits<double>::max();
+bool complete(const Times& least) { return std::find(least.begin(), least.end(), kNone) == least.end(); }
+
 bool at_core(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -146,29 +171,31 @@ bool at_core(int core) {
 
 void receiver(Bench& bench, int core) {
   if (!at_core(core)) bench.failed = true;
-  uint64_t number = 0;
-  for (unsigned round = 0; round < kRounds; ++round) {
-    for (const Job& job : kJobs) {
-      ++number;
-      if (!bench.await(bench.go, number)) return;
-      receive(bench, job.kind, job.length);
-      bench.done.store(number, std::memory_order_release);
-    }
+  Undisturbed undisturbed;
+  for (uint64_t number = 1; bench.await(bench.go, number); ++number) {
+    const Job& job = kJobs[(number - 1) % kCount];
+    receive(bench, job.kind, job.length);
+    bench.done.store(number, std::memory_order_release);
+    bench.judged.store(2 * number + (undisturbed.ask() ? 0 : 1), std::memory_order_release);
   }
 }
 
 void sender(Bench& bench, int core, Times* least) {
   if (!at_core(core)) bench.failed = true;
+  Undisturbed undisturbed;
   uint64_t number = 0;
-  for (unsigned round = 0; round < kRounds; ++round) {
+  for (unsigned round = 0; round < kMostRounds && (round < kRounds || !complete(*least)); ++round) {
     for (size_t i = 0; i < kCount; ++i) {
       ++number;
       for (size_t at = 0; at < kJobs[i].length; at += 64) bench.source.data()[at] = static_cast<std::byte>(number + at);
       const uint64_t begin = monotonic_ns();
       bench.go.store(number, std::memory_order_release);
       send(bench, kJobs[i].kind, kJobs[i].length, number);
-      if (bench.over.load(std::memory_order_relaxed)) return;
-      least->at(i) = std::min(least->at(i), static_cast<double>(monotonic_ns() - begin));
+      const double took = static_cast<double>(monotonic_ns() - begin);
+      const bool mine = undisturbed.ask();
+      if (!bench.await(bench.judged, 2 * number)) return;
+      const bool theirs = bench.judged.load(std::memory_order_acquire) == 2 * number;
+      if (mine && theirs) least->at(i) = std::min(least->at(i), took);
     }
   }
 }
@@ -236,10 +263,9 @@ Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
     return fail(TW_ERR_NO_MEMORY, "no memory to measure with");
   bench->deadline = monotonic_ns() + limit_ns;
   Times least{};
-  least.fill(std::numeric_limits<double>::max());
+  least.fill(kNone);
   run_both(*bench, cores, &least);
-  if (least.back() == std::numeric_limits<double>::max())
-    return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
+  if (!complete(least)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   LinkCosts costs = *out;
   costs.copy = slope(least, 0);
   costs.copy_large = slope(least, 1);

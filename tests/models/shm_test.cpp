@@ -166,7 +166,7 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
               {"__atomic_load_n(signal.word, __ATOMIC_ACQUIRE)", "__atomic_fetch_add(word, value, __ATOMIC_RELEASE);",
                "__atomic_store_n(word, value, __ATOMIC_RELEASE);"});
   expect_code("src/protocols/put_mapped.cpp",
-              {"std::memmove(to, op.address, op.length);", "status == TW_OK ? signal_after_data(op) : status;"});
+              {"std::memmove(to, op.address, op.length);", "return signal_after_data(op);"});
   for (const bool adds : {false, true}) {
     check([=](Program& p) {
       const Word word = p.word();

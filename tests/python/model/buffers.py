@@ -107,6 +107,9 @@ class Buffer:
         """It is the user's again: who writes to it from now on is found by untouched()."""
         self._set(filler)
 
+    def look(self) -> None:
+        """Brings what is in it to `base`, where that is elsewhere."""
+
     def held(self) -> bool:
         """Has the library a view of it? (Not known of its own memory, but by a release.)"""
         if self.memory is not None or not self.base:
@@ -116,3 +119,30 @@ class Buffer:
         except BufferError:
             return True
         return False
+
+
+class DeviceBuffer(Buffer):
+    """Memory of a device, all of it; `base` is what this processor knows of it."""
+
+    def __init__(self, place: str, size: int, filler: int, context: tw.Context | None) -> None:
+        assert context is not None
+        self.context, self.device = context, tw.Memory.allocate(context, max(size, 1), place=place)
+        super().__init__("library", size, filler, context)
+        self.memory = self.device
+
+    def library(self, size: int, context: Any) -> Any:
+        return bytearray(max(size, 1))
+
+    def _set(self, filler: int) -> None:
+        super()._set(filler)
+        tw.copy(self.context, self.device, self.base)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        tw.copy(self.context, self.device, self.base)
+
+    def give(self) -> Any:
+        return self.device
+
+    def look(self) -> None:
+        tw.copy(self.context, self.base, self.device)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import thalweg as tw
 
-from .buffers import Buffer, payload
+from .buffers import Buffer, DeviceBuffer, payload
 from .state import HANDLER, LIMIT, REGION, WORDS, HandlerRaised, outcome_of
 
 HEADER = struct.Struct("<QQQQI16s")  # of active messages: number, kept, reply, seed, sender, flags
@@ -91,6 +91,7 @@ class Child:
         self.connecting: set[Any] = set()
         self.workers: dict[int, tw.Worker] = {}
         self.places: dict[int, dict[str, Any]] = {}
+        self.queues: dict[Any, Any] = {}
         self.buffers: dict[int, Buffer] = {}
         self.requests: dict[int, Asked] = {}
         self.watched: set[int] = set()  # operations that nobody asks for any more
@@ -183,7 +184,8 @@ class Child:
         return self.call(getattr(self.resolve(target), verb), *given, **named)
 
     def do_buffer(self, number: int, kind: str, size: int, filler: int, context: int) -> None:
-        self.buffers[number] = Buffer(kind, size, filler, self.context(context))
+        make = DeviceBuffer if kind.startswith("emulated") else Buffer
+        self.buffers[number] = make(kind, size, filler, self.context(context))
 
     def do_write(self, number: int, data: bytes) -> None:
         self.buffers[number].write(data)
@@ -194,7 +196,10 @@ class Child:
     def shown(self, number: int) -> bytes | None:
         """All bytes of a buffer, when somebody has written to it."""
         buffer = self.buffers.get(number)
-        return None if buffer is None or buffer.untouched() else bytes(buffer.base)
+        if buffer is None:
+            return None
+        buffer.look()
+        return None if buffer.untouched() else bytes(buffer.base)
 
     def do_post(self, number: int, worker: int, target: Any, verb: str, arguments: Any, options: Any) -> None:
         given, named = self.resolved(arguments, options)
@@ -330,23 +335,73 @@ class Child:
 
     # ------------------------------------------------------------------------------------------- plans
 
-    def do_plan(self, name: Any, context: int, end: Any, steps: list[tuple[str, int, int]], limit: float) -> None:
-        """A plan of sends and receives: verb, buffer, tag."""
-        plan = self.objects[name] = tw.Plan(self.context(context), timeout=limit)
+    def do_plan(
+        self, name: Any, context: int, end: Any, steps: list[tuple[str, int, int]], place: str | None, limit: float
+    ) -> None:
+        """A plan of sends and receives: verb, buffer, tag. With a place it runs on a queue there."""
+        where = None if place == "host" else place
+        plan = self.objects[name] = tw.Plan(self.context(context), place=where, timeout=limit)
+        self.queues[name] = None if place is None else tw.Queue(self.context(context), place)
         for verb, number, tag in steps:
             getattr(plan, verb)(self.objects[end], self.buffers[number].give(), tag)
 
     def do_prepare(self, name: Any, limit: float) -> None:
         self.call(self.objects[name].prepare, limit)
 
-    def do_run(self, name: Any, limit: float) -> None:
-        self.call(self.objects[name].run, limit)
+    def do_run(self, name: Any, limit: float, times: int = 1) -> None:
+        """By the host, or in the order of its queue, on which nothing is left then whatever became of the plan."""
+        plan, queue = self.objects[name], self.queues[name]
+        if queue is None:
+            for _ in range(times):
+                self.call(plan.run, limit)
+            return
+        for _ in range(times):
+            plan.trigger(queue)
+        try:
+            self.call(plan.finish, limit)
+        except tw.TimedOut:
+            raise  # perhaps it still runs
+        except tw.ThalwegError:
+            queue.synchronize()
+            raise
+        queue.synchronize()
+
+    def do_finish(self, name: Any, limit: float) -> None:
+        self.call(self.objects[name].finish, limit)
 
     def do_update(self, name: Any, step: int, number: int) -> None:
         self.objects[name].update(step, self.buffers[number].give())
 
+    def do_update_to_read_only(self, name: Any, step: int, size: int) -> None:
+        self.objects[name].update(step, memoryview(bytes(size)))
+
     def do_close_plan(self, name: Any) -> None:
-        self.objects.pop(name).close()
+        """Busy: it is still there."""
+        self.objects[name].close()
+        del self.objects[name]
+        if (queue := self.queues.pop(name)) is not None:
+            queue.close()
+
+    def do_on_queue(self, name: Any, context: int, place: str) -> None:
+        self.queues[name] = tw.Queue(self.context(context), place)
+
+    def do_enqueue(self, name: Any, verb: str, arguments: Any) -> None:
+        """A single operation in the order of a queue."""
+        given, _ = self.resolved(arguments, {})
+        getattr(tw, verb + "_on")(self.queues[name], *given)
+
+    def do_synchronize(self, name: Any) -> None:
+        self.queues[name].synchronize()
+
+    def do_close_queue(self, name: Any) -> None:
+        self.queues.pop(name).close()
+
+    def do_export(self, number: int) -> bytes:
+        """The key of the library's memory of a buffer."""
+        return self.buffers[number].memory.export()
+
+    def do_drop(self, name: Any) -> None:
+        del self.objects[name]
 
     def do_show(self, number: int) -> bytes | None:
         return self.shown(number)
@@ -434,6 +489,7 @@ class Child:
         self.objects.clear()
         self.ends.clear()
         for number, buffer in self.buffers.items():
+            buffer.look()
             if buffer.held():
                 wrong.append(f"operation {number}: its buffer is held behind the end of everything")
             elif number not in open_ones and not buffer.untouched():

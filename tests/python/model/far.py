@@ -16,18 +16,20 @@ from .state import REGION, Place
 
 @dataclasses.dataclass
 class Kept:
-    """What the plans of a program may leave in a process: agents, and their connections to those of other processes."""
+    """What the plans of a program may leave in a process: agents, their connections to those of other processes, and what a
+    context's first use of a device makes there."""
 
     agents: int = 0
+    devices: int = 0
     peers: list[Process] = dataclasses.field(default_factory=list)
 
     def beside(self, before: Census) -> Census:
         """What there may be now. A channel's words stay, many in a segment."""
         links = sum(peer.alive for peer in self.peers)
         return Census(
-            before.descriptors + 1 + 12 * self.agents + 8 * links,
-            before.threads + self.agents,
-            before.segments + 1 + 10 * self.agents + 6 * links,
+            before.descriptors + 1 + 12 * self.agents + 8 * links + 4 * self.devices,
+            before.threads + self.agents + 4 * self.devices,
+            before.segments + 1 + 10 * self.agents + 6 * links + 4 * self.devices,
             before.links + links,
         )
 
@@ -129,8 +131,8 @@ class FarBuffer(Buffer):
 
     def __init__(self, world: Any, process: Process, number: int, kind: str, size: int, filler: int, context: int) -> None:
         self.process, self.number, self.watched = process, number, False
-        super().__init__(kind, size, filler, None)
-        if kind == "library":
+        super().__init__("library" if kind.startswith("emulated") else kind, size, filler, None)
+        if self.kind == "library":
             self.memory = FarMemory(world, process, number)
         process.tell("buffer", number, kind, size, filler, context)
 

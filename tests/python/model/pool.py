@@ -52,6 +52,7 @@ class Process:
         self.before: Census | None = None
         self.programs = 0
         self.planned: set[int] = set()  # contexts that have had a plan
+        self.devices: set[tuple[int, str]] = set()  # which have used a device: context, place
         self.agents: set[tuple[int, Process, int]] = set()  # which are connected: context, the other process and its context
         self.commands: list[tuple[str, tuple[Any, ...]]] = []
 
@@ -138,7 +139,8 @@ class Pool:
         (self.folder / "sockets").mkdir(mode=0o700)
         self.numbers = itertools.count(1)
         self.idle: list[Process] = []
-        kept = {name: os.environ.get(name) for name in ("PYTHONPATH", "OPENBLAS_NUM_THREADS")}
+        kept = {name: os.environ.get(name) for name in ("PYTHONPATH", "OPENBLAS_NUM_THREADS", "THALWEG_EMULATED")}
+        os.environ["THALWEG_EMULATED"] = "devices=2"
         os.environ["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         try:

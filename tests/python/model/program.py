@@ -33,7 +33,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "flush": ("worker",),
     "close": ("force", "force"),
     "wait": ("shared", "shared", "long"),
-    "plan": ("both", "update", "own", "lost", "update"),
+    "plan": ("both", "update", "own", "lost", "update", "queue", "device", "queue", "stopped"),
+    "on_queue": ("put", "device", "both"),
     "kill": ("midway", "busy", "midway", "busy", "midway"),
 }
 MESSAGES = ("send",) * 7 + ("receive",) * 7 + ("active",) * 3 + (
@@ -46,11 +47,14 @@ ONE_SIDED = ("put",) * 7 + ("get",) * 4 + ("atomic",) * 3 + ("fence",) * 3 + (
 )  # fmt: skip
 THEMES = (MESSAGES, MESSAGES + ONE_SIDED, ONE_SIDED)
 ENDS = ("nothing", "close", "connect", "close_worker", "close", "close_worker", "connect")
-PLANNED = ("plan",) * 8 + ("send", "receive", "put", "turns", "settle", "restart", "restart", "stop")  # mode "processes", too
+PLANNED = ("plan",) * 8 + ("on_queue",) * 3 + (
+    "send", "receive", "put", "turns", "settle", "restart", "restart", "stop",
+)  # fmt: skip
 DEATHS = ("nothing", "kill", "kill", "restart", "restart", "stop", "close", "connect", "close_worker")  # mode "processes"
-SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get", "kill", "plan")
+SIZED = ("send", "receive", "send_now", "receive_now", "take_receive", "active", "put", "get", "kill", "plan", "on_queue")
 COUNTED = (
-    "kill", "plan", "stop", "restart", "close_worker", "cancel", "wait", "wait_any", "drop", "take_receive", "release_buffer",
+    "kill", "plan", "on_queue", "stop",
+    "restart", "close_worker", "cancel", "wait", "wait_any", "drop", "take_receive", "release_buffer",
     "turns", "release_region",
 )  # fmt: skip
 
