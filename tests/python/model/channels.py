@@ -20,9 +20,11 @@ from .reference import NEVER
 from .state import LIMIT, Link
 
 SHORT = 0.03  # seconds that are waited for a run which nobody meets
-BRIEF = 0.1  # seconds: the limit of a plan of which no run is met
+BRIEF, FEW = 0.1, 2.0  # seconds: the limits of plans of which no run is met, and of which one perhaps is not
 UNMET = ("TimedOut", "ClosedError", "PeerLost")  # how it ends, and how that of its peer does
 SINGLE = 300  # tags of operations on queues come behind it
+# A partner that is prepared already keeps the way of its channel, so each pair of executors has tags of its own.
+EXECUTORS = (None, "host", "emulated:0", "emulated:1")
 
 
 class Side:
@@ -39,9 +41,10 @@ class Side:
         """Of this kind; where its queue is a device's, of that device's memory."""
         world = self.world
         number, context = next(world.numbers), world.context_of(self.worker)
-        if self.place is not None and self.place != "host":
-            kind, size = self.place, max(size, 1)
-            world.note_device(self.process, context, kind)
+        if self.place is not None:
+            world.note_place(self.process, context, self.place)
+            if self.place != "host":
+                kind, size = self.place, max(size, 1)
         return FarBuffer(world, self.process, number, kind, size, world.random.randrange(256), context)
 
     def new_buffers(self, kind: str, size: int) -> None:
@@ -56,6 +59,12 @@ def places_of(step: Step) -> list[str | None]:
     return ["host", "host"] if "queue" in step.flags else [None, None]
 
 
+def tag_of(step: Step, places: list[str | None]) -> int:
+    """Of its own for each pair of executors."""
+    first, second = places if step.worker < step.peer else places[::-1]
+    return step.tag + 1000 * (4 * EXECUTORS.index(first) + EXECUTORS.index(second))
+
+
 class Channels(Deaths):
     """The steps `plan` and `on_queue`."""
 
@@ -64,13 +73,14 @@ class Channels(Deaths):
         if link is None or link.ending != NEVER or not self.apart(link):
             return
         both = "both" in step.flags
-        tag = 100 + next(self.numbers) if "own" in step.flags else step.tag
+        places = places_of(step)
+        tag = 100 + next(self.numbers) if "own" in step.flags else tag_of(step, places)
         verbs = (["send", "recv"], ["recv", "send"]) if both else (["send"], ["recv"])
         unmet = "stopped" in step.flags and step.of % 4 == 3
-        limit = BRIEF if unmet else LIMIT
+        limit = BRIEF if unmet else FEW if "stopped" in step.flags else LIMIT
         sides = [
             Side(self, worker, link.ends[worker], kinds, tag, place, limit)
-            for worker, kinds, place in zip((step.worker, step.peer), verbs, places_of(step), strict=True)
+            for worker, kinds, place in zip((step.worker, step.peer), verbs, places, strict=True)
         ]
         yield from self.quiet()
         # What a device's side cannot be of length 0 is so at neither.
@@ -116,8 +126,8 @@ class Channels(Deaths):
             process.agents.add(pair)
             kept.peers.append(other.process)
 
-    def note_device(self, process: Process, context: int, place: str) -> None:
-        """The first use of a device by a context."""
+    def note_place(self, process: Process, context: int, place: str) -> None:
+        """The first queue of a context there."""
         if (context, place) not in process.devices:
             process.devices.add((context, place))
             self.kept.setdefault(process.number, Kept()).devices += 1
@@ -169,8 +179,9 @@ class Channels(Deaths):
         leaver, other = sides
         self.fill(sides)
         if step.of % 2 == 1 and self.keeps_running(leaver):
+            leaver.process.send("finish", leaver.name, LIMIT)
             self.well(self.together("run", [other], LIMIT), "a plan's run behind another one's limit")
-            self.well(self.together("finish", [leaver], LIMIT), "a plan's run that was met late")
+            self.well([self.answer(leaver.process, "finish")], "a plan's run that was met late")
             return self.compare(sides)
         other.process.stop(0.004)
         self.close_plan(leaver)
@@ -188,18 +199,21 @@ class Channels(Deaths):
 
     def keeps_running(self, leaver: Side) -> bool:
         """Runs it alone. Does it still run behind that? Then it cannot be closed."""
-        error = self.together("run", [leaver], SHORT if leaver.limit == LIMIT else LIMIT)[0]
-        if error is None and "recv" in leaver.verbs:
-            self.wrong(f"a plan at {leaver.worker} received what nobody has sent")
+        goes_on = leaver.limit != BRIEF
+        error = self.together("start" if goes_on else "run", [leaver], SHORT if goes_on else LIMIT)[0]
         if error is not None and error[0] not in UNMET:
             self.wrong(f"a plan at {leaver.worker} that nobody met ended with {error}")
-        if error is None or leaver.limit != LIMIT:
+        if error is None and "recv" in leaver.verbs and not (goes_on and leaver.place is not None):
+            self.wrong(f"a plan at {leaver.worker} received what nobody has sent")
+        if not goes_on or (error is None and leaver.place is None):
             return False
         try:
             self.ask(leaver.process, "close_plan", leaver.name)
         except tw.BusyError:
             return True
-        self.wrong(f"a plan at {leaver.worker} was closed while it ran")
+        if "recv" in leaver.verbs:
+            self.wrong(f"a plan at {leaver.worker} was closed while it ran")
+        leaver.name = None  # a send may end by itself
         return False
 
     def leave_buffers(self, side: Side) -> None:
@@ -250,10 +264,11 @@ class Channels(Deaths):
         link = self.link(step.worker, step.peer)
         if link is None or link.ending != NEVER or not self.apart(link):
             return
-        workers, places = (step.worker, step.peer), places_of(step)
+        workers, places = (step.worker, step.peer), [place or "host" for place in places_of(step)]
+        # The first operation decides how the channel goes for all later ones of a queue (decision 0019).
+        tag = SINGLE + tag_of(step, places) + (100 if step.kind == "library" else 0)
         sides = [
-            Side(self, worker, link.ends[worker], [], SINGLE + step.tag, place or "host", LIMIT)
-            for worker, place in zip(workers, places, strict=True)
+            Side(self, worker, link.ends[worker], [], tag, place, LIMIT) for worker, place in zip(workers, places, strict=True)
         ]
         yield from self.quiet()
         for side, other in (sides, sides[::-1]):
@@ -262,6 +277,8 @@ class Channels(Deaths):
         size = max(step.size, 1)
         for number in range(1 + step.of % 3):
             first, second = sides[:: -1 if "both" in step.flags and number % 2 else 1]
+            if number == 0 and "put" in step.flags:  # what the host carries needs an agent at both sides, which this makes
+                self.send_on(first, second, link, step, size)
             self.put_on(first, second, link, step.kind, size) if "put" in step.flags else self.send_on(
                 first, second, link, step, size
             )

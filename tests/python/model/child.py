@@ -349,25 +349,22 @@ class Child:
         self.call(self.objects[name].prepare, limit)
 
     def do_run(self, name: Any, limit: float, times: int = 1) -> None:
-        """By the host, or in the order of its queue, on which nothing is left then whatever became of the plan."""
+        """By the host, or in the order of its queue."""
         plan, queue = self.objects[name], self.queues[name]
-        if queue is None:
-            for _ in range(times):
-                self.call(plan.run, limit)
-            return
         for _ in range(times):
-            plan.trigger(queue)
-        try:
-            self.call(plan.finish, limit)
-        except tw.TimedOut:
-            raise  # perhaps it still runs
-        except tw.ThalwegError:
+            self.call(plan.run, limit) if queue is None else plan.trigger(queue)
+        if queue is not None:
             queue.synchronize()
-            raise
-        queue.synchronize()
+
+    def do_start(self, name: Any, limit: float) -> None:
+        """A run that is not waited for, or not for long."""
+        plan, queue = self.objects[name], self.queues[name]
+        self.call(plan.run, limit) if queue is None else plan.trigger(queue)
 
     def do_finish(self, name: Any, limit: float) -> None:
-        self.call(self.objects[name].finish, limit)
+        """What was started."""
+        plan, queue = self.objects[name], self.queues[name]
+        self.call(plan.finish, limit) if queue is None else queue.synchronize()
 
     def do_update(self, name: Any, step: int, number: int) -> None:
         self.objects[name].update(step, self.buffers[number].give())

@@ -17,7 +17,7 @@ from .state import REGION, Place
 @dataclasses.dataclass
 class Kept:
     """What the plans of a program may leave in a process: agents, their connections to those of other processes, and what a
-    context's first use of a device makes there."""
+    context's first queue makes at each place."""
 
     agents: int = 0
     devices: int = 0
@@ -27,9 +27,9 @@ class Kept:
         """What there may be now. A channel's words stay, many in a segment."""
         links = sum(peer.alive for peer in self.peers)
         return Census(
-            before.descriptors + 1 + 12 * self.agents + 8 * links + 4 * self.devices,
-            before.threads + self.agents + 4 * self.devices,
-            before.segments + 1 + 10 * self.agents + 6 * links + 4 * self.devices,
+            before.descriptors + 3 + 12 * self.agents + 8 * links + 4 * self.devices,
+            before.threads + self.agents + 12 * self.devices,
+            before.segments + 3 + 10 * self.agents + 6 * links + 4 * self.devices,
             before.links + links,
         )
 

@@ -52,7 +52,7 @@ class Process:
         self.before: Census | None = None
         self.programs = 0
         self.planned: set[int] = set()  # contexts that have had a plan
-        self.devices: set[tuple[int, str]] = set()  # which have used a device: context, place
+        self.devices: set[tuple[int, str]] = set()  # that have had queues: context, place
         self.agents: set[tuple[int, Process, int]] = set()  # which are connected: context, the other process and its context
         self.commands: list[tuple[str, tuple[Any, ...]]] = []
 
