@@ -22,6 +22,7 @@ from .state import LIMIT, Link
 SHORT = 0.03  # seconds that are waited for a run which nobody meets
 BRIEF, FEW = 0.1, 2.0  # seconds: the limits of plans of which no run is met, and of which one perhaps is not
 UNMET = ("TimedOut", "ClosedError", "PeerLost")  # how it ends, and how that of its peer does
+UNASKED = 4096  # bytes: a message of so many is not announced
 SINGLE = 300  # tags of operations on queues come behind it
 # A partner that is prepared already keeps the way of its channel, so each pair of executors has tags of its own.
 EXECUTORS = (None, "host", "emulated:0", "emulated:1")
@@ -128,9 +129,11 @@ class Channels(Deaths):
 
     def note_place(self, process: Process, context: int, place: str) -> None:
         """The first queue of a context there."""
+        kept = self.kept.setdefault(process.number, Kept())
+        kept.queued = True
         if (context, place) not in process.devices:
             process.devices.add((context, place))
-            self.kept.setdefault(process.number, Kept()).devices += 1
+            kept.devices += 1
 
     def together(self, what: str, sides: list[Side], *arguments: Any) -> list[Any]:
         """A command at both sides at the same time; the errors."""
@@ -168,15 +171,17 @@ class Channels(Deaths):
             try:
                 self.ask(side.process, "close_plan", side.name)
                 side.name = None
-            except tw.BusyError:
+            except tw.BusyError as error:
                 if time.monotonic() > end:
-                    self.wrong(f"a plan at {side.worker} stays busy")
+                    self.wrong(f"a plan at {side.worker} stays busy: {error}")
                 time.sleep(0.001)
 
     def leave_one(self, sides: list[Side], step: Step) -> Iterator[None]:
-        """A side's plan is closed beside a peer that is stopped, perhaps behind a run that nobody met: one whose limit is over,
-        or one that goes on and keeps the plan. The buffers stay as their user leaves them then, whatever the peer runs."""
-        leaver, other = sides
+        """A receiver's plan is closed beside a peer that is stopped, perhaps behind a run that nobody met: one whose limit is
+        over, or one that goes on and keeps the plan. The buffer stays as its user leaves it then, whatever the peer runs."""
+        leaver, other = sides if "recv" in sides[0].verbs else sides[::-1]
+        if "send" in leaver.verbs:
+            return
         self.fill(sides)
         if step.of % 2 == 1 and self.keeps_running(leaver):
             leaver.process.send("finish", leaver.name, LIMIT)
@@ -187,15 +192,15 @@ class Channels(Deaths):
         self.close_plan(leaver)
         self.leave_buffers(leaver)
         yield from self.quiet()
-        error = self.together("run", [other], SHORT)[0]
-        if error is not None and error[0] not in UNMET:
-            self.wrong(f"a plan at {other.worker} whose peer's is closed ended with {error}")
+        # What is announced to a receiver whose plan is gone keeps its sender's plan until that process takes the next message.
+        if other.place in (None, "host") and other.buffers[0].size <= UNASKED:
+            error = self.together("run", [other], SHORT)[0]
+            if error is not None and error[0] not in UNMET:
+                self.wrong(f"a plan at {other.worker} whose peer's has ended tells {error}")
         for buffer in leaver.buffers:
             buffer.show(self.ask(leaver.process, "show", buffer.number))
             if not buffer.untouched():
                 self.wrong(f"the buffer of a closed plan at {leaver.worker} was written to")
-        self.close_plan(other)
-        self.leave_buffers(other)
 
     def keeps_running(self, leaver: Side) -> bool:
         """Runs it alone. Does it still run behind that? Then it cannot be closed."""

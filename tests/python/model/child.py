@@ -522,8 +522,11 @@ class Child:
         return Census(len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), segments, self.links())
 
     def do_descriptors(self) -> list[str]:
-        """What its descriptors are, for people."""
+        """What its threads and descriptors are, for people."""
         names = []
+        for one in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{one}/comm") as name:
+                names.append(f"thread {name.read().strip()}")
         for one in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 names.append(f"{one} {os.readlink(f'/proc/self/fd/{one}')}")

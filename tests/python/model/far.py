@@ -21,6 +21,7 @@ class Kept:
 
     agents: int = 0
     devices: int = 0
+    queued: bool = False  # emulated devices make threads for a context when they first need them
     peers: list[Process] = dataclasses.field(default_factory=list)
 
     def beside(self, before: Census) -> Census:
@@ -28,7 +29,7 @@ class Kept:
         links = sum(peer.alive for peer in self.peers)
         return Census(
             before.descriptors + 3 + 12 * self.agents + 8 * links + 4 * self.devices,
-            before.threads + self.agents + 12 * self.devices,
+            before.threads + self.agents + 2 * self.queued + 16 * self.devices,
             before.segments + 3 + 10 * self.agents + 6 * links + 4 * self.devices,
             before.links + links,
         )
