@@ -165,8 +165,7 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
   expect_code("src/memory/signal.hpp",
               {"__atomic_load_n(signal.word, __ATOMIC_ACQUIRE)", "__atomic_fetch_add(word, value, __ATOMIC_RELEASE);",
                "__atomic_store_n(word, value, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/put_mapped.cpp",
-              {"std::memmove(to, op.address, op.length);", "return signal_after_data(op);"});
+  expect_code("src/protocols/put_mapped.cpp", {"std::memmove(to, op.address, op.length);", "return signal_after_data(op);"});
   for (const bool adds : {false, true}) {
     check([=](Program& p) {
       const Word word = p.word();
