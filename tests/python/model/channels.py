@@ -280,7 +280,7 @@ class Channels(Deaths):
             self.note_plan(side, other)
             self.ask(side.process, "on_queue", side.name, self.context_of(side.worker), side.place)
         size = max(step.size, 1)
-        # Open: a second operation with another buffer, from a device's queue to a device's queue, finds no partner.
+        # Open (docs/testing.md): the receiver's second buffer cannot be imported while the sender's kernel waits for it.
         devices = sum(place != "host" for place in places)
         for number in range(1 if devices == 2 else 1 + step.of % 3):
             first, second = sides[:: -1 if "both" in step.flags and number % 2 else 1]
