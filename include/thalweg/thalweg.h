@@ -175,7 +175,7 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
  *  each way (eager, frames, mapped, kernel, push, pull, staging) how many operations it has moved and their bytes, of all workers of
- *  this context: messages that were asked for count at their receiver, all others where they were posted. As JSON. */
+ *  this context: announced messages count at their receiver, all other operations where they were posted. As JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
 /* ------------------------------------------------------------------------------------------------ worker */
@@ -287,8 +287,9 @@ TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_
 TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get or atomic; else NULL. `options`: those that the operation
- *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it: "way: push",
- *  or, of a message, "way into KIND: push" for each kind of memory that may receive it (of library memory: and the way until the receiver has mapped it). */
+ *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
+ *  "way: push", or, of a message, "way into KIND: push" for each kind of memory that may receive it; of a message from library
+ *  memory also the way until the receiver has mapped that. */
 TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
                                        tw_remote_memory *remote, const tw_op_options *options, char *buffer, size_t *size);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what explain is
-// held against. Counted once an operation: messages in frames that were not asked for by their sender, others where they end.
+// held against. Counted once an operation: announced messages by their receiver, eager ones and all else where they were posted.
 #pragma once
 #include <array>
 #include <atomic>
