@@ -175,7 +175,8 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
  *  each way (eager, frames, mapped, kernel, push, pull, staging) how many operations it has moved and their bytes, of all workers of
- *  this context: announced messages count at their receiver, all other operations where they were posted. As JSON. */
+ *  this context: announced messages count at their receiver, all other operations where they were posted; `named`: bytes of device
+ *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
 /* ------------------------------------------------------------------------------------------------ worker */

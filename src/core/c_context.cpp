@@ -93,7 +93,8 @@ tw_status tw_context_counters(tw_context* context, char* buffer, size_t* length)
   if (is_error(status)) return status;
   std::string text = context->refusals.json();
   text.back() = ',';
-  text += " \"links\": " + std::to_string(LinkCount::alive()) + ", \"moved\": " + context->traffic.json() + "}";
+  text += " \"links\": " + std::to_string(LinkCount::alive()) + ", \"moved\": " + context->traffic.json() +
+          ", \"named\": " + std::to_string(context->traffic.named()) + "}";
   return copy_out(text.c_str(), text.size() + 1, buffer, length);
 }
 

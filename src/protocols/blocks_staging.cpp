@@ -97,7 +97,7 @@ Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, Device
   }
   DeviceLane& lane = engine_.devices();
   return move_parts(chunk, parts, direction_ == Direction::out,
-                    [&](const auto& work) { return lane.submit(device_, work, done, token, hosts_); });
+                    [&](const auto& work) { return lane.submit(*device_, work, done, token, hosts_); });
 }
 
 Status store_parts(DeviceLane& lane, Device& device, Parts parts, const std::byte* packed) {

@@ -8,6 +8,7 @@
 #include "base/printable.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
@@ -49,6 +50,9 @@ constexpr FrameTable make_table() {
   table[Frame::data] = on_data;
   table[Frame::fin] = on_fin;
   table[Frame::credit] = on_credit;
+  table[Frame::bounce] = on_bounce;
+  table[Frame::data_at] = on_data_at;
+  table[Frame::taken] = on_taken;
   table[Frame::put] = on_put;
   table[Frame::put_layout] = on_put_layout;
   table[Frame::get] = on_get;
@@ -59,6 +63,7 @@ constexpr FrameTable make_table() {
   table[Frame::put_blocks] = on_put_blocks;
   table[Frame::get_blocks] = on_get_blocks;
   table[Frame::blocks] = on_blocks;
+  table[Frame::put_at] = on_put_at;
   table[Frame::notify] = on_notify;
   table[Frame::goodbye] = on_goodbye;
   table[Frame::error] = on_error;

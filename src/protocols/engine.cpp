@@ -14,6 +14,7 @@
 
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"

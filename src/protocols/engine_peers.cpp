@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "protocols/active.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
@@ -59,6 +60,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
     if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, status);
     complete(*run, status, why);
   }
+  peer.bounces.reset();
   matcher_->lose(peer);
   active_->lose(peer);
   if (first && options_.lost != nullptr) options_.lost(options_.owner, peer, status);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ports call: frames, landings, losses. A lost link ends its peer's runs at the end of this progress, because a port
 // may notice the loss inside a call of ours.
+#include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
@@ -77,6 +78,7 @@ void Engine::on_import(Link& link, uint64_t) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;
   if (!peer->one_sided.lane.empty()) wants_push(*peer);
+  settle_bounces(*this, *peer);
   RunList asking;  // what waits for another import joins the list again
   while (OpRun* run = peer->importing.pop_front()) asking.push_back(run);
   while (OpRun* run = asking.pop_front()) {

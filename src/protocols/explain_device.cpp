@@ -5,6 +5,7 @@
 
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
@@ -45,6 +46,25 @@ double staged(const OpDesc& op) {
   return kCosts.write + 3 * costs.frame + (costs.copy + kCosts.pinned) * static_cast<double>(op.length);
 }
 
+/// The same through a bounce buffer that both processes reach, of host memory: no copy through the link.
+bool named(const OpDesc& op) {
+  const uint32_t features = link_features(op);
+  return op.length >= kNamedFrom && (features & kLinkMaps) != 0 && (features & kLinkSameProcess) == 0;
+}
+constexpr char kNamed[] = "through a bounce buffer that both processes reach";
+
+double to_host(const OpDesc& op) {
+  const LinkCosts costs = link_costs(op);
+  if (!named(op)) return staged(op);
+  return kCosts.write + 3 * costs.frame + bytes_ns(costs.mapped, costs.mapped_large, op.length);
+}
+
+/// ... of device memory, from which the receiver's device copies.
+double to_device_staged(const OpDesc& op) {
+  if (!named(op)) return 2 * staged(op);
+  return kCosts.write + kCosts.read + 4 * link_costs(op).frame + kCosts.link * static_cast<double>(op.length);
+}
+
 const char* message_ways(std::string& text, const OpDesc& op) {
   const double bytes = static_cast<double>(op.length), asking = 3 * link_costs(op).frame;
   const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
@@ -55,24 +75,26 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   const DeviceRoute to_pool = device_route(device_message(op, MemoryKind::pool, same_process));
   const DeviceRoute to_pinned = device_route(device_message(op, MemoryKind::pinned, false));
   const auto written = [](DeviceRoute route) { return route == DeviceRoute::push || route == DeviceRoute::in_process; };
+  const char* const at_both = named(op) ? kNamed : "through pinned memory of both ends";
+  const char* const at_one = named(op) ? kNamed : "through pinned memory here";
   text += "into memory of a device of the peer:\n";
   const char* const push = by_resident(op) ? "push by this device, resident" : "push by this device";
   say(text, written(to_device), push, write_ns(op) + asking, no_link, "written over the devices' link");
   say(text, to_device == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "where its memory cannot be shared or is strided");
-  say(text, to_device == DeviceRoute::frames, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
+  say(text, to_device == DeviceRoute::frames, "staging", to_device_staged(op), nullptr, at_both);
   text += "into its pool or managed memory:\n";
   say(text, written(to_pool), push, write_ns(op) + asking, same_process ? nullptr : "this memory cannot be shared",
       "written over the devices' link");
   say(text, to_pool == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "read over the devices' link");
-  say(text, to_pool == DeviceRoute::frames, "staging", 2 * staged(op), nullptr, "through pinned memory of both ends");
+  say(text, to_pool == DeviceRoute::frames, "staging", to_device_staged(op), nullptr, at_both);
   text += "into its pinned memory:\n";
   const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
   say(text, here, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared, "a queue of the peer");
-  say(text, !here, "staging", staged(op), nullptr, "through pinned memory here");
+  say(text, !here, "staging", to_host(op), nullptr, at_one);
   text += "into its other host memory:\n";
-  say(text, true, "staging", staged(op), nullptr, "through pinned memory here");
+  say(text, true, "staging", to_host(op), nullptr, at_one);
   return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 
@@ -99,8 +121,8 @@ const char* one_sided_ways(std::string& text, const OpDesc& op, Way* way) {
   say(text, direct && local, name, resident || put ? write_ns(op) : idle + kCosts.link * bytes,
       local ? why_not : "the local side is host memory", "by this device; pinned memory too");
   say(text, direct && !local, "window", idle + kCosts.pinned * bytes, why_not, "through pinned memory here");
-  say(text, !direct && local, "relay", staged(op), local ? nullptr : "the local side is host memory",
-      "through pinned memory here, then as host memory");
+  say(text, !direct && local, "relay", put && !target ? to_host(op) : staged(op),
+      local ? nullptr : "the local side is host memory", "through pinned memory here, then as host memory");
   say(text, !direct && !local, "frames", staged(op), nullptr, "applied by the target's progress");
   *way = !direct ? Way::staging : put ? Way::push : Way::pull;
   return direct ? (local ? name : "window") : (local ? "relay" : "frames");

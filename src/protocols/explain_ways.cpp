@@ -69,6 +69,8 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
     const bool segment = (message.features & kLinkMaps) != 0 && in_segment(op);
     message.from.named = told && in_process(op);
     message.from.readable = told && (address || segment);
+    message.by_kernel = !segment && !in_process(op);
+    message.costs = &costs_of(*op.peer);
   }
   message.to = {to, named, false, false};
   return message;

@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/parcel.hpp"
@@ -35,6 +36,7 @@ enum Stage : uint8_t { kWaiting, kMoving, kRelaying, kSignal };
 struct Relay {
   uint64_t position;
   bool gathered;  // get with a remote layout: all of it is in the parcel
+  bool named;     // put: pieces are named to the target (bounce.hpp), which answers each when it has copied it
   Status failed;  // of a part
 };
 static_assert(sizeof(Relay) <= sizeof(OpRun::state));
@@ -54,7 +56,8 @@ void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
   if (status == TW_OK) engine.count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
-  const bool signals = op.signal != nullptr && (run.stage == kMoving || (op.flags & TW_OP_AFTER_ALL) != 0);
+  const bool own = run.stage == kMoving || relay_of(run).named || (op.flags & TW_OP_AFTER_ALL) != 0;
+  const bool signals = op.signal != nullptr && own;
   run.stage = kSignal;
   count_out(run);
   engine.end_stream(run);
@@ -110,7 +113,7 @@ Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
 /// The run takes turns in peer.streams from here on.
 Status take_turns(Engine& engine, OpRun& run, Stage stage) {
   leave_lane(run, stage);
-  relay_of(run) = Relay{0, false, TW_OK};
+  relay_of(run) = Relay{0, false, false, TW_OK};
   run.stream.kind = Stream::relay;
   run.peer->streams.push_back(&run);
   engine.wants_push(*run.peer);
@@ -158,12 +161,27 @@ Status window_turn(Engine& engine, OpRun& run) {
 
 // ------------------------------------------------------------------------------------------------ relay
 
+/// The target has copied the oldest named piece, or could not.
+void piece_applied(Engine& engine, OpRun& run, Status status) {
+  if (run.stream.in_flight == 0) return engine.violation(*run.peer, "an end of a piece that was not sent");
+  --run.stream.in_flight;
+  run.staging->taken_oldest();
+  if (is_error(status)) relay_of(run).failed = status;
+  if (run.list != nullptr) return;
+  run.peer->streams.push_back(&run);
+  engine.wants_push(*run.peer);
+}
+
 Status start_relay(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
   stage(engine, run, is_put(op) ? Staging::Direction::out : Staging::Direction::in, 0, op.length);
   if (op.remote_layout != nullptr && !open_parcel(run, op.length))
     return fail(TW_ERR_NO_MEMORY, "no memory to gather a layout");
-  return take_turns(engine, run, kRelaying);
+  const bool named = is_put(op) && name_put(engine, *run.peer, run);
+  const Status status = take_turns(engine, run, kRelaying);
+  relay_of(run).named = named;
+  if (named) run.fin = piece_applied;
+  return status;
 }
 
 /// A part has ended after its call. `arg` is the number of the relay, which may be gone.
@@ -210,6 +228,30 @@ Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t po
   }
   if (status == TW_IN_PROGRESS) run.list->remove(&run);
   return status;
+}
+
+/// Names the next bytes from the device. It ends when the target has answered all pieces, which it reads until then.
+Status relay_named(Engine& engine, OpRun& run) {
+  Relay& state = relay_of(run);
+  const OpDesc& op = *run.op;
+  size_t n = 0;
+  Status status = state.failed;
+  if (!is_error(status) && state.position != op.length) {
+    const std::byte* const bytes = run.staging->look(state.position, &n, &status);
+    if (bytes != nullptr) {
+      const FrameHeader header = make_header(Frame::put_at, 0, op.remote->key.rkey, op.remote_offset + state.position);
+      status = send_named(engine, *run.peer, run, header, bytes, n);
+      if (status == TW_OK) state.position += n;
+    }
+    if (!is_error(status)) return TW_OK;
+    state.failed = status;
+  }
+  if (run.stream.in_flight != 0) {
+    run.list->remove(&run);  // piece_applied() brings it back
+  } else {
+    over(engine, run, status);
+  }
+  return TW_OK;
 }
 
 /// The next bytes from the device go on to the target.
@@ -307,6 +349,7 @@ bool probe(const OpDesc& op, Cost& cost) {
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
   Relay& state = relay_of(run);
   if (run.stage == kMoving) return window_turn(engine, run);
+  if (state.named) return relay_named(engine, run), run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
   Status status = state.failed;
   if (!is_error(status)) status = is_put(*run.op) ? relay_put(engine, run) : relay_get(engine, run);
   if (is_error(status)) over(engine, run, status);

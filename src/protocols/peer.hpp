@@ -18,6 +18,7 @@ namespace thalweg::impl {
 
 class Engine;
 struct ByteStream;  // bytes.hpp
+class Bounces;      // bounce.hpp
 
 /// Small frames that must not wait behind payload: kept only while the link has no room.
 struct ControlFrame {
@@ -119,11 +120,12 @@ struct Peer {
   OpRun* landing = nullptr;            // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
 
-  RunList answers;          // owed for gets; they wait for room and for nothing of this side (answer.hpp)
-  bool lane_first = false;  // of the lane and the answers, at the next push
-  RunList importing;        // runs that wait for an import of device memory
-  OneSided one_sided;       // one_sided.hpp
-  PeerRunList waiting;      // every run that a loss of this peer must end
+  RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
+  bool lane_first = false;           // of the lane and the answers, at the next push
+  std::unique_ptr<Bounces> bounces;  // made at first use
+  RunList importing;                 // runs that wait for an import of device memory
+  OneSided one_sided;                // one_sided.hpp
+  PeerRunList waiting;               // every run that a loss of this peer must end
 
   Peer();
   ~Peer();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/platform/string_copy.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/one_sided.hpp"
@@ -85,13 +86,17 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   // Not before the link has read what it has of the chunks: others get them next.
   const bool failed = is_error(status) && stream.in_flight == 0;
   if (bytes == nullptr) return failed ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
-  const bool reference = n >= peer.limits.reference && stream.in_flight < kInFlight;
-  n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
-  const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
-  const iovec piece{const_cast<std::byte*>(bytes), n};
-  status = reference ? peer.link->port->send_reference(*peer.link, header, &piece, 1, token_of(peer, run))
-                     : peer.link->port->send(*peer.link, header, bytes);
-  if (status == TW_IN_PROGRESS) ++stream.in_flight;
+  if (run.staging->bounce() != nullptr) {
+    status = send_named(engine, peer, run, make_header(Frame::data_at, 0, stream.dest_op, stream.position), bytes, n);
+  } else {
+    const bool reference = n >= peer.limits.reference && stream.in_flight < kInFlight;
+    n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
+    const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
+    const iovec piece{const_cast<std::byte*>(bytes), n};
+    status = reference ? peer.link->port->send_reference(*peer.link, header, &piece, 1, token_of(peer, run))
+                       : peer.link->port->send(*peer.link, header, bytes);
+    if (status == TW_IN_PROGRESS) ++stream.in_flight;
+  }
   if (status < 0 || status == TW_AGAIN) return status == TW_AGAIN ? TW_AGAIN : (finish(engine, run, status), TW_OK);
   stream.position += n;
   if (stream.in_flight == 0) run.staging->taken(stream.position);  // else the link still reads the chunks
@@ -232,19 +237,6 @@ void copy_begin(Engine& engine, Peer& peer, OpRun& run, Stream::Kind kind, const
   if (copy_turn(engine, peer, run) == TW_IN_PROGRESS) queue_turns(engine, peer, run);
 }
 
-/// The run a data frame is for, with its range checked; null: skip it (or the peer broke the rules).
-OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header) {
-  OpRun* run = engine.answered(header.a, peer);
-  if (run == nullptr || run->stream.kind != Stream::in) return nullptr;  // ended meanwhile: not an error
-  const Stream& stream = run->stream;
-  const uint64_t asked = run->protocol == &kGetFrames ? run->moved : stream.end;
-  if (header.b != stream.begin + stream.arrived || header.length > asked - header.b || header.length == 0) {
-    engine.violation(peer, "data outside of what was asked for, or out of order");
-    return nullptr;
-  }
-  return run;
-}
-
 /// Into as many chunks as it takes; what fills one goes on to the device.
 Status to_staging(OpRun& run, uint64_t position, const std::byte* body, size_t length) {
   while (length != 0) {
@@ -260,13 +252,6 @@ Status to_staging(OpRun& run, uint64_t position, const std::byte* body, size_t l
     if (length != 0) run.staging->filled(position, finish);
   }
   return TW_OK;
-}
-
-void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
-  Stream& stream = run.stream;
-  stream.arrived += n;
-  if (run.staging != nullptr) return run.staging->filled(stream.begin + stream.arrived, finish);
-  if (stream.arrived >= stream.end - stream.begin) finish(engine, run, TW_OK);
 }
 
 }  // namespace
@@ -330,28 +315,56 @@ Status stream_turn(Engine& engine, Peer& peer, OpRun& run) {
   }
 }
 
+OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length) {
+  OpRun* run = engine.answered(header.a, peer);
+  if (run == nullptr || run->stream.kind != Stream::in) return nullptr;  // ended meanwhile: not an error
+  const Stream& stream = run->stream;
+  const uint64_t asked = run->protocol == &kGetFrames ? run->moved : stream.end;
+  if (header.b != stream.begin + stream.arrived || length > asked - header.b || length == 0) {
+    engine.violation(peer, "data outside of what was asked for, or out of order");
+    return nullptr;
+  }
+  return run;
+}
+
+void store_data(Engine& engine, OpRun& run, uint64_t position, const std::byte* bytes, size_t length) {
+  if (!run.stream.contiguous) return unpack(run.cursor, bytes, length);
+  if (engine.incoming() >= kBeyondCaches) return streaming_copy(run.op->address + position, bytes, length);
+  std::memcpy(run.op->address + position, bytes, length);
+}
+
+void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
+  Stream& stream = run.stream;
+  stream.arrived += n;
+  if (run.staging != nullptr) return run.staging->filled(stream.begin + stream.arrived, finish);
+  if (stream.arrived >= stream.end - stream.begin) finish(engine, run, TW_OK);
+}
+
+void named_arrived(Engine& engine, OpRun& run, uint64_t address, const PieceBody& piece) {
+  const uint64_t begin = run.stream.begin + run.stream.arrived, end = begin + piece.length;
+  run.stream.arrived += piece.length;
+  const Status status = run.staging->land(address, begin, end, piece.op, finish);
+  if (status == TW_ERR_PROTOCOL) return engine.violation(*run.peer, "more pieces at a time than it has chunks");
+  if (is_error(status)) finish(engine, run, status);
+}
+
 void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   if ((header.flags & kFrameMore) != 0) return on_more(engine, peer, header, std::move(body));
-  OpRun* run = data_target(engine, peer, header);
+  OpRun* run = data_target(engine, peer, header, header.length);
   if (run == nullptr) return;
-  Stream& stream = run->stream;
   if (run->staging != nullptr) {
     if (const Status status = to_staging(*run, header.b, body.payload(), header.length); is_error(status)) {
       return finish(engine, *run, status);
     }
-  } else if (!stream.contiguous) {
-    unpack(run->cursor, body.payload(), header.length);
-  } else if (engine.incoming() >= kBeyondCaches) {
-    streaming_copy(run->op->address + header.b, body.payload(), header.length);
   } else {
-    std::memcpy(run->op->address + header.b, body.payload(), header.length);
+    store_data(engine, *run, header.b, body.payload(), header.length);
   }
   data_arrived(engine, *run, header.length);
 }
 
 std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameMore) != 0) return more_landing(peer, header);
-  OpRun* run = data_target(engine, peer, header);
+  OpRun* run = data_target(engine, peer, header, header.length);
   if (run == nullptr) return nullptr;
   if (run->staging != nullptr) {
     size_t n = 0;
@@ -364,7 +377,7 @@ std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 void data_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameMore) != 0) return more_landed(engine, peer, header);
-  if (OpRun* run = data_target(engine, peer, header)) data_arrived(engine, *run, header.length);
+  if (OpRun* run = data_target(engine, peer, header, header.length)) data_arrived(engine, *run, header.length);
 }
 
 void piece_sent(Engine& engine, OpRun& run, Status status) {

@@ -5,6 +5,7 @@
 // or complete the run. The run must be bound to the peer. On a loss of the peer `then` is not called: Engine::fail ends it.
 #pragma once
 #include "protocols/engine.hpp"
+#include "protocols/wire.hpp"
 
 namespace thalweg::impl {
 
@@ -47,7 +48,16 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
 void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header);
 void data_landed(Engine& engine, Peer& peer, const FrameHeader& header);
-/// A piece sent by reference is free again.
+/// A piece sent by reference, or named, is free again.
 void piece_sent(Engine& engine, OpRun& run, Status status);
+
+// --- shared with bounce.cpp, whose frames name the bytes
+/// The run that data of `length` bytes is for, with its range checked; null: skip it (or the peer broke the rules).
+OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length);
+/// Into a run's host memory.
+void store_data(Engine& engine, OpRun& run, uint64_t position, const std::byte* bytes, size_t length);
+void data_arrived(Engine& engine, OpRun& run, uint64_t length);
+/// Data for a run's device, which reaches them at `address`.
+void named_arrived(Engine& engine, OpRun& run, uint64_t address, const PieceBody& piece);
 
 }  // namespace thalweg::impl

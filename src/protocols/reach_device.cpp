@@ -62,6 +62,11 @@ void pin(Device& device, Mapping& mapping) {
 
 }  // namespace
 
+bool pin_mapping(Device& device, Mapping& mapping) {
+  if (mapping.pinned == nullptr && !mapping.unpinnable) pin(device, mapping);
+  return mapping.pinned != nullptr;
+}
+
 const char* why_not_reached_by_devices(const RemoteRegion& region) {
   if (of_device(region)) return "the target is device memory";
   if (region.mapped == nullptr || region.mapping == nullptr) {
@@ -79,7 +84,7 @@ Status reach_host_region(Peer& peer, RemoteRegion& region, Device& device, uint6
   if (const Status status = settle_import(&region); status != TW_OK) return status;
   if (region.mapped == nullptr || region.mapping == nullptr) return TW_ERR_UNSUPPORTED;
   Mapping& mapping = *region.mapping;
-  if (mapping.pinned == nullptr && !mapping.unpinnable && mapping.staged >= mapping.length) pin(device, mapping);
+  if (mapping.staged >= mapping.length) pin_mapping(device, mapping);
   if (why_not_reached_by_devices(region) != nullptr) {
     mapping.staged += length;
     return TW_ERR_UNSUPPORTED;

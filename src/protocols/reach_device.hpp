@@ -28,6 +28,9 @@ Status import_range(Peer& peer, uint64_t segment, uint64_t offset, uint64_t leng
 /// TW_ERR_UNREACHABLE: no peer access. Progress owner.
 Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out);
 
+/// All of the mapping is pinned for devices of this sort, for as long as it is mapped here. False: it cannot be.
+bool pin_mapping(Device& device, Mapping& mapping);
+
 /// Null: devices of this process can copy to and from the region's host memory, which is mapped and pinned here. Otherwise why not
 /// (yet), as a sentence.
 const char* why_not_reached_by_devices(const RemoteRegion& region);

@@ -12,6 +12,7 @@
 
 #include "devices/device.hpp"
 #include "memory/registry.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
@@ -138,6 +139,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
 
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
   stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
+  if (last && cts.segment_offset != 0) name_pieces(engine, peer, run, cts.segment_offset);
 }
 
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status) {
@@ -183,10 +185,13 @@ void received_by(Engine& engine, OpRun& run, Way way) {
   engine.complete_received(run);
 }
 
-void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged) {
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged,
+                    uint64_t forms) {
   run.stage = kAsked;
   stream_in(engine, peer, run, from, to - from, staged ? frames_done<Way::staging> : frames_done<Way::frames>);
-  send_cts(engine, peer, run, rts_op, from, to - from, CtsBody{}, kFrameLast);
+  CtsBody where{};
+  where.segment_offset = forms;
+  send_cts(engine, peer, run, rts_op, from, to - from, where, kFrameLast);
 }
 
 namespace {

@@ -43,8 +43,9 @@ inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.le
 /// All that was wanted is here, by this way.
 void received_by(Engine& engine, OpRun& run, Way way);
 /// Takes [from, to) as data frames, which always work; completes the run. rts_op: the sender's operation. staged: one end at least
-/// is a device, which copies from or to pinned memory.
-void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged = false);
+/// is a device, which copies from or to pinned memory. forms: PieceForm bits of what a device stages at the sender.
+void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged = false,
+                    uint64_t forms = 0);
 /// Where the payload can be copied from by this process's CPU without the sender's help; false: frames are the way.
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);

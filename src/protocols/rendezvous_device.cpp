@@ -7,17 +7,20 @@
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
 //           sender's memory. Within one process, the source's device copies from the address itself.
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
-//   frames  data frames, through staging at whichever end is a device.
+//   frames  data frames, through staging at whichever end is a device. The receiver may take the sender's pieces where they are
+//           (bounce.hpp).
 #include <cstring>
 #include <utility>
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/device_copy.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
+#include "protocols/select.hpp"
 #include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
@@ -77,14 +80,18 @@ void wait_for_import(Peer& peer, OpRun& run, Then then) {
 // ------------------------------------------------------------------------------------------------ the receiver
 
 void take_frames(Engine& engine, OpRun& run) {
-  const Peer& peer = *run.peer;
-  if (on_device(*run.op) && from_device(receiving(run)) && (peer.link->features & kLinkMaps) != 0) {
+  Peer& peer = *run.peer;
+  const Receiving& state = receiving(run);
+  const bool from = from_device(state), to = on_device(*run.op);
+  const Uuid there = from ? uuid_of(state.source.uuid) : Uuid{};
+  if (from && to && (peer.link->features & kLinkMaps) != 0 && !engine.devices().reaches(*run.op->device, there)) {
     warn_once("device.staged",
-              "device memory is moved through the host, because no device can reach it at the other end "
-              "(tw_explain_buffer says more): use cudaMalloc or VMM memory, and GPUs with peer access");
+              "device memory is moved through the host, because neither device can reach the other one's "
+              "(tw_explain_buffer says more): use GPUs with peer access");
   }
-  const bool staged = on_device(*run.op) || from_device(receiving(run));
-  ask_for_frames(engine, *run.peer, run, receiving(run).rts.op, 0, wanted(run), staged);
+  const bool managed = static_cast<MemoryKind>(state.source.kind) == MemoryKind::managed;
+  const uint64_t forms = from || to ? piece_forms(engine, peer, run, there, managed) : 0;
+  ask_for_frames(engine, peer, run, state.rts.op, 0, wanted(run), from || to, forms);
 }
 
 void all_here(Engine& engine, OpRun& run, Status status) {
@@ -186,6 +193,8 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.from.named = same ? state.rts.address != 0 : state.rts.segment != 0;
   facts.from.late = state.source.late != 0;
   facts.from.readable = state.rts.address != 0 || state.rts.segment != 0;
+  facts.by_kernel = state.rts.segment == 0 && !same;
+  facts.costs = &costs_of(peer);
   facts.to.kind = on_device(op) ? op.kind : is_pinned(op.address) ? MemoryKind::pinned : MemoryKind::host;
   facts.to.named = state.source.asked == 0;
   facts.same_device = on_device(op) && uuid_of(state.source.uuid) == op.device->uuid();
@@ -286,13 +295,9 @@ bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* devic
     rts->address = address;
     rts->segment = engine.devices().lend(run);
   } else if ((op.peer->link->features & kLinkMaps) != 0) {
-    // Without a name the receiver's memory is pushed into, or it goes through staging.
-    const Status named =
-        engine.registry().name_device_memory(info_of(op), address, op.length, &rts->segment, &rts->segment_offset);
-    if (is_error(named)) {
-      warn_once("device.unshared",
-                std::string("a message's device memory cannot be shared with its receiver: ") + last_error());
-    }
+    // Without a name the receiver's memory is pushed into, or it goes through a bounce buffer.
+    static_cast<void>(
+        engine.registry().name_device_memory(info_of(op), address, op.length, &rts->segment, &rts->segment_offset));
   }
   const Device* of = on_device(op) ? op.device : info.device;
   if (of == nullptr) return false;

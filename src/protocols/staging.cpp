@@ -5,16 +5,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/platform/string_copy.hpp"
+
 namespace thalweg::impl {
 
 Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
                  uint64_t end, GuestLists hosts)
     : engine_(engine),
       run_(run),
-      device_(device),
+      device_(&device),
       direction_(direction),
       hosts_(std::move(hosts)),
       side_(side),
+      begin_(begin),
+      end_(end),
+      next_(begin) {
+  for (Chunk& chunk : chunks_) chunk.owner = this;
+}
+
+Staging::Staging(Engine& engine, OpRun& run, uint64_t begin, uint64_t end)
+    : engine_(engine),
+      run_(run),
+      device_(nullptr),
+      direction_(Direction::out),
+      side_{0, nullptr},
+      begin_(begin),
       end_(end),
       next_(begin) {
   for (Chunk& chunk : chunks_) chunk.owner = this;
@@ -22,7 +37,12 @@ Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, D
 
 Staging::~Staging() {
   for (Chunk& chunk : chunks_) {
-    if (chunk.bytes != nullptr) engine_.devices().give_chunk(device_, chunk.bytes);
+    if (chunk.bytes == nullptr) continue;
+    if (bounce_ != nullptr) {
+      bounce_->give(chunk.bytes);
+    } else {
+      engine_.devices().give_chunk(*device_, chunk.bytes);
+    }
   }
 }
 
@@ -33,39 +53,53 @@ Staging::Chunk* Staging::chunk_at(uint64_t position) {
   return nullptr;
 }
 
-/// The first chunk is always to be had; more of them only while few are out.
-Staging::Chunk* Staging::free_chunk() {
+/// Of the process's own the first is always to be had; more of them only while few are out. Of a bounce buffer all may be with
+/// other runs, which give them back.
+bool Staging::get_memory(Chunk& chunk) {
   constexpr unsigned kChunksOut = 64;
+  if (chunk.bytes != nullptr) return true;
+  if (bounce_ != nullptr) {
+    chunk.bytes = bounce_->take();
+    return chunk.bytes != nullptr;
+  }
+  if (&chunk != chunks_.data() && engine_.devices().chunks_out() >= kChunksOut) return false;
+  chunk.bytes = engine_.devices().take_chunk(*device_);
+  if (chunk.bytes == nullptr && &chunk == chunks_.data()) status_ = TW_ERR_NO_MEMORY;
+  return chunk.bytes != nullptr;
+}
+
+Staging::Chunk* Staging::free_chunk() {
   for (Chunk& chunk : chunks_) {
-    if (chunk.state != Chunk::State::free) continue;
-    if (chunk.bytes == nullptr) {
-      if (&chunk != chunks_.data() && engine_.devices().chunks_out() >= kChunksOut) return nullptr;
-      chunk.bytes = engine_.devices().take_chunk(device_);
-      if (chunk.bytes == nullptr) {
-        if (&chunk == chunks_.data()) status_ = TW_ERR_NO_MEMORY;
-        return nullptr;
-      }
-    }
-    return &chunk;
+    if (chunk.state == Chunk::State::free) return get_memory(chunk) ? &chunk : nullptr;
   }
   return nullptr;
 }
 
-uint64_t Staging::chunk_of(uint64_t) const { return DeviceLane::kChunk; }
+/// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs more.
+uint64_t Staging::chunk_of(uint64_t) const {
+  constexpr uint64_t kLeast = 128u << 10, kUnit = 64u << 10;
+  const uint64_t part = ((end_ - begin_) / kDepth + kUnit - 1) / kUnit * kUnit;
+  return run_.op->kind == MemoryKind::managed ? longest_ : std::clamp(part, kLeast, longest_);
+}
 
 Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
   const Side here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;
   const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  return status == TW_OK ? submit_copies(engine_.devices(), device_, copies, side_.kernels, done, token, hosts_) : status;
+  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, side_.kernels, done, token, hosts_) : status;
 }
 
-/// The device copy of [begin, end), from or to the chunk.
-Status Staging::start(Chunk& chunk, uint64_t begin, uint64_t end) {
+/// The device copy of [begin, end), from or to `bytes`.
+Status Staging::start(Chunk& chunk, std::byte* bytes, uint64_t begin, uint64_t end) {
   chunk.begin = begin;
   chunk.end = end;
-  const Status status = copy(chunk.bytes, begin, end, copied, &chunk);
+  if (device_ == nullptr) {
+    pack_from_host(bytes, begin, end);
+    chunk.state = Chunk::State::ready;
+    return TW_OK;
+  }
+  const Status status = copy(bytes, begin, end, copied, &chunk);
   if (is_error(status)) {
     status_ = status;
     chunk.state = Chunk::State::free;
@@ -76,6 +110,14 @@ Status Staging::start(Chunk& chunk, uint64_t begin, uint64_t end) {
   return TW_OK;
 }
 
+/// A peer's piece has been read. The run may have ended meanwhile, and its peer be gone.
+void Staging::give_back(Engine& engine, Chunk& chunk) {
+  Peer* const sender = std::exchange(chunk.sender, nullptr);
+  const std::vector<Peer*>& peers = engine.peers();
+  if (sender == nullptr || std::find(peers.begin(), peers.end(), sender) == peers.end()) return;
+  if (sender->link != nullptr && !sender->doomed) send_taken(engine, *sender, chunk.named);
+}
+
 void Staging::copied(Engine& engine, void* token, Status status) {
   Chunk& chunk = *static_cast<Chunk*>(token);
   Staging& self = *chunk.owner;
@@ -83,6 +125,7 @@ void Staging::copied(Engine& engine, void* token, Status status) {
   if (is_error(status)) self.status_ = status;
   const bool out = self.direction_ == Direction::out;
   chunk.state = out && !is_error(status) ? Chunk::State::ready : Chunk::State::free;
+  give_back(engine, chunk);
   if (!engine.work_over(run)) return;
   if (out) {
     if (run.peer != nullptr) engine.wants_push(*run.peer);
@@ -91,18 +134,35 @@ void Staging::copied(Engine& engine, void* token, Status status) {
   }
 }
 
-void Staging::read_ahead() {
-  while (next_ < end_ && status_ == TW_OK) {
-    Chunk* chunk = free_chunk();
-    if (chunk == nullptr) return;
-    const uint64_t n = std::min(end_ - next_, chunk_of(next_));
-    if (is_error(start(*chunk, next_, next_ + n))) return;
-    next_ += n;
+void Staging::pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end) {
+  if (run_.stream.contiguous) {
+    streaming_copy(chunk, run_.op->address + begin, end - begin);  // nobody here reads it again
+  } else {
+    pack(run_.cursor, chunk, end - begin);
   }
 }
 
+/// False: there is no chunk for more, or nothing more.
+bool Staging::read_next() {
+  if (next_ == end_ || is_error(status_)) return false;
+  Chunk* const chunk = free_chunk();
+  if (chunk == nullptr) return false;
+  const uint64_t n = std::min(end_ - next_, chunk_of(next_));
+  if (is_error(start(*chunk, chunk->bytes, next_, next_ + n))) return false;
+  next_ += n;
+  return true;
+}
+
+void Staging::read_ahead() {
+  while (read_next()) continue;
+}
+
 const std::byte* Staging::look(uint64_t position, size_t* n, Status* status) {
-  read_ahead();
+  if (device_ != nullptr) {
+    read_ahead();
+  } else if (next_ == position) {
+    read_next();  // this CPU copies a chunk when its turn has come
+  }
   *status = status_;
   const Chunk* chunk = chunk_at(position);
   if (is_error(status_) || chunk == nullptr || chunk->state != Chunk::State::ready) return nullptr;
@@ -114,7 +174,28 @@ void Staging::taken(uint64_t position) {
   for (Chunk& chunk : chunks_) {
     if (chunk.state == Chunk::State::ready && chunk.end <= position) chunk.state = Chunk::State::free;
   }
-  read_ahead();
+  if (device_ != nullptr) read_ahead();
+}
+
+void Staging::taken_oldest() {
+  uint64_t first = UINT64_MAX;
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.state == Chunk::State::ready) first = std::min(first, chunk.end);
+  }
+  if (first != UINT64_MAX) taken(first);
+}
+
+Status Staging::land(uint64_t address, uint64_t begin, uint64_t end, uint64_t op, Then then) {
+  const auto is_free = [](const Chunk& one) { return one.state == Chunk::State::free; };
+  const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), is_free);
+  if (chunk == chunks_.end() || begin != next_) return TW_ERR_PROTOCOL;
+  next_ = end;
+  if (end == end_) then_ = then;
+  chunk->named = op;
+  chunk->sender = run_.peer;
+  const Status status = start(*chunk, reinterpret_cast<std::byte*>(address), begin, end);
+  if (is_error(status)) give_back(engine_, *chunk);
+  return status;
 }
 
 std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
@@ -142,7 +223,7 @@ void Staging::free_oldest() {
     const bool copying = chunk.state == Chunk::State::copying;
     if (copying && (oldest == nullptr || chunk.begin < oldest->begin)) oldest = &chunk;
   }
-  if (oldest != nullptr) engine_.devices().finish(device_, oldest);
+  if (oldest != nullptr) engine_.devices().finish(*device_, oldest);
   const bool freed = oldest != nullptr && oldest->state != Chunk::State::copying;
   if (!freed && !is_error(status_)) status_ = oldest == nullptr ? TW_ERR_NO_MEMORY : TW_ERR_DEVICE;
 }
@@ -150,7 +231,7 @@ void Staging::free_oldest() {
 void Staging::drain() {
   then_ = nullptr;
   for (Chunk& chunk : chunks_) {
-    if (chunk.state == Chunk::State::copying) engine_.devices().finish(device_, &chunk);
+    if (chunk.state == Chunk::State::copying) engine_.devices().finish(*device_, &chunk);
   }
 }
 
@@ -159,7 +240,7 @@ bool Staging::full(uint64_t position) { return chunk_at(position) == nullptr && 
 void Staging::filled(uint64_t position, Then then) {
   if (position == end_) then_ = then;
   for (Chunk& chunk : chunks_) {
-    if (chunk.state == Chunk::State::filling && chunk.end <= position) start(chunk, chunk.begin, chunk.end);
+    if (chunk.state == Chunk::State::filling && chunk.end <= position) start(chunk, chunk.bytes, chunk.begin, chunk.end);
   }
   if (then_ != nullptr && run_.work == 0) then_(engine_, run_, status_);  // nothing is under way: refused by the device
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include <array>
 
+#include "protocols/bounce.hpp"
 #include "protocols/device_copy.hpp"
 
 namespace thalweg::impl {
@@ -17,6 +18,8 @@ class Staging {
   /// hosts: as DeviceLane::submit.
   Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end,
           GuestLists hosts = {});
+  /// Out of the run's host memory, by this CPU, into chunks of the bounce buffer that use() gives.
+  Staging(Engine& engine, OpRun& run, uint64_t begin, uint64_t end);
   virtual ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -25,6 +28,15 @@ class Staging {
   const std::byte* look(uint64_t position, size_t* n, Status* status);
   /// Out: everything before `position` was taken.
   void taken(uint64_t position);
+  /// Out, before the first look: the chunks are of this bounce buffer, which the peer reaches, with pieces of at most `longest` bytes in
+  /// them. They may be named to the peer.
+  void use(std::shared_ptr<Bounce> bounce, size_t longest) {
+    bounce_ = std::move(bounce);
+    longest_ = longest;
+  }
+  const Bounce* bounce() const { return bounce_.get(); }
+  /// ... and its oldest chunk was taken.
+  void taken_oldest();
 
   /// In: room for the bytes at `position`, *n of it in one piece. Waits for a device copy when all chunks are under way.
   std::byte* room(uint64_t position, size_t* n, Status* status);
@@ -32,6 +44,9 @@ class Staging {
   bool full(uint64_t position);
   /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
   void filled(uint64_t position, Then then);
+  /// In: the bytes [begin, end) lie at `address`, which the device reaches; the peer is told when they have been read.
+  /// TW_ERR_PROTOCOL: they are not the next ones, or more pieces at a time than a sender has chunks.
+  Status land(uint64_t address, uint64_t begin, uint64_t end, uint64_t op, Then then);
   /// Waits for what is under way; `then` of filled() does not follow any more.
   void drain();
   /// What the device said so far.
@@ -44,7 +59,7 @@ class Staging {
   virtual Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token);
   Engine& engine_;
   OpRun& run_;
-  Device& device_;
+  Device* const device_;  // null: this CPU copies
   const Direction direction_;
   const GuestLists hosts_;
 
@@ -54,20 +69,28 @@ class Staging {
     Staging* owner = nullptr;
     std::byte* bytes = nullptr;
     uint64_t begin = 0, end = 0;
+    uint64_t named = 0;      // in: the bytes are a piece of the peer's; its op
+    Peer* sender = nullptr;  // ... and the peer
     enum class State : uint8_t { free, copying, ready, filling } state = State::free;
   };
   static void copied(Engine& engine, void* token, Status status);
-  Status start(Chunk& chunk, uint64_t begin, uint64_t end);
+  Status start(Chunk& chunk, std::byte* bytes, uint64_t begin, uint64_t end);
+  bool get_memory(Chunk& chunk);
+  static void give_back(Engine& engine, Chunk& chunk);
   Chunk* chunk_at(uint64_t position);
   Chunk* free_chunk();
   void free_oldest();
   void read_ahead();
+  bool read_next();
+  void pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end);
 
   const Side side_;
-  const uint64_t end_;
+  const uint64_t begin_, end_;
   uint64_t next_;  // out: read up to here; in: room was given up to here
   Status status_ = TW_OK;
   Then then_ = nullptr;
+  std::shared_ptr<Bounce> bounce_;  // null: chunks of this process alone
+  uint64_t longest_ = DeviceLane::kChunk;
   std::array<Chunk, kDepth> chunks_;
 };
 

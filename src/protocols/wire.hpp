@@ -29,6 +29,10 @@ enum class Frame : uint8_t {
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
                      // receiver: its message has failed at the sender, and nothing more of it comes
   credit = 13,       // a = bytes, b = announcements given back to the sender. id 0: messages, 1: the byte stream
+  bounce = 14,  // a = segment; body: BounceBody: memory in which this side names pieces (bounce.hpp). kFrameAck: the other side
+                // has mapped the one that it was told of
+  data_at = 15,  // as data, body: PieceBody: where the payload lies. Answered by `taken`
+  taken = 16,    // a = the op in PieceBody: the oldest of its named pieces is not used any more
   // one-sided. a = rkey of the target (memory/registry.hpp)
   put = 20,           // b = offset; body: payload (contiguous target)
   put_layout = 21,    // b = offset of the layout's zero; body: PutLayoutBody, encoded layout, payload. Each stands alone
@@ -41,6 +45,7 @@ enum class Frame : uint8_t {
   get_blocks = 28,    // a = op, b = packed offset at the requester; body: BlockNames: answered by one `blocks` or fin
   blocks = 29,        // a = op, b = packed offset; body: the bytes of what was named
   notify = 30,        // id = handler or 0xffff, body: up to 64 bytes; an eager message. kFrameCovers as signal
+  put_at = 31,        // as put, body: PieceBody: where the payload lies. Stands alone, and is answered by fin
   // life
   goodbye = 40,  // graceful close: nothing follows
   error = 41,    // a = status; body: text. The link is closed afterwards
@@ -89,9 +94,27 @@ struct CtsBody {
   uint64_t op;      // receiver's op: address of data frames
   uint64_t offset;  // of the part wanted
   uint64_t length;
-  uint64_t address;  // receiver's virtual address of that part for a push, 0: send data frames
-  uint64_t segment;  // library-allocated memory holding it, 0: none
-  uint64_t segment_offset;
+  uint64_t address;         // receiver's virtual address of that part for a push, 0: send data frames
+  uint64_t segment;         // library-allocated memory holding it, 0: none
+  uint64_t segment_offset;  // of data frames (neither address nor segment): PieceForm bits
+};
+/// How a receiver takes pieces of data frames that the sender stages.
+enum PieceForm : uint64_t {
+  kPiecesInHost = 1,    // named in host memory that it was told of and has mapped
+  kPiecesInDevice = 2,  // named in memory of the sender's device, which its device reaches
+  kTellOfHost = 4,      // ... once it is told of it: these pieces not yet
+  kTellOfDevice = 8,    // the same of device memory
+  kLongPieces = 16,     // a device takes them: long ones hold up nobody
+};
+struct BounceBody {
+  uint64_t offset, length;  // in the segment
+  uint8_t uuid[16];         // of the device that fills it
+  uint8_t on_device;        // memory of that device; else host memory
+  uint8_t reserved[7];
+};
+struct PieceBody {
+  uint64_t segment, offset, length;
+  uint64_t op;  // the sender's: `taken`, or fin of a put, answers
 };
 struct PutLayoutBody {
   uint64_t skip;

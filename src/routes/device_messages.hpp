@@ -9,6 +9,10 @@
 
 namespace thalweg::impl {
 
+/// Payloads from here on that go through staging are named to the receiver in bounce buffers (protocols/bounce.hpp): of less, that saves
+/// less than a second copy of a device or a first mapping costs.
+inline constexpr uint64_t kNamedFrom = 64u << 10;
+
 struct DeviceMessage {
   struct End {
     MemoryKind kind = MemoryKind::host;
@@ -22,6 +26,8 @@ struct DeviceMessage {
   bool same_device = false;  // both ends are of one device
   uint64_t length = 0, eager = 0;
   Way forced = Way::any;
+  bool by_kernel = false;            // `readable` means: by the kernel's copy
+  const LinkCosts* costs = nullptr;  // null: not asked
   End from, to;
 };
 

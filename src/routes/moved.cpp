@@ -23,7 +23,16 @@ void Traffic::add(const Moved& of) {
 
 void Traffic::remove(const Moved& of) {
   const std::lock_guard lock(mutex_);
-  if (std::erase(alive_, &of) != 0) add_to(ended_, of);
+  if (std::erase(alive_, &of) == 0) return;
+  add_to(ended_, of);
+  ended_named_ += of.named();
+}
+
+uint64_t Traffic::named() const {
+  const std::lock_guard lock(mutex_);
+  uint64_t sum = ended_named_;
+  for (const Moved* of : alive_) sum += of->named();
+  return sum;
 }
 
 std::array<Moved::Count, kWays> Traffic::sum() const {

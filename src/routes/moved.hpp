@@ -25,6 +25,9 @@ class Moved {
     word.operations.store(word.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     word.bytes.store(word.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
+  /// Bytes of staged payloads that were named to their receiver in a bounce buffer, instead of sent.
+  void count_named(uint64_t bytes) { named_.store(named() + bytes, std::memory_order_relaxed); }
+  uint64_t named() const { return named_.load(std::memory_order_relaxed); }
   Count of(Way way) const {
     const Word& word = words_[static_cast<size_t>(way)];
     return {word.operations.load(std::memory_order_relaxed), word.bytes.load(std::memory_order_relaxed)};
@@ -35,6 +38,7 @@ class Moved {
     std::atomic<uint64_t> operations{0}, bytes{0};
   };
   std::array<Word, kWays> words_;
+  std::atomic<uint64_t> named_{0};
 };
 
 /// Of all engines of a context, also of those that have ended. Thread-safe.
@@ -46,11 +50,13 @@ class Traffic {
   std::array<Moved::Count, kWays> sum() const;
   /// {"eager": {"operations": 1, "bytes": 8}, ...}
   std::string json() const;
+  uint64_t named() const;  // bytes
 
  private:
   mutable std::mutex mutex_;
   std::vector<const Moved*> alive_;
   std::array<Moved::Count, kWays> ended_{};
+  uint64_t ended_named_ = 0;
 };
 
 }  // namespace thalweg::impl

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounce buffers that both processes reach; see bounce.hpp.
+#include "protocols/bounce.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "memory/placement.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/pipeline.hpp"
+#include "protocols/reach_device.hpp"
+#include "protocols/rendezvous.hpp"
+#include "protocols/staging.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+/// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over the bus do
+/// not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.
+constexpr uint64_t kSharedFrom = 8u << 20;
+constexpr size_t kMost = 64;  // bounce buffers that one peer may tell of
+
+Bounces& bounces_of(Peer& peer) {
+  if (peer.bounces == nullptr) peer.bounces = std::make_unique<Bounces>();
+  return *peer.bounces;
+}
+
+/// May pieces for this peer be named at all?
+bool names(Engine& engine, const Peer& peer) {
+  return peer.link != nullptr && (peer.link->features & kLinkMaps) != 0 && !same_process(*peer.link) &&
+         engine.options().imports && allowed(engine.options().way, Way::staging);
+}
+
+void tell(Engine& engine, Peer& peer, const Bounce& bounce) {
+  BounceBody body{};
+  body.offset = bounce.offset();
+  body.length = bounce.length();
+  if (bounce.device() != nullptr) std::memcpy(body.uuid, bounce.device()->uuid().data(), sizeof body.uuid);
+  body.on_device = bounce.on_device() ? 1 : 0;
+  engine.send_control(peer, make_header(Frame::bounce, sizeof body, bounce.segment(), 0), &body);
+}
+
+Bounces::Theirs* told_of(Peer& peer, uint64_t segment) {
+  if (peer.bounces == nullptr) return nullptr;
+  const auto same = [segment](const Bounces::Theirs& one) { return one.segment == segment; };
+  const auto found = std::find_if(peer.bounces->theirs.begin(), peer.bounces->theirs.end(), same);
+  return found != peer.bounces->theirs.end() ? &*found : nullptr;
+}
+
+Bounces::Theirs* told_of(Peer& peer, const Uuid& device, bool on_device) {
+  if (peer.bounces == nullptr) return nullptr;
+  const auto same = [&](const Bounces::Theirs& one) { return one.on_device == on_device && one.uuid == device; };
+  const auto found = std::find_if(peer.bounces->theirs.begin(), peer.bounces->theirs.end(), same);
+  return found != peer.bounces->theirs.end() ? &*found : nullptr;
+}
+
+/// The bytes of a piece in host memory that is mapped here; null: the peer broke the rules, and was told.
+const std::byte* mapped_piece(Engine& engine, Peer& peer, const Bounces::Theirs& theirs, const PieceBody& piece) {
+  if (theirs.mapping != nullptr && !theirs.mapping->revoked) return theirs.mapping->address + piece.offset;
+  engine.violation(peer, "a piece in memory that is not mapped here");
+  return nullptr;
+}
+
+/// The bounce buffer that a piece lies in; null: the peer broke the rules, and was told.
+Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBody* piece) {
+  if (!body.take(piece)) return engine.violation(peer, "a short piece"), nullptr;
+  Bounces::Theirs* theirs = told_of(peer, piece->segment);
+  const bool inside = theirs != nullptr && piece->length != 0 && piece->offset >= theirs->offset &&
+                      piece->offset - theirs->offset <= theirs->length &&
+                      piece->length <= theirs->length - (piece->offset - theirs->offset);
+  if (!inside) engine.violation(peer, "a piece outside of the memory that it has told of");
+  return inside ? theirs : nullptr;
+}
+
+uint64_t device_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
+  Device& device = *run.op->device;
+  const bool managed = from_managed || run.op->kind == MemoryKind::managed;
+  const bool shared = from == device.uuid() && wanted(run) < kSharedFrom && !managed;
+  if (from != Uuid{} && !shared && engine.devices().reaches(device, from)) {
+    const Bounces::Theirs* const theirs = told_of(peer, from, true);
+    if (theirs == nullptr) return kTellOfDevice;
+    Mapping* mapping = nullptr;
+    const Status status = import_range(peer, theirs->segment, theirs->offset, theirs->length, device, &mapping);
+    if (status == TW_IN_PROGRESS) return kTellOfDevice;  // it is not waited for: these pieces come in frames
+    if (status == TW_OK && run.holding == nullptr) {
+      run.holding = mapping;
+      ++mapping->users;
+      return kPiecesInDevice;
+    }
+  }
+  const Bounces::Theirs* const theirs = told_of(peer, from, false);
+  if (theirs == nullptr) return kTellOfHost;
+  const bool reached = theirs->mapping != nullptr && pin_mapping(device, *theirs->mapping);
+  return reached ? uint64_t{kPiecesInHost | kLongPieces} : 0;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ the memory
+
+Bounce::Bounce(Registry& registry, Device* device, bool on_device, tw_memory* memory)
+    : registry_(registry), device_(device), on_device_(on_device), memory_(memory) {
+  for (unsigned i = kChunks; i-- != 0;) free_.push_back(memory->address + i * chunk());
+}
+
+Status Bounce::make(Registry& registry, Device* device, bool on_device, std::shared_ptr<Bounce>* out) {
+  MemoryPlace place{device != nullptr ? MemoryKind::pinned : MemoryKind::host, device};
+  if (on_device) {
+    const std::string name = device->name() + (":" + std::to_string(device->ordinal()));
+    if (const Status status = parse_place(name.c_str(), &place); is_error(status)) return status;
+  }
+  const size_t length = kChunks * (on_device ? kDeviceChunk : kHostChunk);
+  tw_memory* memory = nullptr;
+  if (const Status status = allocate_at(registry, place, length, 0, false, &memory); is_error(status)) return status;
+  if (memory->segment_id == 0) {
+    registry.release(memory);
+    return fail(TW_ERR_UNSUPPORTED, "this device's memory cannot be shared");
+  }
+  out->reset(new Bounce(registry, device, on_device, memory));
+  return TW_OK;
+}
+
+Bounce::~Bounce() {
+  // A stopped peer that has it imported keeps it: the registry ends it with the context.
+  if (is_error(registry_.release(memory_)))
+    warn_once("bounce", std::string("a bounce buffer stays allocated: ") + last_error());
+}
+
+std::byte* Bounce::take() {
+  if (free_.empty()) return nullptr;
+  std::byte* const chunk = free_.back();
+  free_.pop_back();
+  return chunk;
+}
+
+void Bounce::give(std::byte* chunk) { free_.push_back(chunk); }
+
+Bounces::~Bounces() {
+  for (const Theirs& one : theirs) {
+    if (one.mapping != nullptr) --one.mapping->users;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ the sender
+
+std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device) {
+  if (!names(engine, peer)) return nullptr;
+  std::vector<Bounces::Ours>& all = bounces_of(peer).ours;
+  const auto same = [&](const Bounces::Ours& one) { return one.device == device && one.on_device == on_device; };
+  if (const auto found = std::find_if(all.begin(), all.end(), same); found != all.end()) {
+    return on_device || found->mapped ? found->bounce : nullptr;
+  }
+  Bounces::Ours ours{nullptr, device, on_device, false};
+  if (is_error(Bounce::make(engine.registry(), device, on_device, &ours.bounce))) {
+    warn_once("bounce", std::string("pieces of device memory are not named to peers, but sent: ") + last_error());
+  } else {
+    tell(engine, peer, *ours.bounce);
+  }
+  all.push_back(std::move(ours));
+  return nullptr;
+}
+
+void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
+  Device* const device = (run.op->flags & kOpDevice) != 0 ? run.op->device : nullptr;
+  if ((device != nullptr) != (run.staging != nullptr)) return;  // blocks
+  if (device != nullptr && (forms & kTellOfDevice) != 0) bounce_for(engine, peer, device, true);
+  if ((forms & kTellOfHost) != 0) bounce_for(engine, peer, device, false);
+  std::shared_ptr<Bounce> bounce;
+  if (device != nullptr && (forms & kPiecesInDevice) != 0) bounce = bounce_for(engine, peer, device, true);
+  if (bounce == nullptr && (forms & kPiecesInHost) != 0) bounce = bounce_for(engine, peer, device, false);
+  if (bounce == nullptr) return;
+  const bool as_long = bounce->on_device() || (forms & kLongPieces) != 0;
+  if (device == nullptr) {
+    run.staging = new Staging(engine, run, run.stream.begin, run.stream.end);
+    run.extras = true;
+  }
+  const size_t longest = as_long ? bounce->chunk() : Bounce::kShortPiece;
+  run.staging->use(std::move(bounce), longest);
+}
+
+bool name_put(Engine& engine, Peer& peer, OpRun& run) {
+  const OpDesc& op = *run.op;
+  const RemoteRegion& region = *op.remote;
+  const bool kernel = allowed(engine.options().way, Way::kernel) && why_no_single_copy(op) == nullptr;
+  if (kernel || of_device(region) || region.mapped != nullptr || op.remote_layout != nullptr || op.length < kNamedFrom)
+    return false;
+  std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, op.device, false);
+  if (bounce == nullptr) return false;
+  run.staging->use(std::move(bounce), Bounce::kShortPiece);
+  return true;
+}
+
+Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, const std::byte* bytes, size_t length) {
+  const Bounce& bounce = *run.staging->bounce();
+  const PieceBody piece{bounce.segment(), bounce.offset_of(bytes), length, engine.wire_op(run)};
+  header.length = sizeof piece;
+  const Status status = peer.link->port->send(*peer.link, header, &piece);
+  if (status == TW_OK) {
+    ++run.stream.in_flight;
+    engine.moved.count_named(length);
+  }
+  return status;
+}
+
+void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  OpRun* const run = engine.answered(header.a, peer);
+  if (run == nullptr) return;
+  const bool waits = run->stream.kind == Stream::out && run->stream.in_flight != 0 && run->staging != nullptr &&
+                     run->staging->bounce() != nullptr;
+  if (!waits) return engine.violation(peer, "an end of a piece that was not sent");
+  run->staging->taken_oldest();
+  piece_sent(engine, *run, TW_OK);
+}
+
+// ------------------------------------------------------------------------------------------------ the receiver
+
+uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
+  if (!names(engine, peer) || wanted(run) < kNamedFrom) return 0;
+  if ((run.op->flags & kOpDevice) != 0) return device_forms(engine, peer, run, from, from_managed);
+  const Bounces::Theirs* const theirs = told_of(peer, from, false);
+  if (theirs == nullptr) return kTellOfHost;
+  return theirs->mapping != nullptr ? uint64_t{kPiecesInHost} : 0;
+}
+
+void settle_bounces(Engine& engine, Peer& peer) {
+  if (peer.bounces == nullptr) return;
+  for (Bounces::Theirs& one : peer.bounces->theirs) {
+    if (one.on_device || one.mapping != nullptr || one.failed) continue;
+    Mapping* mapping = nullptr;
+    const Status status = peer.link->port->import(*peer.link, one.segment, &mapping);
+    if (status == TW_IN_PROGRESS) continue;
+    one.failed =
+        status != TW_OK || mapping->revoked || one.offset > mapping->length || one.length > mapping->length - one.offset;
+    if (one.failed) continue;
+    one.mapping = mapping;
+    ++mapping->users;
+    engine.send_control(peer, make_header(Frame::bounce, 0, one.segment, 0, kFrameAck), nullptr);
+  }
+}
+
+void on_bounce(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  Bounces& bounces = bounces_of(peer);
+  if ((header.flags & kFrameAck) != 0) {
+    for (Bounces::Ours& one : bounces.ours) {
+      if (one.bounce != nullptr && one.bounce->segment() == header.a) one.mapped = true;
+    }
+    return;
+  }
+  BounceBody told;
+  if (!body.take(&told)) return engine.violation(peer, "a short bounce frame");
+  if (!names(engine, peer)) return;  // it will see no cts that asks for names
+  if (bounces.theirs.size() >= kMost || told_of(peer, header.a) != nullptr) {
+    return engine.violation(peer, "more bounce buffers than a peer may have");
+  }
+  if (told.length == 0 || told.offset + told.length < told.offset) return engine.violation(peer, "a bounce buffer of no size");
+  Bounces::Theirs theirs;
+  theirs.segment = header.a;
+  theirs.offset = told.offset;
+  theirs.length = told.length;
+  theirs.on_device = told.on_device != 0;
+  theirs.uuid = uuid_of(told.uuid);
+  bounces.theirs.push_back(theirs);
+  settle_bounces(engine, peer);
+}
+
+void send_taken(Engine& engine, Peer& peer, uint64_t op) {
+  engine.send_control(peer, make_header(Frame::taken, 0, op, 0), nullptr);
+}
+
+void on_data_at(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  PieceBody piece;
+  const Bounces::Theirs* const theirs = find_piece(engine, peer, body, &piece);
+  if (theirs == nullptr) return;
+  OpRun* const run = data_target(engine, peer, header, piece.length);
+  if (run == nullptr) return send_taken(engine, peer, piece.op);  // it has ended, or the peer broke the rules
+  if (run->staging == nullptr) {
+    const std::byte* const bytes = theirs->on_device ? nullptr : mapped_piece(engine, peer, *theirs, piece);
+    if (theirs->on_device) engine.violation(peer, "a piece in device memory for a receive in host memory");
+    if (bytes == nullptr) return;
+    store_data(engine, *run, header.b, bytes, piece.length);
+    send_taken(engine, peer, piece.op);
+    return data_arrived(engine, *run, piece.length);
+  }
+  uint64_t address = 0;
+  if (theirs->on_device) {
+    Mapping* mapping = nullptr;
+    const Status status = import_range(peer, piece.segment, piece.offset, piece.length, *run->op->device, &mapping);
+    if (status != TW_OK || mapping != run->holding)
+      return engine.violation(peer, "a piece in device memory that was not asked for");
+    address = mapping->device_address + piece.offset;
+  } else {
+    const std::byte* const bytes = mapped_piece(engine, peer, *theirs, piece);
+    if (bytes == nullptr) return;
+    if (theirs->mapping->pinned == nullptr) return engine.violation(peer, "a piece in host memory that was not asked for");
+    address = reinterpret_cast<uint64_t>(bytes);
+  }
+  named_arrived(engine, *run, address, piece);
+}
+
+void on_put_at(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  PieceBody piece;
+  const Bounces::Theirs* const theirs = find_piece(engine, peer, body, &piece);
+  if (theirs == nullptr) return;
+  if (theirs->on_device) return engine.violation(peer, "a put from a piece in device memory");
+  const std::byte* const bytes = mapped_piece(engine, peer, *theirs, piece);
+  if (bytes == nullptr) return;
+  Status status;
+  {
+    const Registry::Reading reading(engine.registry());
+    Target target;
+    status = engine.registry().resolve(reading, header.a, header.b, piece.length, TW_MEMORY_WRITE, &target);
+    if (status == TW_OK && target.device != nullptr) {
+      status = store_to_device(engine, target, nullptr, 0, bytes, piece.length);
+    } else if (status == TW_OK) {
+      std::memcpy(target.address, bytes, piece.length);
+    }
+  }
+  send_fin(engine, peer, piece.op, status);
+}
+
+}  // namespace thalweg::impl
