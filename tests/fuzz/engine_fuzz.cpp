@@ -9,6 +9,7 @@
 #include "memory/registry.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
+#include "protocols/bounce.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::fuzz {
@@ -424,7 +425,8 @@ class World {
         Frame::bytes,  Frame::matched,      Frame::cts,        Frame::data,   Frame::fin,          Frame::credit,
         Frame::put,    Frame::put_layout,   Frame::get,        Frame::atomic, Frame::atomic_reply, Frame::signal,
         Frame::flush,  Frame::put_blocks,   Frame::get_blocks, Frame::blocks, Frame::notify,       Frame::data,
-        Frame::fin,    Frame::data,         Frame::cts};
+        Frame::fin,    Frame::data,         Frame::cts,        Frame::bounce, Frame::data_at,      Frame::data_at,
+        Frame::put_at, Frame::taken};
     const Frame type = kTypes[input_.below(std::size(kTypes))];
     const uint8_t seldom = input_.byte();
     FrameHeader header = make_header(type, 0, 0, 0, seldom >= 200 ? input_.byte() : 0, static_cast<uint16_t>(seldom % 4));
@@ -454,7 +456,11 @@ class World {
         header.a = input_.below(16);
         if (type == Frame::am) payload_ += header.a;
         break;
+      case Frame::bounce:
+        header.a = 1 + input_.below(8);
+        break;
       case Frame::put:
+      case Frame::put_at:
       case Frame::put_layout:
       case Frame::get:
       case Frame::atomic:
@@ -504,6 +510,15 @@ class World {
       if (type == Frame::am_rts) body.resize(body.size() + header.a);
     } else if (type == Frame::cts) {
       put(body, CtsBody{input_.byte(), input_.number(), input_.number(), input_.below(2), input_.below(8), input_.number()});
+    } else if (type == Frame::bounce) {
+      const bool whole = input_.byte() % 4 != 0;
+      BounceBody told{
+          whole ? 0 : input_.number(), whole ? wire_->segment.size() : input_.number(), {}, uint8_t(input_.below(9) / 8), {}};
+      put(body, told);
+    } else if (type == Frame::data_at || type == Frame::put_at) {
+      const bool next = input_.byte() % 4 != 0;  // what would be right there
+      put(body, PieceBody{1 + input_.below(8), next ? input_.below(64) : input_.number(),
+                          next ? input_.below(200) : input_.number(), input_.byte()});
     } else if (type == Frame::put_layout) {
       put(body, PutLayoutBody{input_.number()});
       put_layout_to(body);

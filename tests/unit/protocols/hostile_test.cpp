@@ -92,6 +92,148 @@ TEST(Hostile, MoreThanGrantedClosesTheLink) {
   EXPECT_EQ(u.b.state, TW_ERR_PROTOCOL);
 }
 
+/// A receiver that maps its peer's memory, and a segment of it.
+struct BounceWorld : World {
+  static constexpr uint64_t kSegment = 77, kLength = 4096;
+  BounceWorld() : World(FakeOptions{.features = kLinkMaps}), bytes(kLength) {
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    connect();
+    pb->segments[kSegment].address = bytes.data();
+    pb->segments[kSegment].length = kLength;
+  }
+  template <class Body>
+  void send(Frame type, uint64_t a, uint64_t b, const Body& body, uint8_t flags = 0) {
+    pb->inject(*lb, make_header(type, sizeof body, a, b, flags), bytes_of(&body, sizeof body));
+    settle(3);
+  }
+  void tell(uint64_t segment = kSegment, uint64_t offset = 96, uint64_t length = 4000, bool on_device = false) {
+    send(Frame::bounce, segment, 0, BounceBody{offset, length, {}, static_cast<uint8_t>(on_device), {}});
+  }
+  /// A receive of 1000 bytes that has asked for them. Its name.
+  uint64_t receive(Buffer& to) {
+    EXPECT_EQ(post(*this, to, 1, ~0ull, &request), TW_IN_PROGRESS);
+    send(Frame::tagged_rts, 1, 0, RtsBody{77, 1000, 0, 0, 0});
+    return wire_op(*right, request);
+  }
+  std::vector<std::byte> bytes;
+  tw_request request = 0;
+};
+
+TEST(Hostile, NamedPiecesArriveAndAreGivenBack) {
+  BounceWorld w;
+  w.tell();
+  EXPECT_EQ(w.pb->frames(Frame::bounce), 1u);  // that it is mapped
+  Buffer to(w.random, 1000);
+  const uint64_t op = w.receive(to);
+  w.send(Frame::data_at, op, 0, PieceBody{w.kSegment, 100, 600, 5});
+  w.send(Frame::data_at, op, 600, PieceBody{w.kSegment, 3696, 400, 5});
+  EXPECT_EQ(Engine::test(w.request), TW_OK);
+  EXPECT_TRUE(to.holds(w.bytes.data() + 100, 600) && std::memcmp(to.data() + 600, w.bytes.data() + 3696, 400) == 0);
+  EXPECT_TRUE(to.guarded());
+  EXPECT_EQ(w.pb->frames(Frame::taken), 2u);
+  w.send(Frame::data_at, op, 0,
+         PieceBody{w.kSegment, 100, 600, 5});  // of a receive that has ended: given back, and nothing else
+  EXPECT_EQ(w.pb->frames(Frame::taken), 3u);
+  EXPECT_EQ(w.b.state, TW_OK);
+  Engine::release(w.request);
+}
+
+TEST(Hostile, BadPiecesCloseTheLink) {
+  const uint64_t segment = BounceWorld::kSegment, huge = ~0ull;
+  const PieceBody bad[] = {{segment + 1, 100, 600, 5}, {segment, 95, 600, 5},   {segment, 3497, 600, 5}, {segment, 100, 0, 5},
+                           {segment, 100, huge, 5},    {segment, huge, 600, 5}, {segment, 100, 1001, 5}};
+  for (const PieceBody& piece : bad) {
+    BounceWorld w;
+    w.tell();
+    Buffer to(w.random, 1000);
+    const uint64_t op = w.receive(to);
+    w.send(Frame::data_at, op, 0, piece);
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << &piece - bad;
+    EXPECT_EQ(Engine::test(w.request), TW_ERR_PROTOCOL) << &piece - bad;
+    EXPECT_TRUE(to.guarded());
+    Engine::release(w.request);
+    if (piece.length == 1001) continue;  // a put may be as long
+    BounceWorld v;
+    v.tell();
+    v.send(Frame::put_at, 1, 0, piece);
+    EXPECT_EQ(v.b.state, TW_ERR_PROTOCOL) << &piece - bad;
+  }
+  for (const uint64_t position : {uint64_t{1}, huge}) {
+    BounceWorld w;
+    w.tell();
+    Buffer to(w.random, 1000);
+    const uint64_t op = w.receive(to);
+    w.send(Frame::data_at, op, position, PieceBody{segment, 100, 600, 5});
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << position;
+    Engine::release(w.request);
+  }
+  expect_closed("short piece", make_header(Frame::data_at, 0, 1, 0), bytes_of(bad, 30));
+  expect_closed("piece of nothing", make_header(Frame::data_at, 0, 1, 0), bytes_of(bad, sizeof bad[0]));
+}
+
+TEST(Hostile, BadBounceBuffersCloseTheLink) {
+  BounceWorld twice, many, none, around, device;
+  twice.tell();
+  twice.tell();
+  EXPECT_EQ(twice.b.state, TW_ERR_PROTOCOL);
+  for (uint64_t i = 0; i < 70; ++i) many.tell(1000 + i);
+  EXPECT_EQ(many.b.state, TW_ERR_PROTOCOL);
+  none.tell(BounceWorld::kSegment, 0, 0);
+  EXPECT_EQ(none.b.state, TW_ERR_PROTOCOL);
+  around.tell(BounceWorld::kSegment, ~0ull - 5, 100);
+  EXPECT_EQ(around.b.state, TW_ERR_PROTOCOL);
+  // A device's, for a receive in host memory.
+  device.tell(BounceWorld::kSegment, 96, 4000, true);
+  Buffer to(device.random, 1000);
+  const uint64_t op = device.receive(to);
+  device.send(Frame::data_at, op, 0, PieceBody{BounceWorld::kSegment, 100, 600, 5});
+  EXPECT_EQ(device.b.state, TW_ERR_PROTOCOL);
+  Engine::release(device.request);
+  // One that is not mapped: shorter than it was said to be, or unknown to its owner.
+  for (const uint64_t segment : {BounceWorld::kSegment, uint64_t{4}}) {
+    BounceWorld w;
+    w.tell(segment, 0, 5000);
+    w.send(Frame::put_at, 1, 0, PieceBody{segment, 100, 600, 5});
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << segment;
+  }
+}
+
+TEST(Hostile, NamedPutsKeepToTheirKeys) {
+  BounceWorld w;
+  w.tell();
+  std::vector<std::byte> memory(1000);
+  tw_memory* region = nullptr;
+  KeyBody key{};
+  ASSERT_EQ(w.registry_b.register_memory(memory.data(), memory.size(), TW_MEMORY_ALL, &region), TW_OK);
+  ASSERT_EQ(w.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_READ, &key), TW_OK);
+  const PieceBody piece{w.kSegment, 100, 600, 5};
+  w.send(Frame::put_at, key.rkey, 0, piece);      // may only be read
+  w.send(Frame::put_at, key.rkey + 1, 0, piece);  // unknown
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0}), 1000);
+  ASSERT_EQ(w.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_WRITE, &key), TW_OK);
+  w.send(Frame::put_at, key.rkey, 401, piece);  // past its end
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0}), 1000);
+  w.send(Frame::put_at, key.rkey, 400, piece);
+  EXPECT_EQ(std::memcmp(memory.data() + 400, w.bytes.data() + 100, 600), 0);
+  EXPECT_EQ(w.pb->frames(Frame::fin), 4u);
+  EXPECT_EQ(w.b.state, TW_OK);
+  w.registry_b.release(region);
+}
+
+TEST(Hostile, PiecesThatWereNotSentAreNotTaken) {
+  World w(FakeOptions{.features = kLinkMaps});
+  w.connect();
+  Buffer large(w.random, 300000);
+  tw_request send = 0;
+  ASSERT_EQ(w.right->start(send_op(w.b, large, 1, 0), {&send}), TW_IN_PROGRESS);
+  w.settle(3);
+  w.pb->inject(*w.lb, make_header(Frame::taken, 0, wire_op(*w.right, send), 0), {});
+  w.settle(3);
+  EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+  EXPECT_EQ(Engine::test(send), TW_ERR_PROTOCOL);
+  Engine::release(send);
+}
+
 TEST(Hostile, UnknownWithoutTheMustUnderstandBitIsSkipped) {
   World w;
   w.connect();
