@@ -126,9 +126,9 @@ Status step_am_rendezvous(OpRun& run) {
   return announce(*op.peer->engine, *op.peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
 }
 
-const Protocol kAmSingle = {"eager", Verb::am, nullptr, step_am_single, nullptr};
-const Protocol kAmSegmented = {"segmented", Verb::am, nullptr, step_am_segmented, nullptr};
-const Protocol kAmRendezvous = {"rendezvous", Verb::am, nullptr, step_am_rendezvous, nullptr};
+const Protocol kAmSingle = {"eager", Verb::am, step_am_single, nullptr};
+const Protocol kAmSegmented = {"segmented", Verb::am, step_am_segmented, nullptr};
+const Protocol kAmRendezvous = {"rendezvous", Verb::am, step_am_rendezvous, nullptr};
 
 /// Chooses when the link is up and again at every try, because credit comes and goes.
 Status step_am(OpRun& run) {
@@ -154,7 +154,7 @@ Status step_am(OpRun& run) {
   if (status != TW_AGAIN || run.stage != 0) run.protocol = choice;
   return status;
 }
-const Protocol kAmRoute = {"route", Verb::am, nullptr, step_am, nullptr};
+const Protocol kAmRoute = {"route", Verb::am, step_am, nullptr};
 
 /// The short form of a small contiguous message when nothing waits before it: no run. TW_AGAIN: take the long way.
 Status try_am(Peer& peer, const OpDesc& op) {

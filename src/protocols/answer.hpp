@@ -41,7 +41,7 @@ struct Answering {
     return kNow(*peer.engine, peer, answer, *run.op);
   }
 
-  static constexpr Protocol kProtocol = {"answer", kVerb, nullptr, step, nullptr};
+  static constexpr Protocol kProtocol = {"answer", kVerb, step, nullptr};
 };
 
 }  // namespace thalweg::impl

@@ -32,23 +32,6 @@ uint64_t apply(std::byte* at, unsigned op, uint64_t operand64, uint64_t compare6
   }
 }
 
-bool probe_mapped(const OpDesc& op, Cost& cost) {
-  cost = {30, 0, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
-  if (!reachable) {
-    cost.why_not = "the word is not in memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && behind_fence(op)) {
-    cost.why_not = "operations before a fence still travel as frames";
-  }
-  return cost.why_not == nullptr;
-}
-
-bool probe_frames(const OpDesc& op, Cost& cost) {
-  cost = {2000 + 2 * link_costs(op).frame, 0, nullptr};
-  return true;
-}
-
 Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   Status status = TW_OK;
   std::byte* word = reach(*op.remote, op.remote_offset, 0, op.word, TW_MEMORY_ATOMIC, reading, &status);
@@ -57,8 +40,6 @@ Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   op.peer->engine->count_moved(op, Way::mapped);
   return TW_OK;
 }
-
-Status step_mapped(OpRun& run) { return atomic_mapped(*run.op); }
 
 void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the acknowledgement that was asked for
   if (status == TW_OK && run.op->result != nullptr) status = TW_ERR_PROTOCOL;
@@ -104,8 +85,7 @@ Status atomic_mapped(const OpDesc& op) {
   return on_word(op, &reading);
 }
 
-const Protocol kAtomicMapped = {"atomic_mapped", Verb::atomic, probe_mapped, step_mapped, nullptr};
-const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, probe_frames, step_frames, nullptr};
+const Protocol kAtomicFrames = {"atomic_frames", Verb::atomic, step_frames, nullptr};
 
 namespace {
 

@@ -23,22 +23,6 @@ struct Launched {
 static_assert(sizeof(Launched) <= sizeof(OpRun::state));
 Launched& launched_of(OpRun& run) { return *reinterpret_cast<Launched*>(run.state); }
 
-/// Null when the word's device may change it for this process.
-const char* why_not_here(const OpDesc& op) {
-  if (op.remote == nullptr || !of_device(*op.remote)) return "the word is not in device memory";
-  if (in_process(*op.remote))
-    return known_here(*op.remote) ? nullptr : "it is device memory of another context of this process";
-  if ((link_features(op) & kLinkMaps) == 0) return "this link shares no device memory";
-  const bool shared = !op.remote->unmappable && op.remote->key.segment != 0;
-  return shared ? nullptr : "the word cannot be imported: pool or managed memory, or a device that is not visible here";
-}
-
-bool probe(const OpDesc& op, Cost& cost) {
-  constexpr double kKernel = 7500;  // two H200: from the launch until the host knows
-  cost = {kKernel, 0, why_not_here(op)};
-  return cost.why_not == nullptr;
-}
-
 void over(Engine& engine, void* token, Status status) {
   OpRun& run = *static_cast<OpRun*>(token);
   const Launched launched = launched_of(run);
@@ -114,6 +98,6 @@ Status step(OpRun& run) {
 
 }  // namespace
 
-const Protocol kAtomicDevice = {"atomic_device", Verb::atomic, probe, step, nullptr};
+const Protocol kAtomicDevice = {"atomic_device", Verb::atomic, step, nullptr};
 
 }  // namespace thalweg::impl

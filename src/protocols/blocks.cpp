@@ -121,11 +121,6 @@ Status step(OpRun& run) {
   return TW_OK;
 }
 
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {60, link_costs(op).mapped, nullptr};
-  return true;
-}
-
 /// Every region is alive as far as is known here, and its key allows the access.
 Status check_regions(const OpDesc& op) {
   const uint32_t access = op.verb == Verb::put_blocks ? TW_MEMORY_WRITE : TW_MEMORY_READ;
@@ -227,7 +222,7 @@ unsigned push_notices(Engine& engine, Peer& peer) {
   return events;
 }
 
-const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, probe, step, nullptr};
-const Protocol kGetBlocks = {"get_blocks", Verb::get_blocks, probe, step, nullptr};
+const Protocol kPutBlocks = {"put_blocks", Verb::put_blocks, step, nullptr};
+const Protocol kGetBlocks = {"get_blocks", Verb::get_blocks, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -62,8 +62,11 @@ bool can_move_directly(const OpDesc& op) {
     OpDesc there;
     there.peer = op.peer;
     there.remote = region;
+    there.verb = op.verb == Verb::put_blocks ? Verb::put : Verb::get;
     if (of_device(*region)) return false;
-    if (!reachable(*region) && why_no_single_copy(there) != nullptr) return false;
+    Access access = access_of(there, reachable(*region));
+    access.fenced = false;  // the lane keeps what is behind a fence
+    if (access_route(access) == AccessRoute::frames) return false;
   }
   return true;
 }

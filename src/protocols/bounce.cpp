@@ -183,9 +183,12 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
 bool name_put(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const RemoteRegion& region = *op.remote;
-  const bool kernel = allowed(engine.options().way, Way::kernel) && why_no_single_copy(op) == nullptr;
-  if (kernel || of_device(region) || region.mapped != nullptr || op.remote_layout != nullptr || op.length < kNamedFrom)
-    return false;
+  if (of_device(region) || op.remote_layout != nullptr || op.length < kNamedFrom) return false;
+  OpDesc part = op;  // from pinned memory
+  part.flags &= ~(kOpDevice | kOpLate);
+  Access access = access_of(part, region.mapped != nullptr);
+  access.fenced = false;
+  if (access_route(access) != AccessRoute::frames) return false;
   std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, op.device, false);
   if (bounce == nullptr) return false;
   run.staging->use(std::move(bounce), Bounce::kShortPiece);

@@ -45,7 +45,7 @@ Status step_bytes(OpRun& run) {
   }
   return sent_all(run);
 }
-const Protocol kBytesSend = {"stream", Verb::bytes_send, nullptr, step_bytes, nullptr};
+const Protocol kBytesSend = {"stream", Verb::bytes_send, step_bytes, nullptr};
 
 void gave(Engine& engine, Peer& peer, uint64_t n) {
   peer.consumed_stream += n;

@@ -36,7 +36,7 @@ Status step_route(OpRun& run) {
   run.protocol = &select_send(*run.op);
   return run.protocol->step(run);
 }
-const Protocol kRoute = {"route", Verb::send, nullptr, step_route, nullptr};
+const Protocol kRoute = {"route", Verb::send, step_route, nullptr};
 
 Status announce_instead(OpRun& run) {
   run.protocol = &kRendezvousSend;
@@ -72,8 +72,8 @@ Status step_segmented(OpRun& run) {
 
 }  // namespace
 
-const Protocol kEagerSingle = {"eager", Verb::send, nullptr, step_single, nullptr};
-const Protocol kEagerSegmented = {"segmented", Verb::send, nullptr, step_segmented, nullptr};
+const Protocol kEagerSingle = {"eager", Verb::send, step_single, nullptr};
+const Protocol kEagerSegmented = {"segmented", Verb::send, step_segmented, nullptr};
 
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
   const bool plain = (op.flags & (TW_OP_SYNC | kOpDevice | kOpLate)) == 0;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "protocols/operation.hpp"
+#include "routes/accesses.hpp"
 #include "routes/device_messages.hpp"
 #include "routes/ways.hpp"
 
@@ -11,6 +12,12 @@ namespace thalweg::impl {
 
 /// As explain(), of operations with device memory at one end at least; op.peer is connected.
 std::string explain_device(const OpDesc& op);
+
+// --- select.cpp
+/// One line of a table.
+void say_route(std::string& text, const Route& route);
+/// The table of an access with device memory at one end at least, its way and the name of what is chosen.
+std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen);
 
 // --- explain_ways.cpp
 /// Null when other processes can be told of the local buffer, which is device memory.

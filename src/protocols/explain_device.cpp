@@ -31,13 +31,7 @@ double write_ns(const OpDesc& op) {
 }
 
 void say(std::string& text, bool chosen, const char* name, double ns, const char* why_not, const char* note) {
-  char line[256];
-  if (why_not != nullptr) {
-    std::snprintf(line, sizeof line, "  %-24s impossible: %s\n", name, why_not);
-  } else {
-    std::snprintf(line, sizeof line, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, ns, note);
-  }
-  text += line;
+  say_route(text, {name, ns, why_not, note, chosen});
 }
 
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
@@ -98,47 +92,41 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 
-const char* one_sided_ways(std::string& text, const OpDesc& op, Way* way) {
-  const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
-  const double bytes = static_cast<double>(op.length);
-  const char* why_not = nullptr;
-  const Way forced = op.peer->engine->options().way;
-  if (!allowed(forced, op.verb == Verb::put ? Way::push : Way::pull)) {
-    why_not = "another way is forced (THALWEG_WAY)";
-  } else if (!target) {
-    why_not = op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
-  } else if (in_process(*op.remote) && !known_here(*op.remote)) {
-    why_not = "it is device memory of another context of this process";
-  } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
-    why_not = "this link shares no device memory";
-  } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {
-    why_not = "the target cannot be imported: pool or managed memory, or no access between the devices";
-  }
-  const bool direct = why_not == nullptr;
-  const bool put = op.verb == Verb::put, resident = by_resident(op);
-  const char* const name = resident ? "direct, resident" : "direct";
-  const double idle = put ? kCosts.write : kCosts.read;
-  say(text, direct && local, name, resident || put ? write_ns(op) : idle + kCosts.link * bytes,
-      local ? why_not : "the local side is host memory", "by this device; pinned memory too");
-  say(text, direct && !local, "window", idle + kCosts.pinned * bytes, why_not, "through pinned memory here");
-  say(text, !direct && local, "relay", put && !target ? to_host(op) : staged(op),
-      local ? nullptr : "the local side is host memory", "through pinned memory here, then as host memory");
-  say(text, !direct && !local, "frames", staged(op), nullptr, "applied by the target's progress");
-  *way = !direct ? Way::staging : put ? Way::push : Way::pull;
-  return direct ? (local ? name : "window") : (local ? "relay" : "frames");
-}
-
-const char* atomic_ways(std::string& text, const OpDesc& op, Way* way) {
-  Cost here{};
-  const bool direct = kAtomicDevice.probe(op, here);
-  say(text, direct, "atomic_device", here.fixed_ns, here.why_not, "by a kernel of the word's device, started here");
-  say(text, !direct, "atomic_frames", 2000 + 2 * link_costs(op).frame + kCosts.write, nullptr,
-      "by a kernel of the word's device, started by the target's progress");
-  *way = direct ? Way::push : Way::staging;
-  return direct ? "atomic_device" : "atomic_frames";
+/// Of a put, get or atomic.
+const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
+  const char* chosen = "none";
+  text += explain_device_target(op, device_access_of(op), way, &chosen);
+  return chosen;
 }
 
 }  // namespace
+
+Access device_access_of(const OpDesc& op) {
+  const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
+  Access access = access_of(op, false);
+  access.fenced = false;  // devices wait for what is before a fence
+  access.devices = true;
+  access.staged = local;
+  access.local = local || is_pinned(op.address);
+  access.resident = by_resident(op);
+  if (!target) {
+    access.why_not_reached =
+        op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
+  } else if (in_process(*op.remote)) {
+    access.why_not_reached = known_here(*op.remote) ? nullptr : "it is device memory of another context of this process";
+  } else if ((link_features(op) & kLinkMaps) == 0) {
+    access.why_not_reached = "this link shares no device memory";
+  } else if (op.remote->unmappable || op.remote->key.segment == 0) {
+    access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
+  }
+  const double bytes = static_cast<double>(op.length), idle = op.verb == Verb::put ? kCosts.write : kCosts.read;
+  constexpr double kKernel = 7500;  // two H200: from the launch until the host knows
+  access.device_ns = op.verb == Verb::atomic ? kKernel
+                     : local                 ? (op.verb == Verb::put ? write_ns(op) : idle + kCosts.link * bytes)
+                                             : idle + kCosts.pinned * bytes;
+  access.staged_ns = op.verb == Verb::put && !target ? to_host(op) : staged(op);
+  return access;
+}
 
 std::string explain_device(const OpDesc& op) {
   char head[160];
@@ -154,10 +142,8 @@ std::string explain_device(const OpDesc& op) {
       break;
     case Verb::put:
     case Verb::get:
-      chosen = one_sided_ways(text, op, &way);
-      break;
     case Verb::atomic:
-      chosen = atomic_ways(text, op, &way);
+      chosen = access_ways(text, op, &way);
       break;
     default:
       text += "  byte streams and signals are host memory only\n";

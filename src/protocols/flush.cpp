@@ -10,11 +10,6 @@
 namespace thalweg::impl {
 namespace {
 
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {2 * link_costs(op).frame, 0, nullptr};
-  return true;
-}
-
 /// On whose behalf a flush of a peer is sent.
 enum Stage : uint8_t { kForEndpoint, kForWorker, kForFence };
 
@@ -134,7 +129,7 @@ Status flush_worker(Engine& engine, const OpDesc& op, const Completion& completi
 
 }  // namespace
 
-const Protocol kFlushFrames = {"flush_frames", Verb::flush, probe, step, abort};
+const Protocol kFlushFrames = {"flush_frames", Verb::flush, step, abort};
 
 Status start_flush(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;

@@ -14,11 +14,6 @@ namespace {
 
 constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
 
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {2000 + 2 * link_costs(op).frame, link_costs(op).copy, nullptr};
-  return true;
-}
-
 void arrived(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
   if (status == TW_OK) engine.count_moved(*run.op, of_device(*run.op->remote) ? Way::staging : Way::frames);
@@ -111,7 +106,7 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc
 
 }  // namespace
 
-const Protocol kGetFrames = {"get_frames", Verb::get, probe, step, nullptr};
+const Protocol kGetFrames = {"get_frames", Verb::get, step, nullptr};
 
 void on_get(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   GetBody fields;

@@ -5,18 +5,6 @@
 namespace thalweg::impl {
 namespace {
 
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {60, link_costs(op).mapped, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
-  if (!reachable) {
-    cost.why_not = "the source is not memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && behind_fence(op)) {
-    cost.why_not = "operations before a fence still travel as frames";
-  }
-  return cost.why_not == nullptr;
-}
-
 Status copy_out(const OpDesc& op, const Registry::Reading* reading) {
   const Layout* there = op.remote_layout;
   Status status = TW_OK;
@@ -42,8 +30,6 @@ Status copy_out(const OpDesc& op) {
   return copy_out(op, &reading);
 }
 
-Status step(OpRun& run) { return get_mapped(*run.op); }
-
 }  // namespace
 
 Status get_mapped(const OpDesc& op) {
@@ -51,7 +37,5 @@ Status get_mapped(const OpDesc& op) {
   if (status == TW_OK) op.peer->engine->count_moved(op, Way::mapped);
   return status;
 }
-
-const Protocol kGetMapped = {"get_mapped", Verb::get, probe, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -33,12 +33,17 @@ Status move_data(const OpDesc& op) {
   if (op.verb == Verb::signal || (op.verb != Verb::atomic && op.length == 0)) return TW_OK;
   OpDesc data = op;
   data.signal = nullptr;
-  if (op.remote->mapped != nullptr || in_process(*op.remote)) {
-    if (op.verb == Verb::put) return put_mapped(data);
-    return op.verb == Verb::get ? get_mapped(data) : atomic_mapped(data);
+  Access access = access_of(data, op.remote->mapped != nullptr || in_process(*op.remote));
+  access.fenced = false;  // the lane keeps what is behind a fence
+  switch (access_route(access)) {
+    case AccessRoute::mapped:
+      if (op.verb == Verb::put) return put_mapped(data);
+      return op.verb == Verb::get ? get_mapped(data) : atomic_mapped(data);
+    case AccessRoute::kernel:
+      return op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
+    default:
+      return TW_AGAIN;
   }
-  if (op.verb == Verb::atomic || why_no_single_copy(op) != nullptr) return TW_AGAIN;
-  return op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
 }
 
 Status step(OpRun& run) {
@@ -74,6 +79,6 @@ Status settle_import(RemoteRegion* region) {
   return region->revoked ? TW_ERR_STALE : TW_OK;
 }
 
-const Protocol kLater = {"later", Verb::put, nullptr, step, nullptr};
+const Protocol kLater = {"later", Verb::put, step, nullptr};
 
 }  // namespace thalweg::impl

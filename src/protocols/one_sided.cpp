@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the one-sided protocols share: regions, checks, choice, the lane.
+// What the one-sided protocols share: regions, checks, the lane.
 #include "protocols/one_sided.hpp"
 
 #include <algorithm>
@@ -10,15 +10,6 @@
 
 namespace thalweg::impl {
 namespace {
-
-constexpr const Protocol* kPuts[] = {&kPutMapped, &kPutSingleCopy, &kPutDevice, &kPutFrames, nullptr};
-constexpr const Protocol* kGets[] = {&kGetMapped, &kGetSingleCopy, &kGetDevice, &kGetFrames, nullptr};
-constexpr const Protocol* kAtomics[] = {&kAtomicMapped, &kAtomicDevice, &kAtomicFrames, nullptr};
-constexpr const Protocol* kSignals[] = {&kSignalMapped, &kSignalFrames, nullptr};
-constexpr const Protocol* kFlushes[] = {&kFlushFrames, nullptr};
-constexpr const Protocol* kPutBlocksOnly[] = {&kPutBlocks, nullptr};
-constexpr const Protocol* kGetBlocksOnly[] = {&kGetBlocks, nullptr};
-constexpr const Protocol* kNone[] = {nullptr};
 
 constexpr unsigned kPiecesPerTurn = 4;
 
@@ -36,27 +27,6 @@ Status refuse_lost(const Peer& peer, Status why) {
 }
 
 }  // namespace
-
-const Protocol* const* one_sided_protocols(Verb verb) {
-  switch (verb) {
-    case Verb::put:
-      return kPuts;
-    case Verb::get:
-      return kGets;
-    case Verb::atomic:
-      return kAtomics;
-    case Verb::signal:
-      return kSignals;
-    case Verb::flush:
-      return kFlushes;
-    case Verb::put_blocks:
-      return kPutBlocksOnly;
-    case Verb::get_blocks:
-      return kGetBlocksOnly;
-    default:
-      return kNone;
-  }
-}
 
 // ------------------------------------------------------------------------------------------------ regions
 
@@ -179,65 +149,25 @@ Status check_target(const OpDesc& op, uint32_t access) {
   return TW_OK;
 }
 
-bool needs_target(const Protocol& protocol) {
-  return &protocol == &kPutFrames || &protocol == &kGetFrames || &protocol == &kAtomicFrames || &protocol == &kSignalFrames;
-}
-
-Way way_of(const Protocol& protocol) {
-  if (needs_target(protocol)) return Way::frames;
-  if (&protocol == &kPutSingleCopy || &protocol == &kGetSingleCopy) return Way::kernel;
-  return Way::mapped;
-}
-
-bool consider(const OpDesc& op, const Protocol& protocol, Cost* cost) {
-  const Way way = way_of(protocol);
-  if (!protocol.probe(op, *cost)) return false;
-  const bool choice = op.verb == Verb::put || op.verb == Verb::get;  // others have no second way
-  if (choice && !allowed(op.peer->engine->options().way, way)) cost->why_not = "another way is forced (THALWEG_WAY)";
-  return cost->why_not == nullptr;
-}
-
-const Protocol* choose_one_sided(const OpDesc& op) {
-  const Protocol* best = nullptr;
-  Cost least{};
-  const char* why = "no protocol";
-  for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
-    Cost cost{};
-    if (!consider(op, **at, &cost)) {
-      why = cost.why_not;
-      continue;
-    }
-    if (best != nullptr && needs_target(**at)) break;  // whatever it costs (docs/decisions/0004)
-    const double bytes = static_cast<double>(op.length);
-    if (best == nullptr || cost.fixed_ns + cost.ns_per_byte * bytes < least.fixed_ns + least.ns_per_byte * bytes) {
-      best = *at;
-      least = cost;
-    }
-  }
-  if (best == nullptr) fail(TW_ERR_UNSUPPORTED, "no way to the target: %s", why);
-  return best;
-}
-
 // ------------------------------------------------------------------------------------------------ starting
 
 namespace {
 
-Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& mapped,
-                  const Protocol& frames, Status (*now)(const OpDesc&)) {
+Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& frames) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (needs_device(op)) return launch_one_sided(engine, op, completion, op.verb == Verb::put ? kPutDevice : kGetDevice);
   if (op.peer->link == nullptr || behind_fence(op) || awaits_import(*op.remote)) {
     return launch_one_sided(engine, op, completion, kLater);
   }
-  const bool here = in_process(*op.remote) && allowed(engine.options().way, Way::mapped);  // of another context: it says so
-  const Protocol* protocol = op.remote->mapped != nullptr || here ? &mapped : choose_one_sided(op);
-  if (protocol == nullptr) return TW_ERR_UNSUPPORTED;
-  if (protocol == &frames) return launch_one_sided(engine, op, completion, frames);
+  // Memory of another context of this process says so when it is tried.
+  const AccessRoute route = access_route(access_of(op, op.remote->mapped != nullptr || in_process(*op.remote)));
+  if (route == AccessRoute::frames) return launch_one_sided(engine, op, completion, frames);
+  const bool put = op.verb == Verb::put;
   Status status;
-  if (protocol == &mapped) {
-    status = now(op);
+  if (route == AccessRoute::mapped) {
+    status = put ? put_mapped(op) : get_mapped(op);
   } else {
-    status = op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
+    status = put ? put_single_copy(op) : get_single_copy(op);
     if (status == TW_OK) status = signal_after_data(op);
   }
   if (!frames_decide(status) || op.remote->revoked) return status;
@@ -254,13 +184,13 @@ Status start_put(Engine& engine, const OpDesc& op, const Completion& completion)
   if (op.signal != nullptr) {
     if (Status s = check_signal(op); is_error(s)) return s;
   }
-  return start_data(engine, op, completion, kPutMapped, kPutFrames, put_mapped);
+  return start_data(engine, op, completion, kPutFrames);
 }
 
 Status start_get(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (Status s = check_target(op, TW_MEMORY_READ); is_error(s)) return s;
   if (Status s = check_receive(op.layout); is_error(s)) return s;
-  return start_data(engine, op, completion, kGetMapped, kGetFrames, get_mapped);
+  return start_data(engine, op, completion, kGetFrames);
 }
 
 // ------------------------------------------------------------------------------------------------ the lane

@@ -2,7 +2,7 @@
 // Put, get, atomics, signals and flush. Each protocol is one file; this is what they share and what the dispatch tables and
 // core name.
 //
-// Three ways, chosen by cost (choose_one_sided):
+// Three ways (routes/accesses.hpp):
 //   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
 //                when it returns, no target CPU.
 //   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
@@ -59,22 +59,9 @@ void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes b
 /// Sends what the lane has, a few pieces a turn. Returns the pieces sent.
 unsigned push_one_sided(Engine& engine, Peer& peer);
 
-extern const Protocol kPutMapped, kPutSingleCopy, kPutFrames;
-extern const Protocol kGetMapped, kGetSingleCopy, kGetFrames;
-extern const Protocol kAtomicMapped, kAtomicDevice, kAtomicFrames;
-extern const Protocol kSignalMapped, kSignalFrames;
-extern const Protocol kFlushFrames;
+extern const Protocol kPutFrames, kGetFrames, kAtomicFrames, kSignalFrames, kFlushFrames;
+extern const Protocol kAtomicDevice;
 extern const Protocol kLater;  // not a way of its own: waits in the lane, then one of the above
-/// The candidates of a verb in the order of preference at equal cost; null-terminated. For explain and the support table.
-const Protocol* const* one_sided_protocols(Verb verb);
-/// Of those, as users see it.
-Way way_of(const Protocol& protocol);
-/// It moves on only when the target progresses.
-bool needs_target(const Protocol& protocol);
-/// Can this one carry the operation, at which cost? For the choice and for explain.
-bool consider(const OpDesc& op, const Protocol& protocol, Cost* cost);
-/// The cheapest of those that need nothing of the target, else frames; null with the reason in the error text.
-const Protocol* choose_one_sided(const OpDesc& op);
 
 // --- one_sided_device.cpp
 /// Memory that only devices touch: its segment is imported for one of them.
@@ -84,6 +71,8 @@ inline bool needs_device(const OpDesc& op) {
   return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));
 }
 extern const Protocol kPutDevice, kGetDevice;
+/// Of a put, get or atomic that needs a device: what the table of routes is asked with, as far as is known without trying.
+Access device_access_of(const OpDesc& op);
 /// Moves a run on whose bytes this CPU relays between a device and the other side. As stream_turn.
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
 /// Target: a frame's bytes into (or out of) device memory, done when it returns. `layout` null: contiguous at address.

@@ -98,6 +98,27 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
   return status;
 }
 
+/// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the operation.
+Status reach(Peer& peer, const OpDesc& op, Reached* out) {
+  RemoteRegion& region = *op.remote;
+  if (region.unmappable && of_device(region)) return TW_ERR_UNREACHABLE;
+  if (!allowed(peer.engine->options().way, is_put(op) ? Way::push : Way::pull)) return TW_ERR_UNREACHABLE;
+  if (!of_device(region)) {
+    out->device = op.device;
+    const Status status = reach_host_region(peer, region, *op.device, op.length, out);
+    return status == TW_ERR_UNSUPPORTED ? Status{TW_ERR_UNREACHABLE} : status;
+  }
+  const Status status = reach_target(peer, op, out);
+  if (status == TW_OK || status == TW_AGAIN) return status;
+  // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
+  if (status == TW_ERR_STALE) return TW_ERR_UNREACHABLE;
+  if ((peer.link->features & kLinkMaps) != 0) {
+    warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
+  }
+  region.unmappable = true;
+  return TW_ERR_UNREACHABLE;
+}
+
 // ------------------------------------------------------------------------------------------------ direct and window
 
 Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
@@ -317,31 +338,20 @@ Status step(OpRun& run) {
   if (op.length == 0 || !ends) return go_on_as(run, kLater);
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
   Reached target;
-  const bool out = region.unmappable || !allowed(engine.options().way, is_put(op) ? Way::push : Way::pull);
-  const Status status = out ? Status{TW_ERR_UNREACHABLE} : reach_target(peer, op, &target);
-  if (status == TW_AGAIN) return status;
-  if (status == TW_OK) {
-    return local_device(op) || is_pinned(op.address) ? start_direct(engine, run, target) : start_window(engine, run, target);
+  Access access = device_access_of(op);
+  const Status status = reach(peer, op, &target);
+  if (status != TW_OK && status != TW_ERR_UNREACHABLE) return status;
+  access.why_not_reached = status == TW_OK ? nullptr : "it was tried";
+  switch (access_route(access)) {
+    case AccessRoute::direct:
+      return start_direct(engine, run, target);
+    case AccessRoute::window:
+      return start_window(engine, run, target);
+    case AccessRoute::relay:
+      return start_relay(engine, run);
+    default:
+      return go_on_as(run, is_put(op) ? kPutFrames : kGetFrames);
   }
-  if (!out && local_device(op) && !of_device(region)) {
-    target.device = op.device;
-    const Status host = reach_host_region(peer, region, *op.device, op.length, &target);
-    if (host == TW_OK) return start_direct(engine, run, target);
-    if (host != TW_ERR_UNSUPPORTED) return host;
-  }
-  // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
-  const bool unknown = status == TW_ERR_STALE;
-  if (!unknown && !out && of_device(region) && (peer.link->features & kLinkMaps) != 0) {
-    warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
-  }
-  if (!unknown && !out && of_device(region)) region.unmappable = true;
-  if (local_device(op)) return start_relay(engine, run);
-  return go_on_as(run, is_put(op) ? kPutFrames : kGetFrames);
-}
-
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {kDeviceCosts.write, kDeviceCosts.link, needs_device(op) ? nullptr : "no device memory at either end"};
-  return cost.why_not == nullptr;
 }
 
 }  // namespace
@@ -356,8 +366,8 @@ Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
   return run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
 }
 
-const Protocol kPutDevice = {"put_device", Verb::put, probe, step, nullptr};
-const Protocol kGetDevice = {"get_device", Verb::get, probe, step, nullptr};
+const Protocol kPutDevice = {"put_device", Verb::put, step, nullptr};
+const Protocol kGetDevice = {"get_device", Verb::get, step, nullptr};
 
 // ------------------------------------------------------------------------------------------------ the target of frames
 

@@ -225,19 +225,10 @@ inline OpRun* BasicRunList<kByPeer>::pop_front() {
   return run;
 }
 
-/// Predicted time: fixed + bytes * per_byte (ns). Said aloud by explain.
-struct Cost {
-  double fixed_ns = 0;
-  double ns_per_byte = 0;
-  const char* why_not = nullptr;
-};
-
 /// How the host carries an operation out.
 struct Protocol {
   const char* name;
   Verb verb;
-  /// Can it carry this operation to op.peer, and at what predicted cost? why_not names the reason otherwise.
-  bool (*probe)(const OpDesc& op, Cost& cost);
   /// Host trigger: moves forward. TW_OK: complete (the caller completes the run), TW_IN_PROGRESS: frames will complete it,
   /// TW_AGAIN: call again when there is room, or an error.
   Status (*step)(OpRun& run);

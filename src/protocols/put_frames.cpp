@@ -24,12 +24,6 @@ static_assert(sizeof(Answered) <= sizeof(OpRun::state));
 Answered& answered(OpRun& run) { return *reinterpret_cast<Answered*>(run.state); }
 bool asks(const OpRun& run) { return (run.op->flags & TW_OP_REMOTE) != 0; }
 
-bool probe(const OpDesc& op, Cost& cost) {
-  // The target has to look; how long that takes is not ours to know. Two microseconds stand for a target that polls.
-  cost = {2000 + link_costs(op).frame, link_costs(op).copy, nullptr};
-  return true;
-}
-
 /// Out of the lane: all of it has gone, and nothing is read from the buffer any more.
 void sent(Engine& engine, OpRun& run, Status status) {
   if (!asks(run)) return engine.complete(run, status);
@@ -125,7 +119,7 @@ Status step(OpRun& run) {
 
 }  // namespace
 
-const Protocol kPutFrames = {"put_frames", Verb::put, probe, step, nullptr};
+const Protocol kPutFrames = {"put_frames", Verb::put, step, nullptr};
 
 void note_put(Peer& peer, const FrameHeader& header, Status status) {
   if ((header.flags & kFrameFirst) != 0) {

@@ -6,20 +6,6 @@
 namespace thalweg::impl {
 namespace {
 
-bool probe(const OpDesc& op, Cost& cost) {
-  cost = {25, link_costs(op).mapped, nullptr};
-  const bool reachable =
-      op.remote != nullptr && (op.remote->mapped != nullptr || known_here(*op.remote) || awaits_import(*op.remote));
-  if (!reachable) {
-    cost.why_not = "the target is not memory of tw_memory_allocate that is mapped here";
-  } else if (op.peer != nullptr && behind_fence(op)) {
-    cost.why_not = "operations before a fence still travel as frames";
-  }
-  return cost.why_not == nullptr;
-}
-
-Status step(OpRun& run) { return put_mapped(*run.op); }
-
 /// Under `reading` when the memory is this process's own.
 Status copy_in(const OpDesc& op, const Registry::Reading* reading) {
   const Layout* there = op.remote_layout;
@@ -56,7 +42,5 @@ Status put_mapped(const OpDesc& op) {
   op.peer->engine->count_moved(op, Way::mapped);
   return signal_after_data(op);
 }
-
-const Protocol kPutMapped = {"put_mapped", Verb::put, probe, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -119,7 +119,7 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
 
 }  // namespace
 
-const Protocol kRendezvousSend = {"rendezvous", Verb::send, nullptr, step_send, nullptr};
+const Protocol kRendezvousSend = {"rendezvous", Verb::send, step_send, nullptr};
 
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   CtsBody cts;

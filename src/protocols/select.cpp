@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of a send's protocol, and the tables of routes as text.
+#include <array>
 #include <cstdio>
 #include <cstring>
 
@@ -43,6 +44,24 @@ Message message_of(const OpDesc& op) {
   return message;
 }
 
+Access access_of(const OpDesc& op, bool mapped) {
+  static constexpr const char* kNotMapped[] = {"the target is not memory of tw_memory_allocate that is mapped here",
+                                               "the source is not memory of tw_memory_allocate that is mapped here",
+                                               "the word is not in memory of tw_memory_allocate that is mapped here",
+                                               "the signal's word is not mapped here"};
+  Access access;
+  access.verb = op.verb == Verb::put      ? AccessVerb::put
+                : op.verb == Verb::get    ? AccessVerb::get
+                : op.verb == Verb::atomic ? AccessVerb::atomic
+                                          : AccessVerb::signal;
+  access.length = op.length;
+  access.forced = op.peer->engine->options().way;
+  access.fenced = op.verb != Verb::signal && behind_fence(op);
+  access.why_not_mapped = mapped ? nullptr : kNotMapped[static_cast<size_t>(access.verb)];
+  access.why_not_kernel = why_no_single_copy(op);
+  return access;
+}
+
 const Protocol& select_send(const OpDesc& op) {
   const Limits& limits = op.peer->limits;
   const bool sync = (op.flags & TW_OP_SYNC) != 0;
@@ -76,41 +95,28 @@ bool verb_named(const char* name, Verb* verb) {
 
 namespace {
 
-void line(std::string& text, bool chosen, const char* name, const Cost& cost, uint64_t length, const char* note) {
-  char buffer[256];
-  if (cost.why_not != nullptr) {
-    std::snprintf(buffer, sizeof buffer, "  %-24s impossible: %s\n", name, cost.why_not);
-  } else {
-    double predicted = cost.fixed_ns + cost.ns_per_byte * static_cast<double>(length);
-    std::snprintf(buffer, sizeof buffer, "%s %-24s %12.0f ns  %s\n", chosen ? "*" : " ", name, predicted, note);
-  }
-  text += buffer;
-}
-
-const char* explain_messages(std::string& text, const OpDesc& op) {
+/// The lines of a table. Returns the name of what is chosen.
+template <size_t kLines>
+const char* say_routes(std::string& text, const std::array<Route, kLines>& routes) {
   const char* name = "none";
-  for (const Route& route : message_routes(op.peer->limits, costs_of(*op.peer), message_of(op))) {
-    line(text, route.chosen, route.name, {route.predicted_ns, 0, route.why_not}, op.length, route.note);
+  for (const Route& route : routes) {
+    if (route.name[0] == '\0') continue;
+    say_route(text, route);
     if (route.chosen) name = route.name;
   }
   return name;
 }
 
+const char* explain_messages(std::string& text, const OpDesc& op) {
+  return say_routes(text, message_routes(op.peer->limits, costs_of(*op.peer), message_of(op)));
+}
+
 const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
-  const Protocol* chosen = choose_one_sided(op);
-  for (const Protocol* const* at = one_sided_protocols(op.verb); *at != nullptr; ++at) {
-    Cost cost;
-    consider(op, **at, &cost);
-    const char* note = "slower";
-    if (*at == chosen) {
-      note = needs_target(**at) ? "applied by the target's progress" : "needs no CPU of the target";
-    } else if (needs_target(**at)) {
-      note = "needs the target's progress; the chosen one does not";
-    }
-    line(text, *at == chosen, (*at)->name, cost, op.length, note);
-  }
-  if (way != nullptr && chosen != nullptr) *way = way_of(*chosen);
-  return chosen != nullptr ? chosen->name : "none";
+  const RemoteRegion& target = op.verb == Verb::signal ? *op.signal : *op.remote;
+  const bool signal = op.verb == Verb::signal, here = signal ? in_process(target) && !of_device(target) : known_here(target);
+  const Access access = access_of(op, target.mapped != nullptr || here || (!signal && awaits_import(target)));
+  if (way != nullptr) *way = way_of(access, access_route(access));
+  return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
 
 /// As if the target were memory of each of both kinds. Returns the choice for library memory, whose table comes last.
@@ -139,6 +145,24 @@ const char* explain_both(std::string& text, const OpDesc& given) {
 
 }  // namespace
 
+void say_route(std::string& text, const Route& route) {
+  char line[256];
+  if (route.why_not != nullptr) {
+    std::snprintf(line, sizeof line, "  %-24s impossible: %s\n", route.name, route.why_not);
+  } else {
+    std::snprintf(line, sizeof line, "%s %-24s %12.0f ns  %s\n", route.chosen ? "*" : " ", route.name, route.predicted_ns,
+                  route.note);
+  }
+  text += line;
+}
+
+std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen) {
+  std::string text;
+  *way = way_of(access, access_route(access));
+  *chosen = say_routes(text, access_routes(access, costs_of(*op.peer)));
+  return text;
+}
+
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
@@ -155,8 +179,9 @@ std::string explain(const OpDesc& op) {
     chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
     bool reference = op.length >= peer.limits.reference;
-    line(text, true, "stream", {costs.frame, reference ? costs.reference : costs.copy, nullptr}, op.length,
-         reference ? "sent from the caller's memory" : "in frames");
+    const double bytes = reference ? costs.reference : costs.copy;
+    say_route(text, {"stream", costs.frame + bytes * static_cast<double>(op.length), nullptr,
+                     reference ? "sent from the caller's memory" : "in frames", true});
   } else if (op.remote != nullptr) {
     if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";
     chosen = explain_one_sided(text, op, &way);

@@ -5,6 +5,7 @@
 
 #include "memory/remote.hpp"
 #include "protocols/peer.hpp"
+#include "routes/accesses.hpp"
 #include "routes/messages.hpp"
 
 namespace thalweg::impl {
@@ -12,6 +13,9 @@ namespace thalweg::impl {
 const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
 /// Of a send or an active message: what the table of routes is asked with.
 Message message_of(const OpDesc& op);
+
+/// Of a put, get, atomic or signal between host memories. mapped: this CPU reaches the target.
+Access access_of(const OpDesc& op, bool mapped);
 
 /// Does the contiguous local side lie in library-allocated memory?
 bool in_segment(const OpDesc& op);

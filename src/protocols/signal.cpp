@@ -6,21 +6,6 @@
 namespace thalweg::impl {
 namespace {
 
-bool probe_mapped(const OpDesc& op, Cost& cost) {
-  cost = {25, 0, nullptr};
-  const bool reachable =
-      op.signal != nullptr && (op.signal->mapped != nullptr || (in_process(*op.signal) && !of_device(*op.signal)));
-  if (!reachable) cost.why_not = "the signal's word is not mapped here";
-  return cost.why_not == nullptr;
-}
-
-bool probe_frames(const OpDesc& op, Cost& cost) {
-  cost = {2000 + link_costs(op).frame, 0, nullptr};
-  return true;
-}
-
-Status step_mapped(OpRun& run) { return signal_mapped(*run.op); }
-
 Status step_frames(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
@@ -35,8 +20,7 @@ Status step_frames(OpRun& run) {
 
 }  // namespace
 
-const Protocol kSignalMapped = {"signal_mapped", Verb::signal, probe_mapped, step_mapped, nullptr};
-const Protocol kSignalFrames = {"signal_frames", Verb::signal, probe_frames, step_frames, nullptr};
+const Protocol kSignalFrames = {"signal_frames", Verb::signal, step_frames, nullptr};
 
 Status check_signal(const OpDesc& op) {
   RemoteRegion& region = *op.signal;

@@ -77,21 +77,6 @@ Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
   return TW_OK;
 }
 
-bool probe(const OpDesc& op, Cost& cost) {
-  // Two calls: the check of the key and the copy. More for layouts of many runs.
-  cost = {2 * link_costs(op).kernel_fixed, link_costs(op).kernel, why_no_single_copy(op)};
-  if (cost.why_not == nullptr && op.peer != nullptr && behind_fence(op)) {
-    cost.why_not = "operations before a fence still travel as frames";
-  }
-  return cost.why_not == nullptr;
-}
-
-Status step_put(OpRun& run) {
-  const Status s = put_single_copy(*run.op);
-  return s == TW_OK ? signal_after_data(*run.op) : s;
-}
-Status step_get(OpRun& run) { return get_single_copy(*run.op); }
-
 }  // namespace
 
 Status check_alive(RemoteRegion& region) {
@@ -121,8 +106,5 @@ const char* why_no_single_copy(const OpDesc& op) {
 
 Status put_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::put); }
 Status get_single_copy(const OpDesc& op) { return copy_by_kernel(op, KernelCopy::get); }
-
-const Protocol kPutSingleCopy = {"put_single_copy", Verb::put, probe, step_put, nullptr};
-const Protocol kGetSingleCopy = {"get_single_copy", Verb::get, probe, step_get, nullptr};
 
 }  // namespace thalweg::impl
