@@ -108,6 +108,10 @@ Status move_by_device(OpRun& run);
 // --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
 /// Loads where nothing of the target's CPU is needed and nothing before a fence travels; else frames.
 BlockWay way_of_host(const OpRun& run);
+/// Is the run a transfer between this CPU and a device's window, until its signal and notification?
+inline bool in_window(const OpRun& run) {
+  return run.op->blocks != nullptr && run.staging != nullptr && run.op->blocks->way == BlockWay::window;
+}
 /// By the transfer's way. TW_OK: run.moved has advanced, TW_AGAIN, or an error.
 Status move_turn(OpRun& run);
 /// All of it was moved: TW_OK when it is on the device, too; TW_AGAIN, or an error.

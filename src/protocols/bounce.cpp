@@ -17,9 +17,6 @@
 namespace thalweg::impl {
 namespace {
 
-/// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over the bus do
-/// not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.
-constexpr uint64_t kSharedFrom = 8u << 20;
 constexpr size_t kMost = 64;  // bounce buffers that one peer may tell of
 
 Bounces& bounces_of(Peer& peer) {
@@ -58,37 +55,35 @@ Bounces::Theirs* told_of(Peer& peer, const Uuid& device, bool on_device) {
 
 /// The bytes of a piece in host memory that is mapped here; null: the peer broke the rules, and was told.
 const std::byte* mapped_piece(Engine& engine, Peer& peer, const Bounces::Theirs& theirs, const PieceBody& piece) {
-  if (theirs.mapping != nullptr && !theirs.mapping->revoked) return theirs.mapping->address + piece.offset;
+  if (theirs.mapping != nullptr) return theirs.mapping->address + piece.offset;
   engine.violation(peer, "a piece in memory that is not mapped here");
   return nullptr;
 }
 
-/// The bounce buffer that a piece lies in; null: the peer broke the rules, and was told.
+/// The bounce buffer that a piece lies in. Null: the peer broke the rules, and was told; or it has released that memory, as it does once
+/// it ends the connection, whose end is behind this frame.
 Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBody* piece) {
   if (!body.take(piece)) return engine.violation(peer, "a short piece"), nullptr;
   Bounces::Theirs* theirs = told_of(peer, piece->segment);
   const bool inside = theirs != nullptr && piece->length != 0 && piece->offset >= theirs->offset &&
                       piece->offset - theirs->offset <= theirs->length &&
                       piece->length <= theirs->length - (piece->offset - theirs->offset);
-  if (!inside) engine.violation(peer, "a piece outside of the memory that it has told of");
-  return inside ? theirs : nullptr;
+  if (!inside) return engine.violation(peer, "a piece outside of the memory that it has told of"), nullptr;
+  const bool released = theirs->released || (theirs->mapping != nullptr && theirs->mapping->revoked);
+  return released ? nullptr : theirs;
 }
 
 uint64_t device_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
   Device& device = *run.op->device;
   const bool managed = from_managed || run.op->kind == MemoryKind::managed;
-  const bool shared = from == device.uuid() && wanted(run) < kSharedFrom && !managed;
+  const bool shared = from == device.uuid() && wanted(run) < engine.options().bounces.shared_from && !managed;
   if (from != Uuid{} && !shared && engine.devices().reaches(device, from)) {
     const Bounces::Theirs* const theirs = told_of(peer, from, true);
     if (theirs == nullptr) return kTellOfDevice;
     Mapping* mapping = nullptr;
     const Status status = import_range(peer, theirs->segment, theirs->offset, theirs->length, device, &mapping);
     if (status == TW_IN_PROGRESS) return kTellOfDevice;  // it is not waited for: these pieces come in frames
-    if (status == TW_OK && run.holding == nullptr) {
-      run.holding = mapping;
-      ++mapping->users;
-      return kPiecesInDevice;
-    }
+    if (status == TW_OK) return kPiecesInDevice;
   }
   const Bounces::Theirs* const theirs = told_of(peer, from, false);
   if (theirs == nullptr) return kTellOfHost;
@@ -100,25 +95,24 @@ uint64_t device_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, 
 
 // ------------------------------------------------------------------------------------------------ the memory
 
-Bounce::Bounce(Registry& registry, Device* device, bool on_device, tw_memory* memory)
-    : registry_(registry), device_(device), on_device_(on_device), memory_(memory) {
-  for (unsigned i = kChunks; i-- != 0;) free_.push_back(memory->address + i * chunk());
+Bounce::Bounce(Registry& registry, Device* device, bool on_device, uint64_t chunk, tw_memory* memory)
+    : registry_(registry), device_(device), on_device_(on_device), chunk_(chunk), memory_(memory) {
+  for (unsigned i = kChunks; i-- != 0;) free_.push_back(memory->address + i * chunk);
 }
 
-Status Bounce::make(Registry& registry, Device* device, bool on_device, std::shared_ptr<Bounce>* out) {
+Status Bounce::make(Registry& registry, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out) {
   MemoryPlace place{device != nullptr ? MemoryKind::pinned : MemoryKind::host, device};
   if (on_device) {
     const std::string name = device->name() + (":" + std::to_string(device->ordinal()));
     if (const Status status = parse_place(name.c_str(), &place); is_error(status)) return status;
   }
-  const size_t length = kChunks * (on_device ? kDeviceChunk : kHostChunk);
   tw_memory* memory = nullptr;
-  if (const Status status = allocate_at(registry, place, length, 0, false, &memory); is_error(status)) return status;
+  if (const Status status = allocate_at(registry, place, kChunks * chunk, 0, false, &memory); is_error(status)) return status;
   if (memory->segment_id == 0) {
     registry.release(memory);
     return fail(TW_ERR_UNSUPPORTED, "this device's memory cannot be shared");
   }
-  out->reset(new Bounce(registry, device, on_device, memory));
+  out->reset(new Bounce(registry, device, on_device, chunk, memory));
   return TW_OK;
 }
 
@@ -153,7 +147,9 @@ std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, b
     return on_device || found->mapped ? found->bounce : nullptr;
   }
   Bounces::Ours ours{nullptr, device, on_device, false};
-  if (is_error(Bounce::make(engine.registry(), device, on_device, &ours.bounce))) {
+  const BounceSizes& sizes = engine.options().bounces;
+  const uint64_t chunk = on_device ? sizes.device : sizes.host;
+  if (is_error(Bounce::make(engine.registry(), device, on_device, chunk, &ours.bounce))) {
     warn_once("bounce", std::string("pieces of device memory are not named to peers, but sent: ") + last_error());
   } else {
     tell(engine, peer, *ours.bounce);
@@ -176,14 +172,16 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
     run.staging = new Staging(engine, run, run.stream.begin, run.stream.end);
     run.extras = true;
   }
-  const size_t longest = as_long ? bounce->chunk() : Bounce::kShortPiece;
-  run.staging->use(std::move(bounce), longest);
+  const uint64_t longest = as_long ? bounce->chunk() : std::min(bounce->chunk(), engine.options().bounces.by_cpu);
+  if (run.staging->use(std::move(bounce), longest) || device != nullptr) return;
+  delete run.staging;  // others have all chunks: frames, from where it lies
+  run.staging = nullptr;
 }
 
 bool name_put(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const RemoteRegion& region = *op.remote;
-  if (of_device(region) || op.remote_layout != nullptr || op.length < kNamedFrom) return false;
+  if (of_device(region) || op.remote_layout != nullptr || op.length < engine.options().bounces.from) return false;
   OpDesc part = op;  // from pinned memory
   part.flags &= ~(kOpDevice | kOpLate);
   Access access = access_of(part, region.mapped != nullptr);
@@ -191,8 +189,8 @@ bool name_put(Engine& engine, Peer& peer, OpRun& run) {
   if (access_route(access) != AccessRoute::frames) return false;
   std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, op.device, false);
   if (bounce == nullptr) return false;
-  run.staging->use(std::move(bounce), Bounce::kShortPiece);
-  return true;
+  const uint64_t longest = std::min(bounce->chunk(), engine.options().bounces.by_cpu);
+  return run.staging->use(std::move(bounce), longest);
 }
 
 Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, const std::byte* bytes, size_t length) {
@@ -220,15 +218,16 @@ void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) 
 // ------------------------------------------------------------------------------------------------ the receiver
 
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
-  if (!names(engine, peer) || wanted(run) < kNamedFrom) return 0;
+  if (!names(engine, peer) || wanted(run) < engine.options().bounces.from) return 0;
   if ((run.op->flags & kOpDevice) != 0) return device_forms(engine, peer, run, from, from_managed);
   const Bounces::Theirs* const theirs = told_of(peer, from, false);
   if (theirs == nullptr) return kTellOfHost;
   return theirs->mapping != nullptr ? uint64_t{kPiecesInHost} : 0;
 }
 
-void settle_bounces(Engine& engine, Peer& peer) {
-  if (peer.bounces == nullptr) return;
+namespace {
+
+void map_host_memory(Engine& engine, Peer& peer) {
   for (Bounces::Theirs& one : peer.bounces->theirs) {
     if (one.on_device || one.mapping != nullptr || one.failed) continue;
     Mapping* mapping = nullptr;
@@ -241,6 +240,73 @@ void settle_bounces(Engine& engine, Peer& peer) {
     ++mapping->users;
     engine.send_control(peer, make_header(Frame::bounce, 0, one.segment, 0, kFrameAck), nullptr);
   }
+}
+
+/// For a receive in host memory: now.
+void take_by_cpu(Engine& engine, Peer& peer, OpRun& run, const Bounces::Theirs& theirs, const FrameHeader& header,
+                 const PieceBody& piece) {
+  if (theirs.on_device) return engine.violation(peer, "a piece in device memory for a receive in host memory");
+  const std::byte* const bytes = mapped_piece(engine, peer, theirs, piece);
+  if (bytes == nullptr) return;
+  store_data(engine, run, header.b, bytes, piece.length);
+  send_taken(engine, peer, piece.op);
+  data_arrived(engine, run, piece.length);
+}
+
+/// For a receive in a device's memory, by it. TW_IN_PROGRESS: the piece's memory is being imported again.
+Status take_by_device(Engine& engine, Peer& peer, OpRun& run, Bounces::Theirs& theirs, const PieceBody& piece) {
+  if (!theirs.on_device) {
+    const std::byte* const bytes = mapped_piece(engine, peer, theirs, piece);
+    if (bytes == nullptr) return TW_OK;
+    if (theirs.mapping->pinned == nullptr)
+      return engine.violation(peer, "a piece in host memory that was not asked for"), TW_OK;
+    named_arrived(engine, run, reinterpret_cast<uint64_t>(bytes), *theirs.mapping, piece);
+    return TW_OK;
+  }
+  Mapping* mapping = nullptr;
+  const Status status = import_range(peer, piece.segment, piece.offset, piece.length, *run.op->device, &mapping);
+  if (status == TW_OK) {
+    named_arrived(engine, run, mapping->device_address + piece.offset, *mapping, piece);
+  } else if (status == TW_ERR_STALE) {
+    theirs.released = true;
+  } else if (is_error(status)) {
+    send_taken(engine, peer, piece.op);
+    fail_arrival(engine, run, status);
+  }
+  return status == TW_IN_PROGRESS ? status : Status{TW_OK};
+}
+
+Status take_piece(Engine& engine, Peer& peer, Bounces::Theirs& theirs, const FrameHeader& header, const PieceBody& piece) {
+  OpRun* const run = data_target(engine, peer, header, piece.length);
+  if (run == nullptr) {
+    send_taken(engine, peer, piece.op);  // it has ended, or the peer broke the rules
+    return TW_OK;
+  }
+  if (run->staging != nullptr) return take_by_device(engine, peer, *run, theirs, piece);
+  take_by_cpu(engine, peer, *run, theirs, header, piece);
+  return TW_OK;
+}
+
+void take_waiting(Engine& engine, Peer& peer) {
+  std::vector<Bounces::Waiting> waiting;
+  waiting.swap(peer.bounces->waiting);
+  for (const Bounces::Waiting& one : waiting) {
+    Bounces::Theirs* const theirs = told_of(peer, one.piece.segment);
+    const bool behind = !peer.bounces->waiting.empty();
+    if (theirs->released) continue;
+    if (behind || take_piece(engine, peer, *theirs, one.header, one.piece) == TW_IN_PROGRESS) {
+      peer.bounces->waiting.push_back(one);
+    }
+    if (peer.doomed || peer.link == nullptr) return;
+  }
+}
+
+}  // namespace
+
+void settle_bounces(Engine& engine, Peer& peer) {
+  if (peer.bounces == nullptr) return;
+  map_host_memory(engine, peer);
+  if (!peer.bounces->waiting.empty()) take_waiting(engine, peer);
 }
 
 void on_bounce(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
@@ -274,32 +340,12 @@ void send_taken(Engine& engine, Peer& peer, uint64_t op) {
 
 void on_data_at(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   PieceBody piece;
-  const Bounces::Theirs* const theirs = find_piece(engine, peer, body, &piece);
+  Bounces::Theirs* const theirs = find_piece(engine, peer, body, &piece);
   if (theirs == nullptr) return;
-  OpRun* const run = data_target(engine, peer, header, piece.length);
-  if (run == nullptr) return send_taken(engine, peer, piece.op);  // it has ended, or the peer broke the rules
-  if (run->staging == nullptr) {
-    const std::byte* const bytes = theirs->on_device ? nullptr : mapped_piece(engine, peer, *theirs, piece);
-    if (theirs->on_device) engine.violation(peer, "a piece in device memory for a receive in host memory");
-    if (bytes == nullptr) return;
-    store_data(engine, *run, header.b, bytes, piece.length);
-    send_taken(engine, peer, piece.op);
-    return data_arrived(engine, *run, piece.length);
-  }
-  uint64_t address = 0;
-  if (theirs->on_device) {
-    Mapping* mapping = nullptr;
-    const Status status = import_range(peer, piece.segment, piece.offset, piece.length, *run->op->device, &mapping);
-    if (status != TW_OK || mapping != run->holding)
-      return engine.violation(peer, "a piece in device memory that was not asked for");
-    address = mapping->device_address + piece.offset;
-  } else {
-    const std::byte* const bytes = mapped_piece(engine, peer, *theirs, piece);
-    if (bytes == nullptr) return;
-    if (theirs->mapping->pinned == nullptr) return engine.violation(peer, "a piece in host memory that was not asked for");
-    address = reinterpret_cast<uint64_t>(bytes);
-  }
-  named_arrived(engine, *run, address, piece);
+  std::vector<Bounces::Waiting>& waiting = peer.bounces->waiting;
+  if (waiting.empty() && take_piece(engine, peer, *theirs, header, piece) != TW_IN_PROGRESS) return;
+  if (waiting.size() >= kMost) return engine.violation(peer, "more pieces at a time than it has chunks");
+  waiting.push_back({header, piece});
 }
 
 void on_put_at(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {

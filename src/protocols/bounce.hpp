@@ -15,27 +15,23 @@
 
 #include "memory/registry.hpp"
 #include "protocols/engine.hpp"
-#include "routes/device_messages.hpp"
+#include "protocols/wire.hpp"
 
 namespace thalweg::impl {
 
 /// Ends with its last user: what a device still writes to stays. Progress owner.
 class Bounce {
  public:
-  static constexpr size_t kHostChunk = 1u << 20, kDeviceChunk = 4u << 20;
   static constexpr unsigned kChunks = 8;
-  /// The most of a piece that a CPU takes, in one turn: some twenty microseconds.
-  static constexpr size_t kShortPiece = 256u << 10;
-
   /// device: null where this CPU fills it.
-  static Status make(Registry& registry, Device* device, bool on_device, std::shared_ptr<Bounce>* out);
+  static Status make(Registry& registry, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out);
   ~Bounce();
   Bounce(const Bounce&) = delete;
   Bounce& operator=(const Bounce&) = delete;
 
   std::byte* take();  // null: all are out
   void give(std::byte* chunk);
-  size_t chunk() const { return on_device_ ? kDeviceChunk : kHostChunk; }
+  uint64_t chunk() const { return chunk_; }
   uint64_t length() const { return kChunks * chunk(); }
   bool on_device() const { return on_device_; }
   Device* device() const { return device_; }
@@ -46,10 +42,11 @@ class Bounce {
   }
 
  private:
-  Bounce(Registry& registry, Device* device, bool on_device, tw_memory* memory);
+  Bounce(Registry& registry, Device* device, bool on_device, uint64_t chunk, tw_memory* memory);
   Registry& registry_;
   Device* const device_;
   const bool on_device_;
+  const uint64_t chunk_;
   tw_memory* const memory_;
   std::vector<std::byte*> free_;
 };
@@ -69,17 +66,24 @@ class Bounces {
     Uuid uuid{};                 // of the device that fills it; none: its CPU does
     Mapping* mapping = nullptr;  // host memory, counted; null: not mapped (yet)
     bool failed = false;         // it cannot be
+    bool released = false;       // on_device: by the peer
+  };
+  /// A piece whose memory is being imported again: the cache of imports was full.
+  struct Waiting {
+    FrameHeader header;
+    PieceBody piece;
   };
   ~Bounces();
   std::vector<Ours> ours;
   std::vector<Theirs> theirs;
+  std::vector<Waiting> waiting;
 };
 
 /// The bounce buffer in which pieces for this peer may be named; null: none (yet). What is missing is made, and the peer is told.
 std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device);
 
 /// A receiver's part of a cts for frames: its PieceForm bits. `from`: the device that stages the payload at the sender, none: its CPU. May
-/// import, and then the run holds the import.
+/// import.
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed);
 /// The sender's: the run, whose frames are about to begin, names its pieces where `forms` and the state of its bounce buffers allow it.
 void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms);

@@ -300,9 +300,12 @@ unsigned Engine::push(Peer& peer) {
     events += push_queue(peer, peer.answers);
     if (!lane_first) events += push_one_sided(*this, peer);
     events += push_streams(peer);
+  } else {
+    events += push_one_sided(*this, peer, false);
   }
+  events += push_windows(peer);
   if (peer.link == nullptr) return events;
-  if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
+  if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
       !peer.one_sided.lane.empty() || !peer.answers.empty() || notices_wait(peer)) {
     wants_push(peer);
   }
@@ -341,6 +344,20 @@ unsigned Engine::push_streams(Peer& peer) {
     }
     peer.streams.remove(run);
     peer.streams.push_back(run);
+    if (first == nullptr) first = run;
+  }
+  return events;
+}
+
+unsigned Engine::push_windows(Peer& peer) {
+  unsigned events = 0;
+  OpRun* first = nullptr;  // of those that stay
+  while (OpRun* run = peer.windows.front()) {
+    if (run == first || peer.link == nullptr || peer.doomed) break;
+    ++events;
+    if (stream_turn(*this, peer, *run) != TW_IN_PROGRESS) continue;
+    peer.windows.remove(run);
+    peer.windows.push_back(run);
     if (first == nullptr) first = run;
   }
   return events;

@@ -21,6 +21,7 @@
 #include "protocols/peer.hpp"
 #include "protocols/run_pool.hpp"
 #include "protocols/wire.hpp"
+#include "routes/device_messages.hpp"
 #include "routes/moved.hpp"
 #include "transports/transport.hpp"
 
@@ -40,6 +41,16 @@ struct FirstNumbers {
   uint64_t gate = 0;        // how often a gate was closed
 };
 
+/// Of bounce buffers (bounce.hpp). Tests take less.
+struct BounceSizes {
+  uint64_t from = kNamedFrom;                   // payloads that are named
+  uint64_t host = 1u << 20, device = 4u << 20;  // a chunk
+  uint64_t by_cpu = 256u << 10;                 // the most of a piece that a CPU takes, in one turn: some twenty microseconds
+  /// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over the bus do
+  /// not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.
+  uint64_t shared_from = 8u << 20;
+};
+
 struct EngineOptions {
   Registry* registry = nullptr;
   const CostTable* costs = nullptr;  // outlives the engine; null: the defaults
@@ -50,6 +61,7 @@ struct EngineOptions {
   ResidentOptions resident;  // copies by a kernel that stays; none by default
   Way way = Way::any;        // the only one beside frames, for measurements
   FirstNumbers first;
+  BounceSizes bounces;
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
@@ -266,6 +278,7 @@ class Engine final : public Sink {
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
   unsigned push_streams(Peer& peer);
+  unsigned push_windows(Peer& peer);
   unsigned push_all();
   void close_doomed();
   unsigned run_callbacks();

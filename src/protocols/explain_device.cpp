@@ -43,7 +43,8 @@ double staged(const OpDesc& op) {
 /// The same through a bounce buffer that both processes reach, of host memory: no copy through the link.
 bool named(const OpDesc& op) {
   const uint32_t features = link_features(op);
-  return op.length >= kNamedFrom && (features & kLinkMaps) != 0 && (features & kLinkSameProcess) == 0;
+  return op.length >= op.peer->engine->options().bounces.from && (features & kLinkMaps) != 0 &&
+         (features & kLinkSameProcess) == 0;
 }
 constexpr char kNamed[] = "through a bounce buffer that both processes reach";
 

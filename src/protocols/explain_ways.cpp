@@ -71,6 +71,7 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
     message.from.readable = told && (address || segment);
     message.by_kernel = !segment && !in_process(op);
     message.costs = &costs_of(*op.peer);
+    message.named_from = engine.options().bounces.from;
   }
   message.to = {to, named, false, false};
   return message;

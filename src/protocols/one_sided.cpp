@@ -325,11 +325,11 @@ bool let_earlier_pass(Peer& peer, const OpRun& front) {
 
 }  // namespace
 
-unsigned push_one_sided(Engine& engine, Peer& peer) {
-  unsigned events = push_notices(engine, peer);
+unsigned push_one_sided(Engine& engine, Peer& peer, bool room) {
+  unsigned events = room ? push_notices(engine, peer) : 0;
   while (events < kPiecesPerTurn) {
     OpRun* run = peer.one_sided.lane.front();
-    if (run == nullptr || peer.link == nullptr || peer.doomed) break;
+    if (run == nullptr || peer.link == nullptr || peer.doomed || (!room && !in_window(*run))) break;
     const uint64_t moved = run->moved;
     const uint8_t stage = run->stage;
     const Status status = run->protocol->step(*run);

@@ -56,8 +56,9 @@ void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, Peer
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Sends what the lane has, a few pieces a turn. Returns the pieces sent.
-unsigned push_one_sided(Engine& engine, Peer& peer);
+/// Sends what the lane has, a few pieces a turn. Returns the pieces sent. room: does the link take anything? Without it only what stays in
+/// this process goes on.
+unsigned push_one_sided(Engine& engine, Peer& peer, bool room = true);
 
 extern const Protocol kPutFrames, kGetFrames, kAtomicFrames, kSignalFrames, kFlushFrames;
 extern const Protocol kAtomicDevice;

@@ -55,6 +55,7 @@ Status signal_behind_devices(OpRun& run) {
 void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
+  if (run.stage == kRelaying && run.staging != nullptr) run.staging->end();
   if (status == TW_OK) engine.count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
   const bool own = run.stage == kMoving || relay_of(run).named || (op.flags & TW_OP_AFTER_ALL) != 0;
   const bool signals = op.signal != nullptr && own;
@@ -131,12 +132,12 @@ Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
   return TW_IN_PROGRESS;
 }
 
-/// The run takes turns in peer.streams from here on.
+/// The run takes turns from here on.
 Status take_turns(Engine& engine, OpRun& run, Stage stage) {
   leave_lane(run, stage);
   relay_of(run) = Relay{0, false, false, TW_OK};
   run.stream.kind = Stream::relay;
-  run.peer->streams.push_back(&run);
+  (stage == kMoving ? run.peer->windows : run.peer->streams).push_back(&run);
   engine.wants_push(*run.peer);
   return TW_IN_PROGRESS;
 }
@@ -264,7 +265,8 @@ Status relay_named(Engine& engine, OpRun& run) {
       status = send_named(engine, *run.peer, run, header, bytes, n);
       if (status == TW_OK) state.position += n;
     }
-    if (!is_error(status)) return TW_OK;
+    const bool waits = bytes == nullptr && run.stream.in_flight != 0 && run.work == 0;
+    if (!is_error(status) && !waits) return TW_OK;
     state.failed = status;
   }
   if (run.stream.in_flight != 0) {

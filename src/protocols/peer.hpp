@@ -102,9 +102,11 @@ struct Peer {
   Limits limits;
 
   // Sending. `control` goes first. Order matters in `ordered` (messages, announcements); `streams` are large transfers that
-  // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out.
+  // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out. `windows`
+  // are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them to end before it learns
+  // of a loss, so they take turns also when the link takes nothing.
   ControlQueue control;
-  RunList ordered, streams, bytes;
+  RunList ordered, streams, bytes, windows;
   bool busy = false;    // linked in the engine's list of peers with something to push
   bool doomed = false;  // to be closed at the end of this progress; its frames are ignored
   Peer* next_busy = nullptr;

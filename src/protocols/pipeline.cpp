@@ -31,6 +31,7 @@ constexpr uint64_t kBeyondCaches = 4u << 20;
 
 void finish(Engine& engine, OpRun& run, Status status) {
   if (run.list != nullptr) run.list->remove(&run);
+  if (run.staging != nullptr) run.staging->end();
   engine.end_stream(run);
   run.then(engine, run, status);
 }
@@ -85,6 +86,10 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   if (bytes == nullptr && stream.in_flight == 0) run.staging->taken(stream.position);
   // Not before the link has read what it has of the chunks: others get them next.
   const bool failed = is_error(status) && stream.in_flight == 0;
+  if (bytes == nullptr && run.staging->bounce() != nullptr && stream.in_flight != 0 && run.work == 0) {
+    peer.streams.remove(&run);  // until a piece is taken: on_taken() queues it again
+    return TW_OK;
+  }
   if (bytes == nullptr) return failed ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
   if (run.staging->bounce() != nullptr) {
     status = send_named(engine, peer, run, make_header(Frame::data_at, 0, stream.dest_op, stream.position), bytes, n);
@@ -340,10 +345,12 @@ void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
   if (stream.arrived >= stream.end - stream.begin) finish(engine, run, TW_OK);
 }
 
-void named_arrived(Engine& engine, OpRun& run, uint64_t address, const PieceBody& piece) {
+void fail_arrival(Engine& engine, OpRun& run, Status status) { finish(engine, run, status); }
+
+void named_arrived(Engine& engine, OpRun& run, uint64_t address, Mapping& mapping, const PieceBody& piece) {
   const uint64_t begin = run.stream.begin + run.stream.arrived, end = begin + piece.length;
   run.stream.arrived += piece.length;
-  const Status status = run.staging->land(address, begin, end, piece.op, finish);
+  const Status status = run.staging->land(address, mapping, begin, end, piece.op, finish);
   if (status == TW_ERR_PROTOCOL) return engine.violation(*run.peer, "more pieces at a time than it has chunks");
   if (is_error(status)) finish(engine, run, status);
 }

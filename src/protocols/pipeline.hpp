@@ -57,7 +57,9 @@ OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header, uint64
 /// Into a run's host memory.
 void store_data(Engine& engine, OpRun& run, uint64_t position, const std::byte* bytes, size_t length);
 void data_arrived(Engine& engine, OpRun& run, uint64_t length);
-/// Data for a run's device, which reaches them at `address`.
-void named_arrived(Engine& engine, OpRun& run, uint64_t address, const PieceBody& piece);
+/// Data for a run's device, which reaches them at `address` in `mapping`.
+void named_arrived(Engine& engine, OpRun& run, uint64_t address, Mapping& mapping, const PieceBody& piece);
+/// What should arrive cannot.
+void fail_arrival(Engine& engine, OpRun& run, Status status);
 
 }  // namespace thalweg::impl

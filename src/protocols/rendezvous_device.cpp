@@ -195,6 +195,7 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.from.readable = state.rts.address != 0 || state.rts.segment != 0;
   facts.by_kernel = state.rts.segment == 0 && !same;
   facts.costs = &costs_of(peer);
+  facts.named_from = engine.options().bounces.from;
   facts.to.kind = on_device(op) ? op.kind : is_pinned(op.address) ? MemoryKind::pinned : MemoryKind::host;
   facts.to.named = state.source.asked == 0;
   facts.same_device = on_device(op) && uuid_of(state.source.uuid) == op.device->uuid();

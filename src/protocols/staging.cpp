@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/platform/string_copy.hpp"
+#include "transports/transport.hpp"
 
 namespace thalweg::impl {
 
@@ -36,13 +37,33 @@ Staging::Staging(Engine& engine, OpRun& run, uint64_t begin, uint64_t end)
 }
 
 Staging::~Staging() {
+  for (Chunk& chunk : chunks_) give_memory(chunk);
+}
+
+void Staging::give_memory(Chunk& chunk) {
+  if (chunk.bytes == nullptr) return;
+  if (bounce_ != nullptr) {
+    bounce_->give(chunk.bytes);
+  } else {
+    engine_.devices().give_chunk(*device_, chunk.bytes);
+  }
+  chunk.bytes = nullptr;
+}
+
+/// The first chunk at once: who has one comes to an end whatever others have.
+bool Staging::use(std::shared_ptr<Bounce> bounce, uint64_t longest) {
+  chunks_[0].bytes = bounce->take();
+  if (chunks_[0].bytes == nullptr) return false;
+  bounce_ = std::move(bounce);
+  longest_ = longest;
+  return true;
+}
+
+void Staging::end() {
+  if (bounce_ == nullptr) return;
+  over_ = true;
   for (Chunk& chunk : chunks_) {
-    if (chunk.bytes == nullptr) continue;
-    if (bounce_ != nullptr) {
-      bounce_->give(chunk.bytes);
-    } else {
-      engine_.devices().give_chunk(*device_, chunk.bytes);
-    }
+    if (chunk.state != Chunk::State::copying) give_memory(chunk);
   }
 }
 
@@ -53,8 +74,7 @@ Staging::Chunk* Staging::chunk_at(uint64_t position) {
   return nullptr;
 }
 
-/// Of the process's own the first is always to be had; more of them only while few are out. Of a bounce buffer all may be with
-/// other runs, which give them back.
+/// Of the process's own the first is always to be had; more of them only while few are out.
 bool Staging::get_memory(Chunk& chunk) {
   constexpr unsigned kChunksOut = 64;
   if (chunk.bytes != nullptr) return true;
@@ -79,7 +99,7 @@ Staging::Chunk* Staging::free_chunk() {
 uint64_t Staging::chunk_of(uint64_t) const {
   constexpr uint64_t kLeast = 128u << 10, kUnit = 64u << 10;
   const uint64_t part = ((end_ - begin_) / kDepth + kUnit - 1) / kUnit * kUnit;
-  return run_.op->kind == MemoryKind::managed ? longest_ : std::clamp(part, kLeast, longest_);
+  return run_.op->kind == MemoryKind::managed ? longest_ : std::clamp(part, std::min(kLeast, longest_), longest_);
 }
 
 Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
@@ -113,6 +133,7 @@ Status Staging::start(Chunk& chunk, std::byte* bytes, uint64_t begin, uint64_t e
 /// A peer's piece has been read. The run may have ended meanwhile, and its peer be gone.
 void Staging::give_back(Engine& engine, Chunk& chunk) {
   Peer* const sender = std::exchange(chunk.sender, nullptr);
+  if (chunk.mapping != nullptr) --std::exchange(chunk.mapping, nullptr)->users;
   const std::vector<Peer*>& peers = engine.peers();
   if (sender == nullptr || std::find(peers.begin(), peers.end(), sender) == peers.end()) return;
   if (sender->link != nullptr && !sender->doomed) send_taken(engine, *sender, chunk.named);
@@ -126,6 +147,7 @@ void Staging::copied(Engine& engine, void* token, Status status) {
   const bool out = self.direction_ == Direction::out;
   chunk.state = out && !is_error(status) ? Chunk::State::ready : Chunk::State::free;
   give_back(engine, chunk);
+  if (self.over_) self.give_memory(chunk);
   if (!engine.work_over(run)) return;
   if (out) {
     if (run.peer != nullptr) engine.wants_push(*run.peer);
@@ -185,7 +207,7 @@ void Staging::taken_oldest() {
   if (first != UINT64_MAX) taken(first);
 }
 
-Status Staging::land(uint64_t address, uint64_t begin, uint64_t end, uint64_t op, Then then) {
+Status Staging::land(uint64_t address, Mapping& mapping, uint64_t begin, uint64_t end, uint64_t op, Then then) {
   const auto is_free = [](const Chunk& one) { return one.state == Chunk::State::free; };
   const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), is_free);
   if (chunk == chunks_.end() || begin != next_) return TW_ERR_PROTOCOL;
@@ -193,6 +215,8 @@ Status Staging::land(uint64_t address, uint64_t begin, uint64_t end, uint64_t op
   if (end == end_) then_ = then;
   chunk->named = op;
   chunk->sender = run_.peer;
+  chunk->mapping = &mapping;
+  ++mapping.users;
   const Status status = start(*chunk, reinterpret_cast<std::byte*>(address), begin, end);
   if (is_error(status)) give_back(engine_, *chunk);
   return status;

@@ -29,11 +29,10 @@ class Staging {
   /// Out: everything before `position` was taken.
   void taken(uint64_t position);
   /// Out, before the first look: the chunks are of this bounce buffer, which the peer reaches, with pieces of at most `longest` bytes in
-  /// them. They may be named to the peer.
-  void use(std::shared_ptr<Bounce> bounce, size_t longest) {
-    bounce_ = std::move(bounce);
-    longest_ = longest;
-  }
+  /// them. They may be named to the peer. False: others have all of them.
+  bool use(std::shared_ptr<Bounce> bounce, uint64_t longest);
+  /// Out: nothing more will be looked at. Chunks of a bounce buffer go back now, not with the request.
+  void end();
   const Bounce* bounce() const { return bounce_.get(); }
   /// ... and its oldest chunk was taken.
   void taken_oldest();
@@ -44,9 +43,9 @@ class Staging {
   bool full(uint64_t position);
   /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
   void filled(uint64_t position, Then then);
-  /// In: the bytes [begin, end) lie at `address`, which the device reaches; the peer is told when they have been read.
+  /// In: the bytes [begin, end) lie at `address`, which the device reaches, in `mapping`; the peer is told when they have been read.
   /// TW_ERR_PROTOCOL: they are not the next ones, or more pieces at a time than a sender has chunks.
-  Status land(uint64_t address, uint64_t begin, uint64_t end, uint64_t op, Then then);
+  Status land(uint64_t address, Mapping& mapping, uint64_t begin, uint64_t end, uint64_t op, Then then);
   /// Waits for what is under way; `then` of filled() does not follow any more.
   void drain();
   /// What the device said so far.
@@ -69,13 +68,15 @@ class Staging {
     Staging* owner = nullptr;
     std::byte* bytes = nullptr;
     uint64_t begin = 0, end = 0;
-    uint64_t named = 0;      // in: the bytes are a piece of the peer's; its op
-    Peer* sender = nullptr;  // ... and the peer
+    uint64_t named = 0;          // in: the bytes are a piece of the peer's; its op
+    Peer* sender = nullptr;      // ... the peer
+    Mapping* mapping = nullptr;  // ... and where they are, counted
     enum class State : uint8_t { free, copying, ready, filling } state = State::free;
   };
   static void copied(Engine& engine, void* token, Status status);
   Status start(Chunk& chunk, std::byte* bytes, uint64_t begin, uint64_t end);
   bool get_memory(Chunk& chunk);
+  void give_memory(Chunk& chunk);
   static void give_back(Engine& engine, Chunk& chunk);
   Chunk* chunk_at(uint64_t position);
   Chunk* free_chunk();
@@ -91,6 +92,7 @@ class Staging {
   Then then_ = nullptr;
   std::shared_ptr<Bounce> bounce_;  // null: chunks of this process alone
   uint64_t longest_ = DeviceLane::kChunk;
+  bool over_ = false;
   std::array<Chunk, kDepth> chunks_;
 };
 

@@ -28,7 +28,7 @@ bool pull(const DeviceMessage& m) {
 /// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read it, at one end?
 bool bounced(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkMaps) != 0 && m.imports && allowed(m.forced, Way::staging);
-  if (!m.by_kernel || !m.to.on_device() || !shares || m.length < kNamedFrom || m.costs == nullptr) return false;
+  if (!m.by_kernel || !m.to.on_device() || !shares || m.length < m.named_from || m.costs == nullptr) return false;
   return 2 * kernel_ns(*m.costs, m.length) > mapped_ns(*m.costs, m.length);
 }
 

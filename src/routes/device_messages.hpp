@@ -24,7 +24,7 @@ struct DeviceMessage {
   uint32_t features = 0;     // of the link: LinkFeature
   bool imports = true;       // this side imports device memory of peers
   bool same_device = false;  // both ends are of one device
-  uint64_t length = 0, eager = 0;
+  uint64_t length = 0, eager = 0, named_from = kNamedFrom;
   Way forced = Way::any;
   bool by_kernel = false;            // `readable` means: by the kernel's copy
   const LinkCosts* costs = nullptr;  // null: not asked

@@ -32,6 +32,7 @@ bool has_kinds(What what) {
 const char* name_of(Happening happening) { return kNames[static_cast<size_t>(happening)]; }
 
 void Coverage::add(const Coverage& other) {
+  named_ += other.named_;
   for (size_t verb = 0; verb < cells_.size(); ++verb) {
     for (size_t way = 0; way < cells_[verb].size(); ++way) {
       for (size_t i = 0; i < cells_[verb][way].size(); ++i) cells_[verb][way][i] += other.cells_[verb][way][i];
@@ -81,7 +82,8 @@ std::string Coverage::table() const {
     }
     out += "\n";
   }
-  return out;
+  std::snprintf(text, sizeof text, "%-27s%11llu bytes\n", "named in bounce buffers", static_cast<unsigned long long>(named_));
+  return out + text;
 }
 
 namespace {
@@ -162,7 +164,7 @@ std::string Coverage::holes(bool many) const {
       out += std::string(name_of(static_cast<What>(verb))) + " of " + one.name + " memory\n";
     }
   }
-  return out;
+  return named_ != 0 ? out : out + "payloads named in bounce buffers\n";
 }
 
 }  // namespace thalweg::model

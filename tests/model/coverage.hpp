@@ -33,6 +33,8 @@ class Coverage {
   }
   /// Of an operation that ended well: where its buffer was.
   void note_kind(What what, impl::MemoryKind kind) { ++kinds_[static_cast<size_t>(what)][static_cast<size_t>(kind)]; }
+  /// Bytes that went as names of bounce buffers.
+  void note_named(uint64_t bytes) { named_ += bytes; }
   void add(const Coverage& other);
   std::string table() const;
   /// Cells that should not be empty and are, one in a line. many: programs, so that what is seldom should be there, too.
@@ -43,6 +45,7 @@ class Coverage {
   std::array<std::array<Row, static_cast<size_t>(Way::count_)>, static_cast<size_t>(What::count_)> cells_{};
   using Kinds = std::array<uint64_t, static_cast<size_t>(impl::MemoryKind::count_)>;
   std::array<Kinds, static_cast<size_t>(What::count_)> kinds_{};
+  uint64_t named_ = 0;
 };
 
 }  // namespace thalweg::model

@@ -74,6 +74,8 @@ void World::set_up() {
     options.owner = this;
     options.lost = lost;
     options.first = first_numbers(program_, i);
+    // Small enough that most programs name pieces, several of a payload.
+    options.bounces = {.from = 200, .host = 1024, .device = 2048, .by_cpu = 700, .shared_from = program_.seed % 2 * 3000};
     worker.engine = std::make_unique<Engine>(options);
     auto port = std::make_unique<ModelPort>(net_, *worker.engine, *worker.host, i);
     worker.port = port.get();
@@ -119,6 +121,7 @@ World::~World() {
     workers_[i].host->dropped = nullptr;
   }
   for (Worker& worker : workers_) {
+    if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->moved.named());
     worker.engine.reset();
     worker.gate.reset();
     worker.marks.reset();
