@@ -95,30 +95,31 @@ uint64_t device_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, 
 
 // ------------------------------------------------------------------------------------------------ the memory
 
-Bounce::Bounce(Registry& registry, Device* device, bool on_device, uint64_t chunk, tw_memory* memory)
-    : registry_(registry), device_(device), on_device_(on_device), chunk_(chunk), memory_(memory) {
+Bounce::Bounce(Engine& engine, Device* device, bool on_device, uint64_t chunk, tw_memory* memory)
+    : engine_(engine), device_(device), on_device_(on_device), chunk_(chunk), memory_(memory) {
   for (unsigned i = kChunks; i-- != 0;) free_.push_back(memory->address + i * chunk);
 }
 
-Status Bounce::make(Registry& registry, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out) {
+Status Bounce::make(Engine& engine, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out) {
   MemoryPlace place{device != nullptr ? MemoryKind::pinned : MemoryKind::host, device};
   if (on_device) {
     const std::string name = device->name() + (":" + std::to_string(device->ordinal()));
     if (const Status status = parse_place(name.c_str(), &place); is_error(status)) return status;
   }
   tw_memory* memory = nullptr;
-  if (const Status status = allocate_at(registry, place, kChunks * chunk, 0, false, &memory); is_error(status)) return status;
+  if (const Status status = allocate_at(engine.registry(), place, kChunks * chunk, 0, false, &memory); is_error(status))
+    return status;
   if (memory->segment_id == 0) {
-    registry.release(memory);
+    engine.registry().release(memory);
     return fail(TW_ERR_UNSUPPORTED, "this device's memory cannot be shared");
   }
-  out->reset(new Bounce(registry, device, on_device, chunk, memory));
+  out->reset(new Bounce(engine, device, on_device, chunk, memory));
   return TW_OK;
 }
 
 Bounce::~Bounce() {
   // A stopped peer that has it imported keeps it: the registry ends it with the context.
-  if (is_error(registry_.release(memory_)))
+  if (is_error(engine_.registry().release(memory_)))
     warn_once("bounce", std::string("a bounce buffer stays allocated: ") + last_error());
 }
 
@@ -129,7 +130,13 @@ std::byte* Bounce::take() {
   return chunk;
 }
 
-void Bounce::give(std::byte* chunk) { free_.push_back(chunk); }
+void Bounce::give(std::byte* chunk) {
+  free_.push_back(chunk);
+  OpRun* const run = waiting_.pop_front();
+  if (run == nullptr) return;
+  run->peer->streams.push_back(run);
+  engine_.wants_push(*run->peer);
+}
 
 Bounces::~Bounces() {
   for (const Theirs& one : theirs) {
@@ -149,7 +156,7 @@ std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, b
   Bounces::Ours ours{nullptr, device, on_device, false};
   const BounceSizes& sizes = engine.options().bounces;
   const uint64_t chunk = on_device ? sizes.device : sizes.host;
-  if (is_error(Bounce::make(engine.registry(), device, on_device, chunk, &ours.bounce))) {
+  if (is_error(Bounce::make(engine, device, on_device, chunk, &ours.bounce))) {
     warn_once("bounce", std::string("pieces of device memory are not named to peers, but sent: ") + last_error());
   } else {
     tell(engine, peer, *ours.bounce);
@@ -174,7 +181,7 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
   }
   const uint64_t longest = as_long ? bounce->chunk() : std::min(bounce->chunk(), engine.options().bounces.by_cpu);
   if (run.staging->use(std::move(bounce), longest) || device != nullptr) return;
-  delete run.staging;  // others have all chunks: frames, from where it lies
+  delete run.staging;  // frames, from where it lies
   run.staging = nullptr;
 }
 

@@ -24,13 +24,15 @@ class Bounce {
  public:
   static constexpr unsigned kChunks = 8;
   /// device: null where this CPU fills it.
-  static Status make(Registry& registry, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out);
+  static Status make(Engine& engine, Device* device, bool on_device, uint64_t chunk, std::shared_ptr<Bounce>* out);
   ~Bounce();
   Bounce(const Bounce&) = delete;
   Bounce& operator=(const Bounce&) = delete;
 
   std::byte* take();  // null: all are out
   void give(std::byte* chunk);
+  /// A run without a chunk, in no list, takes turns again when one comes back.
+  void wait(OpRun& run) { waiting_.push_back(&run); }
   uint64_t chunk() const { return chunk_; }
   uint64_t length() const { return kChunks * chunk(); }
   bool on_device() const { return on_device_; }
@@ -42,13 +44,14 @@ class Bounce {
   }
 
  private:
-  Bounce(Registry& registry, Device* device, bool on_device, uint64_t chunk, tw_memory* memory);
-  Registry& registry_;
+  Bounce(Engine& engine, Device* device, bool on_device, uint64_t chunk, tw_memory* memory);
+  Engine& engine_;
   Device* const device_;
   const bool on_device_;
   const uint64_t chunk_;
   tw_memory* const memory_;
   std::vector<std::byte*> free_;
+  RunList waiting_;  // empty before the peer's Bounces end
 };
 
 /// Of one peer: those of this process for it, and those that it has told of.

@@ -265,8 +265,13 @@ Status relay_named(Engine& engine, OpRun& run) {
       status = send_named(engine, *run.peer, run, header, bytes, n);
       if (status == TW_OK) state.position += n;
     }
-    const bool waits = bytes == nullptr && run.stream.in_flight != 0 && run.work == 0;
-    if (!is_error(status) && !waits) return TW_OK;
+    const bool waits = bytes == nullptr && run.work == 0;
+    const bool lacks_chunk = waits && run.stream.in_flight == 0;
+    if (!is_error(status) && lacks_chunk) {
+      run.list->remove(&run);
+      run.staging->wait_for_chunk();
+    }
+    if (!is_error(status) && (lacks_chunk || !waits)) return TW_OK;
     state.failed = status;
   }
   if (run.stream.in_flight != 0) {

@@ -86,11 +86,13 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   if (bytes == nullptr && stream.in_flight == 0) run.staging->taken(stream.position);
   // Not before the link has read what it has of the chunks: others get them next.
   const bool failed = is_error(status) && stream.in_flight == 0;
-  if (bytes == nullptr && run.staging->bounce() != nullptr && stream.in_flight != 0 && run.work == 0) {
-    peer.streams.remove(&run);  // until a piece is taken: on_taken() queues it again
+  if (failed) return finish(engine, run, status), TW_OK;
+  if (bytes == nullptr && run.staging->bounce() != nullptr && run.work == 0) {
+    peer.streams.remove(&run);
+    if (stream.in_flight == 0) run.staging->wait_for_chunk();  // else on_taken() queues it again
     return TW_OK;
   }
-  if (bytes == nullptr) return failed ? (finish(engine, run, status), TW_OK) : TW_IN_PROGRESS;
+  if (bytes == nullptr) return TW_IN_PROGRESS;
   if (run.staging->bounce() != nullptr) {
     status = send_named(engine, peer, run, make_header(Frame::data_at, 0, stream.dest_op, stream.position), bytes, n);
   } else {

@@ -50,14 +50,15 @@ void Staging::give_memory(Chunk& chunk) {
   chunk.bytes = nullptr;
 }
 
-/// The first chunk at once: who has one comes to an end whatever others have.
 bool Staging::use(std::shared_ptr<Bounce> bounce, uint64_t longest) {
   chunks_[0].bytes = bounce->take();
-  if (chunks_[0].bytes == nullptr) return false;
+  if (chunks_[0].bytes == nullptr && end_ - begin_ <= bounce->chunk()) return false;
   bounce_ = std::move(bounce);
   longest_ = longest;
   return true;
 }
+
+void Staging::wait_for_chunk() { bounce_->wait(run_); }
 
 void Staging::end() {
   if (bounce_ == nullptr) return;

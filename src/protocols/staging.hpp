@@ -29,8 +29,11 @@ class Staging {
   /// Out: everything before `position` was taken.
   void taken(uint64_t position);
   /// Out, before the first look: the chunks are of this bounce buffer, which the peer reaches, with pieces of at most `longest` bytes in
-  /// them. They may be named to the peer. False: others have all of them.
+  /// them. They may be named to the peer. False: others have all of them, and a short payload waits for no long ones.
   bool use(std::shared_ptr<Bounce> bounce, uint64_t longest);
+  /// ... There was nothing to look at, nothing is under way and nothing was sent that is not taken: others have all chunks. The run, in no
+  /// list, comes back to peer.streams when one of them is free.
+  void wait_for_chunk();
   /// Out: nothing more will be looked at. Chunks of a bounce buffer go back now, not with the request.
   void end();
   const Bounce* bounce() const { return bounce_.get(); }

@@ -18,7 +18,7 @@ namespace {
 
 // For this process and those that it starts.
 [[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=3,peers=110/110/001", 1);
-constexpr size_t kArea = (17u << 20) + 301, kGuard = 7;
+constexpr size_t kArea = (17u << 20) + 301, kGuard = 7, kThirds = 3, kThird = kArea / kThirds;
 constexpr uint64_t kLimit = 20'000'000'000;
 
 tw_memory* memory_at(tw_context* context, const std::string& place, size_t length) {
@@ -49,7 +49,7 @@ uint64_t named(tw_context* context) {
 }
 
 /// Is told a place, "ordinary" among them; listens; says its port and the key of memory there. Then, by commands: "echo N": receives N
-/// bytes there and sends them back from there; "tell": sends all of its memory; "named": says how many bytes it has named.
+/// bytes there and sends them back from there; "take": receives thirds of its memory, all at a time; "tell": sends all of its memory; "named": says how many bytes it has named.
 const Role kPeer("peer of bounce buffers", [](Pipe& pipe) {
   Side side;
   tw_listener* listener = nullptr;
@@ -83,6 +83,16 @@ const Role kPeer("peer of bounce buffers", [](Pipe& pipe) {
       const size_t n = std::stoul(command.substr(5));
       if (done(tw_recv, side.worker, bytes_of(memory) + 3, n, 1, ~uint64_t{0}, nullptr) != TW_OK) return 9;
       if (done(tw_send, endpoint, bytes_of(memory) + 3, n, 2, nullptr) != TW_OK) return 10;
+    } else if (command == "take") {
+      tw_request receives[kThirds] = {};
+      tw_status status[kThirds];
+      for (size_t i = 0; i < kThirds; ++i) {
+        status[i] = tw_recv(side.worker, bytes_of(memory) + i * kThird, kThird, 10 + i, ~uint64_t{0}, nullptr, &receives[i]);
+      }
+      pipe.send("posted");
+      for (size_t i = 0; i < kThirds; ++i) {
+        if (finish(status[i], receives[i]) != TW_OK) return 13;
+      }
     } else if (command == "tell") {
       if (done(tw_send, endpoint, bytes_of(memory), kArea, 3, nullptr) != TW_OK) return 11;
     } else if (command == "named") {
@@ -200,6 +210,32 @@ TEST_P(BouncedMessages, ManyAtATimeWithLayouts) {
   }
   pair.end();
   tw_layout_destroy(layout);
+  EXPECT_EQ(tw_memory_release(here), TW_OK);
+}
+
+/// Two of them take all chunks: the third one waits for theirs.
+TEST_P(BouncedMessages, LongOnesAtATimeWaitForChunks) {
+  Pair pair(GetParam().there);
+  tw_memory* here = memory_at(pair.side.context, GetParam().here, kArea);
+  for (int round = 0; round < 3; ++round) {  // from the second one on all goes by names
+    const std::string bytes = random_bytes(kArea);
+    ASSERT_EQ(tw_memory_copy(pair.side.context, bytes_of(here), bytes.data(), kArea), TW_OK) << tw_last_error();
+    const uint64_t before = named(pair.side.context);
+    pair.child.send("take");
+    ASSERT_EQ(pair.child.receive(), "posted");
+    tw_request sends[kThirds] = {};
+    tw_status sent[kThirds];
+    for (size_t i = 0; i < kThirds; ++i)
+      sent[i] = tw_send(pair.endpoint, bytes_of(here) + i * kThird, kThird, 10 + i, nullptr, &sends[i]);
+    for (size_t i = 0; i < kThirds; ++i) ASSERT_EQ(finish(sent[i], sends[i]), TW_OK) << i << ": " << tw_last_error();
+    if (round == 2 && GetParam().names_here == yes) {
+      EXPECT_EQ(named(pair.side.context) - before, kThirds * kThird);
+    }
+    const std::string told = pair.told();
+    const auto differs = std::mismatch(bytes.begin(), bytes.begin() + kThirds * kThird, told.begin());
+    ASSERT_EQ(differs.first - bytes.begin(), static_cast<ptrdiff_t>(kThirds * kThird)) << "round " << round;
+  }
+  pair.end();
   EXPECT_EQ(tw_memory_release(here), TW_OK);
 }
 
