@@ -13,13 +13,14 @@ namespace {
 // copy from where that exchange takes less than a quarter of what it saves. Whole powers of two, so that noise in measured costs
 // changes little; within bounds, because an eager message takes the receiver's memory unasked and a long one keeps others waiting.
 constexpr double kAskShare = 24, kHalvesShare = 8;
-constexpr uint64_t kEagerLeast = 32u << 10, kEagerMost = 256u << 10;
+constexpr uint64_t kEagerLeast = 64u << 10, kEagerMost = 256u << 10;
 constexpr uint64_t kHalvesLeast = 64u << 10, kHalvesMost = 1u << 20;
 constexpr uint32_t kReferenceFrom = 8u << 10;  // below, one copy is cheaper than a second piece for a system call
 constexpr uint32_t kSmallest = 512;            // of a fragment: prefixes must fit
 // Ways are compared at powers of two between these. What is longer goes as the last one.
 constexpr uint64_t kCompareFrom = 16u << 10, kCompareTo = 256u << 20;
-constexpr double kClearly = 0.95;  // of the other way's time: below that a system call for each page is worth it
+// Of the time of frames: above that, a noisy measurement may not move messages to a system call for each page.
+constexpr double kClearly = 0.85;
 
 /// The length of which `share` round trips take as long as the bytes do, as a power of two within bounds.
 uint64_t length_worth(double share, double frame, double ns_per_byte, uint64_t least, uint64_t most) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads are the two processes. Each measurement is one message: the first thread writes a word into each cache line of the
-// source, then both go at once, and it takes as long as the slower one:
-//   copy     the first copies fragments into a ring as deep as the busy one of a connection, the second out of it
-//   mapped   the second copies from the source
-//   kernel   process_vm_readv of the first half by the second, process_vm_writev of the other half by the first
+// Two threads are the two processes. Each measurement is an exchange, one message there and one back, each from a buffer of its own: the
+// sender writes a word into each cache line of the source, then both go at once, and it takes as long as the slower one. For the first
+// message, from 0 to 1:
+//   hop      a word there and back, many times
+//   copy     0 copies fragments into a ring as deep as the busy one of a connection, 1 out of it
+//   mapped   1 copies from the source
+//   kernel   process_vm_readv of the first half by 1, process_vm_writev of the other half by 0
+// The stores into the source are measured, too. Whoever reads the source itself takes its lines out of the writer's cache, and the
+// program pays for that when it writes the next message; two copies through a ring leave them there. For the same reason each exchange is
+// done twice in a row, and the second one counts.
 // The least of some rounds is taken: whatever disturbs makes it longer. A round in which the kernel took a processor from either thread
-// does not count, so that a busy machine measures nothing instead of something else. Costs per byte are slopes between sizes, so that
-// what starting costs is in none of them.
+// does not count, so that a busy machine measures nothing instead of something else.
 #include "routes/measure.hpp"
 
 #include <pthread.h>
@@ -36,7 +40,10 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kSmall = 256u << 10, kMiddle = kLarge, kWhole = 8u << 20;
+constexpr size_t kMiddle = kLarge, kWhole = 4u << 20;
+constexpr uint64_t kTurns = 64;    // of a hop
+constexpr double kFrameWork = 45;  // ns of a processor for a small frame at both ends, beside the hop
+constexpr unsigned kRepeats = 2;   // of an exchange in a row: the last one counts
 constexpr size_t kFragments = shm::kDeepBytes / shm::kFragment;
 constexpr unsigned kRounds = 2, kMostRounds = 8;  // more than kRounds while a measurement has no undisturbed one yet
 constexpr double kLeast = 1e-3, kMost = 10;       // ns per byte: anything else is no measurement
@@ -60,19 +67,24 @@ class Pages {
   size_t length_;
 };
 
-enum class Kind : uint8_t { copy, mapped, kernel, kernel_call, count_ };
+enum class Kind : uint8_t { hop, copy, mapped, kernel, kernel_call };
 
-/// What the two threads share. Each counter in a line of its own.
+/// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to 1, and 2n back.
 struct Bench {
-  Pages source{kWhole}, target{kWhole}, ring{kFragments * shm::kFragment};
+  std::array<Pages, 2> source{Pages(kWhole), Pages(kWhole)}, target{Pages(kWhole), Pages(kWhole)};  // of each direction
+  Pages ring{kFragments * shm::kFragment};
   uint64_t deadline = 0;
   alignas(64) std::atomic<uint64_t> go{0};
   alignas(64) std::atomic<uint64_t> filled{0};
   alignas(64) std::atomic<uint64_t> emptied{0};
   alignas(64) std::atomic<uint64_t> done{0};
-  alignas(64) std::atomic<uint64_t> judged{0};  // twice the number of the message, and 1: the receiver was disturbed
+  alignas(64) std::atomic<uint64_t> judged{0};  // twice the number of the exchange, and 1: thread 1 was disturbed
   alignas(64) std::atomic<bool> failed{false}, over{false};
 
+  bool allocated() const {
+    const auto there = [](const Pages& pages) { return pages.data() != nullptr; };
+    return std::all_of(source.begin(), source.end(), there) && std::all_of(target.begin(), target.end(), there) && there(ring);
+  }
   bool late() const { return monotonic_ns() > deadline; }
   /// Until counter >= value. False: time is up.
   bool await(const std::atomic<uint64_t>& counter, uint64_t value) {
@@ -112,10 +124,18 @@ bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {
   return n == static_cast<ssize_t>(length);
 }
 
-/// The sender's part of one message.
-void send(Bench& bench, Kind kind, size_t length, uint64_t number) {
-  std::byte* const from = bench.source.data();
-  if (kind == Kind::copy) {
+/// The sender's part of one message, whose source it writes first.
+void send(Bench& bench, Kind kind, size_t length, uint64_t message) {
+  std::byte* const from = bench.source[message % 2].data();
+  for (size_t at = 0; at < length; at += 64) from[at] = static_cast<std::byte>(message + at);
+  bench.go.store(message, std::memory_order_release);
+  if (kind == Kind::hop) {
+    const uint64_t before = bench.filled.load(std::memory_order_relaxed);
+    for (uint64_t i = 1; i <= kTurns; ++i) {
+      bench.filled.store(before + i, std::memory_order_release);
+      if (!bench.await(bench.emptied, before + i)) return;
+    }
+  } else if (kind == Kind::copy) {
     const uint64_t fragments = length / shm::kFragment, before = bench.filled.load(std::memory_order_relaxed);
     for (uint64_t i = 0; i < fragments; ++i) {
       if (!bench.await(bench.emptied, before + i + 1 > kFragments ? before + i + 1 - kFragments : 0)) return;
@@ -125,15 +145,23 @@ void send(Bench& bench, Kind kind, size_t length, uint64_t number) {
     }
   } else if (kind == Kind::kernel) {
     const size_t half = length / 2;
-    if (!kernel_copy(false, from + half, bench.target.data() + half, length - half)) bench.failed = true;
+    if (!kernel_copy(false, from + half, bench.target[message % 2].data() + half, length - half)) bench.failed = true;
   }
-  bench.await(bench.done, number);
+  bench.await(bench.done, message);
 }
 
 /// The receiver's.
-void receive(Bench& bench, Kind kind, size_t length) {
-  std::byte* const to = bench.target.data();
-  if (kind == Kind::copy) {
+void receive(Bench& bench, Kind kind, size_t length, uint64_t message) {
+  std::byte* const to = bench.target[message % 2].data();
+  std::byte* const from = bench.source[message % 2].data();
+  if (!bench.await(bench.go, message)) return;
+  if (kind == Kind::hop) {
+    const uint64_t before = bench.emptied.load(std::memory_order_relaxed);
+    for (uint64_t i = 1; i <= kTurns; ++i) {
+      if (!bench.await(bench.filled, before + i)) return;
+      bench.emptied.store(before + i, std::memory_order_release);
+    }
+  } else if (kind == Kind::copy) {
     const uint64_t fragments = length / shm::kFragment, before = bench.emptied.load(std::memory_order_relaxed);
     for (uint64_t i = 0; i < fragments; ++i) {
       if (!bench.await(bench.filled, before + i + 1)) return;
@@ -142,21 +170,23 @@ void receive(Bench& bench, Kind kind, size_t length) {
       bench.emptied.store(before + i + 1, std::memory_order_release);
     }
   } else if (kind == Kind::mapped) {
-    shm::copy_bulk(to, bench.source.data(), length);
+    shm::copy_bulk(to, from, length);
   } else {
     const size_t part = kind == Kind::kernel ? length / 2 : length;
-    if (!kernel_copy(true, to, bench.source.data(), part)) bench.failed = true;
+    if (!kernel_copy(true, to, from, part)) bench.failed = true;
   }
+  bench.done.store(message, std::memory_order_release);
 }
 
 struct Job {
   Kind kind;
   size_t length;
 };
-constexpr Job kJobs[] = {{Kind::copy, kSmall},    {Kind::copy, kMiddle},  {Kind::copy, kWhole},   {Kind::mapped, kSmall},
-                         {Kind::mapped, kMiddle}, {Kind::mapped, kWhole}, {Kind::kernel, kSmall}, {Kind::kernel, kMiddle},
-                         {Kind::kernel, kWhole},  {Kind::kernel_call, 8}};
-constexpr size_t kCount = std::size(kJobs);
+enum At : size_t { kHop, kOne, kCopy, kCopyLarge, kMapped, kMappedLarge, kKernel, kKernelLarge, kCall, kCount };
+constexpr Job kJobs[kCount] = {{Kind::hop, 0},          {Kind::copy, shm::kFragment}, {Kind::copy, kMiddle},
+                               {Kind::copy, kWhole},    {Kind::mapped, kMiddle},      {Kind::mapped, kWhole},
+                               {Kind::kernel, kMiddle}, {Kind::kernel, kWhole},       {Kind::kernel_call, 8}};
+const Job& job_of(uint64_t number) { return kJobs[(number - 1) / kRepeats % kCount]; }
 using Times = std::array<double, kCount>;  // ns, the least
 
 constexpr double kNone = std::numeric_limits<double>::max();
@@ -169,33 +199,35 @@ bool at_core(int core) {
   return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-void receiver(Bench& bench, int core) {
+/// Thread 1: answers.
+void answer(Bench& bench, int core) {
   if (!at_core(core)) bench.failed = true;
   Undisturbed undisturbed;
-  for (uint64_t number = 1; bench.await(bench.go, number); ++number) {
-    const Job& job = kJobs[(number - 1) % kCount];
-    receive(bench, job.kind, job.length);
-    bench.done.store(number, std::memory_order_release);
+  for (uint64_t number = 1; !bench.over.load(std::memory_order_relaxed); ++number) {
+    const Job& job = job_of(number);
+    receive(bench, job.kind, job.length, 2 * number - 1);
+    send(bench, job.kind, job.length, 2 * number);
     bench.judged.store(2 * number + (undisturbed.ask() ? 0 : 1), std::memory_order_release);
   }
 }
 
-void sender(Bench& bench, int core, Times* least) {
+/// Thread 0: leads and measures.
+void lead(Bench& bench, int core, Times* least) {
   if (!at_core(core)) bench.failed = true;
   Undisturbed undisturbed;
   uint64_t number = 0;
   for (unsigned round = 0; round < kMostRounds && (round < kRounds || !complete(*least)); ++round) {
-    for (size_t i = 0; i < kCount; ++i) {
-      ++number;
-      for (size_t at = 0; at < kJobs[i].length; at += 64) bench.source.data()[at] = static_cast<std::byte>(number + at);
-      const uint64_t begin = monotonic_ns();
-      bench.go.store(number, std::memory_order_release);
-      send(bench, kJobs[i].kind, kJobs[i].length, number);
-      const double took = static_cast<double>(monotonic_ns() - begin);
+    for (size_t i = 0; i < kCount * kRepeats; ++i) {
+      const Job& job = job_of(++number);
+      const uint64_t start = monotonic_ns();
+      send(bench, job.kind, job.length, 2 * number - 1);
+      receive(bench, job.kind, job.length, 2 * number);
+      const double took = static_cast<double>(monotonic_ns() - start) / 2;
       const bool mine = undisturbed.ask();
       if (!bench.await(bench.judged, 2 * number)) return;
       const bool theirs = bench.judged.load(std::memory_order_acquire) == 2 * number;
-      if (mine && theirs) least->at(i) = std::min(least->at(i), took);
+      double& time = least->at(i / kRepeats);
+      if (i % kRepeats == kRepeats - 1 && mine && theirs) time = std::min(time, took);
     }
   }
 }
@@ -207,8 +239,8 @@ void run_both(Bench& bench, const TwoCores& cores, Times* least) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread other, first;
   try {
-    other = std::thread(receiver, std::ref(bench), cores.second);
-    first = std::thread(sender, std::ref(bench), cores.first, least);
+    other = std::thread(answer, std::ref(bench), cores.second);
+    first = std::thread(lead, std::ref(bench), cores.first, least);
   } catch (const std::system_error&) {  // no thread is to be had: nothing is measured
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -217,9 +249,10 @@ void run_both(Bench& bench, const TwoCores& cores, Times* least) {
   if (other.joinable()) other.join();
 }
 
-double slope(const Times& times, size_t from) {
-  return (times[from + 1] - times[from]) / static_cast<double>(kJobs[from + 1].length - kJobs[from].length);
-}
+/// Per byte of a message of 1 MiB, without the hops of its handshake, so that predictions are exact there.
+double each(const Times& times, At at, double asking) { return (times[at] - asking) / static_cast<double>(kJobs[at].length); }
+/// Per byte of what is beyond that.
+double beyond(const Times& times, At at) { return (times[at + 1] - times[at]) / static_cast<double>(kWhole - kMiddle); }
 
 bool sane(double cost) { return cost >= kLeast && cost <= kMost; }
 
@@ -259,24 +292,26 @@ bool two_cores(TwoCores* cores) {
 
 Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
   auto bench = std::make_unique<Bench>();
-  if (bench->source.data() == nullptr || bench->target.data() == nullptr || bench->ring.data() == nullptr)
-    return fail(TW_ERR_NO_MEMORY, "no memory to measure with");
+  if (!bench->allocated()) return fail(TW_ERR_NO_MEMORY, "no memory to measure with");
   bench->deadline = monotonic_ns() + limit_ns;
   Times least{};
   least.fill(kNone);
   run_both(*bench, cores, &least);
   if (!complete(least)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   LinkCosts costs = *out;
-  costs.copy = slope(least, 0);
-  costs.copy_large = slope(least, 1);
-  costs.mapped = slope(least, 3);
-  costs.mapped_large = slope(least, 4);
+  const double hop = least[kHop] / (2 * kTurns);
+  costs.frame = hop + kFrameWork;
+  costs.serial_copy = each(least, kOne, 2 * hop);
+  costs.copy = each(least, kCopy, 2 * hop);
+  costs.copy_large = beyond(least, kCopy);
+  costs.mapped = each(least, kMapped, 2 * hop);
+  costs.mapped_large = beyond(least, kMapped);
   if (!bench->failed) {
-    costs.kernel = slope(least, 6);
-    costs.kernel_large = slope(least, 7);
-    costs.kernel_fixed = std::max(1.0, least[9]);
+    costs.kernel_fixed = std::max(1.0, least[kCall] - 2 * hop);
+    costs.kernel = each(least, kKernel, 2 * hop + costs.kernel_fixed);
+    costs.kernel_large = beyond(least, kKernel);
   }
-  for (const double cost : {costs.copy, costs.copy_large, costs.mapped, costs.mapped_large})
+  for (const double cost : {costs.serial_copy, costs.copy, costs.copy_large, costs.mapped, costs.mapped_large})
     if (!sane(cost)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   if (!sane(costs.kernel) || !sane(costs.kernel_large))
     return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");

@@ -189,9 +189,15 @@ tw_context* make_context(const Options& o) {
   return context;
 }
 
+/// A progress thread or a host queue would share the core that a process is pinned to.
+bool one_thread(const Options& o) {
+  return o.threads == 1 && !o.progress_thread && o.trigger != Trigger::queue && o.trigger != Trigger::graph;
+}
+
 /// Both sides of a locally started pair of processes.
 void local(const Options& o, int socket, int rank) {
-  tw_context* context = make_context(o);
+  tw_context* context = make_context(o);  // before the pinning: the first one of a machine measures costs on two cores
+  if (one_thread(o)) pin_to_core(static_cast<unsigned>(rank));
   {
     Pairs pairs;
     for (unsigned t = 0; t < o.threads; ++t) {
@@ -206,15 +212,6 @@ void local(const Options& o, int socket, int rank) {
     }
   }
   tw_context_destroy(context);
-}
-
-}  // namespace
-
-namespace {
-
-/// A progress thread or a host queue would share the core that a process is pinned to.
-bool one_thread(const Options& o) {
-  return o.threads == 1 && !o.progress_thread && o.trigger != Trigger::queue && o.trigger != Trigger::graph;
 }
 
 }  // namespace
@@ -246,7 +243,6 @@ int start_locally(const Options& o, char** argv) {
   }
   ::close(sockets[1]);
   ::fcntl(sockets[0], F_SETFD, FD_CLOEXEC);
-  if (one_thread(o)) pin_to_core(0);
   local(o, sockets[0], 0);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -307,7 +303,6 @@ int run(int argc, char** argv) {
   Options o;
   if (!parse(argc, argv, &o)) return 2;
   if (o.inherited >= 0) {
-    if (one_thread(o)) pin_to_core(1);
     local(o, o.inherited, 1);
     return 0;
   }

@@ -24,19 +24,15 @@ struct Point {
   size_t size;
   bool library;  // memory of tw_memory_allocate
 };
-// The ways that compete (frames, mapped, kernel) between the same sizes: where caches end differs by machine.
-constexpr size_t kPart = 256u << 10, kWhole = 1u << 20, kLarge = 8u << 20;
+// The ways that compete (frames, mapped, kernel) at the same sizes: where caches end differs by machine.
+constexpr size_t kWhole = 1u << 20, kLarge = 8u << 20;
 constexpr Point kFrames[] = {{"frame", "tag_lat", 8, false},
                              {"one", "tag_lat", 16384, false},
-                             {"ring", "tag_lat", kPart, false},
-                             {"ring2", "tag_lat", kWhole, false},
-                             {"ring3", "tag_lat", kLarge, false}};
-constexpr Point kMapped[] = {
-    {"mapped", "get_lat", kPart, true}, {"mapped2", "get_lat", kWhole, true}, {"mapped3", "get_lat", kLarge, true}};
-constexpr Point kKernel[] = {{"kernel_fixed", "get_lat", 8, false},
-                             {"kernel", "tag_lat", kPart, false},
-                             {"kernel2", "tag_lat", kWhole, false},
-                             {"kernel3", "tag_lat", kLarge, false}};
+                             {"ring", "tag_lat", kWhole, false},
+                             {"ring2", "tag_lat", kLarge, false}};
+constexpr Point kMapped[] = {{"mapped", "get_lat", kWhole, true}, {"mapped2", "get_lat", kLarge, true}};
+constexpr Point kKernel[] = {
+    {"kernel_fixed", "get_lat", 8, false}, {"kernel", "tag_lat", kWhole, false}, {"kernel2", "tag_lat", kLarge, false}};
 constexpr Point kTcp[] = {{"frame", "tag_lat", 8, false},
                           {"one", "tag_lat", 7168, false},
                           {"reference", "tag_lat", 65536, false},
@@ -80,17 +76,22 @@ using Times = std::map<std::string, double>;  // ns
 
 double slope(const Times& t, const char* from, const char* to, double bytes) { return (t.at(to) - t.at(from)) / bytes; }
 
+/// Per byte of a message of 1 MiB, so that predictions are exact there.
+double each(const Times& t, const char* at, double asking) { return (t.at(at) - asking) / static_cast<double>(kWhole); }
+
 void conclude_shm(const Times& t) {
-  keep("shm", "frame", t.at("frame"));
-  keep("shm", "copy", slope(t, "ring", "ring2", kWhole - kPart));
+  const double frame = t.at("frame"), beyond = kLarge - kWhole;
+  keep("shm", "frame", frame);
   keep("shm", "serial_copy", slope(t, "frame", "one", 16384 - 8));
-  keep("shm", "copy_large", slope(t, "ring2", "ring3", kLarge - kWhole));
-  keep("shm", "mapped", slope(t, "mapped", "mapped2", kWhole - kPart));
-  keep("shm", "mapped_large", slope(t, "mapped2", "mapped3", kLarge - kWhole));
-  if (t.count("kernel") == 0) return;                     // the kernel does not allow it here; `thalweg info` says why
-  keep("shm", "kernel_fixed", t.at("kernel_fixed") / 2);  // a get is two calls: is the key still good, and the bytes
-  keep("shm", "kernel", slope(t, "kernel", "kernel2", kWhole - kPart));
-  keep("shm", "kernel_large", slope(t, "kernel2", "kernel3", kLarge - kWhole));
+  keep("shm", "copy", each(t, "ring", 3 * frame));
+  keep("shm", "copy_large", slope(t, "ring", "ring2", beyond));
+  keep("shm", "mapped", each(t, "mapped", 0));
+  keep("shm", "mapped_large", slope(t, "mapped", "mapped2", beyond));
+  if (t.count("kernel") == 0) return;            // the kernel does not allow it here; `thalweg info` says why
+  const double call = t.at("kernel_fixed") / 2;  // a get is two calls: is the key still good, and the bytes
+  keep("shm", "kernel_fixed", call);
+  keep("shm", "kernel", each(t, "kernel", 3 * frame + call));
+  keep("shm", "kernel_large", slope(t, "kernel", "kernel2", beyond));
 }
 
 void conclude_tcp(const Times& t) {

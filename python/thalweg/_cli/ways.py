@@ -77,16 +77,17 @@ def measure(
 
 
 def split(found: dict[tuple[str, int], list[tuple[float, str]]], transport: str, size: int) -> tuple[Measured, list[Measured]]:
-    """The choice, and each other route once: a way that is impossible falls back to one that is there already."""
-    all_ways = [
-        Measured(way, found[way, size][0][1], statistics.median(time for time, _ in found[way, size]))
-        for way in ("any", *WAYS[transport])
-    ]
-    others: dict[str, Measured] = {}
-    for one in all_ways[1:]:
-        if one.route not in others or one.microseconds < others[one.route].microseconds:
-            others[one.route] = one
-    return all_ways[0], list(others.values())
+    """The choice, and each other route once. What took the same route is one measurement under several names (a way that is impossible
+    falls back to one that is there already): its times count together, so that only another route can be better."""
+    samples: dict[str, list[float]] = {}
+    names: dict[str, str] = {}
+    for way in ("any", *WAYS[transport]):
+        for microseconds, route in found[way, size]:
+            samples.setdefault(route, []).append(microseconds)
+            names.setdefault(route, way)
+    routes = [Measured(way, route, statistics.median(samples[route])) for route, way in names.items()]
+    chosen = statistics.mode(route for _, route in found["any", size])
+    return next(one for one in routes if one.route == chosen), [one for one in routes if one.route != chosen]
 
 
 def predictions(verb: str, transport: str, sizes: Iterable[int]) -> dict[int, float]:
