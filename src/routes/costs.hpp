@@ -41,12 +41,13 @@ constexpr DeviceCosts kDeviceCosts;
 uint64_t resident_most(const DeviceCosts& costs, unsigned blocks);
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
-/// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults, measured
-/// on one machine (two cores of a Zen 5, 2026-11).
+/// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults. Those of shm are
+/// for processes that may not measure, as ranks are that were bound to one core each: medians of five measurements between two cores of
+/// a Xeon of family 6, model 207 (2026-11), with new data in each message. Those of self and tcp: two cores of a Zen 5 (2026-11).
 struct CostTable {
-  //             name    frame copy   serial reference mapped kernel-fixed kernel
+  //             name    frame copy   serial reference mapped kernel-fixed kernel, and beyond kLarge: copy mapped kernel
   LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
-  LinkCosts shm{"shm", 90, 0.028, 0.033, 0.028, 0.025, 1500, 0.08};
+  LinkCosts shm{"shm", 214, 0.115, 0.201, 0.115, 0.136, 1060, 0.109, 0.145, 0.147, 0.095};
   LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not

@@ -77,8 +77,8 @@ def measure(
 
 
 def split(found: dict[tuple[str, int], list[tuple[float, str]]], transport: str, size: int) -> tuple[Measured, list[Measured]]:
-    """The choice, and each other route once. What took the same route is one measurement under several names (a way that is impossible
-    falls back to one that is there already): its times count together, so that only another route can be better."""
+    """The choice, and each other route once. What took the same route is one measurement under several names (a way that is
+    impossible falls back to one that is there already): its times count together, so that only another route can be better."""
     samples: dict[str, list[float]] = {}
     names: dict[str, str] = {}
     for way in ("any", *WAYS[transport]):

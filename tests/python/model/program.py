@@ -15,7 +15,7 @@ HOMES = ((0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 1), (0, 1, 0), (0, 0, 1))  # in
 TAGS = 3
 REGIONS = 2  # of each worker that peers put to: the library's memory, and a registered buffer
 KINDS = ("bytearray", "memoryview", "numpy", "strided", "columns", "library")
-# Around the limits of the transports: nothing, one frame, eager (128 KiB shm, 256 KiB tcp). The larger ones are rare: cost.
+# Around the limits of the transports: nothing, one frame, eager (64 KiB shm, 256 KiB tcp). The larger ones are rare: cost.
 SIZES = (8, 0, 1, 100, 4096, 5000, 8, 1, 64, 70_000, 8, 140_000, 100, 270_000)
 FLAGS: dict[str, tuple[str, ...]] = {
     "send": ("sync", "sync", "no_wait"),

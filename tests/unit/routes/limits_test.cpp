@@ -23,10 +23,10 @@ TEST(Limits, FollowFromCosts) {
   const Link link = shm_link();
   LinkCosts costs = CostTable().shm;
   const Limits usual = limits_of(link, costs);
-  EXPECT_EQ(usual.eager, 128u << 10);
+  EXPECT_EQ(usual.eager, 64u << 10);
   EXPECT_EQ(usual.halves, 64u << 10);
   EXPECT_EQ(usual.mapped_from, 0u);
-  EXPECT_EQ(usual.kernel_from, kNever);
+  EXPECT_EQ(usual.kernel_from, 2u << 20);
   costs.mapped = costs.copy * 3;
   EXPECT_EQ(limits_of(link, costs).mapped_from, kNever);
   costs.frame = 1;
