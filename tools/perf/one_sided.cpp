@@ -123,10 +123,13 @@ Sample put_window(Pair& p, const Order& order) {
 
 namespace {
 
+/// Does the owner of what is got write it anew before each get? Both ranks must agree, whatever their own memory is.
+bool owner_renews(const Order& order) { return order.reuse == 0 && !on_device(order.memory[1]); }
+
 /// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times, in ns.
 std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
   Pair& p = x.pair;
-  const bool renews = x.target.renews();
+  const bool renews = owner_renews(order);
   char token = 0;
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
   const unsigned batch = renews || window > 1 ? 1 : batch_of(order.size);  // in one time
@@ -162,7 +165,7 @@ Sample get_some(Pair& p, const Order& order, size_t window) {
   Sample s;
   Exposed x(p, order, window);
   s.route = p.route("get", order, x.source.at(0), x.remote);
-  s.fresh = x.target.renews();
+  s.fresh = owner_renews(order);
   x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
   const std::vector<double> times = gets(x, order, window);
   for (const double ns : times) s.latency_us.push_back(ns / 1e3);  // a get is a round trip by itself
