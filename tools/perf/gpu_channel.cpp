@@ -3,6 +3,7 @@
 // on the CPU runs.
 #include <thalweg/channels.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -90,7 +91,7 @@ Sample channel_latency_kernel(Pair& p, const Order& order) {
     const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
     for (uint64_t i = 0; i < warm + order.iterations; ++i) {
       if (gpu) {
-        gpu->launch(shape.kernel, shape.blocks, shape.threads, rounds);
+        gpu->launch(shape.kernel, std::min(shape.blocks, gpu->multiprocessors()), shape.threads, rounds);
         gpu->finish(p);
         took = own->read(kTook);
       } else {

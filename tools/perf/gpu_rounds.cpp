@@ -48,7 +48,7 @@ double KernelRounds::launch(const Shape& shape, Rounds& rounds) {
   rounds_ += rounds.warm + rounds.rounds;
   u64 took = 0;
   if (gpu_) {
-    gpu_->launch(shape.kernel, shape.blocks, shape.threads, rounds);
+    gpu_->launch(shape.kernel, std::min(shape.blocks, gpu_->multiprocessors()), shape.threads, rounds);
     gpu_->finish(pair_);
     took = own_->read(kTook);
   } else {

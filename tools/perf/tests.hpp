@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The measurements. Each runs on both ranks with the same order; rank 0's sample is reported.
 #pragma once
-#include <cstring>
 #include <vector>
 
+#include "gpu.hpp"
 #include "pair.hpp"
 #include "report.hpp"
 
@@ -66,7 +66,8 @@ inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 
 inline bool any_device(const Order& order) { return on_device(order.memory[0]) || on_device(order.memory[1]); }
 /// Of one launch of a kernel. Two processes take turns on one GPU, a slice of time each.
 inline unsigned launch_batch_of(const Order& order) {
-  if (std::strcmp(order.memory[0], order.memory[1]) == 0) return 4;
+  const bool both = on_device(order.memory[0]) && on_device(order.memory[1]);
+  if (both && ordinal_of(order.memory[0]) == ordinal_of(order.memory[1])) return 4;
   return order.size <= 65536 ? 500 : order.size <= (1u << 20) ? 100 : 20;
 }
 /// What a queue or a kernel runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
