@@ -24,7 +24,6 @@ constexpr uint64_t kLimit = 60'000'000'000;
 /// F(name, parameters): the functions of the driver that are called, without their prefix.
 #define THALWEG_PERF_DRIVER(F)                                                                                               \
   F(Init, (unsigned flags))                                                                                                  \
-  F(DeviceGet, (int* device, int ordinal))                                                                                   \
   F(DeviceGetAttribute, (int* value, int attribute, int device))                                                             \
   F(DevicePrimaryCtxRetain, (void** context, int device))                                                                    \
   F(CtxPushCurrent, (void* context))                                                                                         \
@@ -122,10 +121,10 @@ unsigned ordinal_of(const std::string& memory) {
 
 Gpu::Gpu(unsigned ordinal) : ordinal_(ordinal) {
   const Driver& d = driver();
-  int device = 0, value = 0;
+  const auto device = static_cast<int>(ordinal);  // a handle is the ordinal; that there is one the library has found out
+  int value = 0;
   void* context = nullptr;
   check(d.Init(0), "cuInit");
-  check(d.DeviceGet(&device, static_cast<int>(ordinal)), place());
   check(d.DeviceGetAttribute(&value, kMultiprocessors, device), "cuDeviceGetAttribute");
   multiprocessors_ = static_cast<unsigned>(value);
   check(d.DeviceGetAttribute(&value, kCapabilityMajor, device), "cuDeviceGetAttribute");
