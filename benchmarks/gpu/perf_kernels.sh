@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# perf_kernels.sh [PERF]: kernels of thalweg-perf (default: ./thalweg-perf, as stage.sh lays it) on one or two GPUs, beside CPUs with
-# host memory: each case verified, bounded by a timeout, and a short table last. Rows go to $OUT/perf-kernels.jsonl (default: a new
-# temporary folder). Exit code 1: a case failed; 77: there is no GPU. SECONDS_EACH: of each size (0.2). ONLY: a regular expression.
+# perf_kernels.sh, in the folder that stage.sh made: kernels of thalweg-perf on one or two GPUs, also beside a CPU with host memory. Each
+# case is verified and bounded by a timeout; a short table comes last. Rows go to $OUT/perf-kernels.jsonl (default: a new temporary
+# folder), and with the machine's facts to gpu-perf-kernels.json, for benchmarks/report.py. Exit code 1: a case failed; 77: there is no
+# GPU. SECONDS_EACH: of each size (0.2). ONLY: a regular expression of the cases to run.
 set -uo pipefail
-perf=${1:-./thalweg-perf}
 out=$(realpath -m "${OUT:-$(mktemp -d)}")
+cd "$(dirname "$0")"
+export LD_LIBRARY_PATH=$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
 rows=$out/perf-kernels.jsonl
 : >"$rows"
@@ -22,7 +24,7 @@ one() {
   local words=("$test" --memory "$mine" --peer-memory "$theirs" --transport shm --seconds "${SECONDS_EACH:-0.2}" --json "$@")
   [ "$sizes" = - ] || words+=(--size "$sizes")
   [[ "${words[*]}" =~ ${ONLY:-.} ]] || return 0
-  timeout --kill-after=5 60 "$perf" "${words[@]}" >"$out/case.out" 2>"$out/case.err"
+  timeout --kill-after=5 60 ./thalweg-perf "${words[@]}" >"$out/case.out" 2>"$out/case.err"
   local code=$?
   [ $code = "$expected" ] || failed=1
   [ "$(grep -c '"verified": false' "$out/case.out")" = 0 ] || failed=1
@@ -53,14 +55,6 @@ one 0 vmm:0 vmm:${b#cuda:} put_lat 8,64K "${kernel[@]}"
 one 0 vmm:0 vmm:${b#cuda:} daxpy 16M
 rm -f "$out/case.out" "$out/case.err"
 
-python3 - "$rows" <<'END'
-import json, sys
-print(f"{'test':12} {'memory':18} {'size':>9} {'p50 us':>9} {'GB/s':>8}  figures and route")
-for row in map(json.loads, open(sys.argv[1])):
-    latency = f"{row['latency_us']['p50']:9.3f}" if "latency_us" in row else f"{'-':>9}"
-    more = " ".join(f"{name} {value:.4g}" for name, value in row.get("figures", {}).items())
-    bad = "" if row["verified"] else "NOT VERIFIED "
-    print(f"{row['test']:12} {'>'.join(row['memory']):18} {row['size']:9} {latency} {row['bandwidth_GBps']:8.2f}  {bad}{more} | {row['route']}")
-END
+python3 perf_kernels.py "$rows" --output "$out/gpu-perf-kernels.json" || failed=1
 echo "== perf kernels on $gpus GPUs: $([ $failed = 0 ] && echo all passed || echo FAILED); rows in $rows"
 exit $failed

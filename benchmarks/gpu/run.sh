@@ -14,7 +14,7 @@
 #   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
-#   perf         thalweg-perf's kernels between GPUs and beside CPUs: perf_kernels.sh (150 s): perf-kernels.jsonl, perf-kernels.log
+#   perf         thalweg-perf's kernels between GPUs and beside CPUs: perf_kernels.sh (150 s): gpu-perf-kernels.json, perf-kernels.log
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks of them and of programs (60 +
 #                260 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
@@ -158,7 +158,7 @@ kernel() {
   LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nvshmem/lib timeout 60 python3 kernel.py --output "$out/gpu-kernel.json" 2>&1 | tee "$out/kernel.log"
 }
 
-perf() { OUT=$out timeout 300 ./perf_kernels.sh ./thalweg-perf 2>&1 | tee "$out/perf-kernels.log"; }
+perf() { OUT=$out timeout 300 ./perf_kernels.sh 2>&1 | tee "$out/perf-kernels.log"; }
 
 order() {
   local failed=0 tool

@@ -24,8 +24,8 @@ class Kernels : public testing::TestWithParam<Case> {};
 TEST_P(Kernels, AreVerified) {
   if (!HAS_KERNELS) GTEST_SKIP() << "there is no nvcc here: thalweg-perf has no kernels";
   const Case& c = GetParam();
-  const Outcome run = perf(std::string(c.test) + " --trigger kernel --window 5 --memory " + c.mine + " --peer-memory " + c.theirs +
-                           " --size " + c.sizes);
+  const Outcome run = perf(std::string(c.test) + " --trigger kernel --window 5 --memory " + c.mine + " --peer-memory " +
+                           c.theirs + " --size " + c.sizes);
   ASSERT_EQ(run.code, 0) << run.output;
   ASSERT_EQ(run.objects().size(), c.rows) << run.output;
   for (const std::string& row : run.objects()) {
@@ -36,15 +36,24 @@ TEST_P(Kernels, AreVerified) {
 }
 
 const Case kCases[] = {
-    {"signal_lat", "cuda:0", "cuda:1", "8", 1},          {"put_lat", "cuda:0", "cuda:1", "8,4096,5001,70001", 4},
-    {"put_lat", "vmm:0", "vmm:1", "1000", 1},            {"put_bw", "cuda:0", "cuda:1", "8,5001,65536", 3},
-    {"tag_lat", "cuda:0", "cuda:1", "8,5001,70001", 3},  {"strided_put", "cuda:0", "cuda:1", "20000", 1},
-    {"daxpy", "cuda:0", "cuda:1", "8,80008", 2},         {"signal_lat", "cuda:0", "host", "8", 1},
-    {"signal_lat", "host", "cuda:1", "8", 1},            {"put_lat", "cuda:0", "host", "8,5001", 2},
-    {"put_lat", "host", "cuda:1", "8,5001", 2},          {"put_lat", "cuda:0", "pinned", "70001", 1},
-    {"put_bw", "cuda:0", "host", "5001", 1},             {"strided_put", "host", "cuda:1", "20000", 1},
-    {"daxpy", "cuda:0", "host", "80008", 1},             {"daxpy", "host", "cuda:1", "80008", 1},
-    {"put_lat", "cuda:0", "cuda:0", "64", 1},            {"daxpy", "cuda:0", "cuda:0", "80008", 1},
+    {"signal_lat", "cuda:0", "cuda:1", "8", 1},
+    {"put_lat", "cuda:0", "cuda:1", "8,4096,5001,70001", 4},
+    {"put_lat", "vmm:0", "vmm:1", "1000", 1},
+    {"put_bw", "cuda:0", "cuda:1", "8,5001,65536", 3},
+    {"tag_lat", "cuda:0", "cuda:1", "8,5001,70001", 3},
+    {"strided_put", "cuda:0", "cuda:1", "20000", 1},
+    {"daxpy", "cuda:0", "cuda:1", "8,80008", 2},
+    {"signal_lat", "cuda:0", "host", "8", 1},
+    {"signal_lat", "host", "cuda:1", "8", 1},
+    {"put_lat", "cuda:0", "host", "8,5001", 2},
+    {"put_lat", "host", "cuda:1", "8,5001", 2},
+    {"put_lat", "cuda:0", "pinned", "70001", 1},
+    {"put_bw", "cuda:0", "host", "5001", 1},
+    {"strided_put", "host", "cuda:1", "20000", 1},
+    {"daxpy", "cuda:0", "host", "80008", 1},
+    {"daxpy", "host", "cuda:1", "80008", 1},
+    {"put_lat", "cuda:0", "cuda:0", "64", 1},
+    {"daxpy", "cuda:0", "cuda:0", "80008", 1},
 };
 INSTANTIATE_TEST_SUITE_P(Perf, Kernels, testing::ValuesIn(kCases));
 

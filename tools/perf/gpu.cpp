@@ -22,21 +22,21 @@ constexpr int kVersion = 12000;                              // of the driver's 
 constexpr uint64_t kLimit = 60'000'000'000;
 
 /// F(name, parameters): the functions of the driver that are called, without their prefix.
-#define THALWEG_PERF_DRIVER(F)                                                                                               \
-  F(Init, (unsigned flags))                                                                                                  \
-  F(DeviceGetAttribute, (int* value, int attribute, int device))                                                             \
-  F(DevicePrimaryCtxRetain, (void** context, int device))                                                                    \
-  F(CtxPushCurrent, (void* context))                                                                                         \
-  F(CtxPopCurrent, (void** context))                                                                                         \
-  F(StreamCreate, (void** stream, unsigned flags))                                                                           \
-  F(StreamQuery, (void* stream))                                                                                             \
-  F(StreamDestroy, (void* stream))                                                                                           \
-  F(LibraryLoadData, (void** library, const void* image, void* jit_options, void** jit_values, unsigned jit_count,           \
-                      void* options, void** values, unsigned count))                                                         \
-  F(LibraryGetKernel, (void** kernel, void* library, const char* name))                                                      \
-  F(LaunchKernel, (void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
-                   unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra))                        \
-  F(GetErrorName, (Result result, const char** name))                                                                        \
+#define THALWEG_PERF_DRIVER(F)                                                                                          \
+  F(Init, (unsigned flags))                                                                                             \
+  F(DeviceGetAttribute, (int* value, int attribute, int device))                                                        \
+  F(DevicePrimaryCtxRetain, (void** context, int device))                                                               \
+  F(CtxPushCurrent, (void* context))                                                                                    \
+  F(CtxPopCurrent, (void** context))                                                                                    \
+  F(StreamCreate, (void** stream, unsigned flags))                                                                      \
+  F(StreamQuery, (void* stream))                                                                                        \
+  F(StreamDestroy, (void* stream))                                                                                      \
+  F(LibraryLoadData, (void** library, const void* image, void* jit_options, void** jit_values, unsigned jit_count,      \
+                      void* options, void** values, unsigned count))                                                    \
+  F(LibraryGetKernel, (void** kernel, void* library, const char* name))                                                 \
+  F(LaunchKernel, (void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+                   unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra))                   \
+  F(GetErrorName, (Result result, const char** name))                                                                   \
   F(GetErrorString, (Result result, const char** text))
 
 struct Driver {
@@ -57,7 +57,8 @@ const Driver& driver() {
     Driver d;
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
-      end_with("the CUDA driver cannot be loaded (" + std::string(::dlerror()) + "); install it, or in a container ask for the GPUs");
+      end_with("the CUDA driver cannot be loaded (" + std::string(::dlerror()) +
+               "); install it, or in a container ask for the GPUs");
     using Find = Result (*)(const char* name, void** function, int version, uint64_t flags, int* status);
     const auto find = reinterpret_cast<Find>(::dlsym(library, "cuGetProcAddress_v2"));
     if (find == nullptr) end_with("the CUDA driver is older than 12.0; update it");
@@ -106,7 +107,8 @@ void* find_kernel(const char* name) {
 std::string why_no_kernels(const std::string& memory) {
   if (!on_device(memory)) return "";
   if (memory.rfind("emulated", 0) == 0)
-    return "emulated devices run no kernels of this tool: use --memory host or pinned on both sides for the twin of device code "
+    return "emulated devices run no kernels of this tool: use --memory host or pinned on both sides for the twin of device "
+           "code "
            "on the CPU, or cuda:N";
   if (kernels_image().empty())
     return "this build has no kernels for GPUs: build where CMake finds nvcc (-DTHALWEG_NVCC=PATH, or scripts/setup.sh cuda); "

@@ -22,8 +22,8 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
   std::string place() const { return "cuda:" + std::to_string(ordinal_); }
   unsigned multiprocessors() const { return multiprocessors_; }
-  /// Pieces ordered into shared memory: from compute capability 9.0 on.
-  bool orders_pieces() const { return capability_ >= 9; }
+  /// Can it order pieces into shared memory, and was its code compiled for that? Others have code for 8.0.
+  bool orders_pieces() const { return capability_ == 9 || capability_ == 10; }
   /// Enqueues blocks of a kernel with its only argument.
   template <class Argument>
   void launch(const char* kernel, unsigned blocks, unsigned threads, Argument argument) {

@@ -105,7 +105,8 @@ Sample channel_latency_kernel(Pair& p, const Order& order) {
   }
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " channel, " +
-            (gpu ? "kernel of " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads) : "device code") + ", mapped";
+            (gpu ? "kernel of " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads) : "device code") +
+            ", mapped";
   return s;
 }
 

@@ -132,11 +132,12 @@ class Kernels {
   void find_way(bool between_devices) {
     constexpr int kTries = 3;  // the first one warms up
     std::vector<Way> ways;
-    for (const unsigned times : {1u, 2u, 4u, 8u}) {
-      const unsigned blocks = times * gpu_.multiprocessors();
+    for (const unsigned quarters : {1u, 2u, 4u, 8u, 16u, 32u}) {
+      const unsigned blocks = std::max(1u, quarters * gpu_.multiprocessors() / 4);
       ways.push_back({"perf_daxpy_4", "perf_copy_4", "4 words a thread", blocks});
       ways.push_back({"perf_daxpy_8", "perf_copy_8", "8 words a thread", blocks});
-      if (between_devices && gpu_.orders_pieces()) ways.push_back({"perf_daxpy_bulk", "perf_copy_bulk", "pieces of 8 KiB", blocks});
+      if (between_devices && gpu_.orders_pieces())
+        ways.push_back({"perf_daxpy_bulk", "perf_copy_bulk", "pieces of 8 KiB", blocks});
     }
     double best = 1e9;
     Way found = ways[0];
@@ -183,7 +184,8 @@ Sample measured(Pair& p, const Order& order, Region& region, tw_window* window) 
     get.push_back(times[1]);
     copy.push_back(times[2]);
   }
-  s.verified &= region.holds(0, [&](size_t i) { return y_at(order.seed, i) + kFactor * static_cast<double>(kernels.rounds()) * x(i); });
+  s.verified &=
+      region.holds(0, [&](size_t i) { return y_at(order.seed, i) + kFactor * static_cast<double>(kernels.rounds()) * x(i); });
   s.verified &= region.holds(1, x);
   s.seconds = percentile(daxpy, 50);
   const double bytes = static_cast<double>(order.size) * kernels.each();
@@ -193,8 +195,8 @@ Sample measured(Pair& p, const Order& order, Region& region, tw_window* window) 
                {"copy_kernel", bytes / by_copy / 1e9, "GB/s"},
                {"of_copy_kernel", 100 * by_copy / s.seconds, "%"}};
   s.messages = kernels.each();
-  s.route = std::string(tw_endpoint_transport(p.endpoint)) + " kernel on " + kernels.place() + ", mapped, " + kernels.way().text + ", " +
-            std::to_string(kernels.way().blocks) + " x " + std::to_string(kThreads);
+  s.route = std::string(tw_endpoint_transport(p.endpoint)) + " kernel on " + kernels.place() + ", mapped, " +
+            kernels.way().text + ", " + std::to_string(kernels.way().blocks) + " x " + std::to_string(kThreads);
   return s;
 }
 

@@ -31,7 +31,11 @@ Shape shape_for(uint64_t bytes, const char* by_thread, const char* by_block, con
 }
 
 KernelRounds::KernelRounds(Pair& pair, const Order& order, const Buffers& target)
-    : pair_(pair), order_(order), words_(pair.context, order_of_words(order), 2, pair.rank), data_(pair, target), flags_(pair, words_) {
+    : pair_(pair),
+      order_(order),
+      words_(pair.context, order_of_words(order), 2, pair.rank),
+      data_(pair, target),
+      flags_(pair, words_) {
   const std::vector<unsigned char> zeros(order_of_words(order).size);
   for (size_t i = 0; i < 2; ++i) words_.write(i, zeros.data(), zeros.size());
   const std::string memory = order.memory[pair.rank];
@@ -170,7 +174,8 @@ Sample put_window_kernel(Pair& p, const Order& order) {
   Buffers source(p.context, order, order.window, p.rank), target(p.context, order, order.window + 1, p.rank);
   source.fill(order.seed + static_cast<uint64_t>(p.rank));
   const SharedWindow shared(p, target);
-  const auto launches = static_cast<unsigned>(std::clamp<uint64_t>(kEnough / std::max<uint64_t>(1, order.size * order.window), 1, 16));
+  const auto launches =
+      static_cast<unsigned>(std::clamp<uint64_t>(kEnough / std::max<uint64_t>(1, order.size * order.window), 1, 16));
   uint64_t value = 0, seen = 0;
   p.sync();
   if (p.rank == 0) {

@@ -193,7 +193,8 @@ bool check_kernels(Options* o) {
     if (const std::string why = why_no_kernels(memory); !why.empty()) return refuse(why);
   }
   if (o->test == "put_bw" && device[1] && !device[0])
-    return refuse("put_bw --trigger kernel runs where this side's buffers are, and a CPU cannot store into a device: --memory cuda:N");
+    return refuse(
+        "put_bw --trigger kernel runs where this side's buffers are, and a CPU cannot store into a device: --memory cuda:N");
   return true;
 }
 

@@ -95,13 +95,15 @@ THALWEG_DEVICE void play(const ChannelRounds& r, L level) {
 /// Small puts: a block each. Large ones: all blocks together, one after the other.
 THALWEG_DEVICE void put_all(const Burst& b, thalweg::device::Blocks all) {
   using namespace thalweg::device;
-  constexpr u64 kShared = 256 << 10, kDivided = 16 << 10;  // bytes from which on all blocks share a put; where there are few puts
+  constexpr u64 kShared = 256 << 10,
+                kDivided = 16 << 10;  // bytes from which on all blocks share a put; where there are few puts
   const u32 there = 1 - b.data.rank;
   const auto* const from = reinterpret_cast<const unsigned char*>(b.from);
   const bool together = b.bytes >= kShared || (b.count < all.count && b.bytes >= kDivided);
   for (u64 i = together ? 0 : all.index; i < b.count; i += together ? 1 : all.count) {
     const u64 at = i * b.pitch;
-    const bool ok = together ? put(all, b.data, there, at, from + at, b.bytes) : put(Block(), b.data, there, at, from + at, b.bytes);
+    const bool ok =
+        together ? put(all, b.data, there, at, from + at, b.bytes) : put(Block(), b.data, there, at, from + at, b.bytes);
     if (!ok) return;
   }
   signal(all, b.data, there, b.flag, b.value);
