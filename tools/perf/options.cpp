@@ -189,14 +189,14 @@ bool check_kernels(Options* o) {
   if (o->test == "daxpy" && o->trigger == Trigger::call && (device[0] || device[1])) o->trigger = Trigger::kernel;
   if (o->trigger != Trigger::kernel) return true;
   if (o->layout) return refuse("--trigger kernel puts contiguous buffers; strided_put has faces of a cube");
-  for (const std::string& memory : o->memory) {
-    if (const std::string why = why_no_kernels(memory); !why.empty()) return refuse(why);
-  }
   if (o->threads != 1 && (device[0] || device[1]))
     return refuse("kernels of several threads would wait for each other's multiprocessors: --threads 1");
   if (o->test == "put_bw" && device[1] && !device[0])
     return refuse(
         "put_bw --trigger kernel runs where this side's buffers are, and a CPU cannot store into a device: --memory cuda:N");
+  for (const std::string& memory : o->memory) {
+    if (const std::string why = why_no_kernels(memory); !why.empty()) return refuse(why);
+  }
   return true;
 }
 
