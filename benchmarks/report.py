@@ -65,6 +65,7 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
         parts.append(routes_table(result))
     if result.get("rows"):
         tables = {"revisions": revisions_table, "fresh": fresh_table, "late signal": late_table, "apps": apps_tables}
+        tables["gpu-perf-kernels"] = kernels_table
         parts.append(tables[result["kind"]](result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
@@ -96,6 +97,32 @@ def late_table(result: dict[str, Any]) -> str:
     for row in result["rows"]:
         lines.append(f"| {row['delay_us']:g} us | {row['c_median']:.3g} us | {row['python_median']:.3g} us |")
     return "\n".join(lines) + "\n"
+
+
+def kernels_table(result: dict[str, Any]) -> str:
+    """Kernels of thalweg-perf between GPUs and beside CPUs: benchmarks/gpu/perf_kernels.sh."""
+    lines = [
+        "Kernels of `thalweg perf`, verified: this side's memory > the other's. A latency is one way.\n",
+        "| test | memory | size | latency | bandwidth | beside it | route |",
+        "|---" * 7 + "|",
+    ]
+    for row in result["rows"]:
+        latency = f"{row['latency_us']['p50']:.4g} us" if "latency_us" in row else ""
+        beside = ", ".join(figure_text(name, value) for name, value in row.get("figures", {}).items())
+        wrong = "" if row["verified"] else " **wrong payload**"
+        lines.append(
+            f"| {row['test']} | {' > '.join(row['memory'])} | {size_text(row['size'])} | {latency} "
+            f"| {row['bandwidth_GBps']:.4g} GB/s | {beside} | {row['route']}{wrong} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def figure_text(name: str, value: float) -> str:
+    """A figure of thalweg-perf, whose key ends with its unit."""
+    for ending, shown in (("_percent", " %"), ("_GB/s", " GB/s"), ("_us", " us")):
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending)} {value:.4g}{shown}"
+    return f"{name} {value:.4g}"
 
 
 def fresh_table(result: dict[str, Any]) -> str:

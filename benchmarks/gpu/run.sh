@@ -14,6 +14,7 @@
 #   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
+#   perf         thalweg-perf's kernels between GPUs and beside CPUs: perf_kernels.sh (150 s): gpu-perf-kernels.json, perf-kernels.log
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks of them and of programs (60 +
 #                260 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
@@ -25,12 +26,12 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | waits | kernel | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | waits | kernel | perf | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
 [ ${#parts[@]} -gt 0 ] || { echo "run.sh: which part?"; exit 2; }
-chmod u+x thalweg-* gpu_devices conformance contract.sh ucx/bin/* 2>/dev/null
+chmod u+x thalweg-* gpu_devices conformance contract.sh perf_kernels.sh ucx/bin/* 2>/dev/null
 export LD_LIBRARY_PATH=$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ "$device" = cuda ] || export THALWEG_EMULATED=devices=2
 
@@ -156,6 +157,8 @@ kernel() {
   local nvshmem=$(python3 -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null)
   LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nvshmem/lib timeout 60 python3 kernel.py --output "$out/gpu-kernel.json" 2>&1 | tee "$out/kernel.log"
 }
+
+perf() { OUT=$out timeout 300 ./perf_kernels.sh 2>&1 | tee "$out/perf-kernels.log"; }
 
 order() {
   local failed=0 tool

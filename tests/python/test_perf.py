@@ -100,10 +100,14 @@ def test_plans_are_started_by_each_trigger(test, trigger, memory):
     assert row["latency_us"]["p50"] > 0
 
 
-@pytest.mark.parametrize(("test", "sizes"), [("signal_lat", "8"), ("put_lat", "8,5001")])
+@pytest.mark.parametrize(
+    ("test", "sizes"),
+    [("signal_lat", "8"), ("put_lat", "8,5001"), ("put_bw", "8,5001"), ("tag_lat", "8,5001,70001"), ("strided_put", "20000")],
+)
 def test_device_code_on_the_cpu(test, sizes):
     done = perf(
-        test, "--trigger", "kernel", "--size", sizes, "--seconds", "0.01", "--transport", "shm", "--peer-memory", "pinned"
+        *(test, "--trigger", "kernel", "--size", sizes, "--seconds", "0.01", "--transport", "shm", "--window", "5"),
+        *("--peer-memory", "pinned"),
     )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["size"] for row in rows] == [int(size) for size in sizes.split(",")], done.stderr
@@ -141,12 +145,15 @@ def test_daxpy_reads_the_other_process_in_place():
     ("arguments", "words"),
     [
         (["tag_bw", "--trigger", "graph"], "is for tag_lat put_lat signal_lat chain strided_put, not for tag_bw"),
-        (["chain", "--trigger", "kernel"], "is for put_lat signal_lat, not for chain"),
-        (["put_lat", "--trigger", "kernel", "--memory", "emulated:0"], "on the CPU"),
+        (["chain", "--trigger", "kernel"], "put_lat put_bw daxpy signal_lat strided_put, not for chain"),
+        (["put_lat", "--trigger", "kernel", "--memory", "emulated:0"], "emulated devices run no kernels of this tool"),
+        (["put_lat", "--trigger", "kernel", "--layout", "strided:4,8,16"], "strided_put has faces"),
+        (["put_bw", "--trigger", "kernel", "--peer-memory", "cuda:0"], "a CPU cannot store into a device"),
+        (["put_lat", "--trigger", "kernel", "--memory", "cuda:0", "--threads", "2"], "--threads 1"),
         (["put_lat", "--trigger", "magic"], "host, queue, graph or kernel"),
         (["chain", "--transport", "self", "--trigger", "host"], "--transport self measures tag_lat"),
         (["strided_put", "--layout", "strided:4,8,16"], "does not apply"),
-        (["daxpy", "--memory", "emulated:0"], "on the CPU"),
+        (["daxpy", "--memory", "emulated:0"], "emulated devices run no kernels of this tool"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, words):

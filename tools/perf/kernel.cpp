@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --trigger kernel: device code of include/thalweg/device stores into the other side's memory and waits for its answer, without a
-// call of the library. Here it is that code's twin on the CPU; GPUs run the same text, measured by benchmarks/gpu.
+// call of the library. Here it is that code's twin on the CPU; gpu_rounds.cpp has it on GPUs.
 #include <thalweg/device/window.hpp>
-
-#include <cstring>
 
 #include "shared_window.hpp"
 #include "tests.hpp"
@@ -12,16 +10,6 @@ namespace perf {
 namespace {
 
 using thalweg::device::u64;
-
-/// As a kernel gets it.
-thalweg::device::Window bind(tw_window* window) {
-  tw_device_window bound{};
-  must(tw_window_bind(window, "host", &bound), "tw_window_bind");
-  thalweg::device::Window as_seen{};
-  static_assert(sizeof as_seen == sizeof bound);
-  std::memcpy(&as_seen, &bound, sizeof bound);
-  return as_seen;
-}
 
 /// Round trips of `bytes` bytes (0: the signal alone). Buffer 0 is the target, buffer 1 begins with the signal.
 Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
@@ -32,7 +20,7 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
   constexpr u64 kZero = 0;
   target.write(1, &kZero, sizeof kZero);
   const SharedWindow shared(p, target);
-  const thalweg::device::Window window = bind(shared.get());
+  const thalweg::device::Window window = shared.bind("host");
   const auto there = static_cast<uint32_t>(!p.rank);
   u64 round = 0;
   bool ok = true;
@@ -51,7 +39,7 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
     see();
     if (p.rank == 1) send();
   });
-  if (!ok) must(tw_window_check(shared.get()), "device code");
+  if (!ok) shared.check();
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " device code, mapped";
   u64 seen = 0;
   target.read(1, &seen, sizeof seen);
@@ -62,7 +50,11 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
 
 }  // namespace
 
-Sample signal_latency_kernel(Pair& p, const Order& order) { return rounds(p, order, 0); }
-Sample put_latency_kernel(Pair& p, const Order& order) { return rounds(p, order, order.size); }
+Sample signal_latency_kernel(Pair& p, const Order& order) {
+  return any_device(order) ? signal_latency_gpu(p, order) : rounds(p, order, 0);
+}
+Sample put_latency_kernel(Pair& p, const Order& order) {
+  return any_device(order) ? put_latency_gpu(p, order) : rounds(p, order, order.size);
+}
 
 }  // namespace perf

@@ -23,27 +23,28 @@ const std::vector<size_t> kLatencySizes = {8, 64, 1024, 8192, 65536, 1u << 20, 1
 const std::vector<size_t> kBandwidthSizes = {4096, 65536, 1u << 20, 16u << 20};
 
 const std::vector<Test>& tests() {
-  static const std::vector<Test> all = {{"tag_lat", true, kLatencySizes, tag_latency, channel_latency},
-                                        {"tag_bw", false, kBandwidthSizes, tag_window},
-                                        {"tag_bibw", false, kBandwidthSizes, tag_both},
-                                        {"tag_rate", false, {8}, tag_window},
-                                        {"am_lat", true, kLatencySizes, am_latency},
-                                        {"am_bw", false, kBandwidthSizes, am_window},
-                                        {"am_rate", false, {8}, am_window},
-                                        {"bytes_lat", true, kLatencySizes, bytes_latency},
-                                        {"bytes_bw", false, kBandwidthSizes, bytes_window},
-                                        {"put_lat", true, kLatencySizes, put_latency, put_latency_planned, put_latency_kernel},
-                                        {"put_bw", false, kBandwidthSizes, put_window},
-                                        {"get_lat", true, kLatencySizes, get_latency},
-                                        {"get_bw", false, kBandwidthSizes, get_window},
-                                        {"blocks_bw", false, {65536, 4096, 64}, blocks_window},
-                                        {"atomic_lat", true, {4, 8}, atomic_latency},
-                                        {"atomic_rate", false, {4, 8}, atomic_window},
-                                        {"overlap", true, {65536, 1u << 20, 16u << 20}, overlap},
-                                        {"daxpy", false, {65536, 1u << 20, 16u << 20}, daxpy},
-                                        {"signal_lat", true, {8}, nullptr, signal_latency, signal_latency_kernel},
-                                        {"chain", true, {512, 4096, 262144, 4u << 20}, nullptr, chain},
-                                        {"strided_put", true, {8 * 64 * 64, 8 * 128 * 128, 8 * 256 * 256}, nullptr, faces}};
+  static const std::vector<Test> all = {
+      {"tag_lat", true, kLatencySizes, tag_latency, channel_latency, channel_latency_kernel},
+      {"tag_bw", false, kBandwidthSizes, tag_window},
+      {"tag_bibw", false, kBandwidthSizes, tag_both},
+      {"tag_rate", false, {8}, tag_window},
+      {"am_lat", true, kLatencySizes, am_latency},
+      {"am_bw", false, kBandwidthSizes, am_window},
+      {"am_rate", false, {8}, am_window},
+      {"bytes_lat", true, kLatencySizes, bytes_latency},
+      {"bytes_bw", false, kBandwidthSizes, bytes_window},
+      {"put_lat", true, kLatencySizes, put_latency, put_latency_planned, put_latency_kernel},
+      {"put_bw", false, kBandwidthSizes, put_window, nullptr, put_window_kernel},
+      {"get_lat", true, kLatencySizes, get_latency},
+      {"get_bw", false, kBandwidthSizes, get_window},
+      {"blocks_bw", false, {65536, 4096, 64}, blocks_window},
+      {"atomic_lat", true, {4, 8}, atomic_latency},
+      {"atomic_rate", false, {4, 8}, atomic_window},
+      {"overlap", true, {65536, 1u << 20, 16u << 20}, overlap},
+      {"daxpy", false, {65536, 1u << 20, 16u << 20}, daxpy, nullptr, daxpy_kernel},
+      {"signal_lat", true, {8}, nullptr, signal_latency, signal_latency_kernel},
+      {"chain", true, {512, 4096, 262144, 4u << 20}, nullptr, chain},
+      {"strided_put", true, {8 * 64 * 64, 8 * 128 * 128, 8 * 256 * 256}, nullptr, faces, faces_kernel}};
   return all;
 }
 
@@ -156,13 +157,18 @@ void obey(Pair& pair) {
   }
 }
 
+const std::vector<size_t>& default_sizes(const Options& o, const Test& test) {
+  static const std::vector<size_t> kOfDevices = {1u << 20, 16u << 20, 256u << 20};
+  return o.test == "daxpy" && (on_device(o.memory[0]) || on_device(o.memory[1])) ? kOfDevices : test.sizes;
+}
+
 void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
   const Test& test = *find_test(o.test);
   print_header(o.format, o.test + " over " + tw_endpoint_transport(pairs[0]->endpoint) + ", " + std::to_string(o.threads) +
                              (o.threads == 1 ? " pair" : " pairs") +
                              (test.latency ? "" : ", window " + std::to_string(o.window)) + ", memory " + o.memory[0] +
                              " and " + o.memory[1]);
-  for (size_t size : o.sizes.empty() ? test.sizes : o.sizes) print(o.format, measure_all(pairs, o, test, size));
+  for (size_t size : o.sizes.empty() ? default_sizes(o, test) : o.sizes) print(o.format, measure_all(pairs, o, test, size));
 }
 
 void end_all(std::vector<std::unique_ptr<Pair>>& pairs) {

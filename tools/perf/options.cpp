@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gpu.hpp"
+
 namespace perf {
 namespace {
 
@@ -29,7 +31,8 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
                                            it the faces ik (rows) and jk (contiguous). --size: bytes of a face
         overlap                            a receive while its process computes: how much of the transfer the computation
                                            hides, in percent (100: all of it); try it with --progress thread as well
-        daxpy                              y += a * x, with x in the other process's memory and read in place; beside it a get
+        daxpy                              y += a * x, with x in the other process's memory and read in place; beside it a get.
+                                           By the CPU, or where one of them is on a GPU by a kernel, with a copy kernel beside
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
         tune                               measures this machine's costs and keeps them: routes are chosen by them
 
@@ -46,8 +49,10 @@ Options
   --trigger host|queue|graph|kernel     host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
                                 of the buffers' device, or a thread where they are host memory), or captured once and
                                 replayed; for put_lat, tag_lat (a channel) and all tests of plans (default there: host).
-                                kernel: device code, here its twin on the CPU, for put_lat and signal_lat; on GPUs see
-                                benchmarks/gpu
+                                kernel: device code (docs/kernels.md), for put_lat, signal_lat, put_bw, strided_put, tag_lat
+                                (a channel) and daxpy: kernels of this tool on the devices of the buffers, --memory cuda:0
+                                --peer-memory cuda:1, and without a device their twins on the CPU. A side with host memory
+                                answers a device's puts by its CPU, with a signal. Figure packed: the flag beside the data
   --waits auto|kernel|memory    how a device's queue waits for a channel's other end: in the kernel, or by memory operations
                                 ahead of it (auto)
   --resident BLOCKS             small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_RESIDENT of both
@@ -178,6 +183,23 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
   return true;
 }
 
+/// What kernels cannot do, whatever the machine.
+bool check_kernels(Options* o) {
+  const bool device[2] = {on_device(o->memory[0]), on_device(o->memory[1])};
+  if (o->test == "daxpy" && o->trigger == Trigger::call && (device[0] || device[1])) o->trigger = Trigger::kernel;
+  if (o->trigger != Trigger::kernel) return true;
+  if (o->layout) return refuse("--trigger kernel puts contiguous buffers; strided_put has faces of a cube");
+  if (o->threads != 1 && (device[0] || device[1]))
+    return refuse("kernels of several threads would wait for each other's multiprocessors: --threads 1");
+  if (o->test == "put_bw" && device[1] && !device[0])
+    return refuse(
+        "put_bw --trigger kernel runs where this side's buffers are, and a CPU cannot store into a device: --memory cuda:N");
+  for (const std::string& memory : o->memory) {
+    if (const std::string why = why_no_kernels(memory); !why.empty()) return refuse(why);
+  }
+  return true;
+}
+
 }  // namespace
 
 const char* trigger_name(Trigger trigger) {
@@ -258,13 +280,10 @@ bool parse(int argc, char** argv, Options* out) {
   bool one_sided = out->test[0] == 'p' || out->test[0] == 'g' || out->test == "signal_lat" || out->test == "chain" ||
                    out->test == "daxpy" || out->test == "strided_put" || out->test.rfind("atomic", 0) == 0 ||
                    out->test == "blocks_bw";
+  one_sided |= out->trigger == Trigger::kernel;  // device code reaches what is mapped
   if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
   if (out->memory[1].empty()) out->memory[1] = out->memory[0];
-  if (out->test == "daxpy" && (on_device(out->memory[0]) || on_device(out->memory[1])))
-    return refuse("daxpy computes on the CPU: use --memory host or pinned on both sides");
-  if (out->trigger == Trigger::kernel && (on_device(out->memory[0]) || on_device(out->memory[1]) || out->layout))
-    return refuse(
-        "--trigger kernel runs the twin of device code on the CPU: use contiguous --memory host or pinned on both sides");
+  if (!check_kernels(out)) return false;
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
                       out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
                       out->test == "floor"))

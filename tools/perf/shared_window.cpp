@@ -6,6 +6,8 @@
 namespace perf {
 namespace {
 
+constexpr uint64_t kLimit = 20'000'000'000;  // also of every wait of device code
+
 tw_status exchange(void* arg, const void* mine, size_t length, void* values) {
   Pair& p = *static_cast<Pair*>(arg);
   auto* all = static_cast<unsigned char*>(values);
@@ -18,12 +20,22 @@ tw_status exchange(void* arg, const void* mine, size_t length, void* values) {
 
 }  // namespace
 
-SharedWindow::SharedWindow(Pair& p, const Buffers& buffers) {
+SharedWindow::SharedWindow(Pair& p, tw_memory* memory) {
+  tw_window_options options = TW_WINDOW_OPTIONS_INIT;
+  options.timeout_ns = kLimit;
   tw_endpoint* endpoints[2] = {nullptr, nullptr};
   endpoints[!p.rank] = p.endpoint;
-  must(tw_window_create(p.worker, endpoints, static_cast<uint32_t>(p.rank), 2, buffers.memory(), nullptr, exchange, &p,
-                        &window_),
+  must(tw_window_create(p.worker, endpoints, static_cast<uint32_t>(p.rank), 2, memory, &options, exchange, &p, &window_),
        "tw_window_create");
+}
+
+thalweg::device::Window SharedWindow::bind(const std::string& place) const {
+  tw_device_window bound{};
+  must(tw_window_bind(window_, place.c_str(), &bound), "tw_window_bind");
+  thalweg::device::Window as_seen{};
+  static_assert(sizeof as_seen == sizeof bound);
+  std::memcpy(&as_seen, &bound, sizeof bound);
+  return as_seen;
 }
 
 }  // namespace perf

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "gpu.hpp"
 #include "pair.hpp"
 #include "report.hpp"
 
@@ -52,11 +53,26 @@ Sample chain(Pair&, const Order&);
 Sample signal_latency_kernel(Pair&, const Order&);
 Sample put_latency_kernel(Pair&, const Order&);
 Sample faces(Pair&, const Order&);
+// Of kernels on GPUs (gpu_*.cpp), or where the order has no device of their twins on the CPU.
+Sample signal_latency_gpu(Pair&, const Order&);
+Sample put_latency_gpu(Pair&, const Order&);
+Sample put_window_kernel(Pair&, const Order&);
+Sample channel_latency_kernel(Pair&, const Order&);
+Sample faces_kernel(Pair&, const Order&);
+Sample daxpy_kernel(Pair&, const Order&);
 
 /// How many round trips are timed together, so that reading the clock does not matter.
 inline unsigned batch_of(size_t size) { return size <= 1024 ? 20 : size <= 8192 ? 10 : size <= 65536 ? 4 : 1; }
-/// What a queue runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
+inline bool any_device(const Order& order) { return on_device(order.memory[0]) || on_device(order.memory[1]); }
+/// Of one launch of a kernel. Two processes take turns on one GPU, a slice of time each.
+inline unsigned launch_batch_of(const Order& order) {
+  const bool both = on_device(order.memory[0]) && on_device(order.memory[1]);
+  if (both && ordinal_of(order.memory[0]) == ordinal_of(order.memory[1])) return 4;
+  return order.size <= 65536 ? 500 : order.size <= (1u << 20) ? 100 : 20;
+}
+/// What a queue or a kernel runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
 inline unsigned batch_of(const Order& order) {
+  if (order.trigger == static_cast<uint8_t>(Trigger::kernel) && any_device(order)) return launch_batch_of(order);
   const bool queued =
       order.trigger == static_cast<uint8_t>(Trigger::queue) || order.trigger == static_cast<uint8_t>(Trigger::graph);
   return !queued ? batch_of(order.size) : order.size <= 65536 ? 50 : 20;

@@ -18,7 +18,8 @@ from . import native
 HELP = """Measures two processes that talk through Thalweg: latency, bandwidth and rate of every operation.
 
 Examples: [bold]thalweg perf tag_lat[/bold], [bold]thalweg perf put_bw --size 4K:16M --transport shm --json[/bold],
-[bold]thalweg perf tag_lat --listen[/bold] here and [bold]thalweg perf tag_lat THIS_HOST[/bold] there.
+[bold]thalweg perf tag_lat --listen[/bold] here and [bold]thalweg perf tag_lat THIS_HOST[/bold] there,
+[bold]thalweg perf daxpy --memory cuda:0 --peer-memory cuda:1[/bold] by kernels on GPUs.
 [bold]thalweg perf --help[/bold] lists the tests and options."""
 
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of thalweg-perf's kernels, one JSON object a line, as a result file and a table: the last step of perf_kernels.sh."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # where it is not carried
+import machine
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Writes, prints the table. Exit code 1: there are no rows, or a payload was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=pathlib.Path, help="what perf_kernels.sh collected")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="result file")
+    options = parser.parse_args()
+    result = machine.describe(HERE, HERE / "libthalweg.so.0")
+    result["kind"] = "gpu-perf-kernels"
+    result["command"] = "benchmarks/gpu/run.sh perf"
+    result["rows"] = [json.loads(line) for line in options.rows.read_text().splitlines()]
+    options.output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(report.kernels_table(result))
+    return 0 if result["rows"] and all(row["verified"] for row in result["rows"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
