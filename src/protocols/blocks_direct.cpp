@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/platform/string_copy.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr uint64_t kCopyTurn = 256u << 10;  // some ten microseconds
 constexpr uint64_t kKernelTurn = 1u << 20;
+constexpr uint64_t kBeyondCaches = 4u << 20;  // of a transfer: its blocks leave the caches before anybody reads them
 constexpr size_t kPieces = 512;  // of a turn: at most IOV_MAX
 
 bool reachable(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
@@ -24,10 +26,16 @@ Status copy_pieces(const OpRun& run, const BlockPiece* pieces, size_t count) {
   std::byte* there =
       reach(region, 0, 0, static_cast<int64_t>(region.key.length), put ? TW_MEMORY_WRITE : TW_MEMORY_READ, &reading, &status);
   if (there == nullptr) return frames_decide(status) || status == TW_OK ? TW_AGAIN : status;
-  for (size_t i = 0; i < count; ++i) {
-    std::byte *mine = pieces[i].here, *theirs = there + pieces[i].there;
-    std::memmove(put ? theirs : mine, put ? mine : theirs, pieces[i].length);
+  const auto side = [&](const BlockPiece& piece, bool from) { return put == from ? piece.here : there + piece.there; };
+  if (run.op->length < kBeyondCaches || in_process(region)) {
+    for (size_t i = 0; i < count; ++i) std::memmove(side(pieces[i], false), side(pieces[i], true), pieces[i].length);
+    return TW_OK;
   }
+  for (size_t i = 0; i < count; ++i) {
+    if (i + 1 < count) prefetch_piece(side(pieces[i + 1], true), pieces[i + 1].length);
+    streaming_piece(side(pieces[i], false), side(pieces[i], true), pieces[i].length);
+  }
+  streaming_fence();
   return TW_OK;
 }
 

@@ -5,7 +5,7 @@
 // device from device memory that it has imported or from that host memory, which it pins once; then the chunk is free again.
 //
 //   host    8 chunks of 1 MiB, pinned: payload for host memory, and for devices that cannot reach this one
-//   device  8 chunks of 4 MiB of the device's own memory: payload for a device that reaches it
+//   device  8 chunks of 8 MiB of the device's own memory: payload for a device that reaches it
 //
 // Payload of host memory for a device of the peer goes the same way, through one of host memory that this process's CPU fills.
 // One for each peer: nobody else can map what it is sent.

@@ -176,41 +176,55 @@ std::vector<DeviceLane::Waiter> DeviceLane::turn_away(Place& place) {
   return refused;
 }
 
+/// One call of the queue, with a ticket.
+Status DeviceLane::enqueue(Line& line, std::span<const Copy> copies) {
+  // A batch leaves engines free for others, which long copies do not want: one by one.
+  constexpr uint64_t kLong = 16u << 20;
+  uint64_t bytes = 0;
+  for (const Copy& copy : copies) bytes += copy.width * copy.rows * copy.slices;
+  const size_t each = bytes / std::max<size_t>(copies.size(), 1) >= kLong ? 1 : copies.size();
+  Status status = TW_OK;
+  for (size_t i = 0; i < copies.size() && !is_error(status); i += each) status = line.queue->copy(&copies[i], each);
+  return finish_call(line, status);
+}
+
 Status DeviceLane::flush(Place& place) {
   Line& line = place.copies;
   const std::vector<Waiter> refused = turn_away(place);
-  if (place.gathering.empty()) {
-    place.gathered_bytes = 0;
-    for (const Waiter& waiter : refused) end(waiter, TW_ERR_STALE);
-    return TW_OK;
-  }
-  // A batch leaves engines free for others, which long copies do not want: one call each.
-  constexpr uint64_t kLong = 16u << 20;
-  const size_t count = std::max<size_t>(place.gathered.size(), 1);
-  const size_t each = place.gathered_bytes / count >= kLong ? 1 : count;
-  Status status = TW_OK;
-  for (size_t i = 0; i < place.gathered.size() && !is_error(status); i += each) {
-    status = line.queue->copy(&place.gathered[i], each);
-  }
-  status = finish_call(line, status);
   std::vector<Waiter> waiters;
   waiters.swap(place.gathering);
-  place.gathered.clear();
+  std::vector<Copy> copies;
+  copies.swap(place.gathered);
   place.gathered_bytes = 0;
+  Status status = TW_OK;
+  size_t at = 0;  // among the copies
+  auto first = waiters.begin();
+  while (first != waiters.end()) {
+    auto end = first;
+    size_t count = 0;
+    do count += end->copies;
+    while (!(end++)->last && end != waiters.end());
+    status = enqueue(line, std::span(copies).subspan(at, count));
+    if (is_error(status)) break;
+    at += count;
+    for (; first != end; ++first) {
+      first->ticket = line.ticket;
+      if (first->visit != nullptr) first->visit->enqueued(line.finished, line.ticket);
+      line.pending.push_back(std::move(*first));
+    }
+  }
   // Of a queue that broke nothing that is pending ends any more: the operation that is told of this has its next one on a new queue.
   const Status broken = is_error(status) ? line.queue->query() : TW_OK;
   if (is_error(broken)) fail_pending(*place.device, line, broken);
-  for (Waiter& waiter : waiters) {
-    waiter.ticket = line.ticket;
-    if (is_error(status)) {
-      end(waiter, status);
-      continue;
-    }
-    if (waiter.visit != nullptr) waiter.visit->enqueued(line.finished, line.ticket);
-    line.pending.push_back(std::move(waiter));
-  }
+  for (; first != waiters.end(); ++first) end(*first, status);
   for (const Waiter& waiter : refused) end(waiter, TW_ERR_STALE);
   return status;
+}
+
+void DeviceLane::cut(Device& device) {
+  for (auto& place : places_) {
+    if (place->device == &device && !place->gathering.empty()) place->gathering.back().last = true;
+  }
 }
 
 Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts) {
@@ -218,7 +232,7 @@ Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done don
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
-  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size()});
+  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size(), false});
   ++pending_;
   return TW_OK;
 }

@@ -63,6 +63,9 @@ class DeviceLane {
   /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
   using Done = void (*)(Engine& engine, void* token, Status status);
   Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {});
+  /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of
+  /// which one goes on while the next ones are copied.
+  void cut(Device& device);
   /// One copy by the device's resident kernel, where the context asked for one and it takes it. False: submit it.
   bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
   /// One that can signal, without a signal.
@@ -109,6 +112,7 @@ class DeviceLane {
     void* token;
     std::shared_ptr<DeviceVisit> visit;  // null: it touches nobody else's memory
     size_t copies = 0;                   // of those that are gathered
+    bool last = false;                   // ... in a call
   };
   /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
   struct Line {
@@ -143,6 +147,7 @@ class DeviceLane {
   unsigned poll_recalled();
   void end(const Waiter& waiter, Status status);
   static std::vector<Waiter> turn_away(Place& place);
+  static Status enqueue(Line& line, std::span<const Copy> copies);
   static Status launch(Line& line, Kernel kernel);
   static Status finish_call(Line& line, Status enqueued);
   static Status wait(Line& line);

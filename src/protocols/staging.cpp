@@ -96,11 +96,26 @@ Staging::Chunk* Staging::free_chunk() {
   return nullptr;
 }
 
+namespace {
+
+/// Between devices a further piece costs as much as a MiB takes (2.5 us), and the last piece is what its receiver waits for: least where
+/// both are equal, at the root.
+uint64_t piece_between_devices(uint64_t length) {
+  constexpr uint64_t kUnit = 1u << 20;
+  uint64_t part = kUnit;
+  while (part < kUnit << 10 && part * (part / kUnit) < length) part *= 2;
+  return part;
+}
+
+}  // namespace
+
 /// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs more.
 uint64_t Staging::chunk_of(uint64_t) const {
   constexpr uint64_t kLeast = 128u << 10, kUnit = 64u << 10;
+  if (run_.op->kind == MemoryKind::managed) return longest_;
+  if (bounce_ != nullptr && bounce_->on_device()) return std::min(piece_between_devices(end_ - begin_), longest_);
   const uint64_t part = ((end_ - begin_) / kDepth + kUnit - 1) / kUnit * kUnit;
-  return run_.op->kind == MemoryKind::managed ? longest_ : std::clamp(part, std::min(kLeast, longest_), longest_);
+  return std::clamp(part, std::min(kLeast, longest_), longest_);
 }
 
 Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
@@ -126,6 +141,7 @@ Status Staging::start(Chunk& chunk, std::byte* bytes, uint64_t begin, uint64_t e
     chunk.state = Chunk::State::free;
     return status;
   }
+  if (begin != begin_ || end != end_) engine_.devices().cut(*device_);
   chunk.state = Chunk::State::copying;
   ++run_.work;
   return TW_OK;

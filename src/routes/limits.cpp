@@ -88,8 +88,11 @@ Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {
   limits.eager = std::max<uint64_t>(length_worth(kAskShare, costs.frame, per_byte, kEagerLeast, kEagerMost), limits.single);
   limits.halves = length_worth(kHalvesShare, costs.frame, costs.mapped, kHalvesLeast, kHalvesMost);
   const bool same = same_process(link);
-  // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each.
-  if ((link.features & kLinkMaps) != 0 && costs.mapped < 2 * costs.copy) limits.mapped_from = 0;
+  // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each. Where the ring is still faster
+  // per byte, only what is announced in any case is copied from there.
+  if ((link.features & kLinkMaps) != 0 && costs.mapped < 2 * costs.copy) {
+    limits.mapped_from = costs.mapped <= costs.copy ? 0 : limits.eager + 1;
+  }
   if (!same && (link.features & kLinkSingleCopy) != 0) limits.kernel_from = kernel_wins_from(costs, reference);
   // The same process: one direct copy beats two through the link as soon as the handshake is paid.
   if (same && !reference) limits.eager = limits.single;

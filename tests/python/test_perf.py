@@ -34,6 +34,8 @@ def perf(*arguments):
         ("put_lat", ["host", "pinned"]),
         ("am_lat", ["host"] * 2),
         ("blocks_bw", ["plain", "host"]),
+        ("get_lat", ["emulated:0", "host"]),
+        ("get_bw", ["plain", "emulated:0"]),
     ],
 )
 def test_each_side_has_its_memory(test, memory):

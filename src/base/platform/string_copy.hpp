@@ -24,8 +24,8 @@ inline void string_copy(void* to, const void* from, size_t n) {
 }
 
 /// A copy to memory that nobody will read soon: by non-temporal stores where the processor has them, so that the destination
-/// is neither read first nor pushes other things out of the caches. Ordered before every later store.
-inline void streaming_copy(std::byte* to, const std::byte* from, size_t n) {
+/// is neither read first nor pushes other things out of the caches. Not ordered: streaming_fence() after the last one.
+inline void streaming_piece(std::byte* to, const std::byte* from, size_t n) {
 #if defined(__SSE2__)
   const size_t head = (64 - (reinterpret_cast<uintptr_t>(to) & 63)) & 63;
   if (n < 1024 + head) {
@@ -41,9 +41,26 @@ inline void streaming_copy(std::byte* to, const std::byte* from, size_t n) {
     for (int i = 0; i < 4; ++i) part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
     for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, part[i]);
   }
-  _mm_sfence();
 #endif
   std::memcpy(to, from, n);
+}
+
+/// Everything that streaming_piece() has stored is ordered before every later store.
+inline void streaming_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+inline void streaming_copy(std::byte* to, const std::byte* from, size_t n) {
+  streaming_piece(to, from, n);
+  streaming_fence();
+}
+
+/// The first lines of what is copied soon: a processor finds the order of addresses anew in each piece.
+inline void prefetch_piece(const std::byte* from, size_t n) {
+  constexpr size_t kLine = 64, kAhead = 16 * kLine;
+  for (size_t at = 0; at < n && at < kAhead; at += kLine) __builtin_prefetch(from + at);
 }
 
 }  // namespace thalweg::impl

@@ -125,6 +125,8 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
       return done + 1;
     }
     ++done;
+    // The next frame's slot comes from the producer's cache while this body is copied.
+    if (header.length > kInlineMax) __builtin_prefetch(link.in.next_word());
     sink_->on_frame(link, header, body);
     if (link.ended) [[unlikely]]
       return done;

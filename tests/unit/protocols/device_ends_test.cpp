@@ -400,6 +400,37 @@ EmulatedDevice& stepped_device() {
   return *device;
 }
 
+TEST_F(DeviceEnds, ACopyBeforeACutEndsWithoutThoseBehindIt) {
+  connect(0);
+  tw_memory *source = nullptr, *target = nullptr;
+  for (tw_memory** memory : {&source, &target}) {
+    ASSERT_EQ(allocate_at(world->registry_a, {MemoryKind::emulated, &stepped_device()}, 256, 0, false, memory), TW_OK);
+    memories.emplace_back(&world->registry_a, *memory);
+  }
+  DeviceLane& lane = world->left->devices();
+  unsigned over = 0;
+  const DeviceLane::Done done = [](Engine&, void* token, Status status) {
+    EXPECT_EQ(status, TW_OK);
+    ++*static_cast<unsigned*>(token);
+  };
+  for (uint64_t at : {0u, 64u, 128u}) {
+    Copy copy;
+    copy.to = address(target) + at;
+    copy.from = address(source) + at;
+    copy.width = 61;
+    ASSERT_EQ(lane.submit(stepped_device(), {&copy, 1}, done, &over), TW_OK);
+    if (at == 0) lane.cut(stepped_device());
+  }
+  lane.poll();  // tells the device: one copy and its ticket, then two and theirs
+  std::vector<unsigned> seen;
+  do {
+    lane.poll();
+    if (seen.empty() || seen.back() != over) seen.push_back(over);
+  } while (stepped_device().step(0));
+  lane.poll();
+  EXPECT_EQ(seen, (std::vector<unsigned>{0, 1, 3}));
+}
+
 TEST_F(DeviceEnds, AWorkerMaySleepWhileThePartOfARelayWaits) {
   connect(0);
   std::vector<std::byte> target(64);
