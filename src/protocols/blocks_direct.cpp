@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kCopyTurn = 256u << 10;  // some ten microseconds
 constexpr uint64_t kKernelTurn = 1u << 20;
 constexpr uint64_t kBeyondCaches = 4u << 20;  // of a transfer: its blocks leave the caches before anybody reads them
-constexpr size_t kPieces = 512;  // of a turn: at most IOV_MAX
+constexpr size_t kPieces = 512;               // of a turn: at most IOV_MAX
 
 bool reachable(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
 

@@ -83,7 +83,8 @@ const char* message_ways(std::string& text, const OpDesc& op) {
       "written over the devices' link");
   say(text, to_pool == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
       "read over the devices' link");
-  say(text, to_pool == DeviceRoute::frames, "staging", to_device_staged(op), nullptr, at_both);
+  say(text, to_pool == DeviceRoute::frames || to_pool == DeviceRoute::push_bounce, "staging", to_device_staged(op), nullptr,
+      at_both);
   text += "into its pinned memory:\n";
   const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
   say(text, here, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared, "a queue of the peer");

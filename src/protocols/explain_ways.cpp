@@ -21,17 +21,28 @@ Way way_of(MessageRoute route) {
   return route == MessageRoute::direct ? Way::mapped : route == MessageRoute::kernel ? Way::kernel : Way::frames;
 }
 
-/// `failed`: what the receiver tries in vain of announced_route().
-Way way_into(const OpDesc& op, MemoryKind kind, bool named, bool same_device, uint32_t failed) {
+/// Memory of the receiver.
+struct Into {
+  MemoryKind kind = MemoryKind::host;
+  bool named = false;        // the sender can be told of it
+  bool same_device = false;  // ... as the sender's memory is of
+  bool library = false;
+};
+
+/// cold: neither side has mapped or pinned the other's memory, and nobody waits for that.
+Way way_into(const OpDesc& op, const Into& into, bool cold) {
+  const uint32_t failed = cold && !in_process(op) ? kNoMapping : 0;
   Message message = message_of(op);
   if (!on_device(op) && !late(op) && sending_route(op.peer->limits, message) != MessageRoute::frames) return Way::eager;
   if (late(op)) message.contiguous = message.library = false;  // its address is not told
   const Way by_host = way_of(announced_route(op.peer->limits, message, failed));
-  DeviceMessage facts = device_message(op, kind, named);
-  facts.same_device = same_device;
+  DeviceMessage facts = device_message(op, into.kind, into.named);
+  facts.same_device = into.same_device;
+  facts.to.library = into.library;
   if (!facts.to.on_device() && facts.from.kind == MemoryKind::host) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
-  const DeviceRoute route = device_route(facts, by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0);
+  const uint32_t pinned = cold && into.library ? bit_of(DeviceRoute::push) : 0;
+  const DeviceRoute route = device_route(facts, pinned | (by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0));
   if (route == DeviceRoute::frames) return staged ? Way::staging : Way::frames;
   return route == DeviceRoute::copy && !facts.to.on_device() ? by_host : way_of(route);
 }
@@ -73,25 +84,28 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
     message.costs = &costs_of(*op.peer);
     message.named_from = engine.options().bounces.from;
   }
-  message.to = {to, named, false, false};
+  message.to.kind = to;
+  message.to.named = named;
+  message.to.bounced = message.to.on_device() && op.length <= engine.options().bounces.device;
   return message;
 }
 
 void say_ways(std::string& text, const OpDesc& op) {
-  // The receiver does not wait for a mapping of the sender's memory, but takes the next way meanwhile.
-  const uint32_t cold = in_process(op) ? 0 : kNoMapping;
-  const auto say = [&](const char* into, MemoryKind kind, bool named, bool same_device) {
-    const Way warm = way_into(op, kind, named, same_device, 0), first = way_into(op, kind, named, same_device, cold);
-    text += std::string("way into ") + into + ": " + name_of(warm);
-    if (first != warm) text += std::string(", until the receiver has mapped it: ") + name_of(first);
+  const auto say = [&](const char* name, const Into& into) {
+    const Way warm = way_into(op, into, false), first = way_into(op, into, true);
+    text += std::string("way into ") + name + ": " + name_of(warm);
+    if (first != warm) text += std::string(", until it is mapped: ") + name_of(first);
     text += "\n";
   };
-  say("ordinary memory", MemoryKind::host, false, false);
-  say("pinned memory", MemoryKind::pinned, false, false);
-  say("another device's memory", MemoryKind::vmm, true, false);
-  say("the same device's memory", MemoryKind::vmm, true, true);
-  say("pool or managed memory of another device", MemoryKind::pool, in_process(op), false);
-  say("pool or managed memory of the same device", MemoryKind::pool, in_process(op), true);
+  const bool same = in_process(op);
+  say("ordinary memory", {});
+  say("library memory", {MemoryKind::host, true, false, true});
+  say("pinned memory", {MemoryKind::pinned});
+  say("pinned library memory", {MemoryKind::pinned, true, false, true});
+  say("another device's memory", {MemoryKind::vmm, true});
+  say("the same device's memory", {MemoryKind::vmm, true, true});
+  say("pool or managed memory of another device", {MemoryKind::pool, same});
+  say("pool or managed memory of the same device", {MemoryKind::pool, same, true});
 }
 
 void say_way(std::string& text, Way way) { text += std::string("way: ") + name_of(way) + "\n"; }

@@ -67,6 +67,12 @@ bool pin_mapping(Device& device, Mapping& mapping) {
   return mapping.pinned != nullptr;
 }
 
+bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length) {
+  if (mapping.staged >= mapping.length && pin_mapping(device, mapping)) return true;
+  mapping.staged += length;
+  return false;
+}
+
 const char* why_not_reached_by_devices(const RemoteRegion& region) {
   if (of_device(region)) return "the target is device memory";
   if (region.mapped == nullptr || region.mapping == nullptr) {
@@ -84,11 +90,7 @@ Status reach_host_region(Peer& peer, RemoteRegion& region, Device& device, uint6
   if (const Status status = settle_import(&region); status != TW_OK) return status;
   if (region.mapped == nullptr || region.mapping == nullptr) return TW_ERR_UNSUPPORTED;
   Mapping& mapping = *region.mapping;
-  if (mapping.staged >= mapping.length) pin_mapping(device, mapping);
-  if (why_not_reached_by_devices(region) != nullptr) {
-    mapping.staged += length;
-    return TW_ERR_UNSUPPORTED;
-  }
+  if (!pin_once_worth(device, mapping, length)) return TW_ERR_UNSUPPORTED;
   out->address = reinterpret_cast<uint64_t>(region.mapped);
   out->mapping = &mapping;
   return TW_OK;

@@ -31,6 +31,10 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
 /// All of the mapping is pinned for devices of this sort, for as long as it is mapped here. False: it cannot be.
 bool pin_mapping(Device& device, Mapping& mapping);
 
+/// The same, once as many bytes as it has were to move there: pinning a page takes longer than copying it. False: not yet, or it cannot be;
+/// `length` bytes more go another way.
+bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length);
+
 /// Null: devices of this process can copy to and from the region's host memory, which is mapped and pinned here. Otherwise why not
 /// (yet), as a sentence.
 const char* why_not_reached_by_devices(const RemoteRegion& region);

@@ -4,6 +4,8 @@
 // The receiver chooses (routes/device_messages.hpp):
 //   push    the sender's device copies into an import of the receiver's memory: between two devices, where the source is strided or
 //           still waits for a stream, or is pinned host memory.
+//           Also between pool or managed memory, which nobody else imports: into a bounce buffer of the receiver's device (bounce.hpp),
+//           from which that copies on. Also into host memory of the receiver that is mapped and pinned at the sender.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
 //           sender's memory. Within one process, the source's device copies from the address itself.
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
@@ -21,6 +23,7 @@
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/select.hpp"
+#include "protocols/staging.hpp"
 #include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
@@ -116,6 +119,24 @@ struct PushBody {
 };
 static_assert(sizeof(PushBody) <= ControlFrame::kBody);
 
+void send_push(Engine& engine, Peer& peer, OpRun& run, PushBody& body, size_t layout) {
+  body.cts.op = engine.wire_op(run);
+  body.cts.length = wanted(run);
+  run.stage = kAsked;
+  const size_t size = offsetof(PushBody, layout) + layout;
+  engine.send_control(peer, make_header(Frame::cts, size, receiving(run).rts.op, 0, kFrameDevice), &body);
+}
+
+/// ... into its library-allocated host memory.
+bool ask_for_push_to_host(Engine& engine, Peer& peer, OpRun& run) {
+  PushBody body{};
+  if (!engine.registry().find_segment(run.op->address, wanted(run), &body.cts.segment, &body.cts.segment_offset)) return false;
+  run.fin = pushed;
+  receiving(run).source.asked = 1;
+  send_push(engine, peer, run, body, 0);
+  return true;
+}
+
 /// Asks the sender's device to copy into this one's memory. False: it cannot.
 bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
@@ -136,14 +157,41 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
     }
     body.cts.segment_offset -= static_cast<uint64_t>(first);
   }
-  body.cts.op = engine.wire_op(run);
-  body.cts.length = wanted(run);
   body.uuid = op.device->uuid();
   run.fin = pushed;
-  run.stage = kAsked;
   receiving(run).source.asked = 1;
-  const size_t size = offsetof(PushBody, layout) + layout;
-  engine.send_control(peer, make_header(Frame::cts, size, state.rts.op, 0, kFrameDevice), &body);
+  send_push(engine, peer, run, body, layout);
+  return true;
+}
+
+/// Its bytes are in the bounce buffer.
+void bounced(Engine& engine, OpRun& run, Status status) {
+  run.fin = nullptr;
+  run.stage = kChosen;
+  if (is_error(status)) {
+    run.staging->end();
+    return choose(engine, run, TW_OK);
+  }
+  run.staging->filled(wanted(run), [](Engine& e, OpRun& r, Status copied) {
+    r.staging->end();
+    all_here(e, r, copied);
+  });
+}
+
+/// Asks the sender's device to copy into a bounce buffer of this one. False: there is none (yet), or others have all its chunks.
+bool ask_for_bounced_push(Engine& engine, Peer& peer, OpRun& run) {
+  receiving(run).source.bounced = 1;
+  std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, run.op->device, true);
+  if (bounce == nullptr) return false;
+  stage(engine, run, Staging::Direction::in, 0, wanted(run));
+  const std::byte* const chunk = run.staging->whole(bounce);
+  if (chunk == nullptr) return false;
+  PushBody body{};
+  body.cts.segment = bounce->segment();
+  body.cts.segment_offset = bounce->offset_of(chunk);
+  body.uuid = run.op->device->uuid();
+  run.fin = bounced;
+  send_push(engine, peer, run, body, 0);
   return true;
 }
 
@@ -198,6 +246,12 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.named_from = engine.options().bounces.from;
   facts.to.kind = on_device(op) ? op.kind : is_pinned(op.address) ? MemoryKind::pinned : MemoryKind::host;
   facts.to.named = state.source.asked == 0;
+  uint64_t segment = 0, offset = 0;
+  facts.to.library =
+      !on_device(op) && op.layout == nullptr && engine.registry().find_segment(op.address, wanted(run), &segment, &offset);
+  facts.to.bounced = on_device(op) && from_device(state) && state.source.bounced == 0 &&
+                     wanted(run) <= engine.options().bounces.device &&
+                     engine.devices().reaches(*op.device, uuid_of(state.source.uuid));
   facts.same_device = on_device(op) && uuid_of(state.source.uuid) == op.device->uuid();
   return facts;
 }
@@ -210,7 +264,9 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
     case DeviceRoute::in_process:
       return copy_in_process(engine, run) == TW_OK;
     case DeviceRoute::push:
-      return ask_for_push(engine, peer, run);
+      return on_device(*run.op) ? ask_for_push(engine, peer, run) : ask_for_push_to_host(engine, peer, run);
+    case DeviceRoute::push_bounce:
+      return ask_for_bounced_push(engine, peer, run);
     case DeviceRoute::pull:
       return pull(engine, peer, run) == TW_OK;
     case DeviceRoute::copy:
@@ -243,11 +299,27 @@ void push_over(Engine& engine, OpRun& run, Status status) {
   send_fin(engine, *run.peer, serving(run).cts.op, status);
 }
 
+/// The receiver's library-allocated host memory, which is pinned here.
+Status reach_host(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping) {
+  const CtsBody& cts = serving(run).cts;
+  if (!on_device(*run.op) || (run.peer->link->features & kLinkMaps) == 0) return TW_ERR_UNREACHABLE;
+  *device = run.op->device;
+  const Status status = run.peer->link->port->import(*run.peer->link, cts.segment, mapping);
+  if (status != TW_OK) return status;
+  Mapping& found = **mapping;
+  if (found.revoked) return TW_ERR_STALE;
+  if (cts.segment_offset > found.length || cts.length > found.length - cts.segment_offset) return TW_ERR_OUT_OF_BOUNDS;
+  if (!pin_once_worth(**device, found, cts.length)) return TW_ERR_UNSUPPORTED;
+  *to = Side{reinterpret_cast<uint64_t>(found.address) + cts.segment_offset, nullptr};
+  return TW_OK;
+}
+
 /// Where the receiver's packed bytes go: TW_OK, TW_IN_PROGRESS or an error.
 Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping, GuestLists* hosts) {
   Peer& peer = *run.peer;
   const CtsBody& cts = serving(run).cts;
   const Layout* const layout = run.own.remote_layout;
+  if (serving(run).uuid == Uuid{}) return reach_host(engine, run, device, to, mapping);
   *device = copier(engine, *run.op, serving(run).uuid);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
   if (same_process(*peer.link) && cts.address != 0) {
@@ -311,7 +383,7 @@ bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* devic
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
   receiving(run) = Receiving{announcement.rts, announcement.device};
   if (!announcement.near_device) receiving(run).source = DeviceBody{};
-  receiving(run).source.asked = receiving(run).source.way = 0;
+  receiving(run).source.asked = receiving(run).source.way = receiving(run).source.bounced = 0;
   engine.bind(run, peer);
   engine.devices().when_ready(run, choose);
 }

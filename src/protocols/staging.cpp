@@ -58,6 +58,17 @@ bool Staging::use(std::shared_ptr<Bounce> bounce, uint64_t longest) {
   return true;
 }
 
+std::byte* Staging::whole(std::shared_ptr<Bounce> bounce) {
+  Chunk& chunk = chunks_[0];
+  chunk.bytes = bounce->take();
+  if (chunk.bytes == nullptr) return nullptr;
+  bounce_ = std::move(bounce);
+  chunk.state = Chunk::State::filling;
+  chunk.begin = begin_;
+  chunk.end = next_ = end_;
+  return chunk.bytes;
+}
+
 void Staging::wait_for_chunk() { bounce_->wait(run_); }
 
 void Staging::end() {

@@ -34,7 +34,7 @@ class Staging {
   /// ... There was nothing to look at, nothing is under way and nothing was sent that is not taken: others have all chunks. The run, in no
   /// list, comes back to peer.streams when one of them is free.
   void wait_for_chunk();
-  /// Out: nothing more will be looked at. Chunks of a bounce buffer go back now, not with the request.
+  /// Nothing more will be looked at, or filled. Chunks of a bounce buffer go back now, not with the request.
   void end();
   const Bounce* bounce() const { return bounce_.get(); }
   /// ... and its oldest chunk was taken.
@@ -51,6 +51,9 @@ class Staging {
   Status land(uint64_t address, Mapping& mapping, uint64_t begin, uint64_t end, uint64_t op, Then then);
   /// Waits for what is under way; `then` of filled() does not follow any more.
   void drain();
+  /// In: all of the payload gets a chunk of this bounce buffer, into which the peer's device copies; filled() follows. Null: others have
+  /// all chunks.
+  std::byte* whole(std::shared_ptr<Bounce> bounce);
   /// What the device said so far.
   Status status() const { return status_; }
 

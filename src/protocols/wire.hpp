@@ -78,11 +78,12 @@ struct RtsBody {
 /// Where the payload of an announcement lies, when a device may reach it.
 struct DeviceBody {
   uint8_t uuid[16];
-  uint8_t kind;   // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
-  uint8_t late;   // not to be touched yet: the sender moves it when it is asked to
-  uint8_t asked;  // receiver: it was asked for a push
-  uint8_t way;    // receiver: the Way that it takes
-  uint8_t reserved[4];
+  uint8_t kind;     // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
+  uint8_t late;     // not to be touched yet: the sender moves it when it is asked to
+  uint8_t asked;    // receiver: it was asked for a push
+  uint8_t way;      // receiver: the Way that it takes
+  uint8_t bounced;  // receiver: it was asked for a push into a bounce buffer
+  uint8_t reserved[3];
 };
 /// An announcement as it is kept.
 struct Announcement {

@@ -16,7 +16,14 @@ bool in_process(const DeviceMessage& m) {
 bool push(const DeviceMessage& m) {
   const bool worth = m.from.on_device() || (m.from.kind == MemoryKind::pinned && m.length >= m.eager);
   const bool same = (m.features & kLinkSameProcess) != 0, shares = same || ((m.features & kLinkMaps) != 0 && m.imports);
-  return m.to.on_device() && m.to.named && worth && shares && allowed(m.forced, Way::push);
+  const bool library = m.to.library && !m.to.on_device() && !same && m.from.on_device() && m.length >= m.named_from;
+  return (m.to.on_device() || library) && m.to.named && worth && shares && allowed(m.forced, Way::push);
+}
+
+/// One GPU's processes have it in turns: a second copy within it waits longer than one over the bus.
+bool push_bounce(const DeviceMessage& m) {
+  const bool shares = (m.features & kLinkSameProcess) == 0 && (m.features & kLinkMaps) != 0 && m.imports;
+  return m.from.on_device() && m.to.on_device() && m.to.bounced && !m.same_device && shares && allowed(m.forced, Way::staging);
 }
 
 bool pull(const DeviceMessage& m) {
@@ -43,6 +50,7 @@ DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
   if (!near && may(DeviceRoute::push, push(m))) return DeviceRoute::push;
   if (may(DeviceRoute::pull, pull(m))) return DeviceRoute::pull;
   if (may(DeviceRoute::push, push(m))) return DeviceRoute::push;
+  if (may(DeviceRoute::push_bounce, push_bounce(m))) return DeviceRoute::push_bounce;
   return may(DeviceRoute::copy, copy(m)) ? DeviceRoute::copy : DeviceRoute::frames;
 }
 

@@ -19,6 +19,10 @@ struct DeviceMessage {
     bool named = false;     // the other side can be told of it: it is exportable, or, within one process, lent
     bool late = false;      // it waits for a stream
     bool readable = false;  // the sender's: host memory that the receiver's CPU may read (routes/messages.hpp says how)
+    bool library =
+        false;  // the receiver's: library-allocated host memory, which the sender's device reaches once it is pinned there
+    bool bounced =
+        false;  // the receiver's: a chunk of its device's bounce buffer takes all of it, and the sender's device reaches that
     bool on_device() const { return kind > MemoryKind::pinned; }
   };
   uint32_t features = 0;     // of the link: LinkFeature
@@ -32,11 +36,12 @@ struct DeviceMessage {
 };
 
 enum class DeviceRoute : uint8_t {
-  in_process,  // one process: by a device, from the address itself
-  push,        // by the sender's device
-  pull,        // by the receiver's, or by the sender's device as the receiver's process sees it
-  copy,        // by the receiver's CPU, into pinned memory for its device
-  frames,      // data frames, through pinned memory at whichever end is a device's
+  in_process,   // one process: by a device, from the address itself
+  push,         // by the sender's device
+  push_bounce,  // by the sender's device into a bounce buffer of the receiver's device, and on by that
+  pull,         // by the receiver's, or by the sender's device as the receiver's process sees it
+  copy,         // by the receiver's CPU, into pinned memory for its device
+  frames,       // data frames, through pinned memory at whichever end is a device's
 };
 /// As users see it.
 constexpr Way way_of(DeviceRoute route) {

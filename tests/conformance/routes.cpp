@@ -21,8 +21,8 @@ int device_of(unsigned place) {
 /// The words with which explain names memory of the receiver.
 std::string receiver(const Row& row) {
   const unsigned mine = row.place[0], there = row.place[1];
-  if (there == kPinned) return "pinned memory";
-  if (there < kFirstDevice) return "ordinary memory";
+  if (there == kPinned) return "pinned library memory";
+  if (there < kFirstDevice) return there == kPlain ? "ordinary memory" : "library memory";
   const bool same = device_of(mine) == device_of(there);
   const std::string name = place_name(there), which = same ? "the same device" : "another device";
   const bool unnamed = name.find("pool") != std::string::npos || name.find("managed") != std::string::npos;

@@ -148,6 +148,24 @@ TEST(DeviceMessages, EachPairOfMemoriesHasItsWay) {
   message = between(MemoryKind::pool, MemoryKind::pool);
   message.from.named = message.to.named = false;
   EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message.to.bounced = true;  // a chunk of the receiver's takes it
+  EXPECT_EQ(device_route(message), DeviceRoute::push_bounce);
+  EXPECT_EQ(way_of(DeviceRoute::push_bounce), Way::staging);
+  EXPECT_EQ(device_route(message, bit_of(DeviceRoute::push_bounce)), DeviceRoute::frames);
+  message.from.named = true;
+  EXPECT_EQ(device_route(message), DeviceRoute::pull);
+  message.from.named = false;
+  message.same_device = true;
+  EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message = between(MemoryKind::vmm, MemoryKind::host);
+  message.to.library = message.to.named = true;
+  EXPECT_EQ(device_route(message), DeviceRoute::push);
+  EXPECT_EQ(device_route(message, bit_of(DeviceRoute::push)), DeviceRoute::frames);
+  message.length = kNamedFrom - 1;
+  EXPECT_EQ(device_route(message), DeviceRoute::frames);
+  message = between(MemoryKind::host, MemoryKind::host);
+  message.to.library = message.to.named = true;
+  EXPECT_NE(device_route(message), DeviceRoute::push);
   message = between(MemoryKind::vmm, MemoryKind::vmm);
   message.features = 0;
   EXPECT_EQ(device_route(message), DeviceRoute::frames);
