@@ -21,14 +21,15 @@ Way way_of(MessageRoute route) {
   return route == MessageRoute::direct ? Way::mapped : route == MessageRoute::kernel ? Way::kernel : Way::frames;
 }
 
-/// `failed`: what the receiver tries in vain of announced_route().
-Way way_into(const OpDesc& op, MemoryKind kind, bool named, bool same_device, uint32_t failed) {
+/// `failed`: what the receiver tries in vain of announced_route(). second: the receive is posted when the announcement is there.
+Way way_into(const OpDesc& op, MemoryKind kind, bool named, bool same_device, uint32_t failed, bool second = false) {
   Message message = message_of(op);
   if (!on_device(op) && !late(op) && sending_route(op.peer->limits, message) != MessageRoute::frames) return Way::eager;
   if (late(op)) message.contiguous = message.library = false;  // its address is not told
   const Way by_host = way_of(announced_route(op.peer->limits, message, failed));
   DeviceMessage facts = device_message(op, kind, named);
   facts.same_device = same_device;
+  facts.second = second;
   if (!facts.to.on_device() && facts.from.kind == MemoryKind::host) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
   const DeviceRoute route = device_route(facts, by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0);
@@ -59,6 +60,7 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
   message.eager = op.peer->limits.eager;
   message.forced = engine.options().way;
   message.from.late = late(op);
+  message.hidden_from = engine.options().hidden_from;
   if (on_device(op)) {
     message.from.kind = op.kind;
     message.from.named = told && why_not_shared(op) == nullptr;
@@ -84,7 +86,12 @@ void say_ways(std::string& text, const OpDesc& op) {
     const Way warm = way_into(op, kind, named, same_device, 0), first = way_into(op, kind, named, same_device, cold);
     text += std::string("way into ") + into + ": " + name_of(warm);
     if (first != warm) text += std::string(", until the receiver has mapped it: ") + name_of(first);
-    text += "\n";
+    DeviceMessage facts = device_message(op, kind, named);
+    facts.same_device = same_device;
+    if (pushes_unasked(facts) && warm != Way::push) text += ", or where the receive is posted first: push";
+    const Way second = way_into(op, kind, named, same_device, 0, true);
+    if (second != warm) text += std::string(", or where the receive is posted second: ") + name_of(second);
+    text += std::string("\nprogress into ") + into + ": " + progress_of(facts, warm) + "\n";
   };
   say("ordinary memory", MemoryKind::host, false, false);
   say("pinned memory", MemoryKind::pinned, false, false);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages, active messages and byte streams: posting, and what the reference says of their ends.
+#include <algorithm>
+
 #include "memory/layout.hpp"
 #include "model/world.hpp"
 #include "protocols/device_lane.hpp"
@@ -155,11 +157,23 @@ void World::receive(const Op& op) {
   if (!lost || message.id != 0 || !is_loss(status)) wrong(posted, std::string("it is refused: ") + status_text(status));
 }
 
+/// Is there a message that a device may be writing into this receive already, ahead of its announcement? lost: ... which has been lost
+/// with its sender.
+bool World::may_be_claimed(const Posted& receive, bool lost) const {
+  const auto on_device = [](const Posted& one) { return one.buffer != nullptr && one.buffer->info.device != nullptr; };
+  return on_device(receive) && std::any_of(by_id_.begin(), by_id_.end(), [&](const Posted* one) {
+           return one != nullptr && one->what == What::send && one->peer == receive.worker && !one->arrived &&
+                  on_device(*one) && ((one->tag ^ receive.tag) & receive.mask) == 0 && one->length <= receive.length &&
+                  (receive.peer == kAnyone || receive.peer == one->worker) &&
+                  (!lost || ends_[receive.worker][one->worker]->broken);
+         });
+}
+
 void World::end_receive(Posted& posted, Status status, const tw_recv_info& info) {
   if (posted.partner == 0) {
     const bool withdrawn = workers_[posted.worker].matching.withdraw(posted.id);
     if (status == TW_ERR_CANCELED && posted.canceled) return;
-    if (is_loss(status) && may_be_lost(posted, posted.peer)) return;
+    if (is_loss(status) && (may_be_lost(posted, posted.peer) || may_be_claimed(posted, true))) return;
     return wrong(posted, std::string(withdrawn ? "nothing came for it" : "it") + " and it ended with: " + status_text(status));
   }
   const Posted& message = *by_id_[posted.partner];
@@ -227,7 +241,8 @@ void World::cancel(const Op& op) {
   if (posted->what == What::receive) {
     const bool waits = workers_[posted->worker].matching.posted(posted->id);
     // A callback may be on its way.
-    if ((status == TW_OK) != waits && !(status == TW_ERR_BUSY && is_loss(Engine::test(posted->request)))) {
+    const bool claimed = status == TW_ERR_BUSY && waits && may_be_claimed(*posted, false);
+    if ((status == TW_OK) != waits && !claimed && !(status == TW_ERR_BUSY && is_loss(Engine::test(posted->request)))) {
       return wrong(*posted, waits ? "it is not matched, and cannot be canceled" : "it is matched, and could be canceled");
     }
   }
