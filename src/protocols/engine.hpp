@@ -330,10 +330,11 @@ class Engine final : public Sink {
   RunList callbacks_;
 };
 
-/// A call that posts a receive into device memory. What devices can begin has begun when it ends.
+/// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun when it ends.
 class Engine::InCall {
  public:
-  explicit InCall(Engine& engine) : engine_(engine), outer_(std::exchange(engine.in_call_, true)) {}
+  explicit InCall(Engine& engine)
+      : engine_(engine), outer_(std::exchange(engine.in_call_, engine.in_call_ || !engine.progressing_)) {}
   ~InCall() {
     engine_.in_call_ = outer_;
     if (engine_.devices_ != nullptr) engine_.start_devices();

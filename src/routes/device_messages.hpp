@@ -13,9 +13,9 @@ namespace thalweg::impl {
 /// less than a second copy of a device or a first mapping costs.
 inline constexpr uint64_t kNamedFrom = 64u << 10;
 
-/// From here on a transfer takes long enough that both sides may want to compute meanwhile: it starts in the call of the side that posts
-/// second, if devices can carry it alone.
-inline constexpr uint64_t kHiddenFrom = 256u << 10;
+/// From here on a transfer takes long enough (some ten microseconds) that both sides may want to compute meanwhile, and a device reads in
+/// little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for a push.
+inline constexpr uint64_t kHiddenFrom = 2u << 20;
 
 struct DeviceMessage {
   struct End {

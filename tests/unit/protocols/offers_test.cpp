@@ -47,7 +47,7 @@ void step_devices() {
   }
 }
 
-constexpr size_t kSmall = 5003, kLarge = (300u << 10) + 7, kGuard = 64;
+constexpr size_t kSmall = 5003, kLarge = kHiddenFrom + 7, kGuard = 64;
 
 /// Left sends from device 0, right receives into device 1.
 class Offered : public ::testing::Test {
