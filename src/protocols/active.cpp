@@ -358,6 +358,7 @@ Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completi
     consumed_announcement(*this, *peer);
     data->kind = Kind::ended;
     bind(*run, *peer);
+    const InCall in_call(*this);
     rendezvous_receive(*this, *peer, *run, rts);
   } else {
     take_payload(*this, *run, data->data, data->length);

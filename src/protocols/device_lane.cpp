@@ -408,8 +408,19 @@ unsigned DeviceLane::poll_resident(Place& place, const void* only) {
   return events;
 }
 
+/// much: bytes that do not wait for others any more.
+void DeviceLane::start(Place& place, uint64_t much) {
+  if (place.gathering.empty()) return;
+  if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= much) flush(place);
+}
+
+void DeviceLane::start() {
+  constexpr uint64_t kMuch = 4u << 20;
+  for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) start(*places_[i], kMuch);
+}
+
 unsigned DeviceLane::poll() {
-  constexpr uint64_t kGather = 8u << 20;  // bytes that do not wait for others any more
+  constexpr uint64_t kGather = 8u << 20;
   unsigned events = 0;
   awaited_ = false;
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
@@ -417,8 +428,7 @@ unsigned DeviceLane::poll() {
     if (place.resident != nullptr) events += poll_resident(place, nullptr);
     if (place.resident == nullptr || place.resident->empty()) events += poll(*place.device, place.copies);
     events += poll(*place.device, place.kernels);
-    if (place.gathering.empty()) continue;
-    if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= kGather) flush(place);
+    start(place, kGather);
   }
   if (!parked_.empty()) events += poll_parked();
   if (!recalled_.empty()) events += poll_recalled();

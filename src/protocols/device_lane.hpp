@@ -91,6 +91,9 @@ class DeviceLane {
   /// The run is about to complete. False: somebody's device is still at its buffer, and poll() completes it.
   bool take_back(OpRun& run, Status status);
   unsigned poll();  // events handled
+  /// As poll() does: what was gathered goes to its device, where that has little to do or it is much. Within calls that post, after which
+  /// nobody may poll for a while.
+  void start();
   /// Waits for the copies that were submitted with this token, and calls their `done`; nobody else's. For who has nowhere to put the
   /// next bytes.
   void finish(Device& device, void* token);
@@ -138,6 +141,7 @@ class DeviceLane {
   Status place_of(Device& device, Place** out);
   void open_resident(Place& place);
   Status flush(Place& place);
+  void start(Place& place, uint64_t much);
   unsigned poll_resident(Place& place, const void* only);  // a token, whose copies are waited for; null: what is over
   unsigned poll(Device& device, Line& line);
   unsigned look_whether_broken(Device& device, Line& line);

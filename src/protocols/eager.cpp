@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "protocols/active.hpp"
+#include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
@@ -149,15 +152,10 @@ inline void copy_body(std::byte* to, const std::byte* from, uint64_t n) {
   }
 }
 
-/// The whole payload is at `body`.
-inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
+/// The whole payload is at `body`, the buffer is host memory.
+inline void deliver_to_host(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
   const OpDesc& op = *run.op;
   uint64_t n = std::min(length, op.length);
-  if (needs_parcel(op)) [[unlikely]] {
-    if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
-    if (n != 0) unpack(run.cursor, body, n);
-    return deliver_parcel(engine, run);
-  }
   if (op.layout == nullptr) [[likely]] {
     copy_body(op.address, body, n);
   } else {
@@ -165,6 +163,13 @@ inline void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t 
     unpack(run.cursor, body, n);
   }
   engine.complete_received(run);
+}
+
+void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
+  if (!needs_parcel(*run.op)) return deliver_to_host(engine, run, body, length);
+  if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
+  if (const uint64_t n = std::min(length, run.op->length); n != 0) unpack(run.cursor, body, n);
+  deliver_parcel(engine, run);
 }
 
 void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, uint64_t length, uint64_t sync) {
@@ -180,6 +185,17 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   message->arrived = length;
   if (length != 0) std::memcpy(message->payload(), body, length);
   engine.matcher().keep(*message);
+}
+
+/// A message in one frame for a receive into device memory, or one that waits for a stream.
+[[gnu::noinline]] void on_tagged_for_device(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* payload,
+                                            uint64_t length, uint64_t sync, OpRun* run) {
+  if (!engine.free_to_match(peer, header.a, &run)) return;
+  if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
+  run->info = {peer.endpoint, header.a, header.b, length};
+  consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
+  answer_sync(engine, peer, sync);
+  deliver(engine, *run, payload, length);
 }
 
 }  // namespace
@@ -208,11 +224,13 @@ void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return;
   OpRun* run = engine.receives().match(header.a, &peer);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
+  if (needs_parcel(*run->op)) [[unlikely]]
+    return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
   run->info = {peer.endpoint, header.a, header.b, length};
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
   if (sync != 0) [[unlikely]]
     answer_sync(engine, peer, sync);
-  deliver(engine, *run, payload, length);
+  deliver_to_host(engine, *run, payload, length);
 }
 
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
@@ -308,10 +326,11 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
     return engine.violation(peer, "a bad first part of a message");
   }
   const size_t n = body.left();
+  OpRun* run = engine.receives().match(header.a, &peer);
+  if (!engine.free_to_match(peer, header.a, &run)) return;
   peer.assembly.op = first.op;
   peer.assembly.length = first.length;
   peer.assembly.arrived = 0;
-  OpRun* run = engine.receives().match(header.a, &peer);
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, first.length};
     receive_assembly(engine, peer, *run);
@@ -399,7 +418,73 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
   if (run == nullptr) [[unlikely]]
     return TW_ERR_LIMIT;
   hand_out(*run, completion);
-  return place_receive(*run);
+  return (op.flags & kOpDevice) != 0 ? post_device(*run) : place_receive(*run);
+}
+
+namespace {
+
+/// Frames that run nothing of a user's, so a call that posts may handle them.
+bool quiet(const FrameHeader& header, const void*) {
+  switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
+    case Frame::tagged:
+    case Frame::tagged_first:
+    case Frame::tagged_rts:
+    case Frame::matched:
+    case Frame::cts:
+    case Frame::fin:
+    case Frame::credit:
+      return true;
+    case Frame::data:
+      return (header.flags & kFrameMore) == 0;  // of active messages, perhaps
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Engine::take_frames() {
+  if (progressing_) return;
+  progressing_ = true;
+  constexpr unsigned kMost = 64;  // frames
+  for (auto& port : ports_) {
+    if (!port->quiet) port->take(kMost, quiet);
+  }
+  progressing_ = false;
+}
+
+/// The peer may have posted its send, and nobody progress from here on: what can be started is.
+Status Engine::post_device(OpRun& run) {
+  const InCall in_call(*this);
+  place_receive(run);
+  if (!run.posted) return TW_IN_PROGRESS;
+  const bool large = run.op->length >= options_.hidden_from, offered = make_offer(*this, run);
+  if (large && offered) await_announcing(*offered_to(run));
+  if (large) take_frames();
+  return TW_IN_PROGRESS;
+}
+
+void Engine::start_devices() { devices_->start(); }
+
+bool Engine::withdraw_offers(Peer& peer, uint64_t tag, OpRun** run) {
+  while (*run != nullptr && (*run)->offer != 0 && !end_offer(*this, **run)) {
+    if ((*run)->peer == &peer) {
+      violation(peer, "a message that comes before the claim of its receive");
+      return false;
+    }
+    *run = receives().match(tag, &peer);
+  }
+  return true;
+}
+
+Peer* Engine::only_peer() const {
+  Peer* only = nullptr;
+  for (Peer* peer : peers_) {
+    if (peer->link == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = peer;
+  }
+  return only;
 }
 
 Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
@@ -484,6 +569,7 @@ Status Engine::receive_message(tw_message* message, const OpDesc& op, const Comp
   if (run == nullptr) return TW_ERR_LIMIT;
   hand_out(*run, completion);
   matcher_->unhold(*message);
+  const InCall in_call(*this);
   receive_kept(*this, *run, *message);
   return TW_IN_PROGRESS;
 }

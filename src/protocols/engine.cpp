@@ -20,6 +20,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
 
@@ -118,7 +119,8 @@ bool Engine::work_over(OpRun& run) {
 
 void Engine::unlink(OpRun& run) {
   if (run.posted) [[unlikely]] {
-    matcher_->withdraw(run);
+    if (run.offer != 0) end_offer(*this, run);
+    if (run.posted) matcher_->withdraw(run);
   } else if (run.list != nullptr) {
     run.list->remove(&run);
   }
@@ -413,6 +415,7 @@ Status Engine::cancel(tw_request request) {
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS || !run->cancelable) {
     return impl::fail(TW_ERR_BUSY, "too late to cancel: matched, announced or complete already");
   }
+  if (run->offer != 0 && !end_offer(*this, *run)) return impl::fail(TW_ERR_BUSY, "too late to cancel: a peer has matched it");
   if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, TW_ERR_CANCELED);
   complete(*run, TW_ERR_CANCELED);
   return TW_OK;

@@ -62,6 +62,7 @@ struct EngineOptions {
   Way way = Way::any;        // the only one beside frames, for measurements
   FirstNumbers first;
   BounceSizes bounces;
+  uint64_t hidden_from = kHiddenFrom;                           // device_messages.hpp. Tests take less
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
@@ -247,6 +248,16 @@ class Engine final : public Sink {
     return *matcher_;
   }
   ActiveTable& active() { return *active_; }
+  /// The same for a receive that was just taken out of matching for a message of this peer: where it is offered to a peer (offers.hpp), it
+  /// is withdrawn there, or the next one is taken (null: none). False: a violation.
+  bool free_to_match(Peer& peer, uint64_t tag, OpRun** run) {
+    return *run == nullptr || (*run)->offer == 0 || withdraw_offers(peer, tag, run);
+  }
+  /// The only peer with a link, or null.
+  Peer* only_peer() const;
+  /// Within a call that posts: nobody may progress for a while after it, here or at the peer.
+  bool in_call() const { return in_call_; }
+  class InCall;
   DeviceLane& devices();  // made at the first use
   /// A piece of the run's device work is over. False: nothing more of the run: it was ended meanwhile, and is gone with its last
   /// piece, or it is about to be.
@@ -296,6 +307,10 @@ class Engine final : public Sink {
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_kept(OpRun& run);
+  Status post_device(OpRun& run);
+  void take_frames();
+  void start_devices();
+  [[gnu::cold]] bool withdraw_offers(Peer& peer, uint64_t tag, OpRun** run);
 
   EngineOptions options_;
   EngineLock lock_;
@@ -308,10 +323,28 @@ class Engine final : public Sink {
   Peer* busy_ = nullptr;
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;
+  bool in_call_ = false;
   bool alone_ = false;  // one port was in use at the last progress
   WaitedReceive* waited_ = nullptr;
   uint64_t incoming_ = 0;
   RunList callbacks_;
+};
+
+/// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun when it ends.
+class Engine::InCall {
+ public:
+  explicit InCall(Engine& engine)
+      : engine_(engine), outer_(std::exchange(engine.in_call_, engine.in_call_ || !engine.progressing_)) {}
+  ~InCall() {
+    engine_.in_call_ = outer_;
+    if (engine_.devices_ != nullptr) engine_.start_devices();
+  }
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+
+ private:
+  Engine& engine_;
+  const bool outer_;
 };
 
 inline OpRun* Engine::acquire_blank() {

@@ -9,6 +9,7 @@
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/select.hpp"
 
@@ -71,6 +72,7 @@ void Engine::fail(Peer& peer, Status status, const std::string& why) {
   if (Link* link = peer.link) {
     close_credit(*this, peer);
     peer.link = nullptr;  // before the port is told: nothing of this peer may be sent or handled from here on
+    end_offers(*this, peer);
     link->port->close(*link, false);
   }
   end_runs(peer, status, why);
@@ -82,6 +84,7 @@ void Engine::close(Peer& peer, bool graceful) {
     link->port->send(*link, make_header(Frame::goodbye, 0, 0, 0), nullptr);
     close_credit(*this, peer);
     peer.link = nullptr;
+    end_offers(*this, peer);
     link->port->close(*link, true);
   }
   fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");

@@ -6,6 +6,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/pipeline.hpp"
 
 namespace thalweg::impl {
@@ -63,6 +64,7 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
   if (peer != nullptr && peer->link == &link) {
     close_credit(*this, *peer);
     peer->link = nullptr;
+    end_offers(*this, *peer);
     if (!peer->doomed) {
       peer->doomed = true;
       peer->why = why;

@@ -24,7 +24,8 @@ std::string explain_device_target(const OpDesc& op, Access access, Way* way, con
 const char* why_not_shared(const OpDesc& op);
 /// What the receiver will know of a message into memory of this kind; named: the sender can be told of that.
 DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named);
-/// "way into X: push" for each kind of memory that may receive a message.
+/// "way into X: push, or where the receive is posted second: pull" and "progress into X: nobody" for each kind of memory that may receive
+/// a message: its way, and whose progress it needs once both sides have posted.
 void say_ways(std::string& text, const OpDesc& op);
 /// "way: push".
 void say_way(std::string& text, Way way);

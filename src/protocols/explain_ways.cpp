@@ -29,8 +29,9 @@ struct Into {
   bool library = false;
 };
 
-/// cold: neither side has mapped or pinned the other's memory, and nobody waits for that.
-Way way_into(const OpDesc& op, const Into& into, bool cold) {
+/// cold: neither side has mapped or pinned the other's memory, and nobody waits for that. second: the receive is posted when the
+/// announcement is there.
+Way way_into(const OpDesc& op, const Into& into, bool cold, bool second = false) {
   const uint32_t failed = cold && !in_process(op) ? kNoMapping : 0;
   Message message = message_of(op);
   if (!on_device(op) && !late(op) && sending_route(op.peer->limits, message) != MessageRoute::frames) return Way::eager;
@@ -39,6 +40,7 @@ Way way_into(const OpDesc& op, const Into& into, bool cold) {
   DeviceMessage facts = device_message(op, into.kind, into.named);
   facts.same_device = into.same_device;
   facts.to.library = into.library;
+  facts.second = second;
   if (!facts.to.on_device() && facts.from.kind == MemoryKind::host) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
   const uint32_t pinned = cold && into.library ? bit_of(DeviceRoute::push) : 0;
@@ -70,6 +72,7 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
   message.eager = op.peer->limits.eager;
   message.forced = engine.options().way;
   message.from.late = late(op);
+  message.hidden_from = engine.options().hidden_from;
   if (on_device(op)) {
     message.from.kind = op.kind;
     message.from.named = told && why_not_shared(op) == nullptr;
@@ -95,7 +98,13 @@ void say_ways(std::string& text, const OpDesc& op) {
     const Way warm = way_into(op, into, false), first = way_into(op, into, true);
     text += std::string("way into ") + name + ": " + name_of(warm);
     if (first != warm) text += std::string(", until it is mapped: ") + name_of(first);
-    text += "\n";
+    DeviceMessage facts = device_message(op, into.kind, into.named);
+    facts.same_device = into.same_device;
+    facts.to.library = into.library;
+    if (pushes_unasked(facts) && warm != Way::push) text += ", or where the receive is posted first: push";
+    const Way second = way_into(op, into, false, true);
+    if (second != warm) text += std::string(", or where the receive is posted second: ") + name_of(second);
+    text += std::string("\nprogress into ") + name + ": " + progress_of(facts, warm) + "\n";
   };
   const bool same = in_process(op);
   say("ordinary memory", {});

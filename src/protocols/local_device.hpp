@@ -17,4 +17,17 @@ inline void set_device(OpDesc& op, const BufferInfo& info) {
   op.allocated = info.length;
 }
 
+/// As it was set.
+inline BufferInfo info_of(const OpDesc& op) {
+  BufferInfo info;
+  info.kind = op.kind;
+  info.device = op.device;
+  info.buffer_id = op.buffer_id;
+  info.base = op.allocation;
+  info.length = op.allocated;
+  info.host_access = false;
+  info.exportable = static_cast<ExportForm>(op.exportable);
+  return info;
+}
+
 }  // namespace thalweg::impl

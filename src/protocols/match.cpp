@@ -2,6 +2,8 @@
 // The matcher's tables.
 #include "protocols/match.hpp"
 
+#include "protocols/offers.hpp"
+
 #include <cstdlib>
 #include <new>
 
@@ -43,6 +45,21 @@ OpRun* Matcher::earlier(OpRun* exact, uint64_t tag, const Peer* peer) const {
     if (((op.tag ^ tag) & op.mask) == 0 && (op.peer == nullptr || op.peer == peer)) return run;
   }
   return exact;
+}
+
+bool Matcher::earlier_are_offered(const OpRun& run, const Peer& peer, size_t offered) const {
+  if (posted_ - 1 == offered) return true;
+  const uint64_t tag = run.op->tag;
+  if (run.op->mask != ~uint64_t{0}) return false;  // it could take messages of any of them
+  const auto told = [&peer](OpRun& one) { return one.offer != 0 && offered_to(one) == &peer; };
+  for (OpRun* one = exact_[bucket(tag, exact_shift_)].front(); one != &run; one = one->link.next) {
+    if (takes_exactly(*one, tag, &peer) && !told(*one)) return false;
+  }
+  for (OpRun* one = wild_.front(); one != nullptr; one = one->link.next) {
+    const OpDesc& op = *one->op;
+    if (((op.tag ^ tag) & op.mask) == 0 && (op.peer == nullptr || op.peer == &peer) && !told(*one)) return false;
+  }
+  return true;
 }
 
 void Matcher::grow_exact() {

@@ -66,6 +66,10 @@ class Matcher {
     return wild_.empty() ? exact : earlier(exact, tag, peer);
   }
 
+  /// Are all receives that were posted before this one, and could take one of its messages from this peer, offered to that peer? offered:
+  /// so many in all.
+  bool earlier_are_offered(const OpRun& run, const Peer& peer, size_t offered) const;
+
   // --- unmatched messages
   /// A message with room for `payload` bytes, not yet findable; null when there is no memory.
   static tw_message* make(uint64_t payload);

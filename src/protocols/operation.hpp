@@ -149,6 +149,7 @@ struct alignas(64) OpRun {
   bool holds_regions = false;  // own.remote and own.signal are counted (one_sided.cpp), until it ends
   bool extras = false;         // holds layouts, a header, regions or a text: freed with it (RunPool::free)
   Counted counted = Counted::no;
+  uint8_t offer = 0;        // a posted receive that is offered (offers.hpp): 1 + its entry
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)

@@ -19,6 +19,7 @@ namespace thalweg::impl {
 class Engine;
 struct ByteStream;  // bytes.hpp
 class Bounces;      // bounce.hpp
+struct Offers;      // offers.hpp
 
 /// Small frames that must not wait behind payload: kept only while the link has no room.
 struct ControlFrame {
@@ -125,6 +126,7 @@ struct Peer {
   RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
   bool lane_first = false;           // of the lane and the answers, at the next push
   std::unique_ptr<Bounces> bounces;  // made at first use
+  std::unique_ptr<Offers> offers;    // the same; of this link
   RunList importing;                 // runs that wait for an import of device memory
   OneSided one_sided;                // one_sided.hpp
   PeerRunList waiting;               // every run that a loss of this peer must end

@@ -16,6 +16,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/select.hpp"
 
@@ -40,6 +41,17 @@ uint64_t split_at(OpRun& run) { return std::min(receiving(run).split * kSplit, w
 bool find_segment(Engine& engine, const OpDesc& op, uint64_t* segment, uint64_t* offset) {
   return engine.options().registry != nullptr && op.layout == nullptr &&
          engine.registry().find_segment(op.address, op.length, segment, offset);
+}
+
+/// Room first, because a claim cannot be taken back.
+Status announce_claim(Peer& peer, FrameHeader* frame, const std::byte* body, const Claim& claim) {
+  Port& port = *peer.link->port;
+  std::byte* const to = port.reserve(*peer.link, frame->length);
+  if (to == nullptr) return TW_AGAIN;
+  if (take_claim(peer, claim)) frame->id = static_cast<uint16_t>(claim.entry + 1);
+  std::memcpy(to, body, frame->length);
+  port.commit(*peer.link, *frame);
+  return TW_OK;
 }
 
 }  // namespace
@@ -67,7 +79,11 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   std::memcpy(body, &rts, sizeof rts);
   if (header_length != 0) std::memcpy(body + used, header, header_length);
   frame.length = static_cast<uint32_t>(used + header_length);
-  Status status = peer.link->port->send(*peer.link, frame, body);
+  Claim claim;
+  const bool tagged = op.verb == Verb::send;
+  const Announcing announcing(peer, op, tagged);
+  const bool claims = tagged && find_claim(engine, peer, op, &claim);
+  const Status status = claims ? announce_claim(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
   --peer.announce_credit;
   run.stage = kAnnounced;
@@ -77,6 +93,7 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
     if (r.stream.kind != Stream::none || r.stage == kServing) return e.violation(*r.peer, "an end in the middle of a transfer");
     e.complete(r, TW_OK);
   };
+  if (frame.id != 0 && tagged) device_push_claimed(engine, run, claim);
   return TW_IN_PROGRESS;
 }
 
@@ -299,12 +316,14 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   Announcement rts;
   if (!take_announcement(header, body, &rts)) return engine.violation(peer, "a short announcement");
-  OpRun* run = engine.receives().match(header.a, &peer);
+  const bool claims = header.id != 0;
+  OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives().match(header.a, &peer);
+  if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
     engine.bind(*run, peer);
     consumed_announcement(engine, peer);
-    return rendezvous_receive(engine, peer, *run, rts);
+    return claims ? device_claimed(engine, peer, *run, rts) : rendezvous_receive(engine, peer, *run, rts);
   }
   if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
   tw_message* message = Matcher::make(0);

@@ -7,7 +7,7 @@
 //   data ... / copies    ------------>      half at the same time (cts with an address), which answers fin.
 //                        <-- fin ----   (a), (b): all is there, the source is free. (c): none, cts carried kFrameLast.
 //
-// Device memory (rendezvous_device.cpp): (a) by the receiver's device from an import, or cts with kFrameDevice asks the sender's
+// Device memory (rendezvous_device.cpp): a receive that was offered needs no cts (offers.hpp). Otherwise: (a) by the receiver's device from an import, or cts with kFrameDevice asks the sender's
 // device to copy all of it into the receiver's memory, which it answers with fin; (c) through pinned memory (staging.hpp).
 #pragma once
 #include <algorithm>
@@ -15,6 +15,8 @@
 #include "protocols/engine.hpp"
 
 namespace thalweg::impl {
+
+struct Claim;  // offers.hpp
 
 extern const Protocol kRendezvousSend;
 
@@ -55,6 +57,10 @@ void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bo
 bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* device);
 /// A receive with device memory at one end at least, or one that has to wait for a stream.
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
+/// The sender of this announcement has claimed the receive, and its device writes: as if it had been asked for a push.
+void device_claimed(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
+/// Starts the push into what was claimed, behind the announcement that says so.
+void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim);
 /// A cts for a source that has to wait for a stream, or one that asks for a push into a device: then `body` has that device's UUID
 /// and perhaps a layout; else it is null.
 void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, PeerBytes* body, bool last);

@@ -19,6 +19,8 @@
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/device_copy.hpp"
+#include "protocols/local_device.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
@@ -30,19 +32,6 @@ namespace thalweg::impl {
 namespace {
 
 bool on_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0; }
-
-/// As find_device() said when it was posted.
-BufferInfo info_of(const OpDesc& op) {
-  BufferInfo info;
-  info.kind = op.kind;
-  info.device = op.device;
-  info.buffer_id = op.buffer_id;
-  info.base = op.allocation;
-  info.length = op.allocated;
-  info.host_access = false;
-  info.exportable = static_cast<ExportForm>(op.exportable);
-  return info;
-}
 
 /// OpRun::state of a receive.
 struct Receiving {
@@ -252,6 +241,8 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.to.bounced = on_device(op) && from_device(state) && state.source.bounced == 0 &&
                      wanted(run) <= engine.options().bounces.device &&
                      engine.devices().reaches(*op.device, uuid_of(state.source.uuid));
+  facts.second = state.source.second != 0;
+  facts.hidden_from = engine.options().hidden_from;
   facts.same_device = on_device(op) && uuid_of(state.source.uuid) == op.device->uuid();
   return facts;
 }
@@ -384,8 +375,31 @@ void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& 
   receiving(run) = Receiving{announcement.rts, announcement.device};
   if (!announcement.near_device) receiving(run).source = DeviceBody{};
   receiving(run).source.asked = receiving(run).source.way = receiving(run).source.bounced = 0;
+  receiving(run).source.second = engine.in_call() ? 1 : 0;
   engine.bind(run, peer);
   engine.devices().when_ready(run, choose);
+}
+
+void device_claimed(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
+  run.cancelable = false;
+  engine.bind(run, peer);
+  receiving(run) = Receiving{announcement.rts, announcement.device};
+  receiving(run).source.way = static_cast<uint8_t>(Way::push);
+  receiving(run).source.asked = 1;
+  receiving(run).source.second = 0;
+  run.fin = pushed;
+  run.stage = kAsked;
+}
+
+void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim) {
+  serving(run) = Serving{};
+  serving(run).cts.op = claim.op;
+  run.stage = kServing;
+  const uint64_t to = claim.mapping->device_address + claim.segment_offset;
+  const Status status =
+      device_move(engine, run, *run.op->device, Side{to, nullptr}, run.op->length, false, claim.mapping, push_over);
+  if (is_error(status)) return push_over(engine, run, TW_ERR_UNSUPPORTED);
+  engine.devices().start();
 }
 
 void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, PeerBytes* body, bool last) {

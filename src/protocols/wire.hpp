@@ -18,7 +18,7 @@ enum class Frame : uint8_t {
   // messages. tagged_*: a = tag, b = immediate
   tagged = 1,        // body: payload. kFrameSync: the last 8 bytes of the body are the sender's op, answered by `matched`
   tagged_first = 2,  // body: FirstBody, then the first payload bytes; the rest follows as `data` to op = FirstBody.op
-  tagged_rts = 3,    // body: RtsBody
+  tagged_rts = 3,    // body: RtsBody. id: 0, or 1 + the entry of the receive that it has claimed (offers.hpp)
   am = 4,            // id = handler, a = header bytes; body: header, payload
   am_first = 5,      // id, a as am; body: FirstBody, header, first payload bytes
   am_rts = 6,        // id, a as am; body: RtsBody, header
@@ -83,7 +83,8 @@ struct DeviceBody {
   uint8_t asked;    // receiver: it was asked for a push
   uint8_t way;      // receiver: the Way that it takes
   uint8_t bounced;  // receiver: it was asked for a push into a bounce buffer
-  uint8_t reserved[3];
+  uint8_t second;   // receiver: it was posted when the announcement was there
+  uint8_t reserved[2];
 };
 /// An announcement as it is kept.
 struct Announcement {

@@ -44,7 +44,7 @@ bool copy(const DeviceMessage& m) { return !m.from.on_device() && !m.from.late &
 }  // namespace
 
 DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
-  const bool near = m.same_device && !m.from.late;
+  const bool near = (m.same_device || (m.second && m.length >= m.hidden_from)) && !m.from.late;
   const auto may = [&](DeviceRoute route, bool possible) { return possible && (failed & bit_of(route)) == 0; };
   if (may(DeviceRoute::in_process, in_process(m))) return DeviceRoute::in_process;
   if (!near && may(DeviceRoute::push, push(m))) return DeviceRoute::push;
@@ -52,6 +52,30 @@ DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
   if (may(DeviceRoute::push, push(m))) return DeviceRoute::push;
   if (may(DeviceRoute::push_bounce, push_bounce(m))) return DeviceRoute::push_bounce;
   return may(DeviceRoute::copy, copy(m)) ? DeviceRoute::copy : DeviceRoute::frames;
+}
+
+bool pushes_unasked(const DeviceMessage& m) {
+  const bool shares = (m.features & kLinkMaps) != 0 && (m.features & kLinkSameProcess) == 0;
+  return shares && m.from.on_device() && m.to.on_device() && !m.from.late && push(m);
+}
+
+const char* progress_of(const DeviceMessage& m, Way way) {
+  DeviceMessage second = m;
+  second.second = true;
+  const bool first_free = pushes_unasked(m);
+  const bool second_free = m.length >= m.hidden_from && m.to.on_device() && device_route(second) == DeviceRoute::pull;
+  if (first_free && second_free) return "nobody, once both sides have posted and imported";
+  if (first_free) return "nobody where the receive is posted first, else both sides";
+  if (second_free) return "nobody where the receive is posted second, else both sides";
+  switch (way) {
+    case Way::eager:
+      return "the receiver; the sender, too, while the link has no room";
+    case Way::mapped:
+    case Way::kernel:
+      return "the receiver, which copies";
+    default:
+      return (m.features & kLinkSameProcess) != 0 && way == Way::push ? "the receiver" : "both sides";
+  }
 }
 
 }  // namespace thalweg::impl

@@ -13,6 +13,10 @@ namespace thalweg::impl {
 /// less than a second copy of a device or a first mapping costs.
 inline constexpr uint64_t kNamedFrom = 64u << 10;
 
+/// From here on a transfer takes long enough (some ten microseconds) that both sides may want to compute meanwhile, and a device reads in
+/// little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for a push.
+inline constexpr uint64_t kHiddenFrom = 2u << 20;
+
 struct DeviceMessage {
   struct End {
     MemoryKind kind = MemoryKind::host;
@@ -28,7 +32,8 @@ struct DeviceMessage {
   uint32_t features = 0;     // of the link: LinkFeature
   bool imports = true;       // this side imports device memory of peers
   bool same_device = false;  // both ends are of one device
-  uint64_t length = 0, eager = 0, named_from = kNamedFrom;
+  bool second = false;       // the receive was posted when the announcement was there: the sender may be elsewhere by now
+  uint64_t length = 0, eager = 0, named_from = kNamedFrom, hidden_from = kHiddenFrom;
   Way forced = Way::any;
   bool by_kernel = false;            // `readable` means: by the kernel's copy
   const LinkCosts* costs = nullptr;  // null: not asked
@@ -58,7 +63,15 @@ constexpr Way way_of(DeviceRoute route) {
 constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned>(route); }
 
 /// The best one that was not tried in vain (`failed`: bits). Order: a device writes to another one in two thirds of the time in which
-/// it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, where nobody need be asked.
+/// it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, where nobody need be asked, and for
+/// much that comes to a receive which was posted second, where whoever is asked may not answer soon.
 DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
+
+/// Does the sender push into a receive that was told to it before (protocols/offers.hpp), once it has imported that memory?
+bool pushes_unasked(const DeviceMessage& message);
+
+/// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way: of the
+/// message where nothing is known of who posts first.
+const char* progress_of(const DeviceMessage& message, Way way);
 
 }  // namespace thalweg::impl

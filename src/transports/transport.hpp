@@ -23,6 +23,7 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 #include "security/session.hpp"
+#include "transports/offers.hpp"
 
 namespace thalweg::impl {
 
@@ -190,6 +191,19 @@ class Port {
   /// Single copy by the kernel. Returns bytes moved (whole pieces of both lists are equal in sum) or a negative Status.
   virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
   virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
+
+  // --- receives that are told to the peer before it sends (offers.hpp)
+  using FrameTest = bool (*)(const FrameHeader& header, const void* what);
+  /// Good until the link is closed here, or, once it is lost, until on_lost has returned.
+  virtual OfferTables offers(Link&) { return {}; }
+  /// Frames that were taken from this link, the one that is being handled included.
+  virtual uint64_t taken(const Link&) { return 0; }
+  /// Of the frames that went over this link behind the first `taken` ones, and that the peer may not have handled yet: does
+  /// test(header, what) hold for one? True also where that cannot be told. Of a header, type, flags, id and `a` are filled in.
+  virtual bool any_behind(const Link&, uint64_t /*taken*/, FrameTest, const void* /*what*/) { return true; }
+  /// As progress(), within a call that posts: only frames that are there, of each link up to the first one for which `test` does not
+  /// hold, and no news of links. Of a header, length, type, flags and id are filled in.
+  virtual unsigned take(unsigned /*budget*/, FrameTest /*test*/) { return 0; }
 
   // --- progress
   /// Nothing to poll: no links, not armed. Set by progress(), cleared by establish() and arm(), so that an engine may skip

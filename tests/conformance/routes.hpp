@@ -23,6 +23,7 @@ class Routes {
   using Counts = std::array<uint64_t, kWays>;
   static const char* const kNames[kWays];
   static size_t index_of(const std::string& name, const std::string& text);
+  void take_alternatives(const std::string& line, size_t base, const std::string& text);
   Counts counted() const;
   std::string key() const;
   bool known() const;
@@ -31,6 +32,7 @@ class Routes {
   const Row& row_;
   const Kind kind_;
   Counts before_{}, expected_{};
+  std::array<bool, kWays> either_{};  // explain says so of each of them, by who posts first
   std::string said_;
 };
 

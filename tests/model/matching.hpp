@@ -33,9 +33,11 @@ class Matching {
     unmatched_.erase(found);
     return message;
   }
-  /// The message is kept, or for the receive whose id is returned.
-  uint32_t arrive(const KnownMessage& message) {
+  /// The message is kept, or for the receive whose id is returned. other(id): is that receive another sender's already?
+  template <class Other>
+  uint32_t arrive(const KnownMessage& message, const Other& other) {
     for (auto at = posted_.begin(); at != posted_.end(); ++at) {
+      if (other(at->id)) continue;
       if (((at->tag ^ message.tag) & at->mask) != 0 || (at->from != kAnyone && at->from != message.from)) continue;
       const uint32_t id = at->id;
       posted_.erase(at);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages, active messages and byte streams: posting, and what the reference says of their ends.
+#include <algorithm>
+
 #include "memory/layout.hpp"
 #include "model/world.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/local_device.hpp"
+#include "protocols/offers.hpp"
 #include "protocols/wire.hpp"
 
 namespace thalweg::model {
@@ -155,11 +158,37 @@ void World::receive(const Op& op) {
   if (!lost || message.id != 0 || !is_loss(status)) wrong(posted, std::string("it is refused: ") + status_text(status));
 }
 
+/// Whose device may be writing into this receive, whose message has not come: it is matched. Null: nobody's.
+const Peer* World::claimant(const Posted& receive) {
+  OpRun* const run = workers_[receive.worker].engine->find(receive.request);
+  if (run == nullptr || Engine::test(receive.request) != TW_IN_PROGRESS) return nullptr;
+  for (unsigned i = 0; i < program_.workers; ++i) {
+    if (i == receive.worker || end(receive.worker, i).peer.offers == nullptr) continue;
+    const Offers& offers = *end(receive.worker, i).peer.offers;
+    for (unsigned entry = 0; entry < kOffers; ++entry) {
+      if (offers.entries[entry].run != run) continue;
+      const uint64_t word = load_state(offers.tables.mine->states[entry]);
+      return word == offer_word(offers.entries[entry].number, OfferState::claimed) ? &end(receive.worker, i).peer : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+/// Was there a message that a device wrote into this receive ahead of its announcement, which has been lost with its sender?
+bool World::may_have_been_claimed(const Posted& receive) const {
+  const auto on_device = [](const Posted& one) { return one.buffer != nullptr && one.buffer->info.device != nullptr; };
+  return on_device(receive) && std::any_of(by_id_.begin(), by_id_.end(), [&](const Posted* one) {
+           return one != nullptr && one->what == What::send && one->peer == receive.worker && !one->arrived &&
+                  on_device(*one) && ((one->tag ^ receive.tag) & receive.mask) == 0 && one->length <= receive.length &&
+                  (receive.peer == kAnyone || receive.peer == one->worker) && ends_[receive.worker][one->worker]->broken;
+         });
+}
+
 void World::end_receive(Posted& posted, Status status, const tw_recv_info& info) {
   if (posted.partner == 0) {
     const bool withdrawn = workers_[posted.worker].matching.withdraw(posted.id);
     if (status == TW_ERR_CANCELED && posted.canceled) return;
-    if (is_loss(status) && may_be_lost(posted, posted.peer)) return;
+    if (is_loss(status) && (may_be_lost(posted, posted.peer) || may_have_been_claimed(posted))) return;
     return wrong(posted, std::string(withdrawn ? "nothing came for it" : "it") + " and it ended with: " + status_text(status));
   }
   const Posted& message = *by_id_[posted.partner];
@@ -227,7 +256,8 @@ void World::cancel(const Op& op) {
   if (posted->what == What::receive) {
     const bool waits = workers_[posted->worker].matching.posted(posted->id);
     // A callback may be on its way.
-    if ((status == TW_OK) != waits && !(status == TW_ERR_BUSY && is_loss(Engine::test(posted->request)))) {
+    const bool claimed = status == TW_ERR_BUSY && waits && claimant(*posted) != nullptr;
+    if ((status == TW_OK) != waits && !claimed && !(status == TW_ERR_BUSY && is_loss(Engine::test(posted->request)))) {
       return wrong(*posted, waits ? "it is not matched, and cannot be canceled" : "it is matched, and could be canceled");
     }
   }
@@ -294,7 +324,11 @@ void World::message_arrives(unsigned from, unsigned to, uint64_t id, uint64_t ta
   next->arrived = true;
   next->here = whole;
   if (next->tag != tag || next->length != length) return wrong(*next, "its message comes with another tag or length");
-  const uint32_t receive = workers_[to].matching.arrive({next->id, from, tag, length, whole});
+  const auto other = [&](uint32_t id) {
+    const Peer* const by = claimant(*by_id_[id]);
+    return by != nullptr && by != &end(to, from).peer;
+  };
+  const uint32_t receive = workers_[to].matching.arrive({next->id, from, tag, length, whole}, other);
   if (receive != 0) match(*by_id_[receive], *next);
 }
 

@@ -54,7 +54,10 @@ bool ModelPort::full(ModelLink& link) {
   return refused;
 }
 
-void ModelPort::take(ModelLink& link, Carried&& frame) { link.out.push_back(std::move(frame)); }
+void ModelPort::take(ModelLink& link, Carried&& frame) {
+  link.frames.push_back(frame.header);
+  link.out.push_back(std::move(frame));
+}
 
 Status ModelPort::send(Link& base, const FrameHeader& header, const void* body) {
   ModelLink& link = own(base, "send");
@@ -209,6 +212,7 @@ Carried ModelPort::take_first(ModelLink& link) {
   const auto lock = net_.locked();
   Carried first = std::move(link.in.front());
   link.in.pop_front();
+  ++link.taken;
   return first;
 }
 
@@ -234,6 +238,39 @@ bool ModelPort::hand_over(ModelLink& link) {
   net_.watcher.on_arrival(link.to, link.from, done.header, done.body.data());
   engine_.on_frame(link, done.header, done.body.data());
   return true;
+}
+
+OfferTables ModelPort::offers(Link& base) {
+  const ModelLink& link = own(base, "offers");
+  return {&(*link.tables)[link.side], &(*link.tables)[1 - link.side]};
+}
+
+uint64_t ModelPort::taken(const Link& base) {
+  const auto lock = net_.locked();
+  return static_cast<const ModelLink&>(base).taken;
+}
+
+bool ModelPort::any_behind(const Link& base, uint64_t taken, FrameTest test, const void* what) {
+  const auto lock = net_.locked();
+  const auto& frames = static_cast<const ModelLink&>(base).frames;
+  return taken > frames.size() || std::any_of(frames.begin() + static_cast<std::ptrdiff_t>(taken), frames.end(),
+                                              [&](const FrameHeader& header) { return test(header, what); });
+}
+
+/// Threads beside the schedule leave to it what arrives.
+unsigned ModelPort::take(unsigned budget, FrameTest test) {
+  unsigned events = 0;
+  for (size_t i = 0; i < links_.size() && !beside.is; ++i) {
+    ModelLink& link = *links_[i];
+    while (events < budget && !link.ended && link.user != nullptr && link.landing == nullptr && !link.discard &&
+           !link.in.empty() && test(link.in.front().header, nullptr)) {
+      const Carried done = take_first(link);
+      net_.watcher.on_arrival(link.to, link.from, done.header, done.body.data());
+      engine_.on_frame(link, done.header, done.body.data());
+      ++events;
+    }
+  }
+  return events;
 }
 
 unsigned ModelPort::progress(unsigned budget) {
@@ -337,6 +374,8 @@ void Net::connect(ModelPort& a, ModelPort& b, Way way, uint32_t copy_max, uint32
     link.sleeping = &far.sleeping_;
     owner.links_.push_back(&link);
   }
+  made[0]->tables = made[1]->tables = std::make_shared<std::array<OfferTable, 2>>();
+  made[1]->side = 1;
   made[0]->other = made[1];
   made[1]->other = made[0];
   *to_b = made[0];

@@ -7,6 +7,7 @@
 // Threads: one at a time has the schedule, and is the only one that progresses, carries and ends anything. What others reach beside
 // it, by posting, is under Net::locked() (of a run with threads), which is never held around a call of an engine.
 #pragma once
+#include <array>
 #include <atomic>
 #include <deque>
 #include <list>
@@ -51,6 +52,10 @@ struct ModelLink final : Link {
   std::deque<Carried> out, in;                // sent from here and on its way; arrived here
   std::deque<std::pair<void*, Status>> sent;  // tokens to be reported
   std::vector<std::byte> reserved;
+  std::shared_ptr<std::array<OfferTable, 2>> tables;  // of receives that are told; one of them is this side's
+  unsigned side = 0;
+  uint64_t taken = 0;               // frames that were handed over here
+  std::vector<FrameHeader> frames;  // that were sent from here
   // A body that is being read to where its receiver wants it.
   std::byte* landing = nullptr;
   bool discard = false;
@@ -83,6 +88,10 @@ class ModelPort final : public Port {
   void ring(Link& link) override;
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
+  OfferTables offers(Link& link) override;
+  uint64_t taken(const Link& link) override;
+  bool any_behind(const Link& link, uint64_t taken, FrameTest test, const void* what) override;
+  unsigned take(unsigned budget, FrameTest test) override;
   unsigned progress(unsigned budget) override;
   int fd() const override { return -1; }
   Status arm() override;

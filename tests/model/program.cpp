@@ -79,9 +79,14 @@ constexpr Weight kMixed[] = {{What::send, 12},      {What::receive, 14},       {
                              {What::look, 4},       {What::release_region, 1}, {What::release_memory, 1},
                              {What::turns, 4}};
 
+/// Receives that are told to the peer before it sends: messages between devices whose memory is imported.
+constexpr Weight kOffered[] = {{What::send, 32},  {What::receive, 32}, {What::cancel, 8},
+                               {What::probe, 1},  {What::take, 1},     {What::active, 2},
+                               {What::turns, 12}, {What::connect, 1},  {What::release_memory, 1}};
+
 class Generator {
  public:
-  Generator(uint64_t seed, unsigned workers) : random_(seed * 0x9e3779b97f4a7c15u + 1) {
+  Generator(uint64_t seed, unsigned workers) : random_(seed * 0x9e3779b97f4a7c15u + 1), offered_(seed % 8 == 3) {
     program_.seed = seed;
     program_.workers = static_cast<uint8_t>(workers != 0 ? workers : choose_workers());
     const bool one_process = random_.percent(12);
@@ -92,12 +97,14 @@ class Generator {
     program_.budget = random_.of({uint64_t{64} << 20, uint64_t{64} << 20, uint64_t{1} << 20, uint64_t{0}});
     for (unsigned pair = 0; pair < 6; ++pair) program_.late |= static_cast<uint8_t>(random_.percent(15) ? 1u << pair : 0);
     program_.counters = Random(seed).below(kCountersEnd);
+    if (!offered_) return;
+    for (Way& way : program_.ways) way = random_.percent(50) ? Way::mapped : Way::shared;
   }
   Program make() {
     const unsigned count = random_.percent(60) ? 20 + random_.below(40) : 20 + random_.below(181);
     const unsigned theme = random_.below(10);
     const bool one_process = program_.ways[0] == Way::process;  // there devices of others touch memory without an import
-    devices_ = random_.percent(one_process ? 60 : 30);
+    devices_ = random_.percent(one_process ? 60 : 30) || offered_;
     const unsigned ends = random_.percent(one_process ? 55 : 35) ? 1 + random_.below(2) : 0;
     unsigned end_at[2] = {random_.below(count), random_.below(count)};
     for (unsigned i = 0; i < count; ++i) {
@@ -111,6 +118,8 @@ class Generator {
         op.what = What::open;
       } else if (devices_ && random_.percent(6)) {
         op.what = What::before;
+      } else if (offered_) {
+        op.what = pick(kOffered);
       } else {
         op.what = theme < 4 ? pick(kMessages) : theme < 8 ? pick(kOneSided) : pick(kMixed);
       }
@@ -152,7 +161,8 @@ class Generator {
     op.memory = static_cast<uint8_t>(random_.below(devices_ ? kMemories : kMemories - 1));
     if (devices_ && may_be_on_device(op.what)) {
       if (random_.percent(40)) op.kind = static_cast<uint8_t>(random_.below(6));
-      flag(op, kLate, 25);
+      flag(op, kLate, offered_ ? 5 : 25);
+      if (offered_ && random_.percent(93)) op.kind = kShared;
     }
     op.signal = static_cast<uint8_t>(random_.below(kSignals));
     completion(op);
@@ -289,6 +299,8 @@ class Generator {
 
   Random random_;
   Program program_;
+  static constexpr uint8_t kShared = 2;  // of kKinds: memory that is imported in one process, too
+  const bool offered_;
   bool devices_ = false;
   uint32_t received_ = 0, awaited_ = 0;  // the last receive, and the last operation that a stream waits for
 };

@@ -28,6 +28,8 @@ void World::poll(Worker& worker) {
 unsigned World::progress(Worker& worker) {
   ++clock_;
   const unsigned events = worker.engine->progress();
+  // Killed in the middle of it, it has gone on to its end here: what it told the device is over before anyone learns of its end.
+  for (bool more = worker.port->dead; more;) more = device().step(0);
   if (!worker.port->dead) {
     look_at_stream(worker);
     poll(worker);

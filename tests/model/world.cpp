@@ -74,6 +74,7 @@ void World::set_up() {
     options.owner = this;
     options.lost = lost;
     options.first = first_numbers(program_, i);
+    if (program_.seed % 3 != 0) options.hidden_from = 200;
     // Small enough that most programs name pieces, several of a payload.
     options.bounces = {.from = 200, .host = 1024, .device = 2048, .by_cpu = 700, .shared_from = program_.seed % 2 * 3000};
     worker.engine = std::make_unique<Engine>(options);

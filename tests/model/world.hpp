@@ -167,6 +167,8 @@ class World final : Watcher {
   void cover(const Posted& posted) { cover(posted, posted.what); }
   void cover(const Posted& posted, What what);
   bool dead(unsigned worker) const { return workers_[worker].port->dead; }
+  const Peer* claimant(const Posted& receive);
+  bool may_have_been_claimed(const Posted& receive) const;
   bool may_be_lost(const Posted& posted, unsigned from) const;
   static bool is_loss(Status status) { return status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED; }
   static void called_back(void* arg, tw_request request, tw_status status, const tw_recv_info* info);

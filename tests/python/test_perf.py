@@ -134,7 +134,8 @@ def test_overlap_is_a_share(progress):
     done = perf("overlap", "--size", "70001", "--seconds", "0.01", "--progress", progress, "--memory", "host")
     row = json.loads(done.stdout)
     assert row["verified"], done
-    assert all(0 <= row["figures"][name] <= 100 for name in ("hidden_percent", "channel_hidden_percent"))
+    names = [name + "_percent" for name in ("hidden", "receiver_first_hidden", "sender_first_hidden", "channel_hidden")]
+    assert all(0 <= row["figures"][name] <= 100 for name in names)
 
 
 def test_daxpy_reads_the_other_process_in_place():

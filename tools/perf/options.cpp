@@ -30,7 +30,9 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         strided_put                        plan: the ij face of a cube of doubles, to the same and to contiguous memory; beside
                                            it the faces ik (rows) and jk (contiguous). --size: bytes of a face
         overlap                            a receive while its process computes: how much of the transfer the computation
-                                           hides, in percent (100: all of it); try it with --progress thread as well
+                                           hides, in percent (100: all of it); try it with --progress thread as well.
+                                           hidden: the sender progresses. receiver_first_hidden, sender_first_hidden: it
+                                           computes, too, and nobody progresses once both have posted, in this order
         daxpy                              y += a * x, with x in the other process's memory and read in place; beside it a get.
                                            By the CPU, or where one of them is on a GPU by a kernel, with a copy kernel beside
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Does a transfer go on while its receiver computes? Rank 0 receives and computes for as long as a transfer takes; what the two
-// take together, less the longer of them, is what could not be hidden.
+// take together, less the longer of them, is what could not be hidden. Of tagged messages three times: the sender progresses meanwhile;
+// it computes, too, and the receive was posted first; the same, and the send was posted first.
 #include <algorithm>
 #include <utility>
 
@@ -90,20 +91,29 @@ class ByChannel final : public Way {
   tw_plan* plan_ = nullptr;
 };
 
-/// What receives take with so much computation between begin and end, in seconds. The sender begins when one is posted.
-std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, uint64_t steps) {
+/// Who posts first, and does rank 1 compute, too? Otherwise it progresses until its send is over. Rank 0 computes always.
+struct Case {
+  bool sender_first, both_compute;
+};
+
+/// What receives take with so much computation between begin and end, in seconds, from rank 0's begin to its end. Where both compute,
+/// nobody progresses from when both have posted until then.
+std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, const Case& how, uint64_t steps) {
   std::vector<double> times;
   char go = 0;
   for (uint64_t i = 0; i < order.iterations * batch_of(order.size); ++i) {
     if (p.rank == 1) {
-      p.receive(&go, 1, kAckTag);
+      if (!how.sender_first) p.receive(&go, 1, kAckTag);
       way.begin();
+      if (how.sender_first) p.send(&go, 1, kAckTag);
+      if (how.both_compute && steps != 0) compute(steps);
       way.end();
       continue;
     }
+    if (how.sender_first) p.receive(&go, 1, kAckTag);
     const uint64_t start = now_ns();
     way.begin();
-    p.send(&go, 1, kAckTag);
+    if (!how.sender_first) p.send(&go, 1, kAckTag);
     if (steps != 0) compute(steps);
     way.end();
     times.push_back(static_cast<double>(now_ns() - start) / 1e9);
@@ -116,16 +126,27 @@ struct Hidden {
   double percent = 0;
 };
 
-Hidden measure_way(Pair& p, const Order& order, Way& way) {
+/// Both ranks compute for as long as rank 0's receives took.
+double agree(Pair& p, double seconds) {
+  if (p.rank == 0) {
+    p.send(&seconds, sizeof seconds, kAckTag);
+  } else {
+    p.receive(&seconds, sizeof seconds, kAckTag);
+  }
+  return seconds;
+}
+
+Hidden measure_way(Pair& p, const Order& order, Way& way, const Case& how) {
   p.sync();
   Hidden h;
-  h.transfer_us = receive_and_compute(p, order, way, 0);
-  const double transfer = percentile(h.transfer_us, 50);
+  h.transfer_us = receive_and_compute(p, order, way, how, 0);
+  const double transfer = agree(p, percentile(h.transfer_us, 50));
   for (double& t : h.transfer_us) t *= 1e6;
-  const uint64_t steps = p.rank == 0 ? steps_for(transfer) : 0;
+  const uint64_t steps = steps_for(transfer);
   std::vector<double> alone;
-  for (uint64_t i = 0; p.rank == 0 && i < order.iterations; ++i) alone.push_back(seconds_of(steps));
-  const double computation = percentile(alone, 50), both = percentile(receive_and_compute(p, order, way, steps), 50);
+  for (uint64_t i = 0; i < order.iterations; ++i) alone.push_back(seconds_of(steps));
+  p.sync();
+  const double computation = percentile(alone, 50), both = percentile(receive_and_compute(p, order, way, how, steps), 50);
   if (p.rank == 0) h.percent = 100 * std::clamp((transfer + computation - both) / std::min(transfer, computation), 0.0, 1.0);
   return h;
 }
@@ -139,15 +160,26 @@ Sample overlap(Pair& p, const Order& order) {
   s.route = p.route("send", order, buffers.at(0));
   if (p.rank == 1) buffers.fill(order.seed);
   ByMessage message(p, order, buffers);
-  Hidden by_message = measure_way(p, order, message);
-  if (p.rank == 0) s.verified = buffers.check(0, order.seed);
-  if (p.rank == 0) buffers.poison();
+  const auto verify = [&] {
+    if (p.rank == 0) s.verified &= buffers.check(0, order.seed);
+    if (p.rank == 0) buffers.poison();
+  };
+  Hidden by_message = measure_way(p, order, message, {.sender_first = false, .both_compute = false});
+  verify();
+  const Hidden receiver_first = measure_way(p, order, message, {.sender_first = false, .both_compute = true});
+  verify();
+  const Hidden sender_first = measure_way(p, order, message, {.sender_first = true, .both_compute = true});
+  verify();
   ByChannel channel(p, order, buffers);
-  const Hidden by_channel = measure_way(p, order, channel);
-  if (p.rank == 0) s.verified &= buffers.check(0, order.seed);
+  const Hidden by_channel = measure_way(p, order, channel, {.sender_first = false, .both_compute = false});
+  verify();
   p.sync();
   s.latency_us = std::move(by_message.transfer_us);
   s.figures = {{"hidden", by_message.percent, "%"},
+               {"receiver_first", percentile(receiver_first.transfer_us, 50), "us"},
+               {"receiver_first_hidden", receiver_first.percent, "%"},
+               {"sender_first", percentile(sender_first.transfer_us, 50), "us"},
+               {"sender_first_hidden", sender_first.percent, "%"},
                {"channel", percentile(by_channel.transfer_us, 50), "us"},
                {"channel_hidden", by_channel.percent, "%"}};
   return s;

@@ -21,6 +21,17 @@ class Consumer {
   uint64_t next_parity() const { return parity_; }
   bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
 
+  /// Frames that were taken.
+  uint64_t taken() const { return head_; }
+  /// What the next frame says of itself before it is taken: length, type, flags and id. False: there is none.
+  bool peek(FrameHeader* header) const {
+    const uint64_t word = load_acquire(next_->word);
+    if (((word ^ parity_) & kParity) != 0) return false;
+    const uint64_t plain = word & ~kParity;
+    std::memcpy(header, &plain, sizeof plain);
+    return true;
+  }
+
   enum class Take { nothing, frame, turn, violation };
   /// The next frame, if any. *body stays where it is until consumed() is called. turn: call turn() before the next one.
   Take take(FrameHeader* header, const std::byte** body) {

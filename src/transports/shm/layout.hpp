@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "base/platform/tsan.hpp"
+#include "transports/offers.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl::shm {
@@ -76,6 +77,7 @@ struct Direction {
 /// Direction 0: from the initiator. All zero at first: lap 0 publishes parity 1.
 struct Connection {
   Direction direction[2];
+  OfferTable offers[2];  // what the side that writes to that direction offers to receive
 };
 static_assert(sizeof(Connection) <= 112 * 1024, "the memory budget of an idle endpoint is 128 KiB");
 
@@ -133,6 +135,6 @@ struct SetupBody {
   uint64_t bell_address;  // where the sender's own process has its bell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 4;
+inline constexpr uint16_t kSetupVersion = 5;
 
 }  // namespace thalweg::impl::shm

@@ -219,4 +219,49 @@ unsigned ShmPort::progress(unsigned budget) {
   return done;
 }
 
+// --- within a call that posts
+
+bool ShmPort::any_behind(const Link& base, uint64_t taken, FrameTest test, const void* what) {
+  const auto& link = static_cast<const ShmLink&>(base);
+  return link.out.stopped() || link.out.any_behind(taken, [=](const FrameHeader& header) { return test(header, what); });
+}
+
+unsigned ShmPort::drain_while(ShmLink& link, unsigned budget, FrameTest test) {
+  unsigned done = 0;
+  FrameHeader header;
+  const std::byte* body;
+  while (done < budget && link.in.peek(&header) && (header.length == kTurn || test(header, nullptr))) {
+    const Consumer::Take take = link.in.take(&header, &body);
+    const bool turned = take == Consumer::Take::turn && link.deep_in.turn(link.in);
+    if (!turned && (take != Consumer::Take::frame || !test(header, nullptr))) {
+      finish_lost(link, TW_ERR_PROTOCOL,
+                  "the peer changed a frame in the shared ring after it was published, or it is too long");
+      return done + 1;
+    }
+    ++done;
+    if (!turned) sink_->on_frame(link, header, body);
+    if (link.ended) return done;
+    if (link.in.consumed()) announce(link);
+  }
+  return done;
+}
+
+unsigned ShmPort::take(unsigned budget, FrameTest test) {
+  if (progressing_) return 0;
+  progressing_ = true;
+  unsigned done = 0;
+  if (mailbox_->bell.rung()) answer_bell();
+  for (size_t i = 0; i < hot_.size() && done < budget; ++i) {
+    if (!hot_[i].arrived()) continue;
+    ShmLink& link = *hot_[i].link;
+    const unsigned taken = drain_while(link, budget - done, test);
+    if (taken == 0) continue;
+    done += taken;
+    link.last_active = sweep_;
+    if (link.hot_index != ShmLink::kCold) refresh_hot(link);
+  }
+  progressing_ = false;
+  return done;
+}
+
 }  // namespace thalweg::impl::shm

@@ -41,6 +41,7 @@ struct ShmLink final : Link {
   Consumer in;
   DeepOut deep_out;
   DeepIn deep_in;
+  OfferTables offers;
   uint32_t reserved = 0;       // of the reservation that is open
   uint32_t my_bit = 0;         // of my bell, for frames that arrive here
   uint32_t peer_bit = 0;       // of the peer's bell
@@ -105,6 +106,10 @@ class ShmPort final : public Port, private SegmentListener {
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
+  OfferTables offers(Link& link) override { return static_cast<ShmLink&>(link).offers; }
+  uint64_t taken(const Link& link) override { return static_cast<const ShmLink&>(link).in.taken(); }
+  bool any_behind(const Link& link, uint64_t taken, FrameTest test, const void* what) override;
+  unsigned take(unsigned budget, FrameTest test) override;
   unsigned progress(unsigned budget) override;
   int fd() const override { return mailbox_->bell.event_fd(); }
   Status arm() override;
@@ -161,6 +166,7 @@ class ShmPort final : public Port, private SegmentListener {
   unsigned poll_all(unsigned budget);
   unsigned look_around();
   unsigned drain(ShmLink& link, unsigned budget);
+  unsigned drain_while(ShmLink& link, unsigned budget, FrameTest test);
   void heat(ShmLink& link);
   void cool(ShmLink& link);
   void refresh_hot(ShmLink& link);

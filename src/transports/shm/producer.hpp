@@ -86,6 +86,24 @@ class Producer {
   /// As refresh() saw it.
   bool bulk_consumed() const { return bulk_limit_ - capacity_ == bulk_head_; }
 
+  /// Is one of the frames behind the first `taken` ones, and not consumed, such that matches(header) says so? Of these headers type,
+  /// flags, id and `a` are filled in. Also true where that cannot be told.
+  template <class Matches>
+  bool any_behind(uint64_t taken, const Matches& matches) const {
+    const uint64_t consumed = load_acquire(shared_->control.consumed_slots);
+    if (consumed > taken && consumed <= head_) taken = consumed;
+    if (head_ - taken > kSlots) return true;
+    for (uint64_t at = taken; at != head_; ++at) {
+      const Slot& slot = shared_->slots[at & (kSlots - 1)];
+      FrameHeader header{};
+      const uint64_t word = load_relaxed(slot.word) & ~kParity;
+      std::memcpy(&header, &word, sizeof word);
+      header.a = load_relaxed(slot.a);
+      if (matches(header)) return true;
+    }
+    return false;
+  }
+
   /// Before sleeping for room, and after. The caller orders it against refresh() with a full barrier on both sides.
   void set_waiting(bool waiting) { store_relaxed(shared_->control.producer_waiting, waiting ? 1 : 0); }
 

@@ -149,6 +149,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   link.fence_before_sleeping = fence_needed;
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
+  link.offers = {&connection.offers[init.initiator ? 0 : 1], &connection.offers[init.initiator ? 1 : 0]};
   link.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
   if (Status s = find_features(link, theirs, early.seen); is_error(s)) return s;
   link.segment = std::move(early.segment);

@@ -3,6 +3,7 @@
 // demand. What it may do is set by FakeOptions, so that every feature bit is tested with and without.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -28,6 +29,7 @@ struct FakeOptions {
   bool land = true;      // ask for landings (stream transports)
   bool kernel_fails = false;
   bool import_slow = false;  // an import is answered by this side's next progress
+  bool offers = false;       // of receives
 };
 
 class FakePort;
@@ -39,6 +41,10 @@ struct FakeLink : Link {
   bool dead = false;
   size_t under_way = 0;  // frames sent and not yet delivered
   std::vector<std::byte> staging;
+  std::shared_ptr<std::array<OfferTable, 2>> tables;  // null: none
+  unsigned side = 0;
+  uint64_t taken = 0;             // frames that were handed over here
+  std::vector<FrameHeader> sent;  // from here
 };
 
 class FakePort final : public Port {
@@ -60,6 +66,9 @@ class FakePort final : public Port {
     (*to_b)->remote_port = &b;
     (*to_a)->remote = *to_b;
     (*to_a)->remote_port = &a;
+    if (!a.options_.offers) return;
+    (*to_b)->tables = (*to_a)->tables = std::make_shared<std::array<OfferTable, 2>>();
+    (*to_a)->side = 1;
   }
 
   const char* name() const override { return "fake"; }
@@ -114,7 +123,7 @@ class FakePort final : public Port {
     // The memory is read when the frame is delivered, and free when this side progresses after that.
     Delivery delivery{mine.remote, header, {}, {pieces, pieces + count}, &mine, token, false};
     ++mine.under_way;
-    note(header);
+    note(mine, header);
     ++reading;
     mine.remote_port->inbox_.push_back(std::move(delivery));
     last_token = token;
@@ -131,6 +140,44 @@ class FakePort final : public Port {
     }
     *mapping = &found->second;
     return TW_OK;
+  }
+  /// Of memory that `lender` lends, to any device of this process.
+  Status import_device(Link& link, uint64_t segment, Device& device, Mapping** mapping) override {
+    ++device_imports;
+    if (lender == nullptr) return Port::import_device(link, segment, device, mapping);
+    if (options_.import_slow && !answered_[segment]) {
+      asked_[segment] = &link;
+      return TW_IN_PROGRESS;
+    }
+    Mapping& found = on_devices_[{segment, &device}];
+    *mapping = &found;
+    if (found.device != nullptr) return TW_OK;
+    std::vector<ExportedMemory> pieces;
+    if (const Status status = lender->export_device_segment(segment, &pieces); status != TW_OK) return status;
+    if (const Status status = device.import_memory(pieces, &found.device_address); status != TW_OK) return status;
+    found.device = &device;
+    for (const ExportedMemory& piece : pieces) found.length += piece.handle.length;
+    return TW_OK;
+  }
+  OfferTables offers(Link& link) override {
+    const auto& mine = static_cast<FakeLink&>(link);
+    return mine.tables == nullptr ? OfferTables{} : OfferTables{&(*mine.tables)[mine.side], &(*mine.tables)[1 - mine.side]};
+  }
+  uint64_t taken(const Link& link) override { return static_cast<const FakeLink&>(link).taken; }
+  bool any_behind(const Link& link, uint64_t taken, FrameTest test, const void* what) override {
+    const auto& sent = static_cast<const FakeLink&>(link).sent;
+    return taken > sent.size() || std::any_of(sent.begin() + static_cast<std::ptrdiff_t>(taken), sent.end(),
+                                              [&](const FrameHeader& header) { return test(header, what); });
+  }
+  unsigned take(unsigned budget, FrameTest test) override {
+    unsigned events = 0;
+    while (budget-- != 0 && !inbox_.empty() && !inbox_.front().loss && test(inbox_.front().header, nullptr)) {
+      Delivery delivery = std::move(inbox_.front());
+      inbox_.pop_front();
+      ++events;
+      hand_over(delivery);
+    }
+    return events;
   }
   int64_t read_peer(Link&, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override {
     return copy(local, locals, remote, remotes, true);
@@ -188,6 +235,15 @@ class FakePort final : public Port {
     inbox_.push_back({&link, header, body, {}, nullptr, nullptr, false});
   }
   std::map<uint64_t, Mapping> segments;  // of peers, importable here
+  Registry* lender = nullptr;            // whose device memory is importable here; null: none
+  unsigned device_imports = 0;           // asked for
+  /// The devices let go of what was imported.
+  void release_imports() {
+    for (auto& [key, mapping] : on_devices_) {
+      if (mapping.device != nullptr) mapping.device->release_import(mapping.device_address);
+    }
+    on_devices_.clear();
+  }
   unsigned kernel_copies = 0;
   size_t allowed = SIZE_MAX;                // frames that may still go
   unsigned closed = 0;                      // links
@@ -237,7 +293,8 @@ class FakePort final : public Port {
     for (size_t i = 0; i < end; ++i) sum += accepted_[i].first == type ? accepted_[i].second : 0;
     return sum;
   }
-  void note(const FrameHeader& header) {
+  void note(FakeLink& link, const FrameHeader& header) {
+    if (link.tables != nullptr) link.sent.push_back(header);
     if (allowed != SIZE_MAX) --allowed;
     accepted_.emplace_back(static_cast<Frame>(header.type & ~kMustUnderstand), header.length);
   }
@@ -245,7 +302,7 @@ class FakePort final : public Port {
   bool full(FakeLink& link) { return link.under_way >= options_.capacity || allowed == 0 || chance(options_.refuse); }
   void deliver(FakeLink& mine, const FrameHeader& header, std::vector<std::byte> body) {
     ++mine.under_way;
-    note(header);
+    note(mine, header);
     if (!mine.remote->dead)
       mine.remote_port->inbox_.push_back({mine.remote, header, std::move(body), {}, nullptr, nullptr, false});
   }
@@ -286,6 +343,7 @@ class FakePort final : public Port {
     }
     if (link.remote->under_way != 0) --link.remote->under_way;
     if (link.dead) return;
+    ++link.taken;
     std::byte* landing = nullptr;
     if (options_.land && (options_.features & kLinkByReference) != 0 && delivery.header.length >= 64) {
       landing = sink_.landing(link, delivery.header, delivery.body.data(), std::min<size_t>(delivery.body.size(), 16));
@@ -314,6 +372,7 @@ class FakePort final : public Port {
   bool delivering_data_ = false;
   std::map<uint64_t, Link*> asked_;
   std::map<uint64_t, bool> answered_;
+  std::map<std::pair<uint64_t, Device*>, Mapping> on_devices_;
   std::vector<std::pair<Frame, uint32_t>> accepted_;  // type and body length, in order
 };
 
