@@ -24,12 +24,13 @@ Way way_of(MessageRoute route) {
 /// `failed`: what the receiver tries in vain of announced_route().
 Way way_into(const OpDesc& op, MemoryKind kind, bool named, bool same_device, uint32_t failed) {
   Message message = message_of(op);
-  if (!on_device(op) && !late(op) && sending_route(op.peer->limits, message) != MessageRoute::frames) return Way::eager;
+  const MessageRoute sent = message.active ? active_route(op.peer->limits, message) : sending_route(op.peer->limits, message);
+  if (!on_device(op) && !late(op) && sent != MessageRoute::frames) return Way::eager;
   if (late(op)) message.contiguous = message.library = false;  // its address is not told
   const Way by_host = way_of(announced_route(op.peer->limits, message, failed));
   DeviceMessage facts = device_message(op, kind, named);
   facts.same_device = same_device;
-  if (!facts.to.on_device() && facts.from.kind == MemoryKind::host) return by_host;
+  if (!facts.to.on_device() && !by_devices(facts.from.kind)) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
   const DeviceRoute route = device_route(facts, by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0);
   if (route == DeviceRoute::frames) return staged ? Way::staging : Way::frames;
