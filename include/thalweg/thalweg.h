@@ -175,10 +175,10 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
  *  each way (eager, frames, mapped, kernel, push, pull, staging) how many operations it has moved and their bytes, of all workers of
- *  this context: announced messages count at their receiver, all other operations where they were posted. Of plans each send, put, get
- *  and atomic operation counts once for each run that the host starts (tw_plan_trigger and its like): push or pull by a device's
- *  kernels, mapped by the host; what the host carries counts as the operation that carries it. What replays of captured
- *  graphs move by themselves does not count, nobody here starts them; nor what code on windows and ends of channels moves. `named`: bytes of device
+ *  this context: announced messages count at their receiver, all other operations where they were posted. Of plans each send, put,
+ *  get and atomic operation counts for each run that the host starts: push or pull by a device's kernels, mapped by the host;
+ *  what the host carries counts as the operation that carries it. What replays of captured graphs move by themselves is not
+ *  counted, nor what code on windows and ends of channels moves. `named`: bytes of device
  *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 

@@ -139,6 +139,14 @@ Status check_regions(const OpDesc& op) {
 
 }  // namespace
 
+const char* why_not_copied(RemoteRegion& region) {
+  if (in_process(region)) return "it is memory of another context of this process";
+  OpDesc there;
+  there.peer = region.peer;
+  there.remote = &region;
+  return why_no_single_copy(there);
+}
+
 Blocks blocks_of(const OpDesc& op) {
   const BlockTransfer& transfer = *op.blocks;
   Blocks facts;
@@ -152,13 +160,9 @@ Blocks blocks_of(const OpDesc& op) {
   facts.mapped = true;
   for (RemoteRegion* region : transfer.there->regions) {
     facts.device_there = facts.device_there || of_device(*region);
-    if (of_device(*region) || reachable(*region)) continue;
+    if (of_device(*region) || region->mapped != nullptr || known_here(*region)) continue;
     facts.mapped = false;
-    OpDesc there;
-    there.peer = op.peer;
-    there.remote = region;
-    there.verb = facts.get ? Verb::get : Verb::put;
-    if (const char* const why = why_no_single_copy(there); why != nullptr) facts.why_not_direct = why;
+    if (const char* const why = why_not_copied(*region); why != nullptr) facts.why_not_direct = why;
   }
   return facts;
 }

@@ -95,12 +95,12 @@ extern const Protocol kPutBlocks, kGetBlocks;
 
 /// What the table of routes is asked with, as far as is known without trying: no device is taken to reach the peer's blocks.
 Blocks blocks_of(const OpDesc& op);
+/// Null: the kernel copies to and from the region, which this CPU does not reach.
+const char* why_not_copied(RemoteRegion& region);
 /// `route` is taken.
 void take_route(BlockTransfer& transfer, const Blocks& facts, BlocksRoute route);
 
 // --- blocks_direct.cpp: by loads and stores, or by the kernel
-/// This CPU reaches the region: it is mapped here, or of this process.
-bool reachable(const RemoteRegion& region);
 /// Moves a turn's worth from run.moved on. TW_OK, TW_AGAIN: not possible this way (any more), use frames; or an error.
 Status move_directly(OpRun& run);
 

@@ -14,6 +14,9 @@ constexpr uint64_t kCopyTurn = 256u << 10;  // some ten microseconds
 constexpr uint64_t kKernelTurn = 1u << 20;
 constexpr size_t kPieces = 512;  // of a turn: at most IOV_MAX
 
+/// By this CPU: it is mapped here, or of this process.
+bool reachable(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
+
 Status copy_pieces(const OpRun& run, const BlockPiece* pieces, size_t count) {
   RemoteRegion& region = *pieces[0].region;
   const bool put = run.op->verb == Verb::put_blocks;
@@ -54,8 +57,6 @@ Status copy_by_kernel(const OpRun& run, const BlockPiece* pieces, size_t count, 
 }
 
 }  // namespace
-
-bool reachable(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
 
 Status move_directly(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
