@@ -205,7 +205,10 @@ unsigned Channel::advance_landings() {
     if (landing.used && !landing.answered) {
       const Status status = reach_landing(index, landing);
       all = all && status != TW_IN_PROGRESS;
-      if (status == TW_IN_PROGRESS) continue;
+      if (status == TW_IN_PROGRESS) {
+        if (landing.reached.how.route() == PreparedRoute::pinned) agent_.hurry();  // nothing wakes the agent when it is pinned
+        continue;
+      }
       answer(index, landing, status);
       ++events;
     }

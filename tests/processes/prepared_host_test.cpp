@@ -71,6 +71,32 @@ const Role kRole("owner", [](Pipe& pipe) {
   return 0;
 });
 
+/// Receives on a channel, by a device, into pinned host memory; says what has come.
+const Role kReceiver("receiver", [](Pipe& pipe) {
+  Side side(kOwner);
+  pipe.send(side.address());
+  tw_endpoint* const endpoint = side.connect(pipe.receive());
+  tw_memory_options where = TW_MEMORY_OPTIONS_INIT;
+  where.place = "pinned";
+  tw_memory* memory = nullptr;
+  if (tw_memory_allocate(side.context, kAll, &where, &memory) != TW_OK) return 1;
+  auto* const bytes = static_cast<unsigned char*>(tw_memory_address(memory));
+  std::memset(bytes, 0x5a, kAll);
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = "emulated:1";
+  options.timeout_ns = kLimit;
+  tw_plan* plan = nullptr;
+  if (tw_plan_create(side.context, &options, &plan) != TW_OK) return 2;
+  if (tw_plan_recv(plan, endpoint, bytes + kGuard, kLength, 1, nullptr, nullptr) != TW_OK) return 3;
+  if (tw_plan_prepare(plan, kLimit) != TW_OK) return 4;
+  for (std::string command = pipe.receive(); command == "run"; command = pipe.receive()) {
+    if (tw_plan_run(plan, kLimit) != TW_OK) return 5;
+    pipe.send(std::to_string(sum_of(bytes, kAll)));
+  }
+  if (tw_plan_destroy(plan) != TW_OK || tw_memory_release(memory) != TW_OK) return 6;
+  return tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr) == TW_OK ? 0 : 7;
+});
+
 /// This process: a device's plan, and what it needs.
 struct Putter {
   explicit Putter(bool library = true, const char* kind = "set", const char* transport = nullptr)
@@ -225,6 +251,38 @@ TEST(PreparedHost, PreparedAgainAndAgain) {
     one.run();
     one.run();
   }
+}
+
+TEST(PreparedHost, AChannelsBufferMayBeThere) {
+  Child child("receiver");
+  Side side(kOwner);
+  const std::string address = child.receive();
+  child.send(side.address());
+  tw_endpoint* const endpoint = side.connect(address);
+  tw_memory_options where = TW_MEMORY_OPTIONS_INIT;
+  where.place = "emulated:0";
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(tw_memory_allocate(side.context, kLength, &where, &memory), TW_OK) << tw_last_error();
+  tw_plan* plan = nullptr;
+  ASSERT_EQ(tw_plan_create(side.context, nullptr, &plan), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_send(plan, endpoint, tw_memory_address(memory), kLength, 1, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(plan, kLimit), TW_OK) << tw_last_error();
+  std::string text(1u << 14, '\0');
+  size_t size = text.size();
+  ASSERT_EQ(tw_plan_explain(plan, text.data(), &size), TW_OK) << tw_last_error();
+  EXPECT_NE(text.find("mapped, way: push"), std::string::npos) << text;
+  for (int i = 0; i < 5; ++i) {
+    const std::string data = random_bytes(kLength), guard(kGuard, '\x5a'), all = guard + data + guard;
+    ASSERT_EQ(tw_memory_copy(side.context, tw_memory_address(memory), data.data(), kLength), TW_OK);
+    child.send("run");
+    ASSERT_EQ(tw_plan_run(plan, kLimit), TW_OK) << tw_last_error();
+    EXPECT_EQ(child.receive(), std::to_string(sum_of(all.data(), all.size())));
+  }
+  EXPECT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
+  child.send("end");
+  EXPECT_EQ(child.join(), 0);
+  EXPECT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+  (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
 }
 
 /// What the device cannot do there: the text says which memory, and why.
