@@ -175,7 +175,10 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
  *  each way (eager, frames, mapped, kernel, push, pull, staging) how many operations it has moved and their bytes, of all workers of
- *  this context: announced messages count at their receiver, all other operations where they were posted; `named`: bytes of device
+ *  this context: announced messages count at their receiver, all other operations where they were posted. Of plans each send, put,
+ *  get and atomic operation counts for each run that the host starts: push or pull by a device's kernels, mapped by the host;
+ *  what the host carries counts as the operation that carries it. What replays of captured graphs move by themselves is not
+ *  counted, nor what code on windows and ends of channels moves. `named`: bytes of device
  *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
 
@@ -283,11 +286,12 @@ enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
  *  thread is in the endpoint's on_lost. */
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
- *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic" and "signal" depend on the target's
- *  memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in tw_context_info. */
+ *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
+ *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in
+ *  tw_context_info. */
 TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
- *  why it would go through the host. `remote`: the target of a put, get or atomic; else NULL. `options`: those that the operation
+ *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
  *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
  *  "way: push", or, of a message, "way into KIND: push" for each kind of memory that may receive it; of a message from library
  *  memory also the way until the receiver has mapped that. */
@@ -336,7 +340,7 @@ TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_
 TW_CHECKED tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
 TW_API void tw_remote_memory_release(tw_remote_memory *remote);
 TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
-/** As tw_endpoint_explain, of a "put", "get" or "atomic" to this memory. */
+/** As tw_endpoint_explain, of a "put", "get", "atomic", "put_blocks" or "get_blocks" to this memory. */
 TW_CHECKED tw_status tw_remote_memory_explain(tw_remote_memory *remote, const char *verb, size_t length, char *buffer,
                                               size_t *size);
 /** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or

@@ -247,10 +247,11 @@ void bind_endpoint(nb::module_& m) {
           "pending ends with ClosedError.")
       .def("iclose", &endpoint_iclose, nb::kw_only(), arg("force") = false, "As close, but returns a Request.")
       .def_prop_ro("closed", [](const Endpoint& e) { return e.handle == nullptr || e.worker->handle == nullptr; })
-      .def(
-          "explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
-          "The table of protocols for a verb (send, put, get, am, bytes, atomic) of length bytes: candidates, predicted cost,\n"
-          "why the loser lost. buffer: of a message from there, such as an array on a device, instead of a length.");
+      .def("explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
+           "The table of protocols for a verb (send, am, bytes, put, get, atomic, signal, put_blocks, get_blocks) of length "
+           "bytes:\n"
+           "candidates, predicted cost, why the loser lost. buffer: of a message from there, such as an array on a device, "
+           "instead of a length.");
   nb::class_<Incoming>(m, "ConnectionRequest", "A client that asks to connect: answer it once, by accept or reject.")
       .def_prop_ro(
           "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")

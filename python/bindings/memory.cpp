@@ -220,8 +220,9 @@ void bind_memory(nb::module_& m) {
            "it.\n"
            "Not to be used after the peer is lost or the import released. Raises Unsupported elsewhere.")
       .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
-           "The ways of a put, get or atomic of length bytes to this memory: predicted cost, the choice, why the others lost\n"
-           "or are impossible. buffer: the local one, such as an array on a device, instead of a length.")
+           "The ways of a put, get, atomic, put_blocks or get_blocks of length bytes to this memory: predicted cost, the "
+           "choice,\n"
+           "why the others lost or are impossible. buffer: the local one, such as an array on a device, instead of a length.")
       .def("release", &RemoteMemory::close, "Ends the import; views made by map may not be used any more.");
   nb::class_<Mapping>(m, "_Mapping", nb::type_slots(mapping_slots));
   context_manager<Memory>(m.attr("Memory"), "release");

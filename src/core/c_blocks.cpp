@@ -26,11 +26,11 @@ constexpr tw_blocks_options kBlocksDefaults = TW_BLOCKS_OPTIONS_INIT;
 Status note_device(BlockSpace& space, const void* address) {
   BufferInfo info;
   const bool known = find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK;
-  Device* const device = known && info.kind != MemoryKind::pinned ? info.device : nullptr;
+  Device* const device = known && !by_cpu(info.kind) ? info.device : nullptr;
   if (!known) {
     if (const Status status = check_host_memory(address, 1); is_error(status)) return status;
   }
-  const bool pinned = known && info.kind == MemoryKind::pinned, first = space.ranges.empty();
+  const bool pinned = known && by_cpu(info.kind), first = space.ranges.empty();
   if (!first && device != space.device) {
     return fail(TW_ERR_UNSUPPORTED,
                 "the ranges of prepared blocks lie on one device, or all in host memory: prepare them apart");

@@ -34,6 +34,10 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
   return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }
 
+constexpr char kVerbs[] = "send, put, get, am, bytes, atomic, signal, put_blocks, get_blocks";
+
+bool blocks(Verb verb) { return verb == Verb::put_blocks || verb == Verb::get_blocks; }
+
 Status refuse_verb(const char* verb, const char* known) {
   return fail(TW_ERR_INVALID, "verb \"%s\" is none of %s", verb == nullptr ? "" : verb, known);
 }
@@ -46,7 +50,7 @@ tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t le
   const Status status = check(endpoint);
   if (is_error(status)) return status;
   Verb what = Verb::send;
-  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
+  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, kVerbs);
   return explain_to(*endpoint, what, nullptr, length, nullptr, nullptr, buffer, size);
 }
 
@@ -55,11 +59,11 @@ tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void*
   const Status status = check(endpoint);
   if (is_error(status)) return status;
   Verb what = Verb::send;
-  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, "send, put, get, am, bytes, atomic, signal");
+  if (verb == nullptr || !verb_named(verb, &what)) return refuse_verb(verb, kVerbs);
   RemoteRegion* region = region_of(remote);
-  const bool one_sided = what == Verb::put || what == Verb::get || what == Verb::atomic;
+  const bool one_sided = what == Verb::put || what == Verb::get || what == Verb::atomic || blocks(what);
   if ((region != nullptr) != one_sided)
-    return fail(TW_ERR_INVALID, "puts, gets and atomics go to remote memory, others do not");
+    return fail(TW_ERR_INVALID, "puts, gets, atomics and blocks go to remote memory, others do not");
   if (region != nullptr && region->peer != &*endpoint->peer) {
     return fail(TW_ERR_INVALID, "the remote memory was imported through another endpoint");
   }
@@ -75,7 +79,8 @@ tw_status tw_remote_memory_explain(tw_remote_memory* remote, const char* verb, s
   if (is_error(status)) return status;
   Verb what = Verb::send;
   if (verb != nullptr) verb_named(verb, &what);
-  if (what != Verb::put && what != Verb::get && what != Verb::atomic) return refuse_verb(verb, "put, get, atomic");
+  if (what != Verb::put && what != Verb::get && what != Verb::atomic && !blocks(what))
+    return refuse_verb(verb, "put, get, atomic, put_blocks, get_blocks");
   return explain_to(*endpoint, what, nullptr, length, region, nullptr, buffer, size);
 }
 

@@ -2,6 +2,7 @@
 // Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does it
 // wait for.
 #include "core/c_checks.hpp"
+#include "memory/place.hpp"
 #include "memory/placement.hpp"
 #include "protocols/local_device.hpp"
 
@@ -37,7 +38,7 @@ Status order_after(Device* device, const tw_op_options& options, Ordering** out)
 }  // namespace
 
 bool is_device_memory(const void* address, BufferInfo* info) {
-  return find_device(reinterpret_cast<uint64_t>(address), info) == TW_OK && info->kind != MemoryKind::pinned;
+  return find_device(reinterpret_cast<uint64_t>(address), info) == TW_OK && !by_cpu(info->kind);
 }
 
 Status check_buffer(const OpDesc& op) {

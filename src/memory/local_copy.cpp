@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "devices/registry.hpp"
+#include "memory/place.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -27,7 +28,7 @@ Status look(uint64_t address, size_t length, Side* out) {
   if (found == TW_ERR_NO_MATCH) return TW_OK;
   if (is_error(found)) return found;
   out->device = info.device;
-  out->ordinary = info.kind == MemoryKind::pinned;
+  out->ordinary = by_cpu(info.kind);
   return TW_OK;
 }
 

@@ -72,4 +72,34 @@ void Pinning::reset() {
   if (found != all.by_start.end() && --found->second.users == 0) all.by_start.erase(found);  // absent: a forked child
 }
 
+void PinningAhead::end(Status status, std::string why) {
+  status_ = status;
+  why_ = std::move(why);
+  done_.store(true, std::memory_order_release);
+  done_.notify_all();
+}
+
+std::shared_ptr<PinningAhead> PinningAhead::start(EventLoop& service, Device& device, uint64_t address, size_t length) {
+  auto made = std::make_shared<PinningAhead>();
+  /// Work that a loop drops when it ends has ended, too.
+  struct Work {
+    std::shared_ptr<PinningAhead> of;
+    ~Work() {
+      if (!of->done_.load(std::memory_order_relaxed)) of->end(TW_ERR_CLOSED, "the context ends");
+    }
+  };
+  auto work = std::make_shared<Work>();
+  work->of = made;
+  service.post([work = std::move(work), &device, address, length] {
+    const Status status = Pinning::make(device, address, length, &work->of->share_);
+    work->of->end(status, is_error(status) ? last_error() : "");
+  });
+  return made;
+}
+
+Status PinningAhead::status() const {
+  if (!done_.load(std::memory_order_acquire)) return TW_IN_PROGRESS;
+  return is_error(status_) ? fail(status_, "%s", why_.c_str()) : status_;
+}
+
 }  // namespace thalweg::impl

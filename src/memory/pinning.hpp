@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host memory that several users want pinned, each for a time of its own: counted, and unpinned with the last.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 
+#include "base/event_loop.hpp"
 #include "devices/device.hpp"
 
 namespace thalweg::impl {
@@ -22,6 +26,24 @@ class Pinning {
  private:
   void reset();
   uint64_t range_ = 0;  // start of the counted range; 0: none
+};
+
+/// A share that the service thread makes, because pinning may wait for work of devices, and whoever wants it may have to go on for that
+/// work to end. Thread-safe. It is unpinned with the last of those who hold it, and must be before the memory goes.
+class PinningAhead {
+ public:
+  static std::shared_ptr<PinningAhead> start(EventLoop& service, Device& device, uint64_t address, size_t length);
+  /// TW_IN_PROGRESS: ask again; TW_OK; or why not, with its text.
+  Status status() const;
+  /// Returns when it is no more in progress. Not on the service thread.
+  void settle() const { done_.wait(false, std::memory_order_acquire); }
+
+ private:
+  void end(Status status, std::string why);
+  Pinning share_;
+  Status status_ = TW_IN_PROGRESS;
+  std::string why_;
+  std::atomic<bool> done_{false};  // the others do not change behind it
 };
 
 }  // namespace thalweg::impl

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "memory/place.hpp"
 #include "memory/registry_state.hpp"
 
 namespace thalweg::impl {
@@ -99,7 +100,7 @@ Status Registry::register_memory(void* address, size_t length, uint32_t access, 
   memory->length = length;
   memory->access = access == 0 ? uint32_t{TW_MEMORY_ALL} : access;
   memory->origin = origin;
-  if (origin.kind > MemoryKind::pinned) memory->guests = std::make_shared<DeviceGuests>();
+  if (!by_cpu(origin.kind)) memory->guests = std::make_shared<DeviceGuests>();
   if (origin.buffer.exportable != ExportForm::none) {
     const Status s = make_name(origin.buffer, start, length, memory.get(), &memory->segment_id, &memory->segment_offset);
     if (is_error(s) && s != TW_ERR_UNSUPPORTED) return s;
@@ -160,6 +161,7 @@ Status Registry::release(tw_memory* memory) {
   }
   if (Status s = give_up_name(memory); is_error(s)) return s;
   const bool shared = memory->segment.data() != nullptr;
+  if (memory->pinning != nullptr) memory->pinning->settle();  // without keys nobody begins another one
   {
     const Writing writing(*state_);
     if (state_->memories.erase(memory) == 0) return fail(TW_ERR_HANDLE, "this memory is released by another thread");
@@ -266,6 +268,28 @@ Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t len
     if (const Status s = registry->resolve(reading, rkey, offset, length, access, out); s != TW_ERR_STALE) return s;
   }
   return TW_ERR_STALE;
+}
+
+Status Registry::pin_in_process(uint64_t rkey, EventLoop& service, Device& device) {
+  std::shared_ptr<PinningAhead> pinning;
+  {
+    AllRegistries& all = state_of_process<AllRegistries>();
+    const std::lock_guard lock(all.mutex);
+    for (const Registry* registry : all.list) {
+      const Writing writing(*registry->state_);
+      const auto found = registry->state_->exports.find(rkey);
+      if (found == registry->state_->exports.end()) continue;
+      tw_memory& memory = *found->second.memory;
+      if (memory.pinning == nullptr)
+        memory.pinning = PinningAhead::start(service, device, reinterpret_cast<uintptr_t>(memory.address), memory.length);
+      pinning = memory.pinning;
+      break;
+    }
+  }
+  if (pinning == nullptr) return fail(TW_ERR_STALE, "this memory was released; import a new key");
+  const Status status = pinning->status();
+  const std::string why = is_error(status) ? last_error() : "";
+  return is_error(status) ? fail(TW_ERR_UNREACHABLE, "it could not be pinned: %s", why.c_str()) : status;
 }
 
 bool Registry::find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const {

@@ -12,6 +12,7 @@
 #include "devices/device.hpp"
 #include "memory/device_allocation.hpp"
 #include "memory/device_guests.hpp"
+#include "memory/pinning.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
 
@@ -43,7 +44,8 @@ struct tw_memory {
   uint64_t segment_id = 0;      // what peers import: the segment, or the name of device memory; 0: they cannot
   uint64_t segment_offset = 0;  // of address in it
   thalweg::impl::Segment segment;
-  thalweg::impl::DeviceAllocation device;  // allocated, or the segment pinned: goes before the segment
+  thalweg::impl::DeviceAllocation device;                // allocated, or the segment pinned: goes before the segment
+  std::shared_ptr<thalweg::impl::PinningAhead> pinning;  // for devices that others of this process work with; the same
   std::vector<uint64_t> rkeys;
   std::shared_ptr<thalweg::impl::DeviceGuests> guests;  // of device memory: devices that work on it for others of this process
   bool exported = false;                                // peers may have seen a key of it alive
@@ -110,6 +112,9 @@ class Registry {
   /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely: takes
   /// a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
   static Status resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out);
+  /// All of the host memory that the key is of is pinned for devices of this sort, until its release. Made by `service`; from then on
+  /// TW_IN_PROGRESS until it is. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
+  static Status pin_in_process(uint64_t rkey, EventLoop& service, Device& device);
   /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
   std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.

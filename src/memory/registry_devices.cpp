@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "memory/place.hpp"
 #include "memory/registry_state.hpp"
 
 namespace thalweg::impl {
 
 MemoryOrigin origin_of(const BufferInfo& info) {
   MemoryOrigin origin;
-  if (info.device == nullptr || info.kind == MemoryKind::host || info.kind == MemoryKind::pinned) return origin;
+  if (info.device == nullptr || by_cpu(info.kind)) return origin;
   origin.kind = info.kind;
   origin.device = info.device->ordinal();
   std::memcpy(origin.device_uuid, info.device->uuid().data(), sizeof origin.device_uuid);

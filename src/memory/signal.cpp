@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "memory/place.hpp"
+
 namespace thalweg::impl {
 namespace {
 constexpr size_t kSlot = 64, kBlock = 64 * 1024;  // a word has a cache line of its own
@@ -70,7 +72,7 @@ Status SignalPool::create_in(tw_memory& memory, uint64_t offset, LocalCopier& co
   signal->offset = offset;
   signal->users = true;
   signal->word = reinterpret_cast<uint64_t*>(memory.address + offset);
-  if (where != MemoryKind::host && where != MemoryKind::pinned) signal->copier = &copier;
+  if (!by_cpu(where)) signal->copier = &copier;
   signal_reset(*signal, initial);
   *out = signal.release();
   return TW_OK;

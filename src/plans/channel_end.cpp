@@ -78,7 +78,8 @@ Status tw_channel_end::choose_executor(const char* place) {
   for (const Buffer& one : buffers_) {
     BufferInfo info;
     const uint64_t first = one.layout != nullptr ? static_cast<uint64_t>(one.layout->first) : 0;
-    if (device == nullptr && one.length != 0 && find_device(one.address + first, &info) == TW_OK && !info.host_access)
+    if (device == nullptr && one.length != 0 && find_device(one.address + first, &info) == TW_OK &&
+        wants_device(place_of(info)))
       device = info.device;
   }
   return agent_.executor(device, &executor_);

@@ -177,7 +177,7 @@ Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
       const std::vector<std::byte>& key = landing.told.key;
       if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
     }
-    const Status status = reach(agent_.worker(), *region_of(landing.region), *executor_, &landing.reached);
+    const Status status = reach(agent_.worker(), *region_of(landing.region), *executor_, false, &landing.reached);
     if (status != TW_OK) return status;
     if (Status s = check_told(landing.told, region_of(landing.region)->key.length, &layout); is_error(s)) return s;
     const Layout* use = landing.told.layout.empty() ? nullptr : &layout;
@@ -205,7 +205,10 @@ unsigned Channel::advance_landings() {
     if (landing.used && !landing.answered) {
       const Status status = reach_landing(index, landing);
       all = all && status != TW_IN_PROGRESS;
-      if (status == TW_IN_PROGRESS) continue;
+      if (status == TW_IN_PROGRESS) {
+        if (landing.reached.how.route() == PreparedRoute::pinned) agent_.hurry();  // nothing wakes the agent when it is pinned
+        continue;
+      }
       answer(index, landing, status);
       ++events;
     }

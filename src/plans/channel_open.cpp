@@ -27,16 +27,15 @@ unsigned Channel::advance_words() {
   if (!is_error(status) && their_words_.address() == 0) {
     if (their_words_region_ == nullptr)
       status = tw_memory_import(peer.endpoint, theirs_.key.data(), theirs_.key.size(), &their_words_region_);
-    if (!is_error(status) && theirs_.on_device != (executor_->device() != nullptr ? 1 : 0)) {
-      status = fail(TW_ERR_UNREACHABLE, "one end is run by a device, the other by the host");
-    }
-    if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), *executor_, &their_words_);
+    const char* const apart = why_not_paired(executor_->device() != nullptr, theirs_.on_device != 0);
+    if (!is_error(status) && apart != nullptr) status = fail(TW_ERR_UNREACHABLE, "%s", apart);
+    if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), *executor_, false, &their_words_);
     if (status == TW_IN_PROGRESS) return 0;
     if (!is_error(status)) {
       status = check_words(region_of(their_words_region_)->key.length, their_words_.address(), theirs_.offset);
     }
     if (is_error(status)) why = std::string("the other end's words: ") + last_error();
-    hopeless_ = is_error(status) && theirs_.on_device == (executor_->device() != nullptr ? 1 : 0);
+    hopeless_ = is_error(status) && apart == nullptr;
   }
   if (is_error(status)) {
     give_verdict(status, why);

@@ -141,21 +141,44 @@ void Executor::settle() {
   if (device_ != nullptr && !is_error(this->queue(&queue))) drop_broken(queue, queue->synchronize());
 }
 
-Status Executor::admit(uint64_t address, uint64_t length) {
-  BufferInfo info;
-  const bool known = find_device(address, &info) == TW_OK;
-  if (device_ == nullptr) {
-    if (!known || info.host_access) return TW_OK;
-    return fail(TW_ERR_UNSUPPORTED, "the host cannot touch memory of device %u", info.device->ordinal());
-  }
-  if (!known) {
-    return fail(TW_ERR_UNSUPPORTED,
-                "%s cannot reach pageable host memory: allocate it with the place \"pinned\", or register it with the device",
-                name_.c_str());
-  }
+void Reaching::fail_route(PreparedRoute route) {
+  failed |= bit_of(route);
+  why = last_error();
+}
+
+void describe_runner(const Device* device, Prepared* facts) {
+  facts->by_device = device != nullptr;
+  if (device == nullptr || !facts->place.on_device()) return;
+  const PeerAccess there = device->peer(facts->place.device);
+  const bool same = facts->place.device == device->uuid();
+  facts->access = same || there.access || there.link == DeviceLink::unknown;
+  facts->atomics = same || there.atomics;
+}
+
+Status Executor::grant(uint64_t address, uint64_t length) {
+  if (device_ == nullptr) return TW_OK;
   std::shared_ptr<Queue> queue;
   if (Status s = this->queue(&queue); is_error(s)) return s;
   return queue->admit(Use::kernel, address, length);
+}
+
+Status Executor::admit(uint64_t address, uint64_t length, bool waits, Reaching* how) {
+  Reaching here;
+  here.asked = here.facts.mine = true;
+  here.facts.waits = waits;
+  here.facts.place = local_place(address, length);
+  describe_runner(device_, &here.facts);
+  Status status = TW_OK;
+  if (here.route() == PreparedRoute::own) {
+    status = grant(address, length);
+    if (is_error(status)) here.fail_route(PreparedRoute::own);
+  } else {
+    const bool far = here.facts.by_device && here.facts.place.on_device() && !here.facts.access;
+    status =
+        fail(far ? TW_ERR_UNREACHABLE : TW_ERR_UNSUPPORTED, "%s does not reach it: %s", name_.c_str(), here.why_not().c_str());
+  }
+  if (how != nullptr) *how = std::move(here);
+  return status;
 }
 
 // ------------------------------------------------------------------------------------------------ sides

@@ -13,6 +13,7 @@
 #include "core/context.hpp"
 #include "devices/place.hpp"
 #include "memory/layout.hpp"
+#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 
@@ -36,6 +37,21 @@ class Arena {
   uint64_t next_ = 0, end_ = 0;           // of the newest block
   std::multimap<size_t, uint64_t> free_;  // by length
 };
+
+/// How a runner reaches one memory: what src/routes was asked with, and what was tried in vain.
+struct Reaching {
+  Prepared facts;
+  uint32_t failed = 0;  // PreparedRoute bits
+  std::string why;      // how the last of them failed
+  bool asked = false;
+  PreparedRoute route() const { return prepared_route(facts, failed); }
+  /// Why the runner does not get there by itself.
+  std::string why_not() const { return why.empty() ? why_not_reached(facts) : why; }
+  void fail_route(PreparedRoute route);  // with the thread's error text
+};
+
+/// Who runs what touches facts->place, null: the host, and what that device gets to there.
+void describe_runner(const Device* device, Prepared* facts);
 
 class Executor {
  public:
@@ -62,9 +78,11 @@ class Executor {
   void settle();                                                 // waits until there are none
   unsigned multiprocessors() const { return multiprocessors_; }  // the host: 0
 
-  /// May this executor's steps load and store at [address, address + length)? TW_ERR_UNSUPPORTED or TW_ERR_UNREACHABLE with
-  /// the reason. Asks once for an allocation (what is imported is admitted already).
-  Status admit(uint64_t address, uint64_t length);
+  /// May this executor's steps load and store at [address, address + length) of this process? TW_ERR_UNSUPPORTED or
+  /// TW_ERR_UNREACHABLE with the reason. `waits`: a word, for which a step waits. *how, if not null: what was asked.
+  Status admit(uint64_t address, uint64_t length, bool waits = false, Reaching* how = nullptr);
+  /// Of memory that src/routes lets it reach at its own address. What is imported is granted already.
+  Status grant(uint64_t address, uint64_t length);
 
  private:
   /// Of a device only. One that broke (the device failed while it worked for it) is made anew.

@@ -104,5 +104,6 @@ tw_plan::~tw_plan() {
     drop(step.remote);
     drop(step.signal);
   }
+  agent.context.traffic.remove(moved_);
   agent.users_.fetch_sub(1);
 }

@@ -18,6 +18,7 @@
 #include "plans/channel.hpp"
 #include "plans/proxied.hpp"
 #include "plans/wait_rows.hpp"
+#include "routes/moved.hpp"
 
 namespace thalweg::impl {
 
@@ -68,6 +69,7 @@ struct Resolved {
   int landing = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
+  Reaching local, target;  // the step's buffer, or the waited word; of a copy its other buffer
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
@@ -100,7 +102,10 @@ struct Outdated {
 struct tw_queue;
 struct tw_plan final : thalweg::impl::Channel::User {
   using Status = thalweg::impl::Status;
-  explicit tw_plan(thalweg::impl::Agent& of) : agent(of) { agent.users_.fetch_add(1); }
+  explicit tw_plan(thalweg::impl::Agent& of) : agent(of) {
+    agent.users_.fetch_add(1);
+    agent.context.traffic.add(moved_);
+  }
   ~tw_plan() override;
 
   // --- building
@@ -111,7 +116,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status choose_executor();
   Status resolve(size_t index);
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
-  Status resolve_wait(thalweg::impl::PlanStep& step);
+  Status resolve_wait(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
   Status start_channels();
@@ -148,6 +153,8 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status runs_over() const override;
   /// Of a mapped channel's send or receive: the number of its message in the next run.
   uint64_t message_of(uint32_t step) const;
+  void note_moves();                // what each run moves by itself
+  void count_run();                 // in moved_
   void count_messages(bool known);  // of a run that was enqueued; not known: nobody knows how often it will run
   bool holds_many() const;
   bool waits_by_memory(const tw_queue& queue) const;
@@ -164,7 +171,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status move_landing(uint32_t step, thalweg::impl::Outdated* left);
   void give_back(const thalweg::impl::Outdated& left);
   Status given_back() const { return owed.empty() ? Status{TW_OK} : Status{TW_IN_PROGRESS}; }
-  std::string explain() const;
+  std::string explain() const;        // plan_explain.cpp
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;
   thalweg::impl::Channel::Roles roles() const override { return roles_; }
@@ -211,6 +218,14 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::vector<thalweg::impl::Outdated> outdated;
   thalweg::impl::Agent::Offered owed;  // buffers that peers have been asked to give back, and have not
   std::mutex mutex;                    // agent_why, channel_why, told
+
+ private:
+  struct Moves {
+    thalweg::impl::Way way;
+    thalweg::impl::Moved::Count each;
+  };
+  std::vector<Moves> moves_;    // of one run, by way
+  thalweg::impl::Moved moved_;  // of runs that the host started
 };
 
 namespace thalweg::impl {

@@ -135,6 +135,7 @@ Status tw_plan::place_program() {
 
 Status tw_plan::build() {
   if (Status s = compose(); is_error(s)) return s;
+  note_moves();
   state_length = state_bytes(program.size());
   if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
   auto* const words = device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));

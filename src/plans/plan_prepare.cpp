@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resolving a plan: who runs it, what it reaches, what the host has to do for it.
+#include <tuple>
+
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
@@ -41,8 +43,7 @@ Status tw_plan::choose_executor() {
     uint64_t begin = 0, length = 0;
     span_of(step, &begin, &length);
     for (const uint64_t address : {begin, step.to}) {
-      if (address != 0 && is_device_memory(reinterpret_cast<const void*>(address), &info) && !info.host_access)
-        device = info.device;
+      if (address != 0 && find_device(address, &info) == TW_OK && wants_device(place_of(info))) device = info.device;
     }
   }
   return agent.executor(device, &executor);
@@ -69,29 +70,25 @@ void tw_plan::progress_workers() {
 /// The remote memory and signal of a put, get, signal or atomic: reached by the executor, or proxied.
 Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
   const Deadline deadline(10 * kSecond);
-  for (auto [region, reached] : {std::pair{step.remote, &out.remote}, std::pair{step.signal, &out.signal}}) {
+  const bool adds = step.signal_op == TW_SIGNAL_ADD, operates = step.verb == StepVerb::atomic;
+  for (auto [region, changes, reached] :
+       {std::tuple{step.remote, operates, &out.remote}, std::tuple{step.signal, adds, &out.signal}}) {
     if (region == nullptr || out.proxied) continue;
     if (region->peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
     tw_worker& worker = *region->peer->endpoint->worker;
     Status status;
-    while ((status = reach(worker, *region, *executor, reached)) == TW_IN_PROGRESS) {
+    while ((status = reach(worker, *region, *executor, changes, reached)) == TW_IN_PROGRESS) {
       if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
       if (Status s = interrupted(); is_error(s)) return s;
       tw_progress(&worker);
     }
-    if (status == TW_ERR_UNREACHABLE || status == TW_ERR_UNSUPPORTED) {
+    if (status == TW_ERR_UNREACHABLE) {
       out.proxied = true;
       out.why = last_error();
     } else if (is_error(status)) {
       return status;
     }
   }
-  if (step.verb != StepVerb::atomic || out.proxied || executor->device() == nullptr) return TW_OK;
-  Uuid home;
-  std::memcpy(home.data(), step.remote->key.device_uuid, home.size());
-  if (home == executor->device()->uuid() || executor->device()->peer(home).atomics) return TW_OK;
-  out.proxied = true;
-  out.why = "the device has no atomics to the word's device";
   return TW_OK;
 }
 
@@ -105,21 +102,13 @@ Status check_carried_result(const PlanStep& step, const std::string& why) {
 }
 
 /// A wait is run by the executor itself, so the word must be near it.
-Status tw_plan::resolve_wait(PlanStep& step) {
+Status tw_plan::resolve_wait(PlanStep& step, Resolved& out) {
   if (Status s = thalweg::impl::check(step.waited); is_error(s)) return s;
-  const auto word = reinterpret_cast<uint64_t>(step.waited->word);
-  BufferInfo info;
-  const bool on_device = is_device_memory(step.waited->word, &info);
-  if (on_device && info.kind == MemoryKind::managed) {
-    return fail(TW_ERR_UNSUPPORTED, "the signal's word is in managed memory; put it into device memory");
-  }
-  if (executor->device() == (on_device ? info.device : nullptr)) return TW_OK;
-  if (Status s = executor->admit(word, sizeof(uint64_t)); is_error(s)) {
-    const std::string why = last_error();
-    return fail(TW_ERR_UNSUPPORTED, "the signal's word is not where %s waits: make it with the place of the waiter (%s)",
-                executor->name().c_str(), why.c_str());
-  }
-  return TW_OK;
+  const Status status = executor->admit(reinterpret_cast<uint64_t>(step.waited->word), sizeof(uint64_t), true, &out.local);
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  return fail(TW_ERR_UNSUPPORTED, "the signal's word is not where %s waits: make it with the place of the waiter (%s)",
+              executor->name().c_str(), why.c_str());
 }
 
 Status tw_plan::resolve(size_t index) {
@@ -127,13 +116,15 @@ Status tw_plan::resolve(size_t index) {
   Resolved& out = resolved[index];
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
-  if (step.verb == StepVerb::wait) return resolve_wait(step);
+  if (step.verb == StepVerb::wait) return resolve_wait(step, out);
   if (step.remote != nullptr || step.signal != nullptr) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
-    if (Status s = executor->admit(begin, length); is_error(s)) {
-      if (step.verb == StepVerb::copy) return s;
+    const Status admitted = executor->admit(begin, length, false, &out.local);
+    out.local.facts.carriable = step.verb != StepVerb::copy;
+    if (is_error(admitted)) {
+      if (step.verb == StepVerb::copy) return admitted;
       out.proxied = true;
       out.why = last_error();
     }
@@ -143,7 +134,8 @@ Status tw_plan::resolve(size_t index) {
     const int64_t first = step.remote_layout != nullptr ? step.remote_layout->first : 0;
     const int64_t last = step.remote_layout != nullptr ? step.remote_layout->last : static_cast<int64_t>(step.length);
     if (last > first) {
-      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
+      const auto span = static_cast<uint64_t>(last - first);
+      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), span, false, &out.target);
       if (is_error(s)) return s;
     }
     if (Status s = make_side(out, step.address, step.layout, step.length, &out.from); is_error(s)) return s;

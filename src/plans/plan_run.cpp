@@ -94,6 +94,26 @@ ProgramRun tw_plan::run_of() const {
   return run;
 }
 
+/// Steps that the runner moves itself: sends, puts, gets and atomic operations.
+void tw_plan::note_moves() {
+  moves_.clear();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PlanStep& step = steps[i];
+    const bool moves = step.verb == StepVerb::send || step.verb == StepVerb::put || step.verb == StepVerb::get ||
+                       step.verb == StepVerb::atomic;
+    if (!moves || resolved[i].proxied || step.length == 0) continue;
+    const Way way = way_of_step(executor->device() != nullptr, step.verb == StepVerb::get);
+    auto at = std::find_if(moves_.begin(), moves_.end(), [way](const Moves& one) { return one.way == way; });
+    if (at == moves_.end()) at = moves_.insert(at, {way, {}});
+    ++at->each.operations;
+    at->each.bytes += step.length;
+  }
+}
+
+void tw_plan::count_run() {
+  for (const Moves& one : moves_) moved_.count(one.way, one.each.bytes, one.each.operations);
+}
+
 Status tw_plan::trigger(tw_queue* on) {
   if (!prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
   if (Status s = failure_now(); is_error(s)) return s;
@@ -123,7 +143,10 @@ Status tw_plan::enqueue(tw_queue& on) {
     return s;
   }
   count_messages(!captured);
-  if (!captured) return TW_OK;
+  if (!captured) {
+    count_run();
+    return TW_OK;
+  }
   if (on.of_stream) {
     version->for_good = true;
   } else {
@@ -156,6 +179,7 @@ Status tw_plan::trigger_by_host() {
     }
     count_messages(true);
   }
+  count_run();
   if (proxies) agent.hurry();
   under_way = status == TW_IN_PROGRESS;
   return is_error(status) ? failure_now() : Status{TW_OK};
@@ -201,23 +225,6 @@ Status tw_plan::test() {
   under_way = false;
   if (const Status failed = failure_now(); is_error(failed)) return failed;
   return status;
-}
-
-std::string tw_plan::explain() const {
-  std::string text = "plan of " + std::to_string(steps.size()) + " steps, run by " +
-                     (executor != nullptr ? executor->name() : std::string("?")) + "\n";
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const PlanStep& step = steps[i];
-    text += "  " + std::to_string(i) + " " + name_of(step.verb) + " " + std::to_string(step.length) + " bytes: ";
-    if (i >= resolved.size()) {
-      text += "not prepared\n";
-    } else if (resolved[i].proxied) {
-      text += "by the host: " + resolved[i].why + "\n";
-    } else {
-      text += "mapped\n";
-    }
-  }
-  return text + explain_waits();
 }
 
 void tw_plan::on_channel_failed(Status status, const std::string& why) {

@@ -6,44 +6,9 @@
 #include "core/worker.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
+#include "routes/peer_places.hpp"
 
 namespace thalweg::impl {
-namespace {
-
-Status by_host(RemoteRegion& region, uint64_t* address, Mapping** mapping) {
-  if (of_device(region)) {
-    return fail(TW_ERR_UNREACHABLE, "it is device memory, and the host runs this plan: run it on a queue of that device");
-  }
-  if (in_process(region)) return find_in_process(region, address);
-  if (Status s = map_region(region); s != TW_OK) return s;
-  *address = reinterpret_cast<uint64_t>(region.mapped);
-  *mapping = region.mapping;
-  return TW_OK;
-}
-
-Status by_device(RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
-  const KeyBody& key = region.key;
-  if (!of_device(region)) {
-    return fail(TW_ERR_UNREACHABLE, "it is host memory, and %s runs this plan: give device memory", executor.name().c_str());
-  }
-  Peer& peer = *region.peer;
-  if (in_process(region)) {
-    const Status status = find_in_process(region, address);
-    return is_error(status) ? status : executor.admit(*address, key.length);
-  }
-  if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
-    return fail(
-        TW_ERR_UNREACHABLE,
-        "it is not shared between the processes: pool or managed memory, or another machine. Allocate it with cudaMalloc "
-        "or as exportable pieces");
-  }
-  const Status status = import_range(peer, key.segment, key.segment_offset, key.length, *executor.device(), mapping);
-  if (status == TW_OK) *address = (*mapping)->device_address + key.segment_offset;
-  return status;
-}
-
-}  // namespace
-
 Status find_in_process(RemoteRegion& region, uint64_t* address) {
   const KeyBody& key = region.key;
   if (region.revoked) return fail(TW_ERR_STALE, "this memory was released; import a new key");
@@ -63,7 +28,67 @@ Status find_in_process(RemoteRegion& region, uint64_t* address) {
   }
 }
 
-Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out) {
+Status reach_pinned(tw_worker& worker, RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
+  EventLoop& service = worker.context.loop;
+  if (in_process(region)) {
+    if (Status s = find_in_process(region, address); is_error(s)) return s;
+    return Registry::pin_in_process(region.key.rkey, service, device);
+  }
+  if (Status s = map_region(region); s != TW_OK) return s;
+  *address = reinterpret_cast<uint64_t>(region.mapped);
+  *mapping = region.mapping;
+  return pin_mapping(service, device, *region.mapping);
+}
+
+namespace {
+
+/// What src/routes is asked with. An error: the region is gone.
+Status describe(RemoteRegion& region, const Executor& executor, bool changes, uint64_t* address, Prepared* facts) {
+  facts->changes = changes;
+  facts->carriable = true;
+  facts->place = peer_place(region.key, region.peer->link->features);
+  facts->mine = in_process(region);
+  if (facts->mine) {
+    if (Status s = find_in_process(region, address); is_error(s)) return s;
+    facts->place = local_place(*address, region.key.length);
+    if (!facts->place.on_device()) facts->place.reach |= kPinnable;  // its owner has registered it
+  }
+  describe_runner(executor.device(), facts);
+  return TW_OK;
+}
+
+Status import_for(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
+  const KeyBody& key = region.key;
+  const Status status = import_range(*region.peer, key.segment, key.segment_offset, key.length, device, mapping);
+  if (status == TW_OK) *address = (*mapping)->device_address + key.segment_offset;
+  return status;
+}
+
+/// By one route. Errors that leave the others: TW_ERR_UNREACHABLE and TW_ERR_UNSUPPORTED.
+Status take(PreparedRoute route, tw_worker& worker, RemoteRegion& region, Executor& executor, uint64_t* address,
+            Mapping** mapping) {
+  switch (route) {
+    case PreparedRoute::own:
+      return executor.grant(*address, region.key.length);
+    case PreparedRoute::mapped: {
+      const Status status = map_region(region);
+      if (status != TW_OK) return status;
+      *address = reinterpret_cast<uint64_t>(region.mapped);
+      *mapping = region.mapping;
+      return TW_OK;
+    }
+    case PreparedRoute::pinned:
+      return reach_pinned(worker, region, *executor.device(), address, mapping);
+    case PreparedRoute::imported:
+      return import_for(region, *executor.device(), address, mapping);
+    default:
+      return TW_ERR_UNREACHABLE;
+  }
+}
+
+}  // namespace
+
+Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out) {
   const Engine::Guard guard(*worker.engine);
   if (region.peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
   const Peer& peer = *region.peer;
@@ -71,11 +96,23 @@ Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reache
   if (peer.link == nullptr) return TW_IN_PROGRESS;
   if (region.key.incarnation != peer.identity.incarnation) return fail(TW_ERR_STALE, "its key is of an earlier process");
   Reached made;
-  const Status status = executor.device() == nullptr ? by_host(region, &made.address_, &made.mapping_)
-                                                     : by_device(region, executor, &made.address_, &made.mapping_);
+  Reaching& how = made.how;
+  if (Status s = describe(region, executor, changes, &made.address_, &how.facts); is_error(s)) return s;
+  how.asked = true;
+  Status status = TW_ERR_UNREACHABLE;
+  while (how.route() < PreparedRoute::carried) {
+    const PreparedRoute route = how.route();
+    status = take(route, worker, region, executor, &made.address_, &made.mapping_);
+    if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) break;
+    how.fail_route(route);
+    made.mapping_ = nullptr;
+    status = TW_ERR_UNREACHABLE;
+  }
   if (status != TW_OK) {
     made.mapping_ = nullptr;
-    return status;
+    out->how = std::move(how);
+    if (status != TW_ERR_UNREACHABLE) return status;
+    return fail(status, "%s does not reach it: %s", executor.name().c_str(), out->how.why_not().c_str());
   }
   if (made.mapping_ != nullptr) ++made.mapping_->users;
   made.worker_ = &worker;
@@ -90,6 +127,7 @@ Reached& Reached::operator=(Reached&& other) noexcept {
   std::swap(region_, other.region_);
   std::swap(mapping_, other.mapping_);
   std::swap(address_, other.address_);
+  std::swap(how, other.how);
   return *this;
 }
 

@@ -18,9 +18,11 @@ class Reached {
   uint64_t address() const { return address_; }  // of the region's first byte
   /// The owner wants it back, or is lost.
   bool revoked() const { return mapping_ != nullptr && mapping_->revoked.load(std::memory_order_relaxed); }
+  /// How; also where it is not reached.
+  Reaching how;
 
  private:
-  friend Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out);
+  friend Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out);
   tw_worker* worker_ = nullptr;
   RemoteRegion* region_ = nullptr;  // counted
   Mapping* mapping_ = nullptr;      // counted as used
@@ -31,7 +33,13 @@ class Reached {
 /// a key may have come from anybody. Under the engine's lock.
 Status find_in_process(RemoteRegion& region, uint64_t* address);
 
-/// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; or why the executor's loads and stores do not get there.
-Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, Reached* out);
+/// The peer's host memory, pinned here for kernels of the device, or in its owner's name within one process: whole, so that users of
+/// parts agree. *mapping, if not null afterwards, must be counted for as long as it is used. TW_OK, TW_IN_PROGRESS (as below), or why
+/// not. Under the engine's lock.
+Status reach_pinned(tw_worker& worker, RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping);
+
+/// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores do not get
+/// there; or another error. changes: also atomic operations, or signals that add.
+Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out);
 
 }  // namespace thalweg::impl

@@ -16,6 +16,7 @@
 #include "memory/pinning.hpp"
 #include "plans/window_loss.hpp"
 #include "protocols/one_sided.hpp"
+#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 
@@ -67,12 +68,17 @@ struct tw_window {
   Status exchange(const void* mine, size_t length, void* values);
   Status look_for_losses();
   Status join(uint32_t peer, const void* key, size_t key_length);
-  void find_host_address(uint32_t peer);
+  void find_host_address(uint32_t of);
+  std::byte* address_in_process(thalweg::impl::RemoteRegion& region);
+  void map_host_address(thalweg::impl::WindowRank& other);
   void hold(thalweg::impl::Mapping* mapping);
   void let_go();
+  thalweg::impl::Prepared part_of(uint32_t of, thalweg::impl::Device* device) const;
   Status reach_device(uint32_t of, thalweg::impl::Device& device, uint64_t* address);
+  Status reach_own(const thalweg::impl::Prepared& part, thalweg::impl::Device& device, uint64_t* address);
+  Status pin(thalweg::impl::Device& device, uint64_t address);
+  Status reach_remote_host(thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device, uint64_t* address);
   Status reach_remote_device(thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device, uint64_t* address);
-  Status pin(thalweg::impl::Device& device, uint64_t address, size_t length);
   Status make_guard(thalweg::impl::WindowBinding& binding, const std::vector<uint64_t>& bases);
   Status clear(thalweg::impl::WindowBinding& binding);
 

@@ -12,6 +12,7 @@
 #include "plans/window.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/reach_device.hpp"
+#include "routes/peer_places.hpp"
 
 using namespace thalweg::impl;
 
@@ -60,11 +61,22 @@ Status tw_window::reach_host(uint32_t of, uint64_t* address) const {
   return *address != 0 ? Status{TW_OK} : refuse(TW_ERR_UNSUPPORTED, of, nullptr, ranks[of].why_not);
 }
 
-Status tw_window::pin(Device& device, uint64_t address, size_t length) {
-  Pinning pinning;
-  if (Status s = Pinning::make(device, address, length, &pinning); is_error(s)) return s;
-  pinnings_.push_back(std::move(pinning));
-  return TW_OK;
+/// What src/routes is asked with of one rank's part; `device` null: for the host.
+Prepared tw_window::part_of(uint32_t of, Device* device) const {
+  Prepared part;
+  const auto* const region = reinterpret_cast<const RemoteRegion*>(ranks[of].remote);
+  if (region == nullptr) {
+    part.mine = true;
+    part.place = local_place(reinterpret_cast<uint64_t>(memory->address), memory->length);
+    if (!part.place.on_device()) part.place.reach |= kPinnable;
+  } else {
+    const Engine::Guard guard(*worker.engine);
+    const Link* const link = region->peer != nullptr ? region->peer->link : nullptr;
+    part.place = peer_place(region->key, link != nullptr ? link->features : 0);
+    part.mine = in_process(*region);
+  }
+  describe_runner(device, &part);
+  return part;
 }
 
 /// Another rank's device memory.
@@ -97,24 +109,54 @@ Status tw_window::reach_remote_device(RemoteRegion& region, Device& device, uint
   return reached.kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
 }
 
+/// For as long as the window is there.
+Status tw_window::pin(Device& device, uint64_t address) {
+  Pinning pinning;
+  if (Status s = Pinning::make(device, address, memory->length, &pinning); is_error(s)) return s;
+  pinnings_.push_back(std::move(pinning));
+  return TW_OK;
+}
+
+/// Another rank's host memory. One of this process ends the window before its memory, so that is pinned as this rank's own.
+Status tw_window::reach_remote_host(RemoteRegion& region, Device& device, uint64_t* address) {
+  bool here = false;
+  Status status = TW_IN_PROGRESS;
+  const Status waited = worker.wait_until(
+      [&] {
+        const Engine::Guard guard(*worker.engine);
+        if (region.peer == nullptr) {
+          status = fail(TW_ERR_PEER_LOST, "its endpoint has ended");
+        } else if (here = in_process(region); here) {
+          status = find_in_process(region, address);
+        } else {
+          Mapping* mapping = nullptr;
+          status = reach_pinned(worker, region, device, address, &mapping);
+          if (status == TW_OK) hold(mapping);
+        }
+        return status != TW_IN_PROGRESS;
+      },
+      timeout_ns);
+  if (is_error(waited)) return fail(waited, "it has not been mapped and pinned in time");
+  return status == TW_OK && here ? pin(device, *address) : status;
+}
+
+/// This rank's part.
+Status tw_window::reach_own(const Prepared& part, Device& device, uint64_t* address) {
+  *address = reinterpret_cast<uint64_t>(memory->address);
+  if (!part.place.on_device()) return pin(device, *address);
+  bool kernels = true;
+  const Engine::Guard guard(*worker.engine);
+  if (Status s = worker.engine->devices().admit(device, *address, memory->length, &kernels); is_error(s)) return s;
+  return kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
+}
+
 Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
-  WindowRank& other = ranks[of];
-  if (other.remote != nullptr && of_device(*reinterpret_cast<RemoteRegion*>(other.remote)))
-    return reach_remote_device(*reinterpret_cast<RemoteRegion*>(other.remote), device, address);
-  if (other.remote == nullptr && memory->origin.kind > MemoryKind::pinned) {
-    bool kernels = true;
-    *address = reinterpret_cast<uint64_t>(memory->address);
-    const Engine::Guard guard(*worker.engine);
-    if (Status s = worker.engine->devices().admit(device, *address, memory->length, &kernels); is_error(s)) return s;
-    return kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
-  }
-  if (other.host == nullptr) return fail(TW_ERR_UNSUPPORTED, "%s", other.why_not.c_str());
-  *address = reinterpret_cast<uint64_t>(other.host);
-  // Whole segments, so that windows over parts of one agree.
-  const RemoteRegion* region = reinterpret_cast<const RemoteRegion*>(other.remote);
-  if (region != nullptr && region->mapping != nullptr)
-    return pin(device, reinterpret_cast<uint64_t>(region->mapping->address), region->mapping->length);
-  return pin(device, *address, memory->length);
+  const Prepared part = part_of(of, &device);
+  if (prepared_route(part) == PreparedRoute::none)
+    return fail(part.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, "%s", why_not_reached(part));
+  if (ranks[of].remote == nullptr) return reach_own(part, device, address);
+  RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(ranks[of].remote);
+  return part.place.on_device() ? reach_remote_device(region, device, address) : reach_remote_host(region, device, address);
 }
 
 /// The executor's words and the pinned ones, filled in.

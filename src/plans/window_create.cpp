@@ -127,11 +127,7 @@ Status tw_window::create(Status so_far, tw_endpoint* const* endpoints, uint32_t 
   if (Status s = check_contributions(all); is_error(s)) return s;
 
   Outcome outcome{kMagic, TW_OK, 0};
-  ranks[rank].host = memory->address;
-  if (memory->origin.kind > MemoryKind::pinned) {
-    ranks[rank].host = nullptr;
-    ranks[rank].why_not = "it is device memory; bind the window to a device";
-  }
+  find_host_address(rank);
   for (uint32_t i = 0; i < size && outcome.status == TW_OK; ++i) {
     if (i == rank) continue;
     ranks[i].endpoint = endpoints[i];
@@ -173,27 +169,39 @@ Status tw_window::join(uint32_t peer, const void* key, size_t key_length) {
   return TW_OK;
 }
 
-void tw_window::find_host_address(uint32_t peer) {
-  WindowRank& other = ranks[peer];
-  RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(other.remote);
-  if (of_device(region)) {
-    other.why_not = "it is device memory; bind the window to a device";
-    return;
-  }
-  {
-    const Engine::Guard guard(*worker.engine);
-    if (region.peer != nullptr && in_process(region)) {
-      uint64_t address = 0;
-      if (find_in_process(region, &address) == TW_OK) other.host = reinterpret_cast<std::byte*>(address);
+/// Of any rank's part, for code of the host.
+void tw_window::find_host_address(uint32_t of) {
+  WindowRank& other = ranks[of];
+  const Prepared part = part_of(of, nullptr);
+  switch (prepared_route(part)) {
+    case PreparedRoute::own:
+      other.host =
+          other.remote == nullptr ? memory->address : address_in_process(*reinterpret_cast<RemoteRegion*>(other.remote));
       if (other.host == nullptr) other.why_not = last_error();
       return;
-    }
+    case PreparedRoute::mapped:
+      return map_host_address(other);
+    default:
+      other.why_not = why_not_reached(part);
+      if (part.place.on_device()) return other.why_not += "; bind the window to a device", void();
+      const std::string way = other.remote != nullptr ? tw_endpoint_transport(other.endpoint) : "";
+      if (way != "shm") other.why_not = "it is reached by " + way + ": run the ranks on one machine with the transport shm";
   }
+}
+
+/// Null: with the thread's error text.
+std::byte* tw_window::address_in_process(RemoteRegion& region) {
+  const Engine::Guard guard(*worker.engine);
+  uint64_t address = 0;
+  if (region.peer == nullptr || find_in_process(region, &address) != TW_OK) return nullptr;
+  return reinterpret_cast<std::byte*>(address);
+}
+
+void tw_window::map_host_address(WindowRank& other) {
+  const RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(other.remote);
   void* address = nullptr;
   if (tw_remote_memory_map(other.remote, &address) != TW_OK) {
-    const std::string way = tw_endpoint_transport(other.endpoint);
-    other.why_not = way == "shm" ? std::string(last_error()) + "; allocate it with tw_memory_allocate"
-                                 : "it is reached by " + way + ": run the ranks on one machine with the transport shm";
+    other.why_not = std::string(last_error()) + "; allocate it with tw_memory_allocate";
     return;
   }
   const Engine::Guard guard(*worker.engine);

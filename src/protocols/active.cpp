@@ -15,6 +15,7 @@
 #include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -134,24 +135,15 @@ const Protocol kAmRendezvous = {"rendezvous", Verb::am, step_am_rendezvous, null
 Status step_am(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  const Limits& limits = peer.limits;
-  bool must_eager = (op.flags & TW_OP_EAGER) != 0;
-  uint64_t body = op.length + op.header_length;
-  const Protocol* choice = &kAmRendezvous;
-  const bool asks = (op.flags & (TW_OP_RENDEZVOUS | kOpDevice | kOpLate)) != 0;
-  if (!asks || op.length == 0) {
-    if (body <= limits.copy || (op.layout == nullptr && op.length >= limits.reference && body <= limits.single)) {
-      choice = &kAmSingle;
-    } else if (op.length <= limits.eager || must_eager) {
-      choice = &kAmSegmented;
-    }
-    if (choice != &kAmRendezvous && !affordable(peer, op)) {
-      if (must_eager || op.length == 0) return TW_AGAIN;
-      choice = &kAmRendezvous;
-    }
-  }
-  Status status = choice->step(run);
-  if (status != TW_AGAIN || run.stage != 0) run.protocol = choice;
+  Message message = active_of(op);
+  message.affordable = affordable(peer, op);
+  const MessageRoute route = active_route(peer.limits, message);
+  if (!message.affordable && route != MessageRoute::frames) return TW_AGAIN;
+  const Protocol& choice = route == MessageRoute::single      ? kAmSingle
+                           : route == MessageRoute::segmented ? kAmSegmented
+                                                              : kAmRendezvous;
+  Status status = choice.step(run);
+  if (status != TW_AGAIN || run.stage != 0) run.protocol = &choice;
   return status;
 }
 const Protocol kAmRoute = {"route", Verb::am, step_am, nullptr};
@@ -166,7 +158,10 @@ Status try_am(Peer& peer, const OpDesc& op) {
   std::byte* to = peer.link->port->reserve(*peer.link, body);
   if (to == nullptr) return TW_AGAIN;
   if (op.header_length != 0) std::memcpy(to, op.header, op.header_length);
-  if (op.length != 0) std::memcpy(to + op.header_length, op.address, op.length);
+  if (op.length != 0) {
+    std::memcpy(to + op.header_length, op.address, op.length);
+    peer.engine->moved.count(Way::eager, op.length);
+  }
   FrameHeader header = am_header(Frame::am, op);
   header.length = static_cast<uint32_t>(body);
   peer.link->port->commit(*peer.link, header);

@@ -18,12 +18,12 @@ Status start(OpRun& run) {
   for (RemoteRegion* region : transfer.there->regions) {
     if (Status s = settle_import(region); s != TW_OK) return s;
   }
-  const bool fence = front_fenced(*run.peer) && !settled(*run.peer);
-  if (fence && on_devices(transfer)) return TW_AGAIN;  // kernels cannot follow frames
+  const Blocks facts = blocks_of(*run.op);
+  if (facts.fenced && asks_devices(facts)) return TW_AGAIN;  // kernels cannot follow frames
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = front_fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
-  transfer.way = on_devices(transfer) ? BlockWay::device : way_of_host(run);
+  take_route(transfer, facts, asks_devices(facts) ? BlocksRoute::device : blocks_route(facts));
   if (transfer.notify != TW_NOTIFY_NONE) enter_notices(run);
   run.stage = kMove;
   return TW_OK;
@@ -33,7 +33,7 @@ Status start(OpRun& run) {
 Status move(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   Status status = transfer.failed;
-  if (!is_error(status)) status = transfer.way == BlockWay::device ? move_by_device(run) : move_turn(run);
+  if (!is_error(status)) status = transfer.way == BlocksRoute::device ? move_by_device(run) : move_turn(run);
   if (!is_error(status) || run.work == 0) return status;
   transfer.failed = status;
   return TW_AGAIN;
@@ -83,10 +83,13 @@ Status advance(OpRun& run) {
         const bool here = run.staging != nullptr ? transfer.landed : transfer.arrived == op.length;
         run.stage = here ? kSignal : kAnswers;
         if (here) count_out(run);
+        if (here) peer.engine->count_moved(op, transfer.moved_by);
         return TW_OK;
       }
       s = settle_staging(run);
-      if (s == TW_OK) run.stage = kSignal;
+      if (s != TW_OK) return s;
+      peer.engine->count_moved(op, transfer.moved_by);
+      run.stage = kSignal;
       return s;
     case kSignal:
       if (op.signal != nullptr) s = give_signal(run, transfer.framed);
@@ -135,6 +138,39 @@ Status check_regions(const OpDesc& op) {
 }
 
 }  // namespace
+
+const char* why_not_copied(RemoteRegion& region) {
+  if (in_process(region)) return "it is memory of another context of this process";
+  OpDesc there;
+  there.peer = region.peer;
+  there.remote = &region;
+  return why_no_single_copy(there);
+}
+
+Blocks blocks_of(const OpDesc& op) {
+  const BlockTransfer& transfer = *op.blocks;
+  Blocks facts;
+  facts.get = op.verb == Verb::get_blocks;
+  facts.length = op.length;
+  facts.forced = op.peer->engine->options().way;
+  facts.device_here = transfer.here->device != nullptr;
+  facts.pinned_here = transfer.here->pinned;
+  facts.why_not_reached = "no device of this process reaches the peer's blocks";
+  facts.fenced = front_fenced(*op.peer) && !settled(*op.peer);
+  facts.mapped = true;
+  for (RemoteRegion* region : transfer.there->regions) {
+    facts.device_there = facts.device_there || of_device(*region);
+    if (of_device(*region) || region->mapped != nullptr || known_here(*region)) continue;
+    facts.mapped = false;
+    if (const char* const why = why_not_copied(*region); why != nullptr) facts.why_not_direct = why;
+  }
+  return facts;
+}
+
+void take_route(BlockTransfer& transfer, const Blocks& facts, BlocksRoute route) {
+  transfer.way = route;
+  transfer.moved_by = way_of(facts, route);
+}
 
 RemoteBlocks::~RemoteBlocks() {
   for (RemoteRegion* region : regions) release_region(region);
@@ -196,6 +232,7 @@ void blocks_arrived(Engine& engine, OpRun& run) {
   if (run.stage != kAnswers) return;  // more is to be asked for: the lane goes on by itself
   Peer& peer = *run.peer;
   confirm(peer, run);
+  engine.count_moved(*run.op, run.op->blocks->moved_by);
   if (run.op->blocks->notify == TW_NOTIFY_NONE) return engine.complete(run, TW_OK);
   run.stage = kNotify;
   engine.wants_push(peer);

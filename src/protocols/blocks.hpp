@@ -3,7 +3,8 @@
 // notification.
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
-// lane moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole:
+// lane moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole
+// (routes/blocks.hpp):
 //   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
 //           once, meanwhile the operation is out of the lane
 //   window  device memory at the peer that a device here reaches, other memory here: turns move the bytes between here and
@@ -26,6 +27,7 @@
 
 #include "memory/blocks.hpp"
 #include "protocols/engine.hpp"
+#include "routes/blocks.hpp"
 
 namespace thalweg::impl {
 
@@ -44,15 +46,14 @@ struct BlockChoice {
   uint32_t here, there;
 };
 
-enum class BlockWay : uint8_t { device, window, loads, frames };
-
 /// What an operation on blocks carries beside its OpDesc. Counted: the caller until start() returns, then the run.
 struct BlockTransfer {
   std::atomic<unsigned> references{1};
-  BlockWay way = BlockWay::frames;  // from stage move on
-  bool framed = false;              // frames carry blocks
-  bool begun = false;               // put: the first frame is gone
-  bool landed = false;              // get by frames into staging: all of it is on the device
+  BlocksRoute way = BlocksRoute::frames;  // from stage move on; device: a device is still to be asked
+  Way moved_by = Way::any;                // what it counts as
+  bool framed = false;                    // frames carry blocks
+  bool begun = false;                     // put: the first frame is gone
+  bool landed = false;                    // get by frames into staging: all of it is on the device
   uint8_t notify = TW_NOTIFY_NONE;
   uint8_t notification_length = 0;
   uint16_t handler = 0;
@@ -92,25 +93,26 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion);
 extern const Protocol kPutBlocks, kGetBlocks;
 
+/// What the table of routes is asked with, as far as is known without trying: no device is taken to reach the peer's blocks.
+Blocks blocks_of(const OpDesc& op);
+/// Null: the kernel copies to and from the region, which this CPU does not reach.
+const char* why_not_copied(RemoteRegion& region);
+/// `route` is taken.
+void take_route(BlockTransfer& transfer, const Blocks& facts, BlocksRoute route);
+
 // --- blocks_direct.cpp: by loads and stores, or by the kernel
-/// Nothing of the target's CPU is needed for any region.
-bool can_move_directly(const OpDesc& op);
 /// Moves a turn's worth from run.moved on. TW_OK, TW_AGAIN: not possible this way (any more), use frames; or an error.
 Status move_directly(OpRun& run);
 
 // --- blocks_device.cpp: by kernels of a device that reaches both sides
-/// Is there device memory at either side?
-bool on_devices(const BlockTransfer& transfer);
 /// TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_OK: the way is another one now; TW_AGAIN: an
 /// import is under way; or an error.
 Status move_by_device(OpRun& run);
 
 // --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
-/// Loads where nothing of the target's CPU is needed and nothing before a fence travels; else frames.
-BlockWay way_of_host(const OpRun& run);
 /// Is the run a transfer between this CPU and a device's window, until its signal and notification?
 inline bool in_window(const OpRun& run) {
-  return run.op->blocks != nullptr && run.staging != nullptr && run.op->blocks->way == BlockWay::window;
+  return run.op->blocks != nullptr && run.staging != nullptr && run.op->blocks->way == BlocksRoute::window;
 }
 /// By the transfer's way. TW_OK: run.moved has advanced, TW_AGAIN, or an error.
 Status move_turn(OpRun& run);

@@ -25,11 +25,6 @@ struct Launch {
   std::byte* list;
 };
 
-bool device_there(const BlockTransfer& transfer) {
-  const auto of = [](const RemoteRegion* region) { return of_device(*region); };
-  return std::any_of(transfer.there->regions.begin(), transfer.there->regions.end(), of);
-}
-
 /// All of the peer's regions as one device of this process reaches them. Its imports are counted.
 struct Reached {
   Device* device = nullptr;
@@ -138,12 +133,12 @@ Status launch_all(OpRun& run, Reached& reached) {
   return TW_IN_PROGRESS;
 }
 
-/// The way of a run without a device that reaches both sides.
-void go_through_host(OpRun& run, Reached& reached, bool window) {
+/// The way of a run that kernels do not move.
+void go_through_host(OpRun& run, Reached& reached, const Blocks& facts, BlocksRoute route) {
   BlockTransfer& transfer = *run.op->blocks;
   Engine& engine = *run.peer->engine;
-  const bool put = run.op->verb == Verb::put_blocks;
-  transfer.way = window ? BlockWay::window : way_of_host(run);
+  const bool put = run.op->verb == Verb::put_blocks, window = route == BlocksRoute::window;
+  take_route(transfer, facts, route);
   Device* const device = window ? reached.device : transfer.here->device;
   if (device == nullptr) return;   // frames of host memory here
   const bool out = put != window;  // of the device
@@ -156,23 +151,24 @@ void go_through_host(OpRun& run, Reached& reached, bool window) {
 
 }  // namespace
 
-bool on_devices(const BlockTransfer& transfer) { return transfer.here->device != nullptr || device_there(transfer); }
-
 Status move_by_device(OpRun& run) {
-  const BlockTransfer& transfer = *run.op->blocks;
   Reached reached;
-  Status status = reach_all(run, &reached);
+  const Status status = reach_all(run, &reached);
   if (status == TW_AGAIN) return status;
-  const bool window = status == TW_OK && transfer.here->device == nullptr && !transfer.here->pinned;
-  if (status == TW_OK && !window) {
-    status = launch_all(run, reached);
-    if (status != TW_ERR_UNSUPPORTED) return status;  // else: a build without kernels
+  const std::string why = is_error(status) ? last_error() : "";
+  Blocks facts = blocks_of(*run.op);
+  if (status == TW_OK) facts.why_not_reached = nullptr;
+  BlocksRoute route = blocks_route(facts);
+  if (route == BlocksRoute::device) {
+    take_route(*run.op->blocks, facts, route);
+    const Status launched = launch_all(run, reached);
+    if (launched != TW_ERR_UNSUPPORTED) return launched;
+    route = blocks_route(facts, bit_of(route));  // a build without kernels
   }
   const bool maps = (run.peer->link->features & kLinkMaps) != 0;
-  if (is_error(status) && status != TW_ERR_STALE && maps && device_there(transfer)) {
-    warn_once("device.relayed-blocks", std::string("blocks of device memory go through the host: ") + last_error());
-  }
-  go_through_host(run, reached, window);
+  if (is_error(status) && status != TW_ERR_STALE && maps && facts.device_there)
+    warn_once("device.relayed-blocks", "blocks of device memory go through the host: " + why);
+  go_through_host(run, reached, facts, route);
   return TW_OK;
 }
 

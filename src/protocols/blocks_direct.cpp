@@ -16,6 +16,7 @@ constexpr uint64_t kKernelTurn = 1u << 20;
 constexpr uint64_t kBeyondCaches = 4u << 20;  // of a transfer: its blocks leave the caches before anybody reads them
 constexpr size_t kPieces = 512;               // of a turn: at most IOV_MAX
 
+/// By this CPU: it is mapped here, or of this process.
 bool reachable(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
 
 Status copy_pieces(const OpRun& run, const BlockPiece* pieces, size_t count) {
@@ -64,20 +65,6 @@ Status copy_by_kernel(const OpRun& run, const BlockPiece* pieces, size_t count, 
 }
 
 }  // namespace
-
-bool can_move_directly(const OpDesc& op) {
-  for (RemoteRegion* region : op.blocks->there->regions) {
-    OpDesc there;
-    there.peer = op.peer;
-    there.remote = region;
-    there.verb = op.verb == Verb::put_blocks ? Verb::put : Verb::get;
-    if (of_device(*region)) return false;
-    Access access = access_of(there, reachable(*region));
-    access.fenced = false;  // the lane keeps what is behind a fence
-    if (access_route(access) == AccessRoute::frames) return false;
-  }
-  return true;
-}
 
 Status move_directly(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;

@@ -58,7 +58,7 @@ Status resolve_all(const Registry& registry, const Registry::Reading& reading, c
     Target target;
     const Status s = registry.resolve(reading, name.rkey, name.offset, name.length, access, &target);
     if (s != TW_OK) return s;
-    if (target.kind != MemoryKind::host && target.device == nullptr) return TW_ERR_UNSUPPORTED;
+    if (!by_cpu(target.kind) && target.device == nullptr) return TW_ERR_UNSUPPORTED;
     places[i] = {target.address, name.length, target.device};
   }
   return TW_OK;

@@ -33,10 +33,10 @@ void scattered(Engine& engine, OpRun& run, Status status) {
 
 Status carry(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
-  if (transfer.way == BlockWay::loads) {
+  if (transfer.way == BlocksRoute::loads) {
     const Status status = move_directly(run);
     if (status != TW_AGAIN) return status;
-    transfer.way = BlockWay::frames;  // the owner's answer to them will say why
+    take_route(transfer, blocks_of(*run.op), BlocksRoute::frames);  // the owner's answer to them will say why
   }
   if (!transfer.framed) {
     transfer.framed = true;
@@ -107,17 +107,12 @@ Status window_turn(OpRun& run) {
 
 }  // namespace
 
-BlockWay way_of_host(const OpRun& run) {
-  const bool ordered = settled(*run.peer) || !front_fenced(*run.peer);
-  return ordered && can_move_directly(*run.op) ? BlockWay::loads : BlockWay::frames;
-}
-
 Status move_turn(OpRun& run) {
   const BlockTransfer& transfer = *run.op->blocks;
-  if (transfer.way == BlockWay::window) return window_turn(run);
+  if (transfer.way == BlocksRoute::window) return window_turn(run);
   if (run.staging == nullptr) return carry(run);
   if (is_put(run)) return put_gathered(run);
-  return transfer.way == BlockWay::loads ? get_to_scatter(run) : carry(run);
+  return transfer.way == BlocksRoute::loads ? get_to_scatter(run) : carry(run);
 }
 
 Status settle_staging(OpRun& run) {

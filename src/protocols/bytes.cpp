@@ -32,7 +32,7 @@ Status step_bytes(OpRun& run) {
   }
   while (stream.position < stream.end) {
     uint64_t left = stream.end - stream.position;
-    bool reference = op.layout == nullptr && left >= peer.limits.reference;
+    const bool reference = by_reference(peer.limits, op.layout == nullptr, left);
     uint64_t most = std::min<uint64_t>(left, reference ? peer.limits.reference_fragment : peer.limits.fragment);
     size_t n = static_cast<size_t>(std::min(most, static_cast<uint64_t>(std::max<int64_t>(peer.bytes_credit, 0))));
     if (n == 0) return TW_AGAIN;

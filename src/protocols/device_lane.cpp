@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "memory/place.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/resident_line.hpp"
 #include "routes/costs.hpp"
@@ -326,7 +327,7 @@ Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool
     return fail(TW_ERR_UNSUPPORTED, "a device copies only to and from memory of devices and pinned memory");
   }
   *kernels = true;
-  if (info.device == &device || info.kind == MemoryKind::pinned) return TW_OK;
+  if (info.device == &device || by_cpu(info.kind)) return TW_OK;
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   if (const auto found = place->admitted.find(info.buffer_id); found != place->admitted.end()) {

@@ -102,7 +102,7 @@ Status sent_all(OpRun& run) {
 Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
   Stream& stream = run.stream;
-  bool reference = op.layout == nullptr && op.length >= peer.limits.reference;
+  const bool reference = by_reference(peer.limits, op.layout == nullptr, op.length);
   if (run.stage == 0) {
     std::byte prefix[sizeof(FirstBody) + TW_AM_HEADER_MAX];
     FirstBody body{peer.next_first, op.length};

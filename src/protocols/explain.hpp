@@ -19,6 +19,10 @@ void say_route(std::string& text, const Route& route);
 /// The table of an access with device memory at one end at least, its way and the name of what is chosen.
 std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen);
 
+// --- explain_blocks.cpp
+/// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and its way.
+const char* explain_blocks(std::string& text, const OpDesc& op, Way* way);
+
 // --- explain_ways.cpp
 /// Null when other processes can be told of the local buffer, which is device memory.
 const char* why_not_shared(const OpDesc& op);

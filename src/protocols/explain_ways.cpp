@@ -34,14 +34,15 @@ struct Into {
 Way way_into(const OpDesc& op, const Into& into, bool cold, bool second = false) {
   const uint32_t failed = cold && !in_process(op) ? kNoMapping : 0;
   Message message = message_of(op);
-  if (!on_device(op) && !late(op) && sending_route(op.peer->limits, message) != MessageRoute::frames) return Way::eager;
+  const MessageRoute sent = message.active ? active_route(op.peer->limits, message) : sending_route(op.peer->limits, message);
+  if (!on_device(op) && !late(op) && sent != MessageRoute::frames) return Way::eager;
   if (late(op)) message.contiguous = message.library = false;  // its address is not told
   const Way by_host = way_of(announced_route(op.peer->limits, message, failed));
   DeviceMessage facts = device_message(op, into.kind, into.named);
   facts.same_device = into.same_device;
   facts.to.library = into.library;
   facts.second = second;
-  if (!facts.to.on_device() && facts.from.kind == MemoryKind::host) return by_host;
+  if (!facts.to.on_device() && !by_devices(facts.from.kind)) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
   const uint32_t pinned = cold && into.library ? bit_of(DeviceRoute::push) : 0;
   const DeviceRoute route = device_route(facts, pinned | (by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0));

@@ -116,7 +116,7 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
   *status = registry.resolve(*reading, region.key.rkey, offset + static_cast<uint64_t>(first),
                              static_cast<uint64_t>(last - first), access, &target);
   // Unknown here may still be alive in another context of this process: its own progress will say.
-  if (*status != TW_OK || target.kind != MemoryKind::host) return nullptr;
+  if (*status != TW_OK || !by_cpu(target.kind)) return nullptr;
   return target.address - first;
 }
 

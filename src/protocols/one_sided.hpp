@@ -21,6 +21,7 @@
 #include <cstring>
 
 #include "devices/kernel.hpp"
+#include "memory/place.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "protocols/engine.hpp"
@@ -66,7 +67,7 @@ extern const Protocol kLater;  // not a way of its own: waits in the lane, then 
 
 // --- one_sided_device.cpp
 /// Memory that only devices touch: its segment is imported for one of them.
-inline bool of_device(const RemoteRegion& region) { return region.key.kind > static_cast<uint8_t>(MemoryKind::pinned); }
+inline bool of_device(const RemoteRegion& region) { return !by_cpu(static_cast<MemoryKind>(region.key.kind)); }
 /// Does this operation touch device memory at either end, or wait for a stream?
 inline bool needs_device(const OpDesc& op) {
   return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));

@@ -96,7 +96,7 @@ Status staged_turn(Engine& engine, Peer& peer, OpRun& run) {
   if (run.staging->bounce() != nullptr) {
     status = send_named(engine, peer, run, make_header(Frame::data_at, 0, stream.dest_op, stream.position), bytes, n);
   } else {
-    const bool reference = n >= peer.limits.reference && stream.in_flight < kInFlight;
+    const bool reference = by_reference(peer.limits, true, n) && stream.in_flight < kInFlight;
     n = std::min<size_t>(n, reference ? peer.limits.reference_fragment : peer.limits.fragment);
     const FrameHeader header = make_header(Frame::data, n, stream.dest_op, stream.position, stream.flags);
     const iovec piece{const_cast<std::byte*>(bytes), n};
@@ -120,7 +120,7 @@ Status out_turn(Engine& engine, Peer& peer, OpRun& run) {
   if (run.staging != nullptr) return staged_turn(engine, peer, run);
   Stream& stream = run.stream;
   uint64_t left = stream.end - stream.position;
-  bool reference = stream.contiguous && left >= peer.limits.reference;
+  const bool reference = by_reference(peer.limits, stream.contiguous, left);
   size_t n = static_cast<size_t>(std::min<uint64_t>(left, reference ? peer.limits.reference_fragment : peer.limits.fragment));
   Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, stream.position, stream.flags),
                              Piece{.position = stream.position, .length = n});
@@ -268,7 +268,7 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
   size_t body = piece.prefix_length + piece.length + piece.suffix_length;
   header.length = static_cast<uint32_t>(body);
   bool contiguous = run.op->layout == nullptr;
-  if (piece.by_reference && contiguous && piece.suffix_length == 0 && piece.length >= peer.limits.reference) {
+  if (piece.by_reference && piece.suffix_length == 0 && by_reference(peer.limits, contiguous, piece.length)) {
     return send_reference(peer, run, header, piece);
   }
   if (contiguous && body == piece.length) return link.port->send(link, header, run.op->address + piece.position);

@@ -48,7 +48,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
   Piece piece;
   piece.position = run.moved;
   if (op.remote_layout == nullptr) {
-    const bool large = op.layout == nullptr && left >= peer.limits.reference;
+    const bool large = by_reference(peer.limits, op.layout == nullptr, left);
     piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : lane_fragment(peer));
     const bool last = piece.length == left;
     if (last && asks(run)) {

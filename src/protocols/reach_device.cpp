@@ -73,6 +73,23 @@ bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length) {
   return false;
 }
 
+Status pin_mapping(EventLoop& service, Device& device, Mapping& mapping) {
+  if (mapping.pinned != nullptr) return TW_OK;
+  if (mapping.unpinnable) return fail(TW_ERR_UNREACHABLE, "it is host memory that could not be pinned here");
+  if (mapping.pinning == nullptr)
+    mapping.pinning = PinningAhead::start(service, device, reinterpret_cast<uint64_t>(mapping.address), mapping.length);
+  const Status status = mapping.pinning->status();
+  if (status == TW_IN_PROGRESS) return status;
+  const auto ended = std::exchange(mapping.pinning, nullptr);
+  if (status == TW_OK) {
+    mapping.pinned = ended;
+    return TW_OK;
+  }
+  mapping.unpinnable = true;
+  const std::string why = last_error();
+  return fail(TW_ERR_UNREACHABLE, "it is host memory that could not be pinned here: %s", why.c_str());
+}
+
 const char* why_not_reached_by_devices(const RemoteRegion& region) {
   if (of_device(region)) return "the target is device memory";
   if (region.mapped == nullptr || region.mapping == nullptr) {

@@ -16,6 +16,7 @@
 
 #include "base/log.hpp"
 #include "devices/registry.hpp"
+#include "memory/place.hpp"
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/device_copy.hpp"
@@ -40,7 +41,7 @@ struct Receiving {
 };
 static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
 Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
-bool from_device(const Receiving& state) { return state.source.kind > static_cast<uint8_t>(MemoryKind::pinned); }
+bool from_device(const Receiving& state) { return !by_cpu(static_cast<MemoryKind>(state.source.kind)); }
 
 /// OpRun::state of a sender that serves a cts.
 struct Serving {

@@ -41,6 +41,24 @@ Message message_of(const OpDesc& op) {
   message.synchronous = (op.flags & TW_OP_SYNC) != 0;
   message.contiguous = op.layout == nullptr;
   message.library = in_segment(op);
+  if (op.verb == Verb::am) {
+    const Message active = active_of(op);
+    message.active = true;
+    message.header = active.header;
+    message.unasked = active.unasked;
+    message.announced = active.announced;
+  }
+  return message;
+}
+
+Message active_of(const OpDesc& op) {
+  Message message;
+  message.active = true;
+  message.length = op.length;
+  message.contiguous = op.layout == nullptr;
+  message.header = op.header_length;
+  message.unasked = (op.flags & TW_OP_EAGER) != 0;
+  message.announced = (op.flags & (TW_OP_RENDEZVOUS | kOpDevice | kOpLate)) != 0;
   return message;
 }
 
@@ -83,8 +101,15 @@ bool verb_named(const char* name, Verb* verb) {
   static constexpr struct {
     const char* name;
     Verb verb;
-  } kNames[] = {{"send", Verb::send}, {"am", Verb::am},         {"bytes", Verb::bytes_send}, {"put", Verb::put},
-                {"get", Verb::get},   {"atomic", Verb::atomic}, {"signal", Verb::signal}};
+  } kNames[] = {{"send", Verb::send},
+                {"am", Verb::am},
+                {"bytes", Verb::bytes_send},
+                {"put", Verb::put},
+                {"get", Verb::get},
+                {"atomic", Verb::atomic},
+                {"signal", Verb::signal},
+                {"put_blocks", Verb::put_blocks},
+                {"get_blocks", Verb::get_blocks}};
   for (const auto& entry : kNames) {
     if (std::strcmp(entry.name, name) != 0) continue;
     *verb = entry.verb;
@@ -166,7 +191,8 @@ std::string explain_device_target(const OpDesc& op, Access access, Way* way, con
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
-  if (needs_device(op)) return explain_device(op);
+  const bool blocks = op.verb == Verb::put_blocks || op.verb == Verb::get_blocks;
+  if (!blocks && needs_device(op)) return explain_device(op);
   const LinkCosts& costs = costs_of(peer);
   const bool measured = table_of(peer).measured();
   char head[160];
@@ -175,13 +201,16 @@ std::string explain(const OpDesc& op) {
   std::string text = head;
   const char* chosen = "stream";
   Way way = Way::any;
-  if (op.verb == Verb::send || op.verb == Verb::am) {
+  if (blocks) {
+    chosen = explain_blocks(text, op, &way);
+  } else if (op.verb == Verb::send || op.verb == Verb::am) {
     chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
-    bool reference = op.length >= peer.limits.reference;
+    const bool reference = by_reference(peer.limits, true, op.length);
     const double bytes = reference ? costs.reference : costs.copy;
     say_route(text, {"stream", costs.frame + bytes * static_cast<double>(op.length), nullptr,
                      reference ? "sent from the caller's memory" : "in frames", true});
+    way = Way::frames;
   } else if (op.remote != nullptr) {
     if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";
     chosen = explain_one_sided(text, op, &way);

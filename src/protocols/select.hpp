@@ -13,6 +13,8 @@ namespace thalweg::impl {
 const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
 /// Of a send or an active message: what the table of routes is asked with.
 Message message_of(const OpDesc& op);
+/// Of an active message, as far as its sender's choice depends on it.
+Message active_of(const OpDesc& op);
 
 /// Of a put, get, atomic or signal between host memories. mapped: this CPU reaches the target.
 Access access_of(const OpDesc& op, bool mapped);

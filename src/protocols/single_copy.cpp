@@ -98,7 +98,7 @@ const char* why_no_single_copy(const OpDesc& op) {
   if ((link_features(op) & kLinkSingleCopy) == 0) {
     return "the kernel does not copy between these processes (another machine, or ptrace is forbidden)";
   }
-  if (op.remote != nullptr && (op.remote->key.kind != static_cast<uint8_t>(MemoryKind::host) || op.remote->key.check == 0)) {
+  if (op.remote != nullptr && (of_device(*op.remote) || op.remote->key.check == 0)) {
     return "the peer's memory is not host memory";
   }
   return nullptr;

@@ -8,13 +8,12 @@ namespace {
 
 bool in_process(const DeviceMessage& m) {
   const bool same = (m.features & kLinkSameProcess) != 0;
-  const bool reached =
-      m.from.kind >= MemoryKind::pinned && m.to.kind >= MemoryKind::pinned;  // no device touches pageable memory
+  const bool reached = by_devices(m.from.kind) && by_devices(m.to.kind);
   return same && reached && m.from.named && (m.from.on_device() || m.to.on_device()) && allowed(m.forced, Way::push);
 }
 
 bool push(const DeviceMessage& m) {
-  const bool worth = m.from.on_device() || (m.from.kind == MemoryKind::pinned && m.length >= m.eager);
+  const bool worth = m.from.on_device() || (by_devices(m.from.kind) && m.length >= m.eager);
   const bool same = (m.features & kLinkSameProcess) != 0, shares = same || ((m.features & kLinkMaps) != 0 && m.imports);
   const bool library = m.to.library && !m.to.on_device() && !same && m.from.on_device() && m.length >= m.named_from;
   return (m.to.on_device() || library) && m.to.named && worth && shares && allowed(m.forced, Way::push);
@@ -28,7 +27,7 @@ bool push_bounce(const DeviceMessage& m) {
 
 bool pull(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkSameProcess) == 0 && (m.features & kLinkMaps) != 0 && m.imports;
-  const bool reaches = m.to.kind >= MemoryKind::pinned;  // no device of the receiver's process writes to pageable memory
+  const bool reaches = by_devices(m.to.kind);  // no device of the receiver's process writes to pageable memory
   return m.from.on_device() && m.from.named && !m.from.late && shares && reaches && allowed(m.forced, Way::pull);
 }
 

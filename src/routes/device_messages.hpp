@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "devices/memory_kind.hpp"
+#include "memory/place.hpp"
 #include "routes/limits.hpp"
 
 namespace thalweg::impl {
@@ -23,11 +23,9 @@ struct DeviceMessage {
     bool named = false;     // the other side can be told of it: it is exportable, or, within one process, lent
     bool late = false;      // it waits for a stream
     bool readable = false;  // the sender's: host memory that the receiver's CPU may read (routes/messages.hpp says how)
-    bool library =
-        false;  // the receiver's: library-allocated host memory, which the sender's device reaches once it is pinned there
-    bool bounced =
-        false;  // the receiver's: a chunk of its device's bounce buffer takes all of it, and the sender's device reaches that
-    bool on_device() const { return kind > MemoryKind::pinned; }
+    bool library = false;   // the receiver's: library-allocated host memory, which the sender's device reaches once it is pinned there
+    bool bounced = false;   // the receiver's: its device's bounce buffer takes all of it, and the sender's device reaches that
+    bool on_device() const { return !by_cpu(kind); }
   };
   uint32_t features = 0;     // of the link: LinkFeature
   bool imports = true;       // this side imports device memory of peers

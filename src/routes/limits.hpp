@@ -24,6 +24,11 @@ struct Limits {
   uint64_t kernel_from = kNever;    // announced contiguous payloads are copied by the kernel from here on
 };
 
+/// Do `length` bytes of a buffer go straight from it?
+inline bool by_reference(const Limits& limits, bool contiguous, uint64_t length) {
+  return contiguous && length >= limits.reference;
+}
+
 const LinkCosts& costs_of(const CostTable& table, const Link& link);
 Limits limits_of(const Link& link, const LinkCosts& costs, Way forced = Way::any);
 

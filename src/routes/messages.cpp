@@ -9,13 +9,16 @@ namespace {
 constexpr uint32_t bit(MessageRoute route) { return 1u << static_cast<unsigned>(route); }
 
 const char* why_not_single(const Limits& limits, const Message& message) {
-  if (message.length > limits.single) return "larger than one frame";
-  return message.contiguous || message.length <= limits.copy ? nullptr : "larger than a frame that is copied";
+  if (message.announced) return "asked to be announced, or not ready";
+  if (message.length + message.header > limits.single) return "larger than one frame";
+  const bool referred = message.contiguous && (!message.active || message.length >= limits.reference);
+  return referred || message.length + message.header <= limits.copy ? nullptr : "larger than a frame that is copied";
 }
 
 const char* why_not_segmented(const Limits& limits, const Message& message) {
+  if (message.announced) return "asked to be announced, or not ready";
   if (why_not_single(limits, message) == nullptr) return "fits one frame";
-  if (message.length > limits.eager) return "too large to be sent without asking";
+  if (message.length > limits.eager && !message.unasked) return "too large to be sent without asking";
   return message.synchronous ? "synchronous sends of this size are announced" : nullptr;
 }
 
@@ -46,7 +49,7 @@ std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const Lin
   const uint64_t length = message.length;
   const bool reference = limits.reference != UINT32_MAX && message.contiguous;
   const double bytes = static_cast<double>(length);
-  MessageRoute chosen = sending_route(limits, message);
+  MessageRoute chosen = message.active ? active_route(limits, message) : sending_route(limits, message);
   const bool announced = chosen == MessageRoute::frames;
   if (announced) chosen = announced_route(limits, message);
   const char* const twice = "the bytes would be copied twice";

@@ -16,6 +16,12 @@ struct Message {
   bool synchronous = false;
   bool contiguous = true;  // the sender's buffer is one piece, whose address the receiver may be told
   bool library = false;    // ... of library-allocated memory
+  // Of an active message.
+  bool active = false;
+  uint32_t header = 0;     // bytes that travel with it
+  bool unasked = false;    // TW_OP_EAGER
+  bool announced = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
+  bool affordable = true;  // its sender has credit for all of it
 };
 
 /// Chosen by the sender: the first three; a receiver chooses among the others.
@@ -29,6 +35,16 @@ inline MessageRoute sending_route(const Limits& limits, const Message& message) 
   if (message.synchronous || message.length > limits.eager) return MessageRoute::frames;
   if (message.library && message.length >= limits.mapped_from) return MessageRoute::frames;  // one copy instead of two
   return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
+}
+
+/// The same of an active message. single or segmented without credit: it waits for that.
+inline MessageRoute active_route(const Limits& limits, const Message& message) {
+  const uint64_t length = message.length, body = length + message.header;
+  if (message.announced && length != 0) return MessageRoute::frames;
+  MessageRoute route = length <= limits.eager || message.unasked ? MessageRoute::segmented : MessageRoute::frames;
+  const bool referred = message.contiguous && length >= limits.reference && body <= limits.single;
+  if (body <= limits.copy || referred) route = MessageRoute::single;
+  return message.affordable || message.unasked || length == 0 ? route : MessageRoute::frames;
 }
 
 /// Of what was announced: direct, kernel or frames. `failed`: bits of routes that were tried in vain.

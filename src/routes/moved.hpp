@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what explain is
-// held against. Counted once an operation: announced messages by their receiver, eager ones and all else where they were posted.
+// held against. Counted once an operation: announced messages by their receiver, eager ones and all else where they were posted; steps
+// of plans when a run of them is started, those that the host carries when it posts their operations.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,16 +14,16 @@
 
 namespace thalweg::impl {
 
-/// Of one engine. Written by one thread at a time, read by any.
+/// Of one engine, or of one plan. Written by one thread at a time, read by any.
 class Moved {
  public:
   struct Count {
     uint64_t operations = 0, bytes = 0;
   };
-  void count(Way way, uint64_t bytes) {
+  void count(Way way, uint64_t bytes, uint64_t operations = 1) {
     Word& word = words_[static_cast<size_t>(way)];
     // No atomic additions: they cost ten times as much, and nobody else writes.
-    word.operations.store(word.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    word.operations.store(word.operations.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
     word.bytes.store(word.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   /// Bytes of staged payloads that were named to their receiver in a bounce buffer, instead of sent.

@@ -55,7 +55,8 @@ enum LinkFeature : uint32_t {
   kLinkProtected = 1u << 4,    // no third party can read or change what travels: one process, shared memory, unix socket, TLS
 };
 
-class Device;  // devices/device.hpp
+class Device;        // devices/device.hpp
+class PinningAhead;  // memory/pinning.hpp
 class Port;
 
 struct Link {
@@ -86,10 +87,11 @@ struct Mapping {
   std::atomic<uint32_t> users{0};    // holders beyond the next progress() count themselves here (progress owner)
   Device* device = nullptr;          // of device memory: reaches its offset 0 at device_address
   uint64_t device_address = 0;
-  // Host memory that devices of this process copy to and from (progress owner; protocols/reach_device.cpp).
-  uint64_t staged = 0;           // bytes that went through bounce buffers so far
-  std::shared_ptr<void> pinned;  // null: not pinned here. It ends before the memory is unmapped
-  bool unpinnable = false;       // pinning failed: not tried again
+  // Host memory that devices of this process reach (progress owner; protocols/reach_device.cpp).
+  uint64_t staged = 0;                    // bytes that went through bounce buffers so far
+  std::shared_ptr<void> pinned;           // null: not pinned here. It ends before the memory is unmapped
+  std::shared_ptr<PinningAhead> pinning;  // under way
+  bool unpinnable = false;                // pinning failed: not tried again
   /// Any thread; the first reason stays.
   void revoke(Status status) {
     Status none = TW_OK;

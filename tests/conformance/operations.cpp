@@ -181,6 +181,7 @@ tw_status on_message(void* arg, const tw_am_message* m) {
 
 void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   constexpr uint16_t id = 77;
+  Routes routes(side, r, Routes::Kind::messages);
   if (side.rank == 0) {
     side.barrier();
     Payloads out(side, r, r.local, r.size);
@@ -191,11 +192,13 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
       tw_op_options o = TW_OP_OPTIONS_INIT;
       o.flags = flags;
       o.layout = out[i].layout();
+      routes.expect("am", out[i].address(), out[i].bytes(), nullptr, &o);
       must(tw_am_send(side.endpoint, id, header, sizeof header, out[i].address(), out[i].bytes(), &o, &requests[i]),
            "tw_am_send");
     }
     side.wait_all(requests);
-    return side.barrier();
+    side.barrier();
+    return routes.check();
   }
   uint64_t size = agreed_size(side, r);
   Payloads in(side, r, r.remote, size);
@@ -217,6 +220,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   for (unsigned i = 0; i < many(r); ++i) in[i].verify(r.seed + i, std::min<uint64_t>(size, in[i].bytes()));
   must(tw_am_register(side.worker, id, nullptr, nullptr), "tw_am_register");
   side.barrier();
+  routes.check();
 }
 void active_message(Side& side, const Row& r) { active(side, r, 0, false); }
 void active_kept(Side& side, const Row& r) { active(side, r, 0, true); }
@@ -225,10 +229,12 @@ void active_rendezvous(Side& side, const Row& r) { active(side, r, TW_OP_RENDEZV
 void byte_stream(Side& side, const Row& r) {
   uint64_t size = std::max<uint64_t>(r.size, 1);
   Payload data(side, Shape::contiguous, size, r.place[side.rank], r.seed);
+  Routes routes(side, r, Routes::Kind::one_sided);
   for (unsigned i = 0; i < many(r); ++i) {
     if (side.rank == 0) {
       data.fill(r.seed + i);
       tw_request request = TW_REQUEST_NONE;
+      routes.expect("bytes", data.address(), size, nullptr, nullptr);
       must(tw_bytes_send(side.endpoint, data.address(), size, nullptr, &request), "tw_bytes_send");
       side.wait(request);
       continue;
@@ -246,6 +252,8 @@ void byte_stream(Side& side, const Row& r) {
     }
     data.verify(r.seed + i, size);
   }
+  side.barrier();
+  routes.check();
 }
 
 /// Rank 1 exposes payloads and a signal; rank 0 imports them.
@@ -374,10 +382,11 @@ void blocks(Side& side, const Row& r, bool put) {
   const size_t length = static_cast<size_t>(std::max<uint64_t>(1, r.size / 23)), count = static_cast<size_t>(r.size / length);
   Payload mine(side, Shape::contiguous, r.size, r.place[side.rank], r.seed);
   const bool source = (side.rank == 0) == put;
+  Routes routes(side, r, Routes::Kind::one_sided);
   if (source) mine.fill(r.seed);
   struct {
-    uint64_t length;
-    unsigned char bytes[24 + TW_KEY_MAX + 2 * 32];
+    uint64_t length, whole_length;
+    unsigned char bytes[24 + TW_KEY_MAX + 2 * 32], whole[TW_KEY_MAX];
   } key{};
   if (count > 0) {
     const tw_block_range ranges[] = {{mine.memory(), nullptr, mine.offset(), 0, (count + 1) / 2},
@@ -387,6 +396,8 @@ void blocks(Side& side, const Row& r, bool put) {
     if (side.rank == 1) {
       key.length = sizeof key.bytes;
       must(tw_blocks_export(local, 0, key.bytes, &key.length), "tw_blocks_export");
+      key.whole_length = sizeof key.whole;
+      must(tw_memory_export(mine.memory(), key.whole, &key.whole_length), "tw_memory_export");
       side.send_control(&key, sizeof key);
       tw_notification news{};
       for (unsigned i = 0; i < many(r);) {
@@ -400,6 +411,8 @@ void blocks(Side& side, const Row& r, bool put) {
       side.receive_control(&key, sizeof key);
       tw_remote_blocks* remote = nullptr;
       must(tw_blocks_import(side.endpoint, key.bytes, key.length, &remote), "tw_blocks_import");
+      tw_remote_memory* whole = nullptr;  // for explain
+      must(tw_memory_import(side.endpoint, key.whole, key.whole_length, &whole), "tw_memory_import");
       std::vector<uint64_t> index(count);
       for (size_t i = 0; i < count; ++i) index[i] = count - 1 - i;
       tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
@@ -407,17 +420,21 @@ void blocks(Side& side, const Row& r, bool put) {
       o.notification = &r.seed;
       o.notification_length = 8;
       std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
-      for (tw_request& request : requests)
+      for (tw_request& request : requests) {
+        routes.expect(put ? "put_blocks" : "get_blocks", mine.address(), count * length, whole, nullptr);
         must((put ? tw_put_blocks : tw_get_blocks)(side.endpoint, local, index.data(), remote, index.data(), count, &o,
                                                    &request),
              "tw_put_blocks");
+      }
       side.wait_all(requests);
+      tw_remote_memory_release(whole);
       tw_remote_blocks_release(remote);
     }
     tw_blocks_destroy(local);
   }
   mine.verify(r.seed, source ? r.size : count * length);
   side.barrier();
+  routes.check();
 }
 void put_blocks(Side& s, const Row& r) { blocks(s, r, true); }
 void get_blocks(Side& s, const Row& r) { blocks(s, r, false); }

@@ -28,7 +28,10 @@ void must_refuse(tw_status status, tw_status wanted, const char* part, const cha
 const char* executor_of(unsigned place);
 /// What that executor reaches at the other end, as docs/support.md says. Either: not promised.
 enum class Reach : uint8_t { mapped, carried, either };
-Reach reach_of(const Side& side, unsigned mine, unsigned theirs, bool one_process);
+/// changes: by atomic operations, or signals that add.
+Reach reach_of(const Side& side, unsigned mine, unsigned theirs, bool one_process, bool changes = false);
+/// Of a step that needs both.
+Reach both(Reach one, Reach other);
 
 /// A plan of one side, with its queue and its graph.
 class Plan {
@@ -47,6 +50,9 @@ class Plan {
   }
   void check_running() const;  // where the host can tell
   void expect(Reach reach) const;
+  std::string explain() const;
+  /// By calls of the host, not by a graph's replay.
+  bool started_by_host() const { return trigger_ != Trigger::graph; }
   void close();
   tw_plan* plan = nullptr;
   std::function<void()> give_up;  // ends the waits of a run that nobody else will end

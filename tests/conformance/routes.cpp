@@ -88,6 +88,18 @@ void Routes::take_alternatives(const std::string& line, size_t base, const std::
   }
 }
 
+void Routes::expect_runs(const std::string& text, unsigned runs, bool started) {
+  if (row_.routes == 0 || row_.size == 0) return;
+  said_ = text;
+  const std::string mark = ": mapped, way: ";
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+    const size_t begin = at + mark.size();
+    expected_[index_of(text.substr(begin, text.find('\n', begin) - begin), text)] += started ? runs : 0;
+  }
+  for (size_t at = text.find(": by the host: "); at != std::string::npos; at = text.find(": by the host: ", at + 1))
+    carried_ += runs;
+}
+
 void Routes::check() {
   if (!known()) return;
   Counts there{};
@@ -98,7 +110,7 @@ void Routes::check() {
     if (side_.shares_context()) moved = Counts{};  // rank 0 sees them as well
     return side_.send_control(&moved, sizeof moved);
   }
-  uint64_t moved_either = 0, expected_either = 0;
+  uint64_t moved_either = 0, expected_either = 0, more = 0;
   for (size_t i = 0; i < kWays; ++i) {
     moved[i] += there[i];
     if (either_[i]) {
@@ -106,8 +118,10 @@ void Routes::check() {
       expected_either += expected_[i];
       continue;
     }
+    const bool enough = moved[i] >= expected_[i];
+    if (i != kEager && enough) more += moved[i] - expected_[i];
     // The ranks talk by short messages, too.
-    if (i == kEager ? moved[i] >= expected_[i] : moved[i] == expected_[i]) continue;
+    if (i == kEager || carried_ != 0 ? enough : moved[i] == expected_[i]) continue;
     failed("%llu operations went by the way %s, explain had said so of %llu: %s", (unsigned long long)moved[i], kNames[i],
            (unsigned long long)expected_[i], said_.c_str());
   }
@@ -115,6 +129,9 @@ void Routes::check() {
     failed("%llu operations went by one of the ways that explain names, which had said so of %llu: %s",
            (unsigned long long)moved_either, (unsigned long long)expected_either, said_.c_str());
   }
+  if (carried_ != 0 && more != carried_)
+    failed("%llu operations were carried by the host, explain had said so of %llu: %s", (unsigned long long)more,
+           (unsigned long long)carried_, said_.c_str());
 }
 
 }  // namespace conformance

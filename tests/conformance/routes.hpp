@@ -11,10 +11,12 @@ namespace conformance {
 /// One of each rank, made before the row's first operation. Rank 0's explains; both call check() in step.
 class Routes {
  public:
-  enum class Kind : uint8_t { messages, one_sided };
+  enum class Kind : uint8_t { messages, one_sided, plans };
   Routes(Side& side, const Row& row, Kind kind);
   /// Rank 0, right before it posts the operation. An operation of no bytes moves nothing.
   void expect(const char* verb, const void* address, size_t length, tw_remote_memory* remote, const tw_op_options* options);
+  /// Rank 0, of a plan: what tw_plan_explain says of its steps, in so many runs; `started`: by the host, not by a graph's replay.
+  void expect_runs(const std::string& text, unsigned runs, bool started);
   /// Both ranks, when all operations are over. Throws Failure.
   void check();
 
@@ -33,6 +35,7 @@ class Routes {
   const Kind kind_;
   Counts before_{}, expected_{};
   std::array<bool, kWays> either_{};  // explain says so of each of them, by who posts first
+  uint64_t carried_ = 0;  // steps that the host carries, by the way of the operation that it takes
   std::string said_;
 };
 

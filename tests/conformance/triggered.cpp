@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "prepared.hpp"
+#include "routes.hpp"
 
 namespace conformance {
 namespace {
@@ -50,9 +51,7 @@ bool is_mapped(Side& side, const Row& r, Payload& data, uint64_t tag) {
                       : tw_plan_recv(plan.plan, side.endpoint, data.address(), data.bytes(), tag, nullptr, nullptr),
        "a plan's step");
   plan.prepare();
-  std::string text(4096, '\0');
-  size_t size = text.size();
-  must(tw_plan_explain(plan.plan, text.data(), &size), "tw_plan_explain");
+  const std::string text = plan.explain();
   side.barrier();
   plan.close();
   return text.find("by the host") == std::string::npos;
@@ -148,9 +147,13 @@ void put(Side& side, const Row& r, Trigger trigger) {
            "tw_plan_put");
     }
     plan.prepare();
-    plan.expect(reach_of(side, r.place[0], r.place[1], target->one_process));
+    const bool one = target->one_process;
+    plan.expect(
+        both(reach_of(side, r.place[0], r.place[1], one), reach_of(side, r.place[0], place_of_word(r.place[1]), one, true)));
   }
   side.barrier();
+  Routes routes(side, r, Routes::Kind::plans);
+  if (puts) routes.expect_runs(plan.explain(), kRuns, plan.started_by_host());
   for (unsigned run = 0; run < kRuns; ++run) {
     if (puts) {
       for (unsigned i = 0; i < many(r); ++i) data[i].fill(r.seed + run * kMany + i);
@@ -165,6 +168,7 @@ void put(Side& side, const Row& r, Trigger trigger) {
     }
     side.barrier();
   }
+  routes.check();
   plan.close();
   side.barrier();
 }
@@ -196,6 +200,8 @@ void get(Side& side, const Row& r, Trigger trigger) {
     plan.expect(reach_of(side, r.place[0], r.place[1], target->one_process));
   }
   side.barrier();
+  Routes routes(side, r, Routes::Kind::plans);
+  if (gets) routes.expect_runs(plan.explain(), kRuns, plan.started_by_host());
   for (unsigned run = 0; run < kRuns; ++run) {
     for (unsigned i = 0; i < many(r); ++i) {
       if (gets) {
@@ -211,6 +217,7 @@ void get(Side& side, const Row& r, Trigger trigger) {
     }
     side.barrier();
   }
+  routes.check();
   plan.close();
   side.barrier();
 }

@@ -48,7 +48,7 @@ void signal(Side& side, const Row& r, Trigger trigger) {
     must(tw_plan_signal(plan.plan, target.signal[0], signal_base(r, step, false), &o, nullptr), "tw_plan_signal");
   }
   plan.prepare();
-  plan.expect(reach_of(side, r.place[0], place_of_word(r.place[1]), target.one_process));
+  plan.expect(reach_of(side, r.place[0], place_of_word(r.place[1]), target.one_process, r.asynchronous));
   for (unsigned run = 0; run <= kRuns; ++run) {
     for (unsigned step = 0; run == kRuns && step < many(r); ++step) {
       const uint64_t value = signal_base(r, step, true);
@@ -214,7 +214,7 @@ void atomic(Side& side, const Row& r, Trigger trigger) {
   side.receive_control(both, sizeof both);
   Plan plan(side, r, trigger);
   for (const size_t width : {size_t{8}, size_t{4}}) add_atomics(side, r, plan, target, results, width);
-  const Reach reach = reach_of(side, r.place[0], r.place[1], target.one_process);
+  const Reach reach = reach_of(side, r.place[0], r.place[1], target.one_process, true);
   if (reach != Reach::mapped && near >= kFirstDevice) {
     const tw_status status = tw_plan_prepare(plan.plan, kLong);
     refused = status != TW_OK;

@@ -12,7 +12,8 @@ namespace {
 Reach window_reach(const Side& side, bool on_a_device, unsigned theirs, bool one_process) {
   if (!maps(side)) return Reach::carried;
   if (theirs >= kFirstDevice) {
-    if (!on_a_device) return Reach::carried;
+    const bool managed = std::strstr(place_name(theirs), "managed") != nullptr;
+    if (!on_a_device) return one_process && managed ? Reach::mapped : Reach::carried;
     if (one_process) return shared(theirs) ? Reach::mapped : Reach::either;
     return shared(theirs) ? Reach::mapped : Reach::carried;
   }

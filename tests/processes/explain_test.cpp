@@ -83,6 +83,23 @@ TEST_P(Explain, OneSidedWaysAndWhyTheyAreImpossible) {
     EXPECT_NE(both.find("tw_memory_register:"), std::string::npos) << both;
     EXPECT_NE(both.find("impossible: "), std::string::npos) << both;
   }
+  for (const char* verb : {"put_blocks", "get_blocks"}) {
+    for (tw_remote_memory* remote : {library, plain}) {
+      const std::string said =
+          text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(remote, verb, 4096, to, size); });
+      EXPECT_NE(line_of(said, "kernels of a device").find("impossible: "), std::string::npos) << said;
+      EXPECT_NE(line_of(said, "frames").find(" ns "), std::string::npos) << said;
+      const std::string way = !shm                                    ? "frames"
+                              : remote == library                     ? "mapped"
+                              : said.find("way: kernel") != said.npos ? "kernel"
+                                                                      : "frames";
+      EXPECT_NE(said.find("way: " + way + "\n"), std::string::npos) << said;
+    }
+    const std::string both =
+        text_of([&](char* to, size_t* size) { return tw_endpoint_explain(endpoint, verb, 4096, to, size); });
+    EXPECT_NE(both.find("tw_memory_allocate:"), std::string::npos) << both;
+    EXPECT_NE(both.find(shm ? "chosen: direct copies" : "chosen: frames"), std::string::npos) << both;
+  }
   char text[16];
   size_t size = sizeof text;
   EXPECT_EQ(tw_remote_memory_explain(library, "send", 8, text, &size), TW_ERR_INVALID);

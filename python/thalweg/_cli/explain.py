@@ -25,6 +25,7 @@ class Verb(str, enum.Enum):
     """Operations tw_endpoint_explain knows."""
 
     send, put, get, am, bytes, atomic = "send", "put", "get", "am", "bytes", "atomic"
+    put_blocks, get_blocks = "put_blocks", "get_blocks"
 
 
 class Transport(str, enum.Enum):

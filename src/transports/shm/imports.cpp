@@ -45,16 +45,27 @@ void ImportCache::revoke_all(uint64_t link, Status why) {
   }
 }
 
-void ImportCache::trim() {
-  revoked_.remove_if([](const Entry& entry) { return entry.import->mapping.users == 0; });
+std::vector<std::shared_ptr<Import>> ImportCache::trim() {
+  std::vector<std::shared_ptr<Import>> pinned;
+  const auto keep_pinned = [&pinned](Entry& entry) {
+    const Mapping& mapping = entry.import->mapping;
+    if (mapping.pinned != nullptr || mapping.pinning != nullptr) pinned.push_back(std::move(entry.import));
+  };
+  revoked_.remove_if([&](Entry& entry) {
+    if (entry.import->mapping.users != 0) return false;
+    keep_pinned(entry);
+    return true;
+  });
   for (auto at = entries_.end(); at != entries_.begin() && (entries_.size() > kMaxCount || bytes_ > kMaxBytes);) {
     --at;
     // The newest stays: somebody is about to use it.
     if (at->import->mapping.users != 0 || at == entries_.begin()) continue;
     bytes_ -= at->import->mapping.length;
     index_.erase({at->link, at->segment});
+    keep_pinned(*at);
     at = entries_.erase(at);
   }
+  return pinned;
 }
 
 }  // namespace thalweg::impl::shm

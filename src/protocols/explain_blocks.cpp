@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways of block transfers said aloud, from the table that they are taken from.
+#include "devices/registry.hpp"
+#include "protocols/blocks.hpp"
+#include "protocols/explain.hpp"
+#include "protocols/one_sided.hpp"
+#include "protocols/select.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+/// One region's blocks, as far as is known without trying.
+const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& region, Way* way) {
+  OpDesc op = given;
+  op.remote = &region;
+  op.verb = given.verb == Verb::get_blocks ? Verb::get : Verb::put;
+  const Access device = device_access_of(op);
+  Blocks facts;
+  facts.get = op.verb == Verb::get;
+  facts.length = op.length;
+  facts.forced = op.peer->engine->options().way;
+  facts.device_here = (op.flags & kOpDevice) != 0;
+  facts.pinned_here = !facts.device_here && op.address != nullptr && is_pinned(op.address);
+  facts.device_there = of_device(region);
+  facts.why_not_reached = facts.device_there ? device.why_not_reached : "the peer's blocks are host memory";
+  facts.mapped = region.mapped != nullptr || known_here(region) || awaits_import(region);
+  facts.why_not_direct = facts.mapped ? nullptr : why_not_copied(region);
+  facts.fenced = front_fenced(*op.peer) && !settled(*op.peer);
+  *way = way_of(facts, blocks_route(facts));
+  const char* chosen = "none";
+  for (const Route& line : blocks_routes(facts, costs_of(*op.peer), device.device_ns, device.staged_ns)) {
+    say_route(text, line);
+    if (line.chosen) chosen = line.name;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+const char* explain_blocks(std::string& text, const OpDesc& op, Way* way) {
+  if (op.remote != nullptr) return say_table(text, op, *op.remote, way);
+  static std::byte anywhere[8];
+  const char* chosen = "none";
+  Way ignored = Way::any;
+  for (const bool library : {false, true}) {
+    RemoteRegion region;
+    region.peer = op.peer;
+    region.key.access = TW_MEMORY_ALL;
+    region.key.length = op.length;
+    region.key.check = 1;
+    const uint32_t features = link_features(op);
+    if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
+    text += library ? "blocks of tw_memory_allocate:\n" : "blocks registered by tw_memory_register:\n";
+    chosen = say_table(text, op, region, &ignored);
+    if (!library) text += std::string("  so: ") + chosen + "\n";
+  }
+  return chosen;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways of what is prepared once and run by loads and stores: steps of plans, parts of windows, ends of channels. One table, from
+// which plans and windows take how their runner reaches a memory, and tw_plan_explain its text.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "memory/place.hpp"
+#include "routes/messages.hpp"
+
+namespace thalweg::impl {
+
+/// One memory, and who runs what touches it.
+struct Prepared {
+  bool by_device = false;  // kernels of a device; false: this CPU
+  Place place;
+  bool mine = false;       // of this process, its address is known
+  bool access = true;      // memory of a device: the runner's kernels get there, or only an import can tell
+  bool atomics = false;    // ... and their atomic operations are atomic there
+  bool changes = false;    // words are changed by atomic operations, or by signals that add
+  bool waits = false;      // a word is waited for
+  bool carriable = false;  // the host may do it for the runner
+};
+
+enum class PreparedRoute : uint8_t {
+  own,       // at the memory's own address
+  mapped,    // the CPU, where the peer's memory is mapped
+  pinned,    // kernels, in host memory that is pinned here for them: mapped here, or of this process
+  imported,  // kernels, in a peer's device memory
+  carried,   // the host, by an ordinary operation
+  none,
+};
+inline constexpr size_t kPreparedRoutes = static_cast<size_t>(PreparedRoute::none);
+constexpr uint32_t bit_of(PreparedRoute route) { return 1u << static_cast<unsigned>(route); }
+
+/// Null: possible.
+const char* why_not(const Prepared& memory, PreparedRoute route);
+/// The best one that was not tried in vain (`failed`: bits). What needs nobody comes before what the host carries.
+PreparedRoute prepared_route(const Prepared& memory, uint32_t failed = 0);
+/// Why the runner does not get there by itself: of the way that would be the usual one for such memory.
+const char* why_not_reached(const Prepared& memory);
+/// The table as text, a line for each route. `why`: how the last one of `failed` failed.
+std::string prepared_table(const Prepared& memory, uint32_t failed, const std::string& why);
+
+/// Is memory of this place moved by kernels of its device, where nobody says who is to run a step?
+inline bool wants_device(const Place& place) { return !place.reached(kByCpu | kByCpuBehind); }
+
+/// Do the two ends of a channel reach each other's words by themselves, as far as who runs them decides? Null: yes.
+const char* why_not_paired(bool by_device_here, bool by_device_there);
+
+/// By which way a run of a step moves its bytes, under the names of the counters. A receiver's end moves none.
+constexpr Way way_of_step(bool by_device, bool reads) { return !by_device ? Way::mapped : reads ? Way::pull : Way::push; }
+
+}  // namespace thalweg::impl
