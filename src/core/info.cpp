@@ -113,7 +113,7 @@ std::string describe(const tw_context& context) {
   json.flag("cuda_kernels", !cuda::kernels_image().empty());
   json.close('}');
   describe_transports(json, context);
-  describe_devices(json);
+  describe_devices(json, context);
   json.add("job_key", context.key.source());
   json.add("socket_dir", context.settings.socket_dir);
   json.add("interfaces", context.settings.interfaces);

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/cost_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bitset>
-#include <cerrno>
-#include <charconv>
-#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
+#include "routes/cost_text.hpp"
 
 namespace thalweg::impl {
 
@@ -40,69 +35,18 @@ constexpr CostField kFields[] = {
     {"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"},
 };
 
-std::string library_version() {
-  char text[40];
-  snprintf(text, sizeof text, "%d.%d.%d", TW_VERSION_MAJOR, TW_VERSION_MINOR, TW_VERSION_PATCH);
-  return text;
-}
-
-bool says(std::string_view line, std::string_view name, std::string_view value) {
-  return line.substr(0, name.size()) == name && line.substr(name.size()) == value;
-}
-
-/// Cuts the first line off.
-std::string_view next_line(std::string_view& text) {
-  const size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
-
-/// What is shown or compared has nothing but printable ASCII in it: logs, JSON and terminals are no place for other bytes.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return out;
-}
-
-Status refuse(const char* what, std::string_view line, Status status = TW_ERR_INVALID) {
-  return fail(status, "%s: \"%s\"", what, printable(line.substr(0, 80)).c_str());
-}
-
 using Seen = std::bitset<std::size(kFields)>;
 
 /// One line "name = value".
 Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
-  const size_t equals = line.find(" = ");
-  const std::string_view name = line.substr(0, std::min(equals, line.size()));
+  std::string_view digits;
+  const std::string_view name = name_in(line, &digits);
   const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const CostField& f) { return name == f.name; });
-  if (equals == std::string_view::npos || field == std::end(kFields)) return refuse("no cost that is known", line);
+  if (digits.data() == nullptr || field == std::end(kFields)) return refuse_line("no cost that is known", line);
   const size_t index = static_cast<size_t>(field - kFields);
-  if (seen->test(index)) return refuse("a cost for the second time", line);
+  if (seen->test(index)) return refuse_line("a cost for the second time", line);
   seen->set(index);
-  const std::string_view digits = line.substr(equals + 3);
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size()) return refuse("no number", line);
-  if (!(value >= field->least && value <= field->most)) return refuse("an absurd cost", line);  // not a number neither
-  table->*field->link.*field->value = value;
-  return TW_OK;
-}
-
-/// The user's own file and nobody else's to write. TW_ERR_NO_MATCH: there is none.
-Status read_file(const std::string& path, std::string* text) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return errno == ENOENT ? Status(TW_ERR_NO_MATCH) : fail_errno(errno, "opening it");
-  struct stat status;
-  if (fstat(file.get(), &status) != 0) return fail_errno(errno, "fstat");
-  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(TW_ERR_INVALID, "it is not a file that only this user can write");
-  text->resize(kCostFileMax + 1);
-  const ssize_t n = read(file.get(), text->data(), text->size());
-  if (n < 0) return fail_errno(errno, "reading it");
-  text->resize(static_cast<size_t>(n));
-  return TW_OK;
+  return parse_cost(digits, line, field->least, field->most, &(table->*field->link.*field->value));
 }
 
 /// Empty: costs are switched off, or there is no home for them; *why says which.
@@ -133,15 +77,6 @@ std::string cost_path(const std::string& machine, std::string* why) {
 
 }  // namespace
 
-Status make_place(const std::string& path) {
-  for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-    if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
-      return fail(TW_ERR_IO, "the folder %s cannot be made: set XDG_CACHE_HOME or THALWEG_COSTS to a place that can be written",
-                  path.substr(0, at).c_str());
-  }
-  return TW_OK;
-}
-
 std::span<const CostField> cost_fields() { return kFields; }
 
 std::string machine_name() {
@@ -156,16 +91,12 @@ std::string machine_name() {
   }
   std::string name = names.nodename;
   name.append("; ").append(processor).append("; ").append(names.release);
-  return printable(name);
+  return ascii(name);
 }
 
 Status parse_costs(std::string_view text, std::string_view machine, CostTable* out) {
   if (text.size() > kCostFileMax) return fail(TW_ERR_INVALID, "it is longer than %zu bytes", kCostFileMax);
-  if (const std::string_view head = next_line(text); head != kHead) return refuse("not costs of this format", head);
-  if (const std::string_view line = next_line(text); !says(line, "library = ", library_version()))
-    return refuse("measured with another version of the library", line, TW_ERR_STALE);
-  if (const std::string_view line = next_line(text); !says(line, "machine = ", machine))
-    return refuse("measured on another machine or kernel", line, TW_ERR_STALE);
+  if (const Status status = parse_head(text, kHead, machine); is_error(status)) return status;
   CostTable table;
   Seen seen;
   for (;;) {
@@ -180,8 +111,7 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
 }
 
 Status format_costs(std::string_view values, std::string_view machine, std::string* text) {
-  std::string made(kHead);
-  made.append("\nlibrary = ").append(library_version()).append("\nmachine = ").append(machine).append("\n").append(values);
+  std::string made = head_of(kHead, machine).append(values);
   if (!values.empty() && values.back() != '\n') made.append("\n");
   made.append("end\n");
   CostTable table;
@@ -197,7 +127,7 @@ CostTable load_costs(bool* wanted) {
   table.file = cost_path(machine, &table.why);
   if (table.file.empty()) return table;
   std::string text;
-  Status status = read_file(table.file, &text);
+  Status status = read_own_file(table.file, kCostFileMax, &text);
   if (status == TW_ERR_NO_MATCH) {
     table.why = "not measured yet: thalweg tune does it";
     if (wanted != nullptr) *wanted = true;
@@ -226,16 +156,7 @@ Status save_costs(std::string_view values, std::string* path) {
   const std::string file = cost_path(machine, &why);
   if (file.empty()) return fail(TW_ERR_INVALID, "no place for measured costs: %s", why.c_str());
   if (const Status status = format_costs(values, machine, &text); is_error(status)) return status;
-  if (const Status status = make_place(file); is_error(status)) return status;
-  std::string beside = file;
-  beside.append(".XXXXXX");
-  const UniqueFd out(mkostemp(beside.data(), O_CLOEXEC));
-  const bool written = out && write(out.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written || rename(beside.c_str(), file.c_str()) != 0) {
-    const int error = errno;
-    if (out) unlink(beside.c_str());
-    return fail_errno(error, ("writing " + file).c_str());
-  }
+  if (const Status status = write_own_file(file, text); is_error(status)) return status;
   *path = file;
   return TW_OK;
 }

@@ -43,8 +43,6 @@ Status format_costs(std::string_view values, std::string_view machine, std::stri
 /// From the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once. *wanted: there is none yet, or
 /// one of another version, kernel or machine, and it may be written anew (machine_costs.hpp).
 CostTable load_costs(bool* wanted = nullptr);
-/// The folders that the file at `path` lies in.
-Status make_place(const std::string& path);
 /// Writes the file, whole or not at all; *path says which.
 Status save_costs(std::string_view values, std::string* path);
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "devices/device_link.hpp"
+
 namespace thalweg::impl {
 
 /// Costs of a link, in nanoseconds and nanoseconds per byte. Two of a byte: up to kLarge bytes of a message caches hold much of it;
@@ -27,18 +29,32 @@ constexpr double bytes_ns(double each, double large, uint64_t length) {
   return each * static_cast<double>(kLarge) + large * static_cast<double>(length - kLarge);
 }
 
-/// Costs of copies by a device, in nanoseconds and nanoseconds per byte: idle, until the host knows. Two H200 over NVLink.
-struct DeviceCosts {
-  double write = 6700, read = 10300;  // an engine's, to another device and from it
-  double link = 0.0026;               // per byte between devices
-  double pinned = 0.019;              // per byte to or from pinned memory
-  double resident = 3100;             // by the resident kernel of one block
-  double resident_block = 600;        // for each further one, which reads the commands across the bus, too
-  double resident_byte = 0.0229;      // by one block; four take twice that
+/// Nanoseconds of one copy: until the host knows of its end, for no bytes, and for each byte.
+struct CopyCosts {
+  double fixed = 0, byte = 0;
+  constexpr double ns(uint64_t bytes) const { return fixed + byte * static_cast<double>(bytes); }
 };
-constexpr DeviceCosts kDeviceCosts;
+
+/// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured: H200, the
+/// link NVLink. What nobody has measured on the bus between devices goes as to host memory.
+struct DeviceCosts {
+  CopyCosts out{8500, 0.019}, in{7260, 0.019};                       // to pinned memory and from it
+  CopyCosts local{6700, 0.0013};                                     // within the device
+  CopyCosts nvlink_write{6700, 0.0026}, nvlink_read{10300, 0.0026};  // to another device and from it
+  CopyCosts pcie_write{7260, 0.025}, pcie_read{10300, 0.025};
+  CopyCosts resident{3100, 0.0229};  // four take twice that for a byte
+  double resident_block = 600;       // for each further one, which reads the commands across the bus, too
+  uint32_t measured = 0;             // bits, in the order of device_costs() in device_cost_file.hpp
+
+  const CopyCosts& write(DeviceLink link) const {
+    return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_write : nvlink_write;
+  }
+  const CopyCosts& read(DeviceLink link) const {
+    return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_read : nvlink_read;
+  }
+};
 /// The most bytes that a resident kernel of so many blocks copies at no more than an engine's cost.
-uint64_t resident_most(const DeviceCosts& costs, unsigned blocks);
+uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks);
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
 /// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults. Those of shm are

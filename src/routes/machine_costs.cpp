@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/machine_costs.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
+#include "routes/cost_text.hpp"
 #include "routes/measure.hpp"
 
 namespace thalweg::impl {
@@ -21,17 +15,6 @@ namespace {
 
 constexpr uint64_t kMeasureNs = 100 * kMillisecond;
 constexpr uint64_t kOthersNs = 300 * kMillisecond;
-
-/// Held while this process measures. None: it cannot be made, or another process had it for too long.
-UniqueFd lock_beside(const std::string& file) {
-  UniqueFd lock(open((file + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const uint64_t until = monotonic_ns() + kOthersNs;
-  while (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK || monotonic_ns() > until) return {};
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return lock;
-}
 
 /// As the lines of a cost file.
 std::string lines_of(const CostTable& table) {
@@ -86,7 +69,7 @@ CostTable machine_costs() {
   const std::lock_guard guard(unkept().lock);
   if (const auto found = unkept().tables.find(table.file); found != unkept().tables.end()) return found->second;
   if (const Status status = make_place(table.file); is_error(status)) log(LogLevel::debug, "costs: %s", last_error());
-  const UniqueFd lock = lock_beside(table.file);
+  const UniqueFd lock = lock_beside(table.file, kOthersNs);
   if (lock) table = load_costs(&wanted);  // another process may have measured meanwhile
   if (!wanted) return table;
   measure(&table);

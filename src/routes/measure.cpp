@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -31,9 +30,9 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "base/clock.hpp"
+#include "routes/undisturbed.hpp"
 #include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
 
@@ -97,24 +96,6 @@ struct Bench {
     }
     return true;
   }
-};
-
-/// Says whether this thread has had its processor all the time since it was asked last.
-class Undisturbed {
- public:
-  Undisturbed() { count_ = taken(); }
-  bool ask() {
-    const long before = std::exchange(count_, taken());
-    return before == count_;
-  }
-
- private:
-  static long taken() {
-    rusage usage{};
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nivcsw;
-  }
-  long count_;
 };
 
 bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {

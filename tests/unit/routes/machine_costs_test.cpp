@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "routes/cost_text.hpp"
 #include "routes/measure.hpp"
 
 namespace thalweg::impl::test {
