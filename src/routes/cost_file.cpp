@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <vector>
 
 #include "base/log.hpp"
 #include "routes/cost_text.hpp"
@@ -19,34 +20,65 @@ namespace {
 constexpr std::string_view kHead = "thalweg-costs 1";
 constexpr double kFrameMost = 1e8, kByteLeast = 1e-4, kByteMost = 1e3;
 
-constexpr CostField kFields[] = {
-    {"shm.frame", &CostTable::shm, &LinkCosts::frame, 1, kFrameMost, "ns"},
-    {"shm.copy", &CostTable::shm, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.serial_copy", &CostTable::shm, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.mapped", &CostTable::shm, &LinkCosts::mapped, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.kernel_fixed", &CostTable::shm, &LinkCosts::kernel_fixed, 1, kFrameMost, "ns"},
-    {"shm.kernel", &CostTable::shm, &LinkCosts::kernel, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.copy_large", &CostTable::shm, &LinkCosts::copy_large, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.mapped_large", &CostTable::shm, &LinkCosts::mapped_large, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.kernel_large", &CostTable::shm, &LinkCosts::kernel_large, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.frame", &CostTable::tcp, &LinkCosts::frame, 1, kFrameMost, "ns"},
-    {"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"},
+/// Those of shm, and of shm at a distance.
+struct ShmField {
+  const char* name;
+  double LinkCosts::*value;
+  double least, most;
 };
+constexpr ShmField kShm[] = {
+    {"frame", &LinkCosts::frame, 1, kFrameMost},
+    {"copy", &LinkCosts::copy, kByteLeast, kByteMost},
+    {"serial_copy", &LinkCosts::serial_copy, kByteLeast, kByteMost},
+    {"mapped", &LinkCosts::mapped, kByteLeast, kByteMost},
+    {"kernel_fixed", &LinkCosts::kernel_fixed, 1, kFrameMost},
+    {"kernel", &LinkCosts::kernel, kByteLeast, kByteMost},
+    {"copy_large", &LinkCosts::copy_large, kByteLeast, kByteMost},
+    {"mapped_large", &LinkCosts::mapped_large, kByteLeast, kByteMost},
+    {"kernel_large", &LinkCosts::kernel_large, kByteLeast, kByteMost},
+};
+constexpr CpuDistance kDistances[] = {CpuDistance::core, CpuDistance::cache, CpuDistance::node, CpuDistance::far};
 
-using Seen = std::bitset<std::size(kFields)>;
+void add_shm(const std::string& prefix, LinkCosts CostTable::*link, std::vector<CostField>* out) {
+  for (const ShmField& one : kShm)
+    out->push_back({prefix + one.name, link, one.value, one.least, one.most, one.most == kFrameMost ? "ns" : "ns/byte"});
+}
+
+std::vector<CostField> make_fields() {
+  std::vector<CostField> fields;
+  add_shm("shm.", &CostTable::shm, &fields);
+  fields.push_back({"tcp.frame", &CostTable::tcp, &LinkCosts::frame, 1, kFrameMost, "ns"});
+  fields.push_back({"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"});
+  fields.push_back({"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"});
+  fields.push_back({"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"});
+  for (const CpuDistance distance : kDistances)
+    add_shm(std::string("shm.") + name_of(distance) + ".", costs_at(distance), &fields);
+  return fields;
+}
+
+using Seen = std::bitset<64>;  // of cost_fields()
 
 /// One line "name = value".
 Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
   std::string_view digits;
   const std::string_view name = name_in(line, &digits);
-  const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const CostField& f) { return name == f.name; });
-  if (digits.data() == nullptr || field == std::end(kFields)) return refuse_line("no cost that is known", line);
-  const size_t index = static_cast<size_t>(field - kFields);
+  const std::span<const CostField> fields = cost_fields();
+  const auto field = std::find_if(fields.begin(), fields.end(), [&](const CostField& f) { return name == f.name; });
+  if (digits.data() == nullptr || field == fields.end()) return refuse_line("no cost that is known", line);
+  const size_t index = static_cast<size_t>(field - fields.begin());
   if (seen->test(index)) return refuse_line("a cost for the second time", line);
   seen->set(index);
   return parse_cost(digits, line, field->least, field->most, &(table->*field->link.*field->value));
+}
+
+/// What is not said of a distance that something is said of is as everywhere.
+void complete(CostTable* table) {
+  for (const CpuDistance distance : kDistances) {
+    LinkCosts& costs = table->*costs_at(distance);
+    const bool said = std::any_of(std::begin(kShm), std::end(kShm), [&](const ShmField& one) { return costs.*one.value != 0; });
+    for (const ShmField& one : kShm)
+      if (said && costs.*one.value == 0) costs.*one.value = table->shm.*one.value;
+  }
 }
 
 /// Empty: costs are switched off, or there is no home for them; *why says which.
@@ -77,7 +109,16 @@ std::string cost_path(const std::string& machine, std::string* why) {
 
 }  // namespace
 
-std::span<const CostField> cost_fields() { return kFields; }
+std::span<const CostField> cost_fields() {
+  static const auto* const fields = new std::vector<CostField>(make_fields());  // until the process ends
+  return *fields;
+}
+
+LinkCosts CostTable::*costs_at(CpuDistance distance) {
+  constexpr LinkCosts CostTable::*kAt[] = {&CostTable::shm_core, &CostTable::shm_cache, &CostTable::shm_node,
+                                           &CostTable::shm_far};
+  return distance == CpuDistance::count_ ? nullptr : kAt[static_cast<size_t>(distance)];
+}
 
 std::string machine_name() {
   utsname names{};
@@ -106,7 +147,8 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
     if (const Status status = parse_value(line, &table, &seen); is_error(status)) return status;
   }
   if (!text.empty()) return fail(TW_ERR_INVALID, "something follows its end");
-  for (const CostField& field : kFields) out->*field.link.*field.value = table.*field.link.*field.value;
+  complete(&table);
+  for (const CostField& field : cost_fields()) out->*field.link.*field.value = table.*field.link.*field.value;
   return TW_OK;
 }
 

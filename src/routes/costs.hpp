@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/platform/topology.hpp"
 #include "devices/device_link.hpp"
 
 namespace thalweg::impl {
@@ -65,6 +66,14 @@ struct CostTable {
   LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
   LinkCosts shm{"shm", 214, 0.115, 0.201, 0.115, 0.136, 1060, 0.109, 0.145, 0.147, 0.095};
   LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
+  // Of shm between processors at a distance (frame = 0: not measured, as where all have the same one); the others go by `shm`.
+  LinkCosts shm_core{"shm", 0, 0, 0, 0, 0, 0, 0}, shm_cache = shm_core, shm_node = shm_core, shm_far = shm_core;
+  const LinkCosts& shm_at(CpuDistance distance) const {
+    const LinkCosts* const all[] = {&shm_core, &shm_cache, &shm_node, &shm_far, &shm};
+    const LinkCosts& found = *all[static_cast<size_t>(distance)];
+    return found.frame != 0 ? found : shm;
+  }
+  bool distances() const { return shm_core.frame + shm_cache.frame + shm_node.frame + shm_far.frame != 0; }
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not
   std::string file;                 // where measured ones are looked for and kept; empty: nowhere

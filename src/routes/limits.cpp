@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/limits.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -66,9 +68,19 @@ double kernel_ns(const LinkCosts& costs, uint64_t length) {
   return 3 * costs.frame + costs.kernel_fixed + bytes_ns(costs.kernel, costs.kernel_large, length);
 }
 
-const LinkCosts& costs_of(const CostTable& table, const Link& link) {
+const LinkCosts& costs_of(const CostTable& table, const Link& link, CpuDistance distance) {
   if ((link.features & kLinkByReference) != 0) return table.tcp;
-  return same_process(link) ? table.self : table.shm;
+  return same_process(link) ? table.self : table.shm_at(distance);
+}
+
+CpuDistance distance_to(const CostTable& table, const Link& link) {
+  if (!table.distances() || same_process(link) || (link.features & kLinkByReference) != 0) return CpuDistance::count_;
+  cpu_set_t here, there;
+  CpuDistance distance = CpuDistance::count_;
+  if (link.peer.pid <= 0 || sched_getaffinity(0, sizeof here, &here) != 0) return distance;
+  if (sched_getaffinity(link.peer.pid, sizeof there, &there) != 0) return distance;
+  (void)CpuTopology::of_machine().usual(here, there, &distance);
+  return distance;
 }
 
 Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {

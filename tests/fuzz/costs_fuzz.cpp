@@ -29,6 +29,7 @@ std::string lines(const CostTable& table) {
   std::string text;
   for (const CostField& field : cost_fields()) {
     const double value = table.*field.link.*field.value;
+    if (value == 0) continue;  // of a distance of which nothing is said
     require(value >= field.least && value <= field.most);
     char digits[32];
     const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
