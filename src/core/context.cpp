@@ -146,6 +146,7 @@ Status tw_context::open(const tw_context_options& options) {
   status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);
   if (is_error(status)) return status;
   costs = machine_costs();
+  device_costs.open(costs);
   incarnation = process_incarnation();
   host = host_id();
   registry = std::make_unique<Registry>(incarnation);

@@ -15,6 +15,7 @@
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "routes/costs.hpp"
+#include "routes/device_table.hpp"
 #include "routes/moved.hpp"
 #include "routes/ways.hpp"
 #include "security/handshake.hpp"
@@ -68,6 +69,7 @@ struct tw_context {
   thalweg::impl::Settings settings;
   thalweg::impl::JobKey key;
   thalweg::impl::CostTable costs;
+  mutable thalweg::impl::DeviceTable device_costs;  // what it says of a device it may look up first
   uint64_t incarnation = 0;
   uint64_t host = 0;
   thalweg::impl::EventLoop loop;

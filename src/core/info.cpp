@@ -90,9 +90,10 @@ void describe_costs(Json& json, const CostTable& costs) {
   if (!costs.why.empty()) json.add("why", costs.why);
   json.add("file", costs.file);
   for (const CostField& field : cost_fields()) {
+    if (costs.*field.link.*field.value == 0) continue;  // of a distance that was not measured
     char value[32];
     snprintf(value, sizeof value, "%.6g %s", costs.*field.link.*field.value, field.unit);
-    json.add(field.name, std::string(value));
+    json.add(field.name.c_str(), std::string(value));
   }
   json.close('}');
 }
@@ -113,7 +114,7 @@ std::string describe(const tw_context& context) {
   json.flag("cuda_kernels", !cuda::kernels_image().empty());
   json.close('}');
   describe_transports(json, context);
-  describe_devices(json);
+  describe_devices(json, context);
   json.add("job_key", context.key.source());
   json.add("socket_dir", context.settings.socket_dir);
   json.add("interfaces", context.settings.interfaces);

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+struct tw_context;
+
 namespace thalweg::impl {
 
 /// One value after the other; a null name is an element of an array.
@@ -63,6 +65,6 @@ class Json {
 };
 
 /// Initialises the device libraries: somebody asked.
-void describe_devices(Json& json);
+void describe_devices(Json& json, const tw_context& context);
 
 }  // namespace thalweg::impl

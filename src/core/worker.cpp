@@ -18,6 +18,7 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
   EngineOptions engine_options;
   engine_options.registry = context.registry.get();
   engine_options.costs = &context.costs;
+  engine_options.device_costs = &context.device_costs;
   engine_options.incarnation = context.incarnation;
   if (options.unexpected_budget != 0) engine_options.unexpected_budget = options.unexpected_budget;
   engine_options.multi_threaded = multi;

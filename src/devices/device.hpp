@@ -18,9 +18,11 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/unique_fd.hpp"
+#include "devices/device_link.hpp"
 #include "devices/memory_kind.hpp"
 #include "devices/queue.hpp"
 
@@ -65,7 +67,6 @@ struct ExportedMemory {
   UniqueFd fd;  // form == descriptor
 };
 
-enum class DeviceLink : uint8_t { none, same, nvlink, pcie, unknown };
 struct PeerAccess {
   bool access = false;                 // kernels may load and store there, imports from there work; copies work in any case
   bool atomics = false;                // system-scope, 64-bit
@@ -79,13 +80,18 @@ class Device {
   virtual unsigned ordinal() const = 0;  // in this process, for users to read
   virtual const Uuid& uuid() const = 0;
 
+  /// What it is and by which driver, as costs are kept by: "NVIDIA H200, driver 13.0". Printable.
+  virtual std::string model() const = 0;
   /// Kernels' blocks are spread over so many.
   virtual unsigned multiprocessors() const = 0;
 
   // ---- memory. For staging, tests and measuring; users' buffers come from wherever users allocate.
   /// Any kind but host. Contents undefined. pinned is reachable by every device. May block behind queued work, as free may.
   virtual Status allocate(MemoryKind kind, size_t length, uint64_t* address) = 0;
-  virtual Status free(uint64_t address) = 0;  // what allocate() gave; TW_ERR_HANDLE otherwise
+  /// Memory of the device `other` that work of this one may use, to measure with: opens nothing of that device, whose context may cost
+  /// hundreds of MiB there. TW_ERR_UNREACHABLE: no peer access.
+  virtual Status allocate_at(const Uuid& other, size_t length, uint64_t* address) = 0;
+  virtual Status free(uint64_t address) = 0;  // what allocate() or allocate_at() gave; TW_ERR_HANDLE otherwise
   /// Page-locks existing host pages (also a mapped shared segment) for every device, at the same address. TW_ERR_BUSY when
   /// (a part of) them is pinned already, by anybody. Costs up to a millisecond per MiB; may block.
   virtual Status register_host(void* address, size_t length) = 0;

@@ -76,6 +76,10 @@ Status Agent::executor(Device* device, Executor** out) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Executor>& slot = executors_[device];
   if (slot == nullptr) {
+    if (device != nullptr) {
+      (void)context.device_costs.of(*device);  // before a kernel of it may wait for anything
+      context.device_costs.forbid();
+    }
     auto made = std::make_unique<Executor>(context, device);
     if (Status s = made->open(); is_error(s)) return s;
     slot = std::move(made);

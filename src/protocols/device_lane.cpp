@@ -14,7 +14,8 @@
 #include "memory/place.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/resident_line.hpp"
-#include "routes/costs.hpp"
+#include "routes/device_table.hpp"
+#include "routes/limits.hpp"
 
 namespace thalweg::impl {
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out) {
@@ -75,6 +76,12 @@ uint64_t DeviceLane::Line::now_finished() const {
   return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
 }
 
+/// Before anything of ours can be under way on it.
+DeviceCosts DeviceLane::costs_of(Device& device) {
+  DeviceTable* const table = engine_.options().device_costs;
+  return table != nullptr ? table->of(device) : DeviceCosts();
+}
+
 Status DeviceLane::make_place(Device& device, Place** out) {
   auto place = std::make_unique<Place>();
   place->device = &device;
@@ -82,6 +89,7 @@ Status DeviceLane::make_place(Device& device, Place** out) {
   Status status = device.load_kernels();
   // Without kernels (a build without them) everything goes by the engine.
   if (status == TW_ERR_UNSUPPORTED) status = TW_OK;
+  if (status == TW_OK) place->costs = costs_of(device);
   if (status == TW_OK) status = device.allocate(MemoryKind::pinned, kWords, &place->words);
   if (status == TW_OK) status = device.make_queue(&place->copies.queue);
   if (status == TW_OK) status = device.make_queue(&place->kernels.queue);
@@ -106,7 +114,9 @@ void DeviceLane::open_resident(Place& place) {
     warn_once("resident", std::string("small copies of devices go by engines, without a resident kernel: ") + last_error());
     return;
   }
-  const uint64_t most = resident_most(kDeviceCosts, resident->blocks());
+  if (DeviceTable* const table = engine_.options().device_costs; table != nullptr)
+    place.costs = table->of(*place.device, *resident);
+  const uint64_t most = resident_most(place.costs, nearest_link(*place.device), resident->blocks());
   place.resident = std::make_unique<ResidentLine>(std::move(resident), most);
 }
 
@@ -302,6 +312,10 @@ Status DeviceLane::run(Device& device, const Kernel& kernel) {
 Status DeviceLane::prepare(Device& device) {
   Place* place = nullptr;
   return place_of(device, &place);
+}
+
+void DeviceLane::measure_no_more() {
+  if (DeviceTable* const table = engine_.options().device_costs; table != nullptr) table->forbid();
 }
 
 Status DeviceLane::check_moving(Device& device) {

@@ -15,6 +15,7 @@
 #include "memory/device_guests.hpp"
 #include "protocols/gates.hpp"
 #include "protocols/operation.hpp"
+#include "routes/costs.hpp"
 
 namespace thalweg::impl {
 
@@ -75,6 +76,7 @@ class DeviceLane {
   Status run(Device& device, const Kernel& kernel);
   /// Makes the device's queues and loads its kernels, which may wait for the whole device: before anything waits for us.
   Status prepare(Device& device);
+  void measure_no_more();
   /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
   Status check_moving(Device& device);
   Gates& gates() { return gates_; }
@@ -128,6 +130,7 @@ class DeviceLane {
   };
   struct Place {
     Device* device = nullptr;
+    DeviceCosts costs;
     Line copies, kernels;
     std::unique_ptr<ResidentLine> resident;  // null: none
     std::vector<Copy> gathered;              // not enqueued yet
@@ -137,6 +140,7 @@ class DeviceLane {
     std::vector<std::pair<Uuid, bool>> reached;
     std::vector<std::byte*> chunks;
   };
+  DeviceCosts costs_of(Device& device);
   Status make_place(Device& device, Place** out);
   Status place_of(Device& device, Place** out);
   void open_resident(Place& place);

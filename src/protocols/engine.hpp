@@ -29,6 +29,7 @@ namespace thalweg::impl {
 
 class Registry;
 struct CostTable;
+class DeviceTable;
 class Matcher;
 class ActiveTable;
 class DeviceLane;
@@ -53,7 +54,8 @@ struct BounceSizes {
 
 struct EngineOptions {
   Registry* registry = nullptr;
-  const CostTable* costs = nullptr;  // outlives the engine; null: the defaults
+  const CostTable* costs = nullptr;     // outlives the engine; null: the defaults
+  DeviceTable* device_costs = nullptr;  // as well
   uint64_t incarnation = 0;
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;

@@ -33,6 +33,7 @@ void Engine::attach(Peer& peer, Link& link) {
   link.user = &peer;
   peer.identity = link.peer;
   peer.state = TW_OK;
+  peer.distance = options_.costs != nullptr ? distance_to(*options_.costs, link) : CpuDistance::count_;
   peer.limits = limits_of(link, costs_of(peer), options_.way);
   open_credit(*this, peer);
   wants_push(peer);

@@ -11,23 +11,47 @@
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/select.hpp"
+#include "routes/device_table.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-constexpr DeviceCosts kCosts = kDeviceCosts;
+/// What this operation's copies cost: of the local side's device, else of the target's, else of any.
+struct Costs : DeviceCosts {
+  DeviceLink link = DeviceLink::unknown;  // to the other end's device: of a message the nearest one, its receiver is not known
+  double write_ns(uint64_t bytes) const { return write(link).ns(bytes); }
+  double read_ns(uint64_t bytes) const { return read(link).ns(bytes); }
+};
+
+Device* device_of(const OpDesc& op) {
+  if ((op.flags & kOpDevice) != 0) return op.device;
+  if (op.remote != nullptr && of_device(*op.remote)) return device_of(*op.remote);
+  BufferInfo info;
+  return find_device(reinterpret_cast<uint64_t>(op.address), &info) == TW_OK ? info.device : nullptr;
+}
+
+Costs costs_of_copies(const OpDesc& op) {
+  Costs costs;
+  Device* const device = device_of(op);
+  DeviceTable* const table = op.peer->engine->options().device_costs;
+  if (device == nullptr) return costs;
+  if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->of(*device);
+  const bool known = op.remote != nullptr && of_device(*op.remote);
+  costs.link = known ? device->peer(uuid_of(op.remote->key.device_uuid)).link : nearest_link(*device);
+  return costs;
+}
 
 /// Would the resident kernel of the local side's device copy it, while it runs?
-bool by_resident(const OpDesc& op) {
+bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
   return blocks != 0 && (op.flags & kOpDevice) != 0 && op.layout == nullptr && op.remote_layout == nullptr &&
-         op.length <= resident_most(kCosts, blocks);
+         op.length <= resident_most(costs, nearest_link(*op.device), blocks);
 }
 
 /// One write by the local side's device.
-double write_ns(const OpDesc& op) {
-  if (by_resident(op)) return resident_ns(kCosts, op.peer->engine->options().resident.blocks, op.length);
-  return kCosts.write + kCosts.link * static_cast<double>(op.length);
+double write_ns(const OpDesc& op, const Costs& costs) {
+  if (by_resident(op, costs)) return resident_ns(costs, op.peer->engine->options().resident.blocks, op.length);
+  return costs.write_ns(op.length);
 }
 
 void say(std::string& text, bool chosen, const char* name, double ns, const char* why_not, const char* note) {
@@ -35,9 +59,9 @@ void say(std::string& text, bool chosen, const char* name, double ns, const char
 }
 
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
-double staged(const OpDesc& op) {
+double staged(const OpDesc& op, const Costs& copies) {
   const LinkCosts costs = link_costs(op);
-  return kCosts.write + 3 * costs.frame + (costs.copy + kCosts.pinned) * static_cast<double>(op.length);
+  return copies.out.ns(op.length) + 3 * costs.frame + costs.copy * static_cast<double>(op.length);
 }
 
 /// The same through a bounce buffer that both processes reach, of host memory: no copy through the link.
@@ -48,20 +72,21 @@ bool named(const OpDesc& op) {
 }
 constexpr char kNamed[] = "through a bounce buffer that both processes reach";
 
-double to_host(const OpDesc& op) {
+double to_host(const OpDesc& op, const Costs& copies) {
   const LinkCosts costs = link_costs(op);
-  if (!named(op)) return staged(op);
-  return kCosts.write + 3 * costs.frame + bytes_ns(costs.mapped, costs.mapped_large, op.length);
+  if (!named(op)) return staged(op, copies);
+  return copies.out.fixed + 3 * costs.frame + bytes_ns(costs.mapped, costs.mapped_large, op.length);
 }
 
 /// ... of device memory, from which the receiver's device copies.
-double to_device_staged(const OpDesc& op) {
-  if (!named(op)) return 2 * staged(op);
-  return kCosts.write + kCosts.read + 4 * link_costs(op).frame + kCosts.link * static_cast<double>(op.length);
+double to_device_staged(const OpDesc& op, const Costs& copies) {
+  if (!named(op)) return 2 * staged(op, copies);
+  return copies.write_ns(op.length) + copies.read(copies.link).fixed + 4 * link_costs(op).frame;
 }
 
 const char* message_ways(std::string& text, const OpDesc& op) {
-  const double bytes = static_cast<double>(op.length), asking = 3 * link_costs(op).frame;
+  const Costs costs = costs_of_copies(op);
+  const double asking = 3 * link_costs(op).frame, read = costs.read_ns(op.length) + asking;
   const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
   const char* const no_link = maps ? nullptr : "this link shares no device memory";
   const char* const not_shared = op.layout != nullptr ? "it is not one piece" : why_not_shared(op);
@@ -73,24 +98,23 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   const char* const at_both = named(op) ? kNamed : "through pinned memory of both ends";
   const char* const at_one = named(op) ? kNamed : "through pinned memory here";
   text += "into memory of a device of the peer:\n";
-  const char* const push = by_resident(op) ? "push by this device, resident" : "push by this device";
-  say(text, written(to_device), push, write_ns(op) + asking, no_link, "written over the devices' link");
-  say(text, to_device == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
+  const char* const push = by_resident(op, costs) ? "push by this device, resident" : "push by this device";
+  say(text, written(to_device), push, write_ns(op, costs) + asking, no_link, "written over the devices' link");
+  say(text, to_device == DeviceRoute::pull, "pull by its device", read, not_shared,
       "where its memory cannot be shared or is strided");
-  say(text, to_device == DeviceRoute::frames, "staging", to_device_staged(op), nullptr, at_both);
+  say(text, to_device == DeviceRoute::frames, "staging", to_device_staged(op, costs), nullptr, at_both);
   text += "into its pool or managed memory:\n";
-  say(text, written(to_pool), push, write_ns(op) + asking, same_process ? nullptr : "this memory cannot be shared",
+  say(text, written(to_pool), push, write_ns(op, costs) + asking, same_process ? nullptr : "this memory cannot be shared",
       "written over the devices' link");
-  say(text, to_pool == DeviceRoute::pull, "pull by its device", kCosts.read + asking + kCosts.link * bytes, not_shared,
-      "read over the devices' link");
-  say(text, to_pool == DeviceRoute::frames || to_pool == DeviceRoute::push_bounce, "staging", to_device_staged(op), nullptr,
-      at_both);
+  say(text, to_pool == DeviceRoute::pull, "pull by its device", read, not_shared, "read over the devices' link");
+  const bool staged = to_pool == DeviceRoute::frames || to_pool == DeviceRoute::push_bounce;
+  say(text, staged, "staging", to_device_staged(op, costs), nullptr, at_both);
   text += "into its pinned memory:\n";
   const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
-  say(text, here, "pull by this device", kCosts.read + asking + kCosts.pinned * bytes, not_shared, "a queue of the peer");
-  say(text, !here, "staging", to_host(op), nullptr, at_one);
+  say(text, here, "pull by this device", costs.out.ns(op.length) + asking, not_shared, "a queue of the peer");
+  say(text, !here, "staging", to_host(op, costs), nullptr, at_one);
   text += "into its other host memory:\n";
-  say(text, true, "staging", to_host(op), nullptr, at_one);
+  say(text, true, "staging", to_host(op, costs), nullptr, at_one);
   return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 
@@ -110,7 +134,8 @@ Access device_access_of(const OpDesc& op) {
   access.devices = true;
   access.staged = local;
   access.local = local || is_pinned(op.address);
-  access.resident = by_resident(op);
+  const Costs costs = costs_of_copies(op);
+  access.resident = by_resident(op, costs);
   if (!target) {
     access.why_not_reached =
         op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
@@ -121,19 +146,21 @@ Access device_access_of(const OpDesc& op) {
   } else if (op.remote->unmappable || op.remote->key.segment == 0) {
     access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
   }
-  const double bytes = static_cast<double>(op.length), idle = op.verb == Verb::put ? kCosts.write : kCosts.read;
   constexpr double kKernel = 7500;  // two H200: from the launch until the host knows
+  const bool put = op.verb == Verb::put;
   access.device_ns = op.verb == Verb::atomic ? kKernel
-                     : local                 ? (op.verb == Verb::put ? write_ns(op) : idle + kCosts.link * bytes)
-                                             : idle + kCosts.pinned * bytes;
-  access.staged_ns = op.verb == Verb::put && !target ? to_host(op) : staged(op);
+                     : local                 ? (put ? write_ns(op, costs) : costs.read_ns(op.length))
+                                             : (put ? costs.in : costs.out).ns(op.length);
+  access.staged_ns = put && !target ? to_host(op, costs) : staged(op, costs);
   return access;
 }
 
 std::string explain_device(const OpDesc& op) {
   char head[160];
-  std::snprintf(head, sizeof head, "%llu bytes with device memory over %s (* = chosen; predicted, from costs of one machine)\n",
-                static_cast<unsigned long long>(op.length), op.peer->link->port->name());
+  const Costs costs = costs_of_copies(op);
+  const char* const from = costs.measured != 0 ? "measured" : "default";
+  std::snprintf(head, sizeof head, "%llu bytes with device memory over %s (* = chosen; predicted, from %s costs)\n",
+                static_cast<unsigned long long>(op.length), op.peer->link->port->name(), from);
   std::string text = head;
   const char* chosen = "refused";
   Way way = Way::any;

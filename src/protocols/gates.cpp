@@ -51,6 +51,7 @@ Status Gates::make(Device& device, Gate** out) {
   if (Status s = device.allocate(MemoryKind::pinned, sizeof(uint64_t), &gate->word); is_error(s)) return s;
   *reinterpret_cast<uint64_t*>(gate->word) = gate->generation = first_;
   if (Status s = lane_.prepare(device); is_error(s)) return s;
+  lane_.measure_no_more();  // from here on streams may wait for this process
   if (Status s = close(*gate); is_error(s)) return s;
   const Status status = lane_.check_moving(device);
   let_through(*gate);

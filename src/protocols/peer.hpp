@@ -101,6 +101,7 @@ struct Peer {
   std::string why;                  // text of that error
   PeerIdentity identity;
   Limits limits;
+  CpuDistance distance = CpuDistance::count_;  // of the two processes' processors, when it was connected
 
   // Sending. `control` goes first. Order matters in `ordered` (messages, announcements); `streams` are large transfers that
   // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out. `windows`

@@ -25,7 +25,7 @@ const CostTable& table_of(const Peer& peer) {
 
 }  // namespace
 
-const LinkCosts& costs_of(const Peer& peer) { return costs_of(table_of(peer), *peer.link); }
+const LinkCosts& costs_of(const Peer& peer) { return costs_of(table_of(peer), *peer.link, peer.distance); }
 
 bool in_segment(const OpDesc& op) {
   uint64_t segment = 0, offset = 0;
@@ -196,8 +196,10 @@ std::string explain(const OpDesc& op) {
   const LinkCosts& costs = costs_of(peer);
   const bool measured = table_of(peer).measured();
   char head[160];
-  std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from %s costs)\n",
-                static_cast<unsigned long long>(op.length), peer.link->port->name(), measured ? "measured" : "default");
+  std::snprintf(head, sizeof head, "%llu bytes over %s (* = chosen; predicted one way, from %s costs%s%s)\n",
+                static_cast<unsigned long long>(op.length), peer.link->port->name(), measured ? "measured" : "default",
+                peer.distance == CpuDistance::count_ ? "" : ", processors: ",
+                peer.distance == CpuDistance::count_ ? "" : name_of(peer.distance));
   std::string text = head;
   const char* chosen = "stream";
   Way way = Way::any;

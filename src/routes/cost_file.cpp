@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/cost_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bitset>
-#include <cerrno>
-#include <charconv>
-#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <vector>
 
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
+#include "routes/cost_text.hpp"
 
 namespace thalweg::impl {
 
@@ -24,85 +20,65 @@ namespace {
 constexpr std::string_view kHead = "thalweg-costs 1";
 constexpr double kFrameMost = 1e8, kByteLeast = 1e-4, kByteMost = 1e3;
 
-constexpr CostField kFields[] = {
-    {"shm.frame", &CostTable::shm, &LinkCosts::frame, 1, kFrameMost, "ns"},
-    {"shm.copy", &CostTable::shm, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.serial_copy", &CostTable::shm, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.mapped", &CostTable::shm, &LinkCosts::mapped, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.kernel_fixed", &CostTable::shm, &LinkCosts::kernel_fixed, 1, kFrameMost, "ns"},
-    {"shm.kernel", &CostTable::shm, &LinkCosts::kernel, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.copy_large", &CostTable::shm, &LinkCosts::copy_large, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.mapped_large", &CostTable::shm, &LinkCosts::mapped_large, kByteLeast, kByteMost, "ns/byte"},
-    {"shm.kernel_large", &CostTable::shm, &LinkCosts::kernel_large, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.frame", &CostTable::tcp, &LinkCosts::frame, 1, kFrameMost, "ns"},
-    {"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"},
-    {"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"},
+/// Those of shm, and of shm at a distance.
+struct ShmField {
+  const char* name;
+  double LinkCosts::*value;
+  double least, most;
 };
+constexpr ShmField kShm[] = {
+    {"frame", &LinkCosts::frame, 1, kFrameMost},
+    {"copy", &LinkCosts::copy, kByteLeast, kByteMost},
+    {"serial_copy", &LinkCosts::serial_copy, kByteLeast, kByteMost},
+    {"mapped", &LinkCosts::mapped, kByteLeast, kByteMost},
+    {"kernel_fixed", &LinkCosts::kernel_fixed, 1, kFrameMost},
+    {"kernel", &LinkCosts::kernel, kByteLeast, kByteMost},
+    {"copy_large", &LinkCosts::copy_large, kByteLeast, kByteMost},
+    {"mapped_large", &LinkCosts::mapped_large, kByteLeast, kByteMost},
+    {"kernel_large", &LinkCosts::kernel_large, kByteLeast, kByteMost},
+};
+constexpr CpuDistance kDistances[] = {CpuDistance::core, CpuDistance::cache, CpuDistance::node, CpuDistance::far};
 
-std::string library_version() {
-  char text[40];
-  snprintf(text, sizeof text, "%d.%d.%d", TW_VERSION_MAJOR, TW_VERSION_MINOR, TW_VERSION_PATCH);
-  return text;
+void add_shm(const std::string& prefix, LinkCosts CostTable::*link, std::vector<CostField>* out) {
+  for (const ShmField& one : kShm)
+    out->push_back({prefix + one.name, link, one.value, one.least, one.most, one.most == kFrameMost ? "ns" : "ns/byte"});
 }
 
-bool says(std::string_view line, std::string_view name, std::string_view value) {
-  return line.substr(0, name.size()) == name && line.substr(name.size()) == value;
+std::vector<CostField> make_fields() {
+  std::vector<CostField> fields;
+  add_shm("shm.", &CostTable::shm, &fields);
+  fields.push_back({"tcp.frame", &CostTable::tcp, &LinkCosts::frame, 1, kFrameMost, "ns"});
+  fields.push_back({"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"});
+  fields.push_back({"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"});
+  fields.push_back({"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"});
+  for (const CpuDistance distance : kDistances)
+    add_shm(std::string("shm.") + name_of(distance) + ".", costs_at(distance), &fields);
+  return fields;
 }
 
-/// Cuts the first line off.
-std::string_view next_line(std::string_view& text) {
-  const size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
-
-/// What is shown or compared has nothing but printable ASCII in it: logs, JSON and terminals are no place for other bytes.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return out;
-}
-
-Status refuse(const char* what, std::string_view line, Status status = TW_ERR_INVALID) {
-  return fail(status, "%s: \"%s\"", what, printable(line.substr(0, 80)).c_str());
-}
-
-using Seen = std::bitset<std::size(kFields)>;
+using Seen = std::bitset<64>;  // of cost_fields()
 
 /// One line "name = value".
 Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
-  const size_t equals = line.find(" = ");
-  const std::string_view name = line.substr(0, std::min(equals, line.size()));
-  const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const CostField& f) { return name == f.name; });
-  if (equals == std::string_view::npos || field == std::end(kFields)) return refuse("no cost that is known", line);
-  const size_t index = static_cast<size_t>(field - kFields);
-  if (seen->test(index)) return refuse("a cost for the second time", line);
+  std::string_view digits;
+  const std::string_view name = name_in(line, &digits);
+  const std::span<const CostField> fields = cost_fields();
+  const auto field = std::find_if(fields.begin(), fields.end(), [&](const CostField& f) { return name == f.name; });
+  if (digits.data() == nullptr || field == fields.end()) return refuse_line("no cost that is known", line);
+  const size_t index = static_cast<size_t>(field - fields.begin());
+  if (seen->test(index)) return refuse_line("a cost for the second time", line);
   seen->set(index);
-  const std::string_view digits = line.substr(equals + 3);
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size()) return refuse("no number", line);
-  if (!(value >= field->least && value <= field->most)) return refuse("an absurd cost", line);  // not a number neither
-  table->*field->link.*field->value = value;
-  return TW_OK;
+  return parse_cost(digits, line, field->least, field->most, &(table->*field->link.*field->value));
 }
 
-/// The user's own file and nobody else's to write. TW_ERR_NO_MATCH: there is none.
-Status read_file(const std::string& path, std::string* text) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return errno == ENOENT ? Status(TW_ERR_NO_MATCH) : fail_errno(errno, "opening it");
-  struct stat status;
-  if (fstat(file.get(), &status) != 0) return fail_errno(errno, "fstat");
-  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(TW_ERR_INVALID, "it is not a file that only this user can write");
-  text->resize(kCostFileMax + 1);
-  const ssize_t n = read(file.get(), text->data(), text->size());
-  if (n < 0) return fail_errno(errno, "reading it");
-  text->resize(static_cast<size_t>(n));
-  return TW_OK;
+/// What is not said of a distance that something is said of is as everywhere.
+void complete(CostTable* table) {
+  for (const CpuDistance distance : kDistances) {
+    LinkCosts& costs = table->*costs_at(distance);
+    const bool said = std::any_of(std::begin(kShm), std::end(kShm), [&](const ShmField& one) { return costs.*one.value != 0; });
+    for (const ShmField& one : kShm)
+      if (said && costs.*one.value == 0) costs.*one.value = table->shm.*one.value;
+  }
 }
 
 /// Empty: costs are switched off, or there is no home for them; *why says which.
@@ -133,16 +109,16 @@ std::string cost_path(const std::string& machine, std::string* why) {
 
 }  // namespace
 
-Status make_place(const std::string& path) {
-  for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-    if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
-      return fail(TW_ERR_IO, "the folder %s cannot be made: set XDG_CACHE_HOME or THALWEG_COSTS to a place that can be written",
-                  path.substr(0, at).c_str());
-  }
-  return TW_OK;
+std::span<const CostField> cost_fields() {
+  static const auto* const fields = new std::vector<CostField>(make_fields());  // until the process ends
+  return *fields;
 }
 
-std::span<const CostField> cost_fields() { return kFields; }
+LinkCosts CostTable::*costs_at(CpuDistance distance) {
+  constexpr LinkCosts CostTable::*kAt[] = {&CostTable::shm_core, &CostTable::shm_cache, &CostTable::shm_node,
+                                           &CostTable::shm_far};
+  return distance == CpuDistance::count_ ? nullptr : kAt[static_cast<size_t>(distance)];
+}
 
 std::string machine_name() {
   utsname names{};
@@ -156,16 +132,12 @@ std::string machine_name() {
   }
   std::string name = names.nodename;
   name.append("; ").append(processor).append("; ").append(names.release);
-  return printable(name);
+  return ascii(name);
 }
 
 Status parse_costs(std::string_view text, std::string_view machine, CostTable* out) {
   if (text.size() > kCostFileMax) return fail(TW_ERR_INVALID, "it is longer than %zu bytes", kCostFileMax);
-  if (const std::string_view head = next_line(text); head != kHead) return refuse("not costs of this format", head);
-  if (const std::string_view line = next_line(text); !says(line, "library = ", library_version()))
-    return refuse("measured with another version of the library", line, TW_ERR_STALE);
-  if (const std::string_view line = next_line(text); !says(line, "machine = ", machine))
-    return refuse("measured on another machine or kernel", line, TW_ERR_STALE);
+  if (const Status status = parse_head(text, kHead, machine); is_error(status)) return status;
   CostTable table;
   Seen seen;
   for (;;) {
@@ -175,13 +147,13 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
     if (const Status status = parse_value(line, &table, &seen); is_error(status)) return status;
   }
   if (!text.empty()) return fail(TW_ERR_INVALID, "something follows its end");
-  for (const CostField& field : kFields) out->*field.link.*field.value = table.*field.link.*field.value;
+  complete(&table);
+  for (const CostField& field : cost_fields()) out->*field.link.*field.value = table.*field.link.*field.value;
   return TW_OK;
 }
 
 Status format_costs(std::string_view values, std::string_view machine, std::string* text) {
-  std::string made(kHead);
-  made.append("\nlibrary = ").append(library_version()).append("\nmachine = ").append(machine).append("\n").append(values);
+  std::string made = head_of(kHead, machine).append(values);
   if (!values.empty() && values.back() != '\n') made.append("\n");
   made.append("end\n");
   CostTable table;
@@ -197,7 +169,7 @@ CostTable load_costs(bool* wanted) {
   table.file = cost_path(machine, &table.why);
   if (table.file.empty()) return table;
   std::string text;
-  Status status = read_file(table.file, &text);
+  Status status = read_own_file(table.file, kCostFileMax, &text);
   if (status == TW_ERR_NO_MATCH) {
     table.why = "not measured yet: thalweg tune does it";
     if (wanted != nullptr) *wanted = true;
@@ -226,16 +198,7 @@ Status save_costs(std::string_view values, std::string* path) {
   const std::string file = cost_path(machine, &why);
   if (file.empty()) return fail(TW_ERR_INVALID, "no place for measured costs: %s", why.c_str());
   if (const Status status = format_costs(values, machine, &text); is_error(status)) return status;
-  if (const Status status = make_place(file); is_error(status)) return status;
-  std::string beside = file;
-  beside.append(".XXXXXX");
-  const UniqueFd out(mkostemp(beside.data(), O_CLOEXEC));
-  const bool written = out && write(out.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written || rename(beside.c_str(), file.c_str()) != 0) {
-    const int error = errno;
-    if (out) unlink(beside.c_str());
-    return fail_errno(error, ("writing " + file).c_str());
-  }
+  if (const Status status = write_own_file(file, text); is_error(status)) return status;
   *path = file;
   return TW_OK;
 }

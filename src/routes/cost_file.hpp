@@ -5,6 +5,7 @@
 //   library = 0.1.0
 //   machine = HOST; PROCESSOR; KERNEL
 //   shm.frame = 45.2           any of cost_fields(), each once, in any order
+//   shm.far.frame = 310        the same of shm between processors at a distance, where there are several
 //   ...
 //   end
 //
@@ -24,13 +25,15 @@ inline constexpr size_t kCostFileMax = 4096;  // bytes
 
 /// A cost that can be measured. Those of self decide nothing and stay defaults.
 struct CostField {
-  const char* name;
+  std::string name;
   LinkCosts CostTable::*link;
   double LinkCosts::*value;
   double least, most;  // anything else is a mistake
   const char* unit;
 };
 std::span<const CostField> cost_fields();
+/// Null: CpuDistance::count_.
+LinkCosts CostTable::*costs_at(CpuDistance distance);
 
 /// Host name, processor model and kernel release, one line.
 std::string machine_name();
@@ -43,8 +46,6 @@ Status format_costs(std::string_view values, std::string_view machine, std::stri
 /// From the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once. *wanted: there is none yet, or
 /// one of another version, kernel or machine, and it may be written anew (machine_costs.hpp).
 CostTable load_costs(bool* wanted = nullptr);
-/// The folders that the file at `path` lies in.
-Status make_place(const std::string& path);
 /// Writes the file, whole or not at all; *path says which.
 Status save_costs(std::string_view values, std::string* path);
 

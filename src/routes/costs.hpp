@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/platform/topology.hpp"
+#include "devices/device_link.hpp"
+
 namespace thalweg::impl {
 
 /// Costs of a link, in nanoseconds and nanoseconds per byte. Two of a byte: up to kLarge bytes of a message caches hold much of it;
@@ -27,18 +30,32 @@ constexpr double bytes_ns(double each, double large, uint64_t length) {
   return each * static_cast<double>(kLarge) + large * static_cast<double>(length - kLarge);
 }
 
-/// Costs of copies by a device, in nanoseconds and nanoseconds per byte: idle, until the host knows. Two H200 over NVLink.
-struct DeviceCosts {
-  double write = 6700, read = 10300;  // an engine's, to another device and from it
-  double link = 0.0026;               // per byte between devices
-  double pinned = 0.019;              // per byte to or from pinned memory
-  double resident = 3100;             // by the resident kernel of one block
-  double resident_block = 600;        // for each further one, which reads the commands across the bus, too
-  double resident_byte = 0.0229;      // by one block; four take twice that
+/// Nanoseconds of one copy: until the host knows of its end, for no bytes, and for each byte.
+struct CopyCosts {
+  double fixed = 0, byte = 0;
+  constexpr double ns(uint64_t bytes) const { return fixed + byte * static_cast<double>(bytes); }
 };
-constexpr DeviceCosts kDeviceCosts;
+
+/// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured: H200, the
+/// link NVLink. What nobody has measured on the bus between devices goes as to host memory.
+struct DeviceCosts {
+  CopyCosts out{8500, 0.019}, in{7260, 0.019};                       // to pinned memory and from it
+  CopyCosts local{6700, 0.0013};                                     // within the device
+  CopyCosts nvlink_write{6700, 0.0026}, nvlink_read{10300, 0.0026};  // to another device and from it
+  CopyCosts pcie_write{7260, 0.025}, pcie_read{10300, 0.025};
+  CopyCosts resident{3100, 0.0229};  // four take twice that for a byte
+  double resident_block = 600;       // for each further one, which reads the commands across the bus, too
+  uint32_t measured = 0;             // bits, in the order of device_costs() in device_cost_file.hpp
+
+  const CopyCosts& write(DeviceLink link) const {
+    return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_write : nvlink_write;
+  }
+  const CopyCosts& read(DeviceLink link) const {
+    return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_read : nvlink_read;
+  }
+};
 /// The most bytes that a resident kernel of so many blocks copies at no more than an engine's cost.
-uint64_t resident_most(const DeviceCosts& costs, unsigned blocks);
+uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks);
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
 /// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults. Those of shm are
@@ -49,6 +66,14 @@ struct CostTable {
   LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
   LinkCosts shm{"shm", 214, 0.115, 0.201, 0.115, 0.136, 1060, 0.109, 0.145, 0.147, 0.095};
   LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
+  // Of shm between processors at a distance (frame = 0: not measured, as where all have the same one); the others go by `shm`.
+  LinkCosts shm_core{"shm", 0, 0, 0, 0, 0, 0, 0}, shm_cache = shm_core, shm_node = shm_core, shm_far = shm_core;
+  const LinkCosts& shm_at(CpuDistance distance) const {
+    const LinkCosts* const all[] = {&shm_core, &shm_cache, &shm_node, &shm_far, &shm};
+    const LinkCosts& found = *all[static_cast<size_t>(distance)];
+    return found.frame != 0 ? found : shm;
+  }
+  bool distances() const { return shm_core.frame + shm_cache.frame + shm_node.frame + shm_far.frame != 0; }
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not
   std::string file;                 // where measured ones are looked for and kept; empty: nowhere

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/limits.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -40,9 +42,9 @@ uint64_t kernel_wins_from(const LinkCosts& costs, bool by_reference) {
 }
 
 double resident_fixed(const DeviceCosts& costs, unsigned blocks) {
-  return costs.resident + costs.resident_block * (blocks - 1);
+  return costs.resident.fixed + costs.resident_block * (blocks - 1);
 }
-double resident_byte(const DeviceCosts& costs, unsigned blocks) { return costs.resident_byte * (blocks + 2) / 3; }
+double resident_byte(const DeviceCosts& costs, unsigned blocks) { return costs.resident.byte * (blocks + 2) / 3; }
 
 /// Only one way competes with frames, wherever it is possible.
 void force(Limits& limits, const Link& link, Way forced) {
@@ -66,9 +68,19 @@ double kernel_ns(const LinkCosts& costs, uint64_t length) {
   return 3 * costs.frame + costs.kernel_fixed + bytes_ns(costs.kernel, costs.kernel_large, length);
 }
 
-const LinkCosts& costs_of(const CostTable& table, const Link& link) {
+const LinkCosts& costs_of(const CostTable& table, const Link& link, CpuDistance distance) {
   if ((link.features & kLinkByReference) != 0) return table.tcp;
-  return same_process(link) ? table.self : table.shm;
+  return same_process(link) ? table.self : table.shm_at(distance);
+}
+
+CpuDistance distance_to(const CostTable& table, const Link& link) {
+  if (!table.distances() || same_process(link) || (link.features & kLinkByReference) != 0) return CpuDistance::count_;
+  cpu_set_t here, there;
+  CpuDistance distance = CpuDistance::count_;
+  if (link.peer.pid <= 0 || sched_getaffinity(0, sizeof here, &here) != 0) return distance;
+  if (sched_getaffinity(link.peer.pid, sizeof there, &there) != 0) return distance;
+  (void)CpuTopology::of_machine().usual(here, there, &distance);
+  return distance;
 }
 
 Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {
@@ -105,9 +117,10 @@ double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes) {
   return resident_fixed(costs, blocks) + resident_byte(costs, blocks) * static_cast<double>(bytes);
 }
 
-uint64_t resident_most(const DeviceCosts& costs, unsigned blocks) {
+uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks) {
   constexpr double kMost = 1u << 20;  // beyond it others would wait for too long
-  const double gain = costs.write - resident_fixed(costs, blocks), more = resident_byte(costs, blocks) - costs.link;
+  const CopyCosts& engine = costs.write(link);
+  const double gain = engine.fixed - resident_fixed(costs, blocks), more = resident_byte(costs, blocks) - engine.byte;
   return gain <= 0 ? 0 : static_cast<uint64_t>(more <= 0 ? kMost : std::min(gain / more, kMost));
 }
 

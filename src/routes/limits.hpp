@@ -29,7 +29,10 @@ inline bool by_reference(const Limits& limits, bool contiguous, uint64_t length)
   return contiguous && length >= limits.reference;
 }
 
-const LinkCosts& costs_of(const CostTable& table, const Link& link);
+/// `distance`: of the processors of two processes, CpuDistance::count_: unknown.
+const LinkCosts& costs_of(const CostTable& table, const Link& link, CpuDistance distance = CpuDistance::count_);
+/// Asks the kernel where the peer's process may run; nothing where all processors are at one distance.
+CpuDistance distance_to(const CostTable& table, const Link& link);
 Limits limits_of(const Link& link, const LinkCosts& costs, Way forced = Way::any);
 
 /// Predicted nanoseconds, one way, of an announced payload.

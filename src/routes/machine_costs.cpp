@@ -1,46 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/machine_costs.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
+#include <sched.h>
 
-#include <cerrno>
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <thread>
+#include <set>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
+#include "routes/cost_text.hpp"
 #include "routes/measure.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kMeasureNs = 100 * kMillisecond;
+constexpr uint64_t kDistancesNs = 60 * kMillisecond;  // of all distances
 constexpr uint64_t kOthersNs = 300 * kMillisecond;
 
-/// Held while this process measures. None: it cannot be made, or another process had it for too long.
-UniqueFd lock_beside(const std::string& file) {
-  UniqueFd lock(open((file + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const uint64_t until = monotonic_ns() + kOthersNs;
-  while (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK || monotonic_ns() > until) return {};
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return lock;
-}
-
-/// As the lines of a cost file.
+/// As the lines of a cost file: of shm, and what the file said of the rest.
 std::string lines_of(const CostTable& table) {
+  static const CostTable defaults;
   std::string lines;
   for (const CostField& field : cost_fields()) {
     const double value = table.*field.link.*field.value;
-    if (field.link != &CostTable::shm || value == 0) continue;
+    const bool shm = field.link != &CostTable::tcp;
+    if (value == 0 || (!shm && value == defaults.*field.link.*field.value)) continue;
     char line[80];
-    std::snprintf(line, sizeof line, "%s = %.4g\n", field.name, value);
+    std::snprintf(line, sizeof line, "%s = %.4g\n", field.name.c_str(), value);
     lines += line;
   }
   return lines;
@@ -50,25 +41,76 @@ std::string lines_of(const CostTable& table) {
 struct Unkept {
   std::mutex lock;
   std::map<std::string, CostTable> tables;
+  std::set<std::string> tried;  // files whose missing distances this process has looked for
 };
 Unkept& unkept() {
   static auto* const all = new Unkept;  // used until the process ends
   return *all;
 }
 
-void measure(CostTable* table) {
-  TwoCores cores;
-  if (!two_cores(&cores)) {
-    table->why = "defaults: this process has one processor, which measures nothing";
-    return;
+cpu_set_t allowed_here() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  (void)sched_getaffinity(0, sizeof allowed, &allowed);
+  return allowed;
+}
+
+bool has(const CostTable& table, CpuDistance distance) { return (table.*costs_at(distance)).frame != 0; }
+
+/// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the same one.
+std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology) {
+  std::vector<CpuDistance> found;
+  if ((topology.distances() & (topology.distances() - 1)) == 0) return found;
+  const uint32_t here = topology.distances(allowed_here());
+  for (size_t i = 0; i < kCpuDistances; ++i) {
+    const auto distance = static_cast<CpuDistance>(i);
+    if ((here & bit_of(distance)) != 0 && !has(table, distance)) found.push_back(distance);
   }
-  if (const Status status = measure_shm(cores, kMeasureNs, &table->shm); is_error(status)) {
-    table->why = last_error();
-    return;
+  return found;
+}
+
+/// What is said of shm without a distance is of the pair that thalweg tune takes: the first two processors.
+void place_general(CostTable* table, const CpuTopology& topology) {
+  const cpu_set_t allowed = allowed_here();
+  std::vector<unsigned> first;
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE && first.size() < 2; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) first.push_back(cpu);
+  if (first.size() < 2 || table->distances()) return;
+  table->*costs_at(topology.between(first[0], first[1])) = table->shm;
+}
+
+/// Nearest first, as far as time allows: what is left waits for the next context. False: nothing could be measured.
+bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology& topology, CostTable* table) {
+  const cpu_set_t allowed = allowed_here();
+  const uint64_t begin = monotonic_ns();
+  bool any = false;
+  for (const CpuDistance distance : wanted) {
+    const uint64_t spent = monotonic_ns() - begin;
+    unsigned first = 0, second = 0;
+    if (any && spent + spent / 2 > kDistancesNs) break;
+    if (!topology.pair_at(distance, allowed, static_cast<unsigned>(std::max(0, sched_getcpu())), &first, &second)) continue;
+    LinkCosts costs = table->shm;
+    if (is_error(measure_shm({static_cast<int>(first), static_cast<int>(second)}, kMeasureNs - std::min(spent, kDistancesNs),
+                             &costs)))
+      break;
+    table->*costs_at(distance) = costs;
+    any = true;
   }
+  return any;
+}
+
+/// Of what most pairs of this process's processors have, if that was measured.
+void choose_general(const CpuTopology& topology, CostTable* table) {
+  const cpu_set_t allowed = allowed_here();
+  CpuDistance usual = CpuDistance::core;
+  if (topology.usual(allowed, allowed, &usual)) table->shm = table->shm_at(usual);
+  for (size_t i = 0; i < kCpuDistances && !has(*table, usual); ++i)
+    if (has(*table, static_cast<CpuDistance>(i))) table->shm = table->*costs_at(static_cast<CpuDistance>(i));
+}
+
+void keep(CostTable* table) {
   std::string path;
-  const std::string lines = lines_of(*table);
-  if (save_costs(lines, &path) == TW_OK) {
+  if (save_costs(lines_of(*table), &path) == TW_OK) {
     table->source = path;
     table->why.clear();
     return;
@@ -77,19 +119,52 @@ void measure(CostTable* table) {
   table->why = std::string("measured by this process; not kept: ") + last_error();
 }
 
+/// The first costs of this machine.
+void measure(const CpuTopology& topology, CostTable* table) {
+  TwoCores cores;
+  if (!two_cores(&cores)) {
+    table->why = "defaults: this process has one processor, which measures nothing";
+    return;
+  }
+  const std::vector<CpuDistance> wanted = missing(*table, topology);
+  const bool measured =
+      wanted.empty() ? !is_error(measure_shm(cores, kMeasureNs, &table->shm)) : measure_distances(wanted, topology, table);
+  if (!measured) {
+    table->why = last_error();
+    return;
+  }
+  if (!wanted.empty()) choose_general(topology, table);
+  keep(table);
+}
+
+/// Others, with fewer processors or less time, have left something.
+void measure_rest(const CpuTopology& topology, CostTable* table) {
+  place_general(table, topology);
+  const std::vector<CpuDistance> wanted = missing(*table, topology);
+  if (!wanted.empty() && measure_distances(wanted, topology, table)) keep(table);
+}
+
 }  // namespace
 
-CostTable machine_costs() {
+CostTable machine_costs(const CpuTopology* given) {
   bool wanted = false;
   CostTable table = load_costs(&wanted);
-  if (!wanted) return table;
+  if (!wanted && !table.measured()) return table;
+  const CpuTopology& topology = given != nullptr ? *given : CpuTopology::of_machine();
+  const auto rest = [&] {
+    CostTable placed = table;
+    place_general(&placed, topology);
+    return !missing(placed, topology).empty();
+  };
+  if (!wanted && !rest()) return table;
   const std::lock_guard guard(unkept().lock);
   if (const auto found = unkept().tables.find(table.file); found != unkept().tables.end()) return found->second;
+  if (!wanted && !unkept().tried.insert(table.file).second) return table;
   if (const Status status = make_place(table.file); is_error(status)) log(LogLevel::debug, "costs: %s", last_error());
-  const UniqueFd lock = lock_beside(table.file);
+  const UniqueFd lock = lock_beside(table.file, kOthersNs);
   if (lock) table = load_costs(&wanted);  // another process may have measured meanwhile
-  if (!wanted) return table;
-  measure(&table);
+  if (wanted) measure(topology, &table);
+  if (!wanted && table.measured()) measure_rest(topology, &table);
   if (table.source != table.file) unkept().tables[table.file] = table;
   return table;
 }

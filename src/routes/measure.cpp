@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -31,9 +30,9 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "base/clock.hpp"
+#include "routes/undisturbed.hpp"
 #include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
 
@@ -48,11 +47,11 @@ constexpr size_t kFragments = shm::kDeepBytes / shm::kFragment;
 constexpr unsigned kRounds = 2, kMostRounds = 8;  // more than kRounds while a measurement has no undisturbed one yet
 constexpr double kLeast = 1e-3, kMost = 10;       // ns per byte: anything else is no measurement
 
-/// Pages of ordinary memory, touched.
+/// Pages of ordinary memory. Each is the node's of whoever touches it first.
 class Pages {
  public:
   explicit Pages(size_t length) : length_(length) {
-    void* const got = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void* const got = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     data_ = got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
   }
   ~Pages() {
@@ -61,6 +60,10 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   std::byte* data() const { return data_; }
+  void touch() {
+    constexpr size_t kPage = 4096;
+    for (size_t at = 0; at < length_; at += kPage) *static_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+  }
 
  private:
   std::byte* data_ = nullptr;
@@ -97,24 +100,6 @@ struct Bench {
     }
     return true;
   }
-};
-
-/// Says whether this thread has had its processor all the time since it was asked last.
-class Undisturbed {
- public:
-  Undisturbed() { count_ = taken(); }
-  bool ask() {
-    const long before = std::exchange(count_, taken());
-    return before == count_;
-  }
-
- private:
-  static long taken() {
-    rusage usage{};
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nivcsw;
-  }
-  long count_;
 };
 
 bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {
@@ -202,6 +187,7 @@ bool at_core(int core) {
 /// Thread 1: answers.
 void answer(Bench& bench, int core) {
   if (!at_core(core)) bench.failed = true;
+  for (Pages* const mine : {&bench.source[0], &bench.target[1]}) mine->touch();
   Undisturbed undisturbed;
   for (uint64_t number = 1; !bench.over.load(std::memory_order_relaxed); ++number) {
     const Job& job = job_of(number);
@@ -214,6 +200,7 @@ void answer(Bench& bench, int core) {
 /// Thread 0: leads and measures.
 void lead(Bench& bench, int core, Times* least) {
   if (!at_core(core)) bench.failed = true;
+  for (Pages* const mine : {&bench.source[1], &bench.target[0], &bench.ring}) mine->touch();
   Undisturbed undisturbed;
   uint64_t number = 0;
   for (unsigned round = 0; round < kMostRounds && (round < kRounds || !complete(*least)); ++round) {

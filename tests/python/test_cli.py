@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import stat
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -154,25 +155,6 @@ def test_explain(library, transport):
     assert answer["transport"] == ("shm" if transport == "auto" else transport)
 
 
-@pytest.fixture
-def fake_ways(monkeypatch):
-    """Measurements without a program: the choice takes twice as long as the best way at the largest size."""
-    from thalweg._cli import explain, perf
-
-    def rows(arguments):
-        sizes = [int(size) for size in arguments[arguments.index("--size") + 1].split(",")]
-        way = arguments[arguments.index("--way") + 1]
-        for size in sizes:
-            slow = 2 if way == "any" and size == max(sizes) else 1 if way in ("any", "frames") else 3
-            yield {"size": size, "latency_us": {"p50": slow * (1 + size / 1e4)}, "route": way}
-
-    def ask_many(verb, sizes, transport):
-        return transport, {size: f"* eager {1000 + size // 10} ns\n" for size in sizes}
-
-    monkeypatch.setattr(perf, "rows", rows)
-    monkeypatch.setattr(explain, "ask_many", ask_many)
-
-
 def test_tune_is_used_and_can_be_switched_off(library, tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "THALWEG_COSTS": ""}
 
@@ -242,13 +224,39 @@ def test_a_forced_way_is_taken(library):
     assert done.returncode != 0 and "staging" in done.stderr
 
 
-def test_tune_checks(fake_ways):
-    result = runner.invoke(app, ["tune", "--check", "--json", "--rounds", "1"])
-    answer = json.loads(result.stdout)
-    assert result.exit_code == (0 if answer["good"] else 1)
-    assert answer["worst"] == pytest.approx(2.0) and not answer["good"]
-    assert {row["transport"] for row in answer["rows"]} == {"shm", "tcp"}
-    assert "1.25" in runner.invoke(app, ["tune", "--check", "--rounds", "1"]).stdout
+@pytest.mark.parametrize("devices", ["", "devices=2"])
+def test_tune_checks(library, devices):
+    command = [*COMMAND, "tune", "--check", "--json", "--rounds", "1", "--seconds", "0.002", "--size", "8,64K"]
+    environment = {**os.environ, "THALWEG_EMULATED": devices}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode in (0, 1), done.stderr
+    answer = json.loads(done.stdout)
+    assert done.returncode == (0 if answer["good"] else 1)
+    names = {"shm", "tcp"}
+    if devices:
+        names |= {"device-device", "device-host", "host-device", "device-pinned", "pool-pool", "managed-managed"}
+    assert names <= {path["path"] for path in answer["paths"]}
+    for path in answer["paths"]:
+        rows = path["rows"]
+        assert [row["size"] for row in rows] == [8, 65536]
+        for row in rows:
+            assert row["us"] >= row["best_us"] > 0 and row["behind"] == pytest.approx(row["us"] / row["best_us"], rel=1e-2)
+        errors = [abs(row["predicted_us"] / row["us"] - 1) for row in rows if row["predicted_us"] > 0]
+        assert errors or path["path"] == "host-device"  # its way is said, not its time
+        median = statistics.median(errors) if errors else -1
+        assert path["median_error"] == pytest.approx(median, rel=1e-2)
+        worst, near = max(row["behind"] for row in rows), sum(row["behind"] <= 1.1 for row in rows) / len(rows)
+        assert path["worst"] == pytest.approx(worst, rel=1e-2) and path["within_10_percent"] == pytest.approx(near)
+        assert path["good"] == (near >= 0.95 and worst <= 1.25 and median <= 0.15)
+    assert answer["good"] == all(path["good"] for path in answer["paths"])
+
+
+def test_tune_says_which_path_passes(library):
+    command = [*COMMAND, "tune", "--check", "--rounds", "1", "--seconds", "0.002", "--size", "8", "--paths", "tcp"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    verdict = done.stdout.splitlines()[-1]
+    assert verdict.split(":")[0] == ("PASS tcp" if done.returncode == 0 else "FAIL tcp"), done.stdout + done.stderr
+    assert "(95 %)" in verdict and "1.25" in verdict and "15 %" in verdict
 
 
 def test_explain_refuses_what_is_no_size():

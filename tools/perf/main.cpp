@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "check.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -104,6 +105,7 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   r.test = test.name;
   r.transport = tw_endpoint_transport(pair.endpoint);
   r.route = s.route;
+  r.predicted_us = pair.predicted_us;
   r.size = size;
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
   r.iterations = order.iterations * (test.latency ? batch_of(order) : s.messages);
@@ -211,7 +213,7 @@ void local(const Options& o, int socket, int rank) {
       pairs.back()->connect_local(socket, o.transport.c_str());
     }
     if (rank == 0) {
-      o.test == "tune" ? tune_link(*pairs[0], o) : command(pairs, o);
+      o.check ? check_link(*pairs[0], o) : o.test == "tune" ? tune_link(*pairs[0], o) : command(pairs, o);
       end_all(pairs);
     } else {
       serve_threads(pairs);
@@ -318,7 +320,7 @@ int run(int argc, char** argv) {
     run_floor(o);
     return 0;
   }
-  if (o.test == "tune") return run_tune(o, argv);
+  if (o.test == "tune") return o.check ? run_check(o, argv) : run_tune(o, argv);
   if (o.transport == "self") {
     run_self(o);
     return 0;

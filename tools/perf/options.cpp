@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "gpu.hpp"
 
@@ -37,6 +38,9 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
                                            By the CPU, or where one of them is on a GPU by a kernel, with a copy kernel beside
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
         tune                               measures this machine's costs and keeps them: routes are chosen by them
+        tune --check                       keeps nothing: every way by force beside the choice, and predictions beside times, for
+                                           shm, tcp and device memory; --paths shm,tcp,device-device,... (all), --rounds N (3).
+                                           A line PASS or FAIL for each path; exit code 1: not all pass
 
 Options
   --size 8 | 8,1K,1M | 1:64M    bytes; a range goes in powers of two             (default: a list per test)
@@ -178,10 +182,15 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->memory[name == "--peer-memory"] = value;
     return true;
   }
+  if (name == "--paths") {
+    std::istringstream names(value);
+    for (std::string one; std::getline(names, one, ',');) o->paths.push_back(one);
+    return true;
+  }
   double number = std::strtod(value.c_str(), nullptr);
   if (name == "--seconds") return (o->seconds = number) > 0 || refuse("--seconds wants a positive number");
   if (number < 1 || number > 65536) return refuse(name + " wants a number from 1 to 65536");
-  (name == "--window" ? o->window : o->threads) = static_cast<unsigned>(number);
+  (name == "--window" ? o->window : name == "--rounds" ? o->rounds : o->threads) = static_cast<unsigned>(number);
   return true;
 }
 
@@ -247,6 +256,10 @@ bool parse(int argc, char** argv, Options* out) {
       out->sleep = true;
       continue;
     }
+    if (a == "--check") {
+      out->check = true;
+      continue;
+    }
     if (a == "--reuse") {
       out->reuse = true;
       continue;
@@ -263,7 +276,7 @@ bool parse(int argc, char** argv, Options* out) {
     if (a.rfind("--", 0) == 0) {
       static const char* known[] = {"--size",    "--layout",   "--transport", "--memory",   "--peer-memory",
                                     "--seconds", "--window",   "--threads",   "--progress", "--trigger",
-                                    "--waits",   "--resident", "--way"};
+                                    "--waits",   "--resident", "--way",       "--paths",    "--rounds"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
@@ -276,6 +289,7 @@ bool parse(int argc, char** argv, Options* out) {
   if (plain.empty() || plain.size() > 2) return refuse("which TEST?");
   out->test = plain[0];
   if (plain.size() == 2) out->host = plain[1];
+  if (out->check && out->test != "tune") return refuse("--check is for tune");
   const auto& names = test_names();
   if (std::none_of(names.begin(), names.end(), [&](const char* n) { return out->test == n; }))
     return refuse("no test " + out->test);

@@ -40,7 +40,10 @@ struct Options {
   bool reuse = false;  // send the same buffer again and again, untouched
   Format format = Format::table;
   bool list = false;
-  int inherited = -1;  // the started process: descriptor to the starter
+  bool check = false;              // of tune: measure nothing for good, but say whether the choices are right
+  unsigned rounds = 3;             // ... how often all ways take turns
+  std::vector<std::string> paths;  // ... those; empty: all that there are
+  int inherited = -1;              // the started process: descriptor to the starter
 };
 
 /// Parses; prints the reason and the usage to stderr and returns false when it makes no sense.

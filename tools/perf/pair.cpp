@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -146,10 +147,21 @@ void Pair::sync() {
   }
 }
 
+namespace {
+/// Of the first line that is marked as chosen: "* name   1234 ns".
+double predicted_in(const std::string& text, size_t from) {
+  size_t line = text.find("\n* ", from);
+  if (line == std::string::npos) return 0;
+  const size_t end = std::min(text.find(" ns", line), text.size()), digits = text.rfind(' ', end - 1);
+  return end > text.find('\n', line + 1) ? 0 : std::strtod(text.c_str() + digits, nullptr) / 1e3;
+}
+}  // namespace
+
 std::string Pair::route(const char* verb, const Order& order, const void* local, tw_remote_memory* remote) {
   const std::string transport = tw_endpoint_transport(endpoint);
   char buffer[16384];
   size_t length = sizeof buffer;
+  predicted_us = 0;
   if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
   // explain's last line names the winner; messages from a device have a table for each kind of memory that may receive them.
@@ -160,6 +172,7 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
                             : there == "pinned" ? "into its pinned"
                                                 : "into its other host";
   size_t from = text.find(table), mark = text.find("chosen: ");
+  predicted_us = predicted_in(text, from == std::string::npos ? 0 : from);
   if (from != std::string::npos) {
     mark = text.find("\n* ", from) + 3;
     return transport + " " + text.substr(mark, text.find("  ", mark) - mark);

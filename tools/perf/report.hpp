@@ -25,6 +25,7 @@ struct Result {
   std::vector<double> latency_us;  // samples; empty for bandwidth tests
   double bandwidth = 0;            // GB/s (1e9 bytes)
   double rate = 0;                 // million messages a second
+  double predicted_us = 0;         // by explain, of one operation; 0: it says nothing
   bool verified = false;
   bool fresh = false;  // each message was new data; else the same buffers, untouched
 };

@@ -51,7 +51,17 @@ def show(found: dict[str, Any], console: Console) -> None:
         console.print(section("Thalweg", plain))
     for key, value in found.items():
         if key not in plain and value:
-            console.print(section(key.replace("_", " ").capitalize(), value))
+            console.print(section(key.replace("_", " ").capitalize(), without_costs(value)))
+    for device in found.get("devices", []):
+        if "costs" in device:
+            console.print(section(f"Costs of {device['name']}", device["costs"]))
+
+
+def without_costs(content: Any) -> Any:
+    """Records of devices: what their copies cost gets a table of its own."""
+    if not isinstance(content, list):
+        return content
+    return [{k: v for k, v in one.items() if k != "costs"} if isinstance(one, dict) else one for one in content]
 
 
 def section(title: str, content: Any) -> Table:

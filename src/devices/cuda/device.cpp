@@ -27,6 +27,17 @@ Status CudaDevice::context(CuContext* out) {
   return TW_OK;
 }
 
+std::string CudaDevice::model() const {
+  char name[128] = {};
+  int version = 0;
+  if (driver().DeviceGetName(name, sizeof name - 1, ordinal_) != result::success) name[0] = 0;
+  if (driver().DriverGetVersion(&version) != result::success) version = 0;
+  std::string text = name[0] != 0 ? name : "GPU";
+  for (char& c : text)
+    if (c < 0x20 || c > 0x7e) c = '?';
+  return text + ", driver " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 int CudaDevice::attribute(DeviceAttribute which) const {
   int value = 0;
   return driver().DeviceGetAttribute(&value, which, ordinal_) == result::success ? value : 0;
@@ -65,13 +76,13 @@ Status CudaDevice::allocate_from_pool(size_t length, uint64_t* address) {
   return check(driver().StreamSynchronize(pool_stream_), "allocating from the device's pool");
 }
 
-/// Pieces that other processes may map, where the device can export them.
-Status CudaDevice::create_row(size_t length, MappedRow* out) {
+/// Pieces of device `home` that other processes may map, where the device can export them, mapped for this one.
+Status CudaDevice::create_row(int home, size_t length, MappedRow* out) {
   if (attribute(kVirtualMemory) == 0) return fail(TW_ERR_UNSUPPORTED, "GPU %d cannot map memory piece by piece", ordinal_);
   AllocationProperties properties{};
   properties.type = kAllocationPinned;
   properties.handle_types = attribute(kDescriptorHandles) != 0 ? kHandleDescriptor : 0;
-  properties.location = {kLocationDevice, ordinal_};
+  properties.location = {kLocationDevice, home};
   size_t unit = 0;
   Status status = check(driver().MemGetAllocationGranularity(&unit, &properties, 0), "asking for the size of pieces");
   if (is_error(status)) return status;
@@ -96,7 +107,7 @@ Status CudaDevice::allocate(MemoryKind kind, size_t length, uint64_t* address) {
   Owned owned{kind, length, {}};
   Status status;
   if (kind == MemoryKind::vmm) {
-    status = create_row(length, &owned.row);
+    status = create_row(ordinal_, length, &owned.row);
     *address = owned.row.base;
   } else if (kind == MemoryKind::pool) {
     status = allocate_from_pool(length, address);
@@ -104,6 +115,21 @@ Status CudaDevice::allocate(MemoryKind kind, size_t length, uint64_t* address) {
     status = allocate_simple(kind, length, address);
   }
   if (is_error(status)) return status;
+  const std::lock_guard lock(tables_);
+  owned_[*address] = std::move(owned);
+  return TW_OK;
+}
+
+Status CudaDevice::allocate_at(const Uuid& other, size_t length, uint64_t* address) {
+  const CudaDevice* const there = backend_.device(other);
+  if (there == nullptr || !peer(other).access) return fail(TW_ERR_UNREACHABLE, "GPU %d has no peer access to it", ordinal_);
+  if (length == 0) return fail(TW_ERR_INVALID, "cannot allocate nothing");
+  const ResidentPause pause;
+  const OnDevice current(*this);
+  if (is_error(current.status())) return current.status();
+  Owned owned{MemoryKind::vmm, length, {}};
+  if (Status s = create_row(there->ordinal_, length, &owned.row); is_error(s)) return s;
+  *address = owned.row.base;
   const std::lock_guard lock(tables_);
   owned_[*address] = std::move(owned);
   return TW_OK;

@@ -18,8 +18,10 @@ class CudaDevice final : public Device {
   const char* name() const override { return "cuda"; }
   unsigned ordinal() const override { return static_cast<unsigned>(ordinal_); }
   const Uuid& uuid() const override { return uuid_; }
+  std::string model() const override;
   unsigned multiprocessors() const override { return static_cast<unsigned>(attribute(kMultiprocessors)); }
   Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
+  Status allocate_at(const Uuid& other, size_t length, uint64_t* address) override;
   Status free(uint64_t address) override;
   Status register_host(void* address, size_t length) override;
   Status unregister_host(void* address) override;
@@ -65,7 +67,7 @@ class CudaDevice final : public Device {
   };
   Status allocate_simple(MemoryKind kind, size_t length, uint64_t* address);
   Status allocate_from_pool(size_t length, uint64_t* address);
-  Status create_row(size_t length, MappedRow* out);
+  Status create_row(int home, size_t length, MappedRow* out);
   Status describe_pieces(const BufferInfo& info, uint64_t incarnation, ExportedMemory* out);
   Status check_opened(uint64_t opened, uint64_t length) const;
   Status import_handle(const ExportHandle& handle, uint64_t* address);

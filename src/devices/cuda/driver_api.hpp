@@ -165,6 +165,8 @@ struct Copy3d {
   F(Init, (unsigned flags))                                                                                                    \
   F(DeviceGetCount, (int* count))                                                                                              \
   F(DeviceGetUuid, (void* uuid, CuDevice device))                                                                              \
+  F(DriverGetVersion, (int* version))                                                                                          \
+  F(DeviceGetName, (char* name, int length, CuDevice device))                                                                  \
   F(DeviceGetAttribute, (int* value, unsigned attribute, CuDevice device))                                                     \
   F(DeviceCanAccessPeer, (int* can, CuDevice device, CuDevice peer))                                                           \
   F(DeviceGetP2PAttribute, (int* value, unsigned attribute, CuDevice device, CuDevice peer))                                   \

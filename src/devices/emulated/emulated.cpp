@@ -102,6 +102,12 @@ Status EmulatedDevice::allocate(MemoryKind kind, size_t length, uint64_t* addres
   return place(std::move(allocation), address);
 }
 
+/// It is this device's own: all is host memory.
+Status EmulatedDevice::allocate_at(const Uuid& other, size_t length, uint64_t* address) {
+  if (!peer(other).access) return fail(TW_ERR_UNREACHABLE, "device %u has no peer access to it", index_);
+  return allocate(MemoryKind::vmm, length, address);
+}
+
 Status EmulatedDevice::remove(uint64_t address, Origin origin) {
   const std::lock_guard lock(mutex_);
   Map& map = owns(address) ? allocations_ : host_;

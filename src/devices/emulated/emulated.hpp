@@ -29,8 +29,10 @@ class EmulatedDevice final : public Device {
   const char* name() const override { return "emulated"; }
   unsigned ordinal() const override { return index_; }
   const Uuid& uuid() const override { return uuid_; }
+  std::string model() const override { return "emulated"; }
   unsigned multiprocessors() const override { return engine_->options.kernel_slots; }
   Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
+  Status allocate_at(const Uuid& other, size_t length, uint64_t* address) override;
   Status free(uint64_t address) override;
   Status register_host(void* address, size_t length) override;
   Status unregister_host(void* address) override;

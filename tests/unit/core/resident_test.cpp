@@ -12,6 +12,7 @@ class ResidentOperations : public DeviceMemories {
  protected:
   void SetUp() override {
     ::setenv("THALWEG_EMULATED", "devices=2", 0);
+    ::setenv("THALWEG_COSTS", "off", 1);  // by default costs the kernel takes small copies
     tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
     options.resident_blocks = 2;
     options.resident_idle_ns = ResidentOptions::kLongest;

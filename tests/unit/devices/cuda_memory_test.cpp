@@ -70,6 +70,31 @@ TEST_F(CudaMemory, EachKindIsRecognised) {
   EXPECT_EQ(devices[0]->allocate(MemoryKind::device, 1, &address), TW_ERR_NO_MEMORY);
 }
 
+/// To measure with: nothing of the other GPU is opened, whose context would take hundreds of MiB there.
+TEST_F(CudaMemory, MemoryOfAPeerIsMadeWithoutItsContext) {
+  open();
+  uint64_t address = 0;
+  ASSERT_EQ(devices[0]->allocate_at(devices[1]->uuid(), 5000, &address), TW_OK) << last_error();
+  EXPECT_EQ(fake->calls["DevicePrimaryCtxRetain"], 1u);
+  BufferInfo info;
+  ASSERT_EQ(backend->identify(address, &info), TW_OK);
+  EXPECT_EQ(info.kind, MemoryKind::vmm);
+  EXPECT_EQ(info.device, devices[1]);
+  EXPECT_EQ(devices[1]->free(address), TW_ERR_HANDLE);
+  EXPECT_EQ(devices[0]->free(address), TW_OK) << last_error();
+  EXPECT_EQ(backend->identify(address, &info), TW_ERR_NO_MATCH);
+  EXPECT_EQ(devices[0]->allocate_at(devices[2]->uuid(), 5000, &address), TW_ERR_UNREACHABLE);
+  EXPECT_EQ(devices[0]->allocate_at(Uuid{}, 5000, &address), TW_ERR_UNREACHABLE);
+  EXPECT_EQ(devices[0]->allocate_at(devices[1]->uuid(), 0, &address), TW_ERR_INVALID);
+}
+
+TEST_F(CudaMemory, AGpuSaysWhatItIsAndByWhichDriver) {
+  open();
+  EXPECT_EQ(devices[0]->model(), "Fake GPU, driver 13.0");
+  fake->fail_next["DeviceGetName"] = result::invalid_value;
+  EXPECT_EQ(devices[1]->model(), "GPU, driver 13.0");
+}
+
 TEST_F(CudaMemory, ARowThatCannotBeMappedLeavesNothing) {
   open();
   uint64_t address = 0;

@@ -28,7 +28,7 @@ TEST(CostFile, ComesBackAsItWas) {
   for (const CostField& field : cost_fields()) {
     const double value = field.least * std::uniform_real_distribution<>(1, 50)(random);
     char line[80];
-    snprintf(line, sizeof line, "%s = %.17g\n", field.name, value);
+    snprintf(line, sizeof line, "%s = %.17g\n", field.name.c_str(), value);
     made.*field.link.*field.value = value;
     values += line;
   }
@@ -45,6 +45,21 @@ TEST(CostFile, WhatIsLeftOutStaysADefault) {
   EXPECT_EQ(table.shm.frame, 61.5);
   EXPECT_EQ(table.tcp.reference, 0.25);
   EXPECT_EQ(table.shm.copy, CostTable().shm.copy);
+}
+
+TEST(CostFile, OfADistanceWhatIsLeftOutIsAsEverywhere) {
+  std::string text;
+  CostTable table;
+  ASSERT_EQ(format_costs("shm.copy = 0.5\nshm.far.frame = 300\n", kMachine, &text), TW_OK) << last_error();
+  ASSERT_EQ(parse_costs(text, kMachine, &table), TW_OK) << last_error();
+  EXPECT_TRUE(table.distances());
+  EXPECT_EQ(table.shm_at(CpuDistance::far).frame, 300);
+  EXPECT_EQ(table.shm_at(CpuDistance::far).copy, 0.5);
+  EXPECT_EQ(&table.shm_at(CpuDistance::node), &table.shm);
+  EXPECT_EQ(&table.shm_at(CpuDistance::count_), &table.shm);
+  CostTable none;
+  ASSERT_EQ(parse_costs(good_text(), kMachine, &none), TW_OK) << last_error();
+  EXPECT_FALSE(none.distances());
 }
 
 TEST(CostFile, DamagedOrForeignTextChangesNothing) {

@@ -3,6 +3,8 @@
 #include "routes/limits.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include "routes/device_messages.hpp"
 #include "routes/messages.hpp"
@@ -177,6 +179,30 @@ TEST(DeviceMessages, EachPairOfMemoriesHasItsWay) {
     message.forced = way;
     EXPECT_EQ(device_route(message), route) << name_of(way);
   }
+}
+
+TEST(Distances, APairsCostsAreThoseOfItsDistance) {
+  CostTable table;
+  Link link;
+  link.features = kLinkMaps;
+  link.peer.pid = getpid();
+  EXPECT_EQ(distance_to(table, link), CpuDistance::count_);  // nothing was measured of any: nobody is asked
+  EXPECT_EQ(&costs_of(table, link, CpuDistance::far), &table.shm);
+  table.shm_far = table.shm;
+  table.shm_far.copy *= 2;
+  EXPECT_EQ(&costs_of(table, link, CpuDistance::far), &table.shm_far);
+  EXPECT_EQ(&costs_of(table, link, CpuDistance::node), &table.shm);
+  EXPECT_EQ(&costs_of(table, link), &table.shm);
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  EXPECT_EQ(distance_to(table, link) == CpuDistance::count_, CPU_COUNT(&allowed) == 1);
+  link.peer.pid = 0;  // not to be seen from here
+  EXPECT_EQ(distance_to(table, link), CpuDistance::count_);
+  link.peer.pid = getpid();
+  link.features = kLinkSameProcess;
+  EXPECT_EQ(distance_to(table, link), CpuDistance::count_);
+  link.features = kLinkByReference;
+  EXPECT_EQ(&costs_of(table, link, CpuDistance::far), &table.tcp);
 }
 
 }  // namespace

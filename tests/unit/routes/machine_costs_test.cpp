@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "routes/cost_text.hpp"
 #include "routes/measure.hpp"
 
 namespace thalweg::impl::test {
@@ -133,6 +134,94 @@ TEST_F(MachineCosts, WaitForAnotherProcessForALimitedTime) {
   const CostTable table = machine_costs();
   EXPECT_TRUE(table.measured() || too_busy(table)) << table.why;
   close(lock);
+}
+
+/// A machine of four processors of which 0 and 1 are at `distance`, and 2 and 3 threads of one core.
+CpuTopology topology_of(const path& folder, CpuDistance distance) {
+  const path root = folder / (std::string("system-") + name_of(distance));
+  const auto say = [&](const std::string& file, const std::string& text) {
+    create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text << "\n";
+  };
+  const bool far = distance == CpuDistance::far, cached = distance == CpuDistance::cache;
+  say("cpu/online", "0-3");
+  say("node/node0/cpulist", far ? "0" : "0,1");
+  say("node/node1/cpulist", far ? "1-3" : "2-3");
+  for (unsigned cpu = 0; cpu < 4; ++cpu) {
+    const std::string alone = std::to_string(cpu), at = "cpu/cpu" + alone;
+    say(at + "/topology/thread_siblings_list", cpu < 2 ? alone : "2-3");
+    say(at + "/cache/index0/level", "2");
+    say(at + "/cache/index0/shared_cpu_list", cpu < 2 ? (cached ? "0-1" : alone) : "2-3");
+  }
+  return CpuTopology::read(root);
+}
+
+bool says(const path& file, const std::string& what) {
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  return text.find(what) != std::string::npos;
+}
+
+/// Restricts this process to processors 0 and 1. False: it has not both.
+bool take_two() {
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  CPU_SET(0, &two);
+  CPU_SET(1, &two);
+  if (sched_setaffinity(0, sizeof two, &two) != 0 || sched_getaffinity(0, sizeof two, &two) != 0) return false;
+  return CPU_COUNT(&two) == 2;
+}
+
+TEST_F(MachineCosts, OfAnotherDistanceAreMeasuredBesideThoseThatAreThere) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (!take_two()) GTEST_SKIP() << "processors 0 and 1 are not this process's";
+  const CpuTopology one = topology_of(folder_, CpuDistance::node), other = topology_of(folder_, CpuDistance::far);
+  ASSERT_EQ(one.between(0, 1), CpuDistance::node);
+  ASSERT_EQ(other.between(0, 1), CpuDistance::far);
+  // What could not be measured is not tried again by one process: a child for each attempt.
+  const auto attempt = [](const CpuTopology& topology) {
+    for (unsigned attempts = 0; attempts < 40; ++attempts) {
+      const pid_t pid = fork();
+      if (pid == 0) {
+        const CostTable table = machine_costs(&topology);
+        const CpuDistance distance = topology.between(0, 1);
+        _exit(table.shm_at(distance).frame == (table.*costs_at(distance)).frame && table.source == table.file ? 0 : 1);
+      }
+      int status = 0;
+      if (waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    }
+    return false;
+  };
+  const path file = load_costs().file;
+  if (!attempt(one)) GTEST_SKIP() << "the processors are too busy";
+  EXPECT_TRUE(says(file, "shm.node.copy = "));
+  EXPECT_FALSE(says(file, "shm.far."));
+  const CostTable first = load_costs();
+  EXPECT_EQ(first.shm.copy, first.shm_node.copy);  // of all pairs of this process's
+  if (!attempt(other)) GTEST_SKIP() << "the processors are too busy";
+  const CostTable second = load_costs();
+  EXPECT_TRUE(says(file, "shm.far.copy = "));
+  EXPECT_EQ(second.shm_node.copy, first.shm_node.copy);
+  EXPECT_EQ(second.shm.copy, first.shm.copy);
+  EXPECT_NE(second.shm_far.frame, 0);
+  EXPECT_EQ(&second.shm_at(CpuDistance::core), &second.shm);
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+TEST_F(MachineCosts, OfThalwegTuneAreThoseOfItsProcessors) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (!take_two()) GTEST_SKIP() << "processors 0 and 1 are not this process's";
+  std::string file;
+  ASSERT_EQ(save_costs("shm.frame = 77\ntcp.frame = 4321\n", &file), TW_OK) << last_error();
+  const CpuTopology far = topology_of(folder_, CpuDistance::far);
+  const CostTable table = machine_costs(&far);
+  EXPECT_EQ(table.shm_at(CpuDistance::far).frame, 77);
+  EXPECT_EQ(table.source, file);
+  EXPECT_FALSE(says(file, "shm.far."));  // nothing was measured
+  EXPECT_TRUE(says(file, "tcp.frame = 4321"));
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST_F(MachineCosts, MeasuringEndsInTime) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured while the kernel takes the processor away is no measurement.
+#pragma once
+#include <sys/resource.h>
+
+#include <utility>
+
+namespace thalweg::impl {
+
+/// Says whether this thread has had its processor all the time since it was asked last.
+class Undisturbed {
+ public:
+  Undisturbed() { count_ = taken(); }
+  bool ask() {
+    const long before = std::exchange(count_, taken());
+    return before == count_;
+  }
+
+ private:
+  static long taken() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+  }
+  long count_;
+};
+
+}  // namespace thalweg::impl
