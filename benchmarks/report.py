@@ -100,9 +100,10 @@ def late_table(result: dict[str, Any]) -> str:
 
 
 def kernels_table(result: dict[str, Any]) -> str:
-    """Kernels of thalweg-perf between GPUs and beside CPUs: benchmarks/gpu/perf_kernels.sh."""
+    """Rows of thalweg-perf with GPUs: benchmarks/gpu/perf_kernels.sh, routes.sh."""
+    about = result.get("about", "Kernels of `thalweg perf`")
     lines = [
-        "Kernels of `thalweg perf`, verified: this side's memory > the other's. A latency is one way.\n",
+        f"{about}, verified: this side's memory > the other's. A latency is one way.\n",
         "| test | memory | size | latency | bandwidth | beside it | route |",
         "|---" * 7 + "|",
     ]

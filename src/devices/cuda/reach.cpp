@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which memory may work of this device touch, and peer access given at first need: between contexts for ordinary allocations,
 // by allocation for mapped and pool memory.
+#include <cstdlib>
+#include <string_view>
+
 #include "devices/cuda/device.hpp"
 #include "devices/resident.hpp"
 
 namespace thalweg::impl::cuda {
 
+namespace {
+
+/// For measurements: as where no GPU reaches another one's memory.
+bool without_peers() {
+  const char* const value = std::getenv("THALWEG_CUDA_PEERS");
+  return value != nullptr && std::string_view(value) == "off";
+}
+
+}  // namespace
+
 PeerAccess CudaDevice::peer(const Uuid& other) const {
   if (other == uuid_) return {true, true, DeviceLink::same};
+  if (without_peers()) return {};
   const CudaDevice* const there = backend_.device(other);
   if (there == nullptr) return {false, false, DeviceLink::unknown};
   int can = 0, atomics = 0;

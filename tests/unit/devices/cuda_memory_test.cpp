@@ -219,6 +219,11 @@ TEST_F(CudaMemory, PeersAreAskedByUuid) {
   EXPECT_EQ(devices[0]->peer(devices[1]->uuid()).link, DeviceLink::nvlink);
   EXPECT_FALSE(devices[0]->peer(devices[2]->uuid()).access);
   EXPECT_EQ(devices[0]->peer(Uuid{}).link, DeviceLink::unknown);
+  setenv("THALWEG_CUDA_PEERS", "off", 1);
+  EXPECT_FALSE(devices[0]->peer(devices[1]->uuid()).access);
+  EXPECT_EQ(devices[0]->peer(Uuid{}).link, DeviceLink::none);
+  EXPECT_TRUE(devices[0]->peer(devices[0]->uuid()).access);
+  unsetenv("THALWEG_CUDA_PEERS");
   EXPECT_EQ(fake->calls["CtxEnablePeerAccess"], 0u);
 }
 
