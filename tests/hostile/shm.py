@@ -26,7 +26,8 @@ WAITING, CONSUMED_SLOTS, CONSUMED_BULK, MODE, COPYING = 0, 128, 136, 256, 384
 SLOTS_AT = 512
 BULK_AT = SLOTS_AT + SLOTS * SLOT
 DIRECTION = BULK_AT + BULK
-CONNECTION = 2 * DIRECTION
+OFFERS = 1280  # what a side tells of its receives, behind both directions
+CONNECTION = 2 * (DIRECTION + OFFERS)
 BELL = 4096
 _ADD_SEALS, _SHRINK, _GROW = 1033, 2, 4
 _SETUP = struct.Struct("<IHHIIQ")  # magic, version, membarrier, segment size, bell bit, address of the bell
@@ -48,13 +49,13 @@ class Ring:
         self.session = session = wire.dial(self.sock, key, wire.worker_target(to))
         bell, rings = segment(BELL), segment(CONNECTION)
         self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        offer = _SETUP.pack(0x6D687374, 4, 0, CONNECTION, 0, 0)
+        offer = _SETUP.pack(0x6D687374, 5, 0, CONNECTION, 0, 0)
         link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(bell, ringer.fileno(), rings))
         assert link.transport == "shm"
         self._map = mmap.mmap(rings, CONNECTION)
         words = memoryview(self._map).cast("Q")
         self.halves = memoryview(self._map).cast("I")  # the same, by 32 bits
-        self.mine, self.theirs = words[: DIRECTION // 8], words[DIRECTION // 8 :]
+        self.mine, self.theirs = words[: DIRECTION // 8], words[DIRECTION // 8 : 2 * DIRECTION // 8]
         self._bit = _SETUP.unpack(link.answer)[4]
         self._bell = memoryview(mmap.mmap(link.fds[0], BELL)).cast("Q")
         self._ringer = socket.socket(fileno=link.fds[1])

@@ -44,6 +44,7 @@ BAD = {
     "a first part longer than all of it": dict(kind=wire.TAGGED_FIRST, body=u64(1, 10) + bytes(11)),
     "a part of no message": dict(kind=wire.DATA, a=1, flags=wire.MORE, body=b"abcd"),
     "a short announcement": dict(kind=wire.TAGGED_RTS, body=b"abc"),
+    "a claim of a receive that was not offered": dict(kind=wire.TAGGED_RTS, id=1, body=u64(1, 10, 0, 0, 0)),
     "a header longer than its message": dict(kind=wire.AM, a=5, body=b"abcd"),
     "a header of 300 bytes": dict(kind=wire.AM, a=300, body=bytes(400)),
     "more credit than there is": dict(kind=wire.CREDIT, a=(1 << 64) - 1),

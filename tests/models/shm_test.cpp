@@ -196,5 +196,63 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
   }
 }
 
+/// A receive and a send that are posted at the same time: the sender sees the offer, or the receiver finds the announcement.
+TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
+  expect_code("src/protocols/offers.cpp",
+              {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
+               "void await_announcing(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+               "__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0", "__atomic_store_n(word_, 1, __ATOMIC_RELAXED);",
+               "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
+  expect_code("src/protocols/rendezvous.cpp", {"const Announcing announcing(peer, op, tagged);", "find_claim(", "announce_claim(",
+                                               "peer.link->port->send(*peer.link, frame, body)"});
+  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_announcing(", "take_frames();"});
+  check([](Program& p) {
+    const Word announcing = p.word(), offer = p.word(), rts = p.word();
+    const Order end = p.order("~Announcing", Order::release, Order::relaxed);
+    const Order await = p.order("await_announcing, announcing", Order::acquire, Order::relaxed);
+    Thread &sender = p.thread(), &receiver = p.thread();
+    sender.store(announcing, 1, Order::relaxed, "announcing");
+    if (p.keeps("Announcing, the fence")) sender.fence(Order::seq_cst, "fence");
+    const Reg seen = sender.load(offer, Order::acquire, "an offer?");
+    sender.store(rts, 1, Order::release, "tagged_rts");
+    sender.store(announcing, 0, end, "announced");
+    receiver.store(offer, 1, Order::release, "offered");
+    if (p.keeps("await_announcing, the fence")) receiver.fence(Order::seq_cst, "fence");
+    receiver.await(announcing, kZero, await, "nobody announces");
+    const Reg found = receiver.load(rts, Order::acquire, "tagged_rts?");
+    p.holds = [=](const Final& final) { return !final.stuck && (final.of(seen) == 1 || final.of(found) == 1); };
+  });
+}
+
+/// A receive is withdrawn, and another one takes its entry: a claim is of what was read.
+TEST(ShmModels, AClaimIsOfTheReceiveThatWasRead) {
+  expect_code("src/transports/offers.hpp", {"__atomic_load_n(&word, __ATOMIC_ACQUIRE)",
+                                            "__atomic_compare_exchange_n(&word, &from, to, false, __ATOMIC_ACQ_REL"});
+  expect_code("src/protocols/offers.cpp",
+              {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
+               "if (swap_state(word, offer_word(entry.number, OfferState::offered), offer_word(entry.number, OfferState::free))) {",
+               "const uint64_t word = load_state(table.states[i]);", "copy_out(table.offers[out->entry], out);",
+               "swap_state(peer.offers->tables.theirs->states[claim.entry], claim.word,"});
+  constexpr int kFree = 0, kFirst = 1, kSecond = 2, kClaimed = 3;
+  check([=](Program& p) {
+    const Word state = p.word(), field = p.word();
+    const Order offer = p.order("make_offer, offered", Order::release, Order::relaxed);
+    const Order look = p.order("look_for, load_state", Order::acquire, Order::relaxed);
+    Thread &receiver = p.thread(), &sender = p.thread();
+    receiver.store(field, 1, Order::relaxed, "the first receive");
+    receiver.store(state, kFirst, offer, "offered");
+    const Reg withdrawn = receiver.swap_if(state, kFirst, kFree, Order::acq_rel, "withdraw");
+    receiver.when(withdrawn, kIsOne, [&] {
+      receiver.store(field, 2, Order::relaxed, "the second receive");
+      receiver.store(state, kSecond, offer, "offered");
+    });
+    const Reg seen = sender.load(state, look, "offered?");
+    const Reg read = sender.load(field, Order::relaxed, "copy it out");
+    Reg claimed{};
+    sender.when(seen, kIsOne, [&] { claimed = sender.swap_if(state, kFirst, kClaimed, Order::acq_rel, "claim"); });
+    p.holds = [=](const Final& end) { return end.of(seen) != kFirst || end.of(claimed) != kFirst || end.of(read) == 1; };
+  });
+}
+
 }  // namespace
 }  // namespace thalweg::models

@@ -75,6 +75,10 @@ class Thread {
   void store(Word word, Expression value, Order order, const std::string& text);
   /// Read, modify, write; returns what was there.
   Reg swap(Word word, Expression value, Order order, const std::string& text);
+  /// Only where `from` is there.
+  Reg swap_if(Word word, Value from, Expression to, Order order, const std::string& text) {
+    return change(word, std::move(to), order, text, [from](Value old, Value operand) { return old == from ? operand : old; });
+  }
   Reg add(Word word, Expression value, Order order, const std::string& text);
   Reg set_bits(Word word, Expression value, Order order, const std::string& text);
   Reg await(Word word, std::function<bool(Value)> until, Order order, const std::string& text);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways of messages with device memory by who posts first, and whose progress they need.
+#include "routes/device_messages.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "transports/transport.hpp"
+
+namespace thalweg::test {
+namespace {
+
+using namespace thalweg::impl;
+
+/// Between two devices of two processes that share their memory.
+DeviceMessage shared(uint64_t length) {
+  DeviceMessage m;
+  m.features = kLinkMaps | kLinkSingleCopy;
+  m.length = length;
+  m.from = {MemoryKind::vmm, true, false, true};
+  m.to = {MemoryKind::vmm, true, false, false};
+  return m;
+}
+
+std::string progress(const DeviceMessage& m) { return progress_of(m, way_of(device_route(m))); }
+
+TEST(DeviceMessages, WhatIsPostedSecondIsPulledFromSomeSizeOn) {
+  for (const uint64_t length : {uint64_t{8}, kHiddenFrom - 1, kHiddenFrom, kHiddenFrom * 8}) {
+    DeviceMessage m = shared(length);
+    EXPECT_EQ(device_route(m), DeviceRoute::push);
+    m.second = true;
+    EXPECT_EQ(device_route(m), length < kHiddenFrom ? DeviceRoute::push : DeviceRoute::pull) << length;
+    EXPECT_EQ(device_route(m, bit_of(DeviceRoute::pull)), DeviceRoute::push) << "what fails is not asked for again";
+    m.from.late = true;
+    EXPECT_EQ(device_route(m), DeviceRoute::push) << "only its sender knows when it may be read";
+    m.from.late = false;
+    m.from.named = false;
+    EXPECT_EQ(device_route(m), DeviceRoute::push);
+    m.from.named = true;
+    m.forced = Way::push;
+    EXPECT_EQ(device_route(m), DeviceRoute::push);
+  }
+}
+
+TEST(DeviceMessages, WhatASenderMayPushUnasked) {
+  EXPECT_TRUE(pushes_unasked(shared(8)));
+  DeviceMessage m = shared(8);
+  m.from.late = true;
+  EXPECT_FALSE(pushes_unasked(m));
+  m = shared(8);
+  m.to.named = false;
+  EXPECT_FALSE(pushes_unasked(m)) << "pool and managed memory";
+  m = shared(8);
+  m.from.kind = MemoryKind::pinned;
+  EXPECT_FALSE(pushes_unasked(m));
+  m = shared(8);
+  m.imports = false;
+  EXPECT_FALSE(pushes_unasked(m));
+  m = shared(8);
+  m.features = kLinkSameProcess | kLinkMaps;
+  EXPECT_FALSE(pushes_unasked(m));
+  m = shared(8);
+  m.features = 0;
+  EXPECT_FALSE(pushes_unasked(m));
+  m = shared(8);
+  m.forced = Way::pull;
+  EXPECT_FALSE(pushes_unasked(m));
+}
+
+TEST(DeviceMessages, WhoseProgressTheyNeed) {
+  EXPECT_EQ(progress(shared(kHiddenFrom)), "nobody, once both sides have posted and imported");
+  EXPECT_EQ(progress(shared(8)), "nobody where the receive is posted first, else both sides");
+  DeviceMessage m = shared(kHiddenFrom);
+  m.to.named = false;
+  EXPECT_EQ(progress(m), "nobody where the receive is posted second, else both sides") << "its device pulls";
+  m.from.named = false;
+  EXPECT_EQ(progress(m), "both sides") << "staged";
+  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::frames)), "both sides");
+  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::kernel)), "the receiver, which copies");
+  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::mapped)), "the receiver, which copies");
+  EXPECT_NE(std::string(progress_of(DeviceMessage{}, Way::eager)).find("the receiver; "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace thalweg::test
