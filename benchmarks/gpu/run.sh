@@ -12,6 +12,8 @@
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
 #   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
+#   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
+#                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks of them and of programs (60 +
@@ -25,7 +27,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | waits | kernel | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | check | waits | kernel | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -130,6 +132,26 @@ waits() {
   for how in 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph; do
     timeout 20 ./thalweg-perf tag_lat --trigger $how --size 8,64K,1M,64M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
   done 2>&1 | tee "$out/waits.jsonl"
+}
+
+check() {
+  local failed=0 path more
+  mkdir -p "$out/cache"
+  for path in shm,tcp device-device device-host host-device device-pinned pool-pool managed-managed; do
+    more=60 && [ $path != shm,tcp ] || more=180
+    XDG_CACHE_HOME=$out/cache timeout $more ./thalweg-perf tune --check --paths $path --seconds 0.05 --json >"$out/check-$path.json" 2>>"$out/check.log"
+    local code=$?
+    [ $code = 0 ] || failed=1
+    python3 -c '
+import json, sys
+for path in json.load(open(sys.argv[1]))["paths"]:
+    for row in path["rows"]:
+        print("%(path)-16s %(size)9d  %(chosen)-34s %(us)10.2f us, predicted %(predicted_us)10.2f; best: %(best)-34s %(best_us)10.2f, behind %(behind).2f" % row)
+    print("PASS" if path["good"] else "FAIL", path["path"], {key: path[key] for key in ("within_10_percent", "worst", "median_error")})
+' "$out/check-$path.json" 2>&1 | tee -a "$out/check.log" || echo "FAIL $path: exit code $code" | tee -a "$out/check.log"
+  done
+  tail -n +1 "$out"/cache/thalweg/costs-* >"$out/costs.txt"
+  return $failed
 }
 
 nccl_peer() {
