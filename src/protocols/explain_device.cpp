@@ -36,7 +36,8 @@ Costs costs_of_copies(const OpDesc& op) {
   Device* const device = device_of(op);
   DeviceTable* const table = op.peer->engine->options().device_costs;
   if (device == nullptr) return costs;
-  if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->of(*device);
+  // Not measured for this: who asks may have a kernel that waits for the caller, and to measure takes memory.
+  if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->known(*device).costs;
   const bool known = op.remote != nullptr && of_device(*op.remote);
   costs.link = known ? device->peer(uuid_of(op.remote->key.device_uuid)).link : nearest_link(*device, costs);
   return costs;
