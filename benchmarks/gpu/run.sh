@@ -12,9 +12,12 @@
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
 #   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
+#   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
+#                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
 #   perf         thalweg-perf's kernels between GPUs and beside CPUs: perf_kernels.sh (150 s): gpu-perf-kernels.json, perf-kernels.log
+#   routes       messages, puts and gets of device memory by the ways that are chosen: routes.sh (60 s): gpu-routes.json, routes.jsonl
 #   order        device code's functions, 10,000,000 messages of each form, then the sanitizer's checks of them and of programs (60 +
 #                260 s): order.log
 # Results go to $OUT (default: a new temporary folder). Exit code 1: something failed.
@@ -26,7 +29,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | waits | kernel | perf | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -133,6 +136,26 @@ waits() {
   done 2>&1 | tee "$out/waits.jsonl"
 }
 
+check() {
+  local failed=0 path more
+  mkdir -p "$out/cache"
+  for path in shm,tcp device-device device-host host-device device-pinned pool-pool managed-managed; do
+    more=60 && [ $path != shm,tcp ] || more=180
+    XDG_CACHE_HOME=$out/cache timeout $more ./thalweg-perf tune --check --paths $path --seconds 0.05 --json >"$out/check-$path.json" 2>>"$out/check.log"
+    local code=$?
+    [ $code = 0 ] || failed=1
+    python3 -c '
+import json, sys
+for path in json.load(open(sys.argv[1]))["paths"]:
+    for row in path["rows"]:
+        print("%(path)-16s %(size)9d  %(chosen)-34s %(us)10.2f us, predicted %(predicted_us)10.2f; best: %(best)-34s %(best_us)10.2f, behind %(behind).2f" % row)
+    print("PASS" if path["good"] else "FAIL", path["path"], {key: path[key] for key in ("within_10_percent", "worst", "median_error")})
+' "$out/check-$path.json" 2>&1 | tee -a "$out/check.log" || echo "FAIL $path: exit code $code" | tee -a "$out/check.log"
+  done
+  tail -n +1 "$out"/cache/thalweg/costs-* >"$out/costs.txt"
+  return $failed
+}
+
 nccl_peer() {
   local nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)
   if [ -z "$nccl" ] || ! nvcc -std=c++20 -O2 -I"$nccl/include" -o "$out/nccl-peer" nccl_peer.cu -L"$nccl/lib" -l:libnccl.so.2; then
@@ -159,6 +182,8 @@ kernel() {
 }
 
 perf() { OUT=$out timeout 300 ./perf_kernels.sh 2>&1 | tee "$out/perf-kernels.log"; }
+
+routes() { OUT="$out" timeout 150 ./routes.sh 2>&1 | tee "$out/routes.log"; }
 
 order() {
   local failed=0 tool

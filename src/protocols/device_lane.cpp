@@ -116,7 +116,7 @@ void DeviceLane::open_resident(Place& place) {
   }
   if (DeviceTable* const table = engine_.options().device_costs; table != nullptr)
     place.costs = table->of(*place.device, *resident);
-  const uint64_t most = resident_most(place.costs, nearest_link(*place.device), resident->blocks());
+  const uint64_t most = resident_most(place.costs, nearest_link(*place.device, place.costs), resident->blocks());
   place.resident = std::make_unique<ResidentLine>(std::move(resident), most);
 }
 

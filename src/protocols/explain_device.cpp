@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways of operations with device memory, said aloud. A message's way is the receiver's choice, so there is a line for each
 // kind of memory that may receive it.
+#include <algorithm>
 #include <cstdio>
 
 #include "devices/registry.hpp"
@@ -35,9 +36,10 @@ Costs costs_of_copies(const OpDesc& op) {
   Device* const device = device_of(op);
   DeviceTable* const table = op.peer->engine->options().device_costs;
   if (device == nullptr) return costs;
-  if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->of(*device);
+  // Not measured for this: who asks may have a kernel that waits for the caller, and to measure takes memory.
+  if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->known(*device).costs;
   const bool known = op.remote != nullptr && of_device(*op.remote);
-  costs.link = known ? device->peer(uuid_of(op.remote->key.device_uuid)).link : nearest_link(*device);
+  costs.link = known ? device->peer(uuid_of(op.remote->key.device_uuid)).link : nearest_link(*device, costs);
   return costs;
 }
 
@@ -45,7 +47,7 @@ Costs costs_of_copies(const OpDesc& op) {
 bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
   return blocks != 0 && (op.flags & kOpDevice) != 0 && op.layout == nullptr && op.remote_layout == nullptr &&
-         op.length <= resident_most(costs, nearest_link(*op.device), blocks);
+         op.length <= resident_most(costs, nearest_link(*op.device, costs), blocks);
 }
 
 /// One write by the local side's device.
@@ -81,7 +83,10 @@ double to_host(const OpDesc& op, const Costs& copies) {
 /// ... of device memory, from which the receiver's device copies.
 double to_device_staged(const OpDesc& op, const Costs& copies) {
   if (!named(op)) return 2 * staged(op, copies);
-  return copies.write_ns(op.length) + copies.read(copies.link).fixed + 4 * link_costs(op).frame;
+  // Chunks: one is written while the one before it is taken.
+  const uint64_t chunk = std::min(op.length, op.peer->engine->options().bounces.device);
+  const double rest = static_cast<double>(op.length - chunk) * std::max(copies.write(copies.link).byte, copies.local.byte);
+  return copies.write_ns(chunk) + copies.local.ns(chunk) + rest + 4 * link_costs(op).frame;
 }
 
 const char* message_ways(std::string& text, const OpDesc& op) {

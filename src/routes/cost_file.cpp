@@ -51,6 +51,7 @@ std::vector<CostField> make_fields() {
   fields.push_back({"tcp.copy", &CostTable::tcp, &LinkCosts::copy, kByteLeast, kByteMost, "ns/byte"});
   fields.push_back({"tcp.serial_copy", &CostTable::tcp, &LinkCosts::serial_copy, kByteLeast, kByteMost, "ns/byte"});
   fields.push_back({"tcp.reference", &CostTable::tcp, &LinkCosts::reference, kByteLeast, kByteMost, "ns/byte"});
+  fields.push_back({"tcp.reference_large", &CostTable::tcp, &LinkCosts::reference_large, kByteLeast, kByteMost, "ns/byte"});
   for (const CpuDistance distance : kDistances)
     add_shm(std::string("shm.") + name_of(distance) + ".", costs_at(distance), &fields);
   return fields;
@@ -68,6 +69,7 @@ Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
   const size_t index = static_cast<size_t>(field - fields.begin());
   if (seen->test(index)) return refuse_line("a cost for the second time", line);
   seen->set(index);
+  table->tcp_measured = table->tcp_measured || field->link == &CostTable::tcp;
   return parse_cost(digits, line, field->least, field->most, &(table->*field->link.*field->value));
 }
 
@@ -148,6 +150,7 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
   }
   if (!text.empty()) return fail(TW_ERR_INVALID, "something follows its end");
   complete(&table);
+  out->tcp_measured = table.tcp_measured;
   for (const CostField& field : cost_fields()) out->*field.link.*field.value = table.*field.link.*field.value;
   return TW_OK;
 }

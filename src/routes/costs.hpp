@@ -20,7 +20,7 @@ struct LinkCosts {
   double mapped;        // per byte, copied directly from mapped memory by one end
   double kernel_fixed;  // one read_peer / write_peer
   double kernel;        // per byte of those, by both ends at the same time
-  double copy_large = 0, mapped_large = 0, kernel_large = 0;  // beyond kLarge; 0: as before it
+  double copy_large = 0, mapped_large = 0, kernel_large = 0, reference_large = 0;  // beyond kLarge; 0: as before it
 };
 inline constexpr uint64_t kLarge = 1u << 20;
 
@@ -74,6 +74,7 @@ struct CostTable {
     return found.frame != 0 ? found : shm;
   }
   bool distances() const { return shm_core.frame + shm_cache.frame + shm_node.frame + shm_far.frame != 0; }
+  bool tcp_measured = false;        // something of it
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not
   std::string file;                 // where measured ones are looked for and kept; empty: nowhere

@@ -60,12 +60,16 @@ std::vector<Peer> peers_of(const Device& device) {
 
 }  // namespace
 
-DeviceLink nearest_link(const Device& device) {
-  DeviceLink nearest = DeviceLink::unknown;
+DeviceLink nearest_link(const Device& device, const DeviceCosts& costs) {
+  DeviceLink nearest = DeviceLink::none;
   for (const Peer& peer : peers_of(device)) {
     if (nearest != DeviceLink::nvlink) nearest = peer.link;
   }
-  return nearest;
+  if (nearest != DeviceLink::none) return nearest;
+  for (const DeviceLink link : {DeviceLink::nvlink, DeviceLink::pcie}) {
+    if ((costs.measured & link_bits(link)) != 0) return link;
+  }
+  return costs.measured != 0 ? DeviceLink::same : DeviceLink::unknown;
 }
 
 DeviceTable::~DeviceTable() = default;

@@ -61,7 +61,8 @@ class DeviceTable {
   std::map<Device*, Entry> entries_;
 };
 
-/// The link between a device and the nearest other one of this process; `unknown` where it sees none.
-DeviceLink nearest_link(const Device& device);
+/// The link between a device and the nearest other one. Where this process sees none: one that some process has measured, else they are
+/// the same one, of two processes.
+DeviceLink nearest_link(const Device& device, const DeviceCosts& costs);
 
 }  // namespace thalweg::impl

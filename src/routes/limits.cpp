@@ -58,7 +58,7 @@ void force(Limits& limits, const Link& link, Way forced) {
 
 double frames_ns(const LinkCosts& costs, bool by_reference, uint64_t length) {
   const double bytes =
-      by_reference ? costs.reference * static_cast<double>(length) : bytes_ns(costs.copy, costs.copy_large, length);
+      by_reference ? bytes_ns(costs.reference, costs.reference_large, length) : bytes_ns(costs.copy, costs.copy_large, length);
   return 3 * costs.frame + bytes;
 }
 double mapped_ns(const LinkCosts& costs, uint64_t length) {

@@ -14,12 +14,14 @@
 #include "base/log.hpp"
 #include "routes/cost_text.hpp"
 #include "routes/measure.hpp"
+#include "routes/measure_tcp.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kMeasureNs = 100 * kMillisecond;
 constexpr uint64_t kDistancesNs = 60 * kMillisecond;  // of all distances
+constexpr uint64_t kTcpNs = 50 * kMillisecond;
 constexpr uint64_t kOthersNs = 300 * kMillisecond;
 
 /// As the lines of a cost file: of shm, and what the file said of the rest.
@@ -41,7 +43,7 @@ std::string lines_of(const CostTable& table) {
 struct Unkept {
   std::mutex lock;
   std::map<std::string, CostTable> tables;
-  std::set<std::string> tried;  // files whose missing distances this process has looked for
+  std::set<std::string> tried;  // files of which this process has looked for the rest
 };
 Unkept& unkept() {
   static auto* const all = new Unkept;  // used until the process ends
@@ -108,6 +110,14 @@ void choose_general(const CpuTopology& topology, CostTable* table) {
     if (has(*table, static_cast<CpuDistance>(i))) table->shm = table->*costs_at(static_cast<CpuDistance>(i));
 }
 
+bool measure_loopback(CostTable* table) {
+  TwoCores cores;
+  if (table->tcp_measured || !two_cores(&cores)) return false;
+  table->tcp_measured = !is_error(measure_tcp(cores, kTcpNs, &table->tcp));
+  if (!table->tcp_measured) log(LogLevel::debug, "costs of tcp stay defaults: %s", last_error());
+  return table->tcp_measured;
+}
+
 void keep(CostTable* table) {
   std::string path;
   if (save_costs(lines_of(*table), &path) == TW_OK) {
@@ -134,6 +144,7 @@ void measure(const CpuTopology& topology, CostTable* table) {
     return;
   }
   if (!wanted.empty()) choose_general(topology, table);
+  (void)measure_loopback(table);
   keep(table);
 }
 
@@ -141,7 +152,8 @@ void measure(const CpuTopology& topology, CostTable* table) {
 void measure_rest(const CpuTopology& topology, CostTable* table) {
   place_general(table, topology);
   const std::vector<CpuDistance> wanted = missing(*table, topology);
-  if (!wanted.empty() && measure_distances(wanted, topology, table)) keep(table);
+  const bool distances = !wanted.empty() && measure_distances(wanted, topology, table);
+  if (measure_loopback(table) || distances) keep(table);
 }
 
 }  // namespace
@@ -154,7 +166,7 @@ CostTable machine_costs(const CpuTopology* given) {
   const auto rest = [&] {
     CostTable placed = table;
     place_general(&placed, topology);
-    return !missing(placed, topology).empty();
+    return !table.tcp_measured || !missing(placed, topology).empty();
   };
   if (!wanted && !rest()) return table;
   const std::lock_guard guard(unkept().lock);

@@ -5,7 +5,7 @@
 
 namespace thalweg::impl {
 
-/// From the cost file. Where there is none yet, or one of another version or kernel: measures (some 30 ms, two threads; while another
+/// From the cost file. Where there is none yet, or one of another version or kernel: measures shm and tcp (some 40 ms, two threads; while another
 /// process does, waits for that) and keeps it; where nothing can be kept, for this process alone. With one processor, on processors
 /// that are too busy, and with THALWEG_COSTS=off: the defaults; `why` says so. Any thread.
 ///

@@ -70,6 +70,28 @@ TEST_F(Contract, CopiesBetweenAllDevicesKeepTheirGuards) {
   }
 }
 
+/// Made without opening the other device, and copied to and from as any.
+TEST_F(Contract, MemoryAtAPeerIsCopiedAndGivenBack) {
+  EXPECT_FALSE(device->model().empty());
+  for (Device* const other : devices) {
+    const size_t length = 1000003;
+    uint64_t there = 0;
+    if (!device->peer(other->uuid()).access) {
+      EXPECT_EQ(device->allocate_at(other->uuid(), length, &there), TW_ERR_UNREACHABLE);
+      continue;
+    }
+    ASSERT_EQ(device->allocate_at(other->uuid(), length, &there), TW_OK) << last_error();
+    const uint64_t here = allocate(length, ordinary);
+    const std::vector<std::byte> payload = fill(here, length);
+    std::vector<std::byte> expected = fill(there, length);
+    ASSERT_EQ(copy(there + kGuard, here + 3, length - 2 * kGuard), TW_OK) << last_error();
+    std::copy_n(payload.begin() + 3, length - 2 * kGuard, expected.begin() + kGuard);
+    EXPECT_EQ(read(there, length), expected) << "on " << other->ordinal();
+    EXPECT_EQ(device->free(there), TW_OK) << last_error();
+    EXPECT_EQ(device->free(there), TW_ERR_HANDLE);
+  }
+}
+
 TEST_F(Contract, ManyCopiesInOneCall) {
   constexpr size_t kCount = 700, kBlock = 1024;
   const uint64_t a = allocate(kCount * kBlock, ordinary), b = allocate(kCount * kBlock, ordinary);

@@ -148,13 +148,34 @@ void Pair::sync() {
 }
 
 namespace {
-/// Of the first line that is marked as chosen: "* name   1234 ns".
-double predicted_in(const std::string& text, size_t from) {
-  size_t line = text.find("\n* ", from);
-  if (line == std::string::npos) return 0;
-  const size_t end = std::min(text.find(" ns", line), text.size()), digits = text.rfind(' ', end - 1);
-  return end > text.find('\n', line + 1) ? 0 : std::strtod(text.c_str() + digits, nullptr) / 1e3;
+
+/// "name   1234 ns  note" of a table's line -> the name, and microseconds.
+std::string read_line(const std::string& line, double* us) {
+  const size_t end = std::min(line.find(" ns"), line.size()), digits = line.rfind(' ', end - 1);
+  if (end != line.size() && digits != std::string::npos) *us = std::strtod(line.c_str() + digits, nullptr) / 1e3;
+  return line.substr(0, line.find("  "));
 }
+
+unsigned ordinal_of(const std::string& memory) {
+  const size_t colon = memory.find(':');
+  return colon == std::string::npos ? 0 : static_cast<unsigned>(std::atoi(memory.c_str() + colon + 1));
+}
+
+/// Of a message: explain has a table, and says the way, for each kind of memory that may receive it.
+struct Receiver {
+  const char* table;
+  std::string way;
+};
+Receiver receiver_of(const std::string& here, const std::string& there) {
+  if (there == "pinned") return {"into its pinned", "way into pinned memory: "};
+  if (!on_device(there)) return {"into its other host", "way into ordinary memory: "};
+  const bool pool = there.find("pool") != std::string::npos || there.find("managed") != std::string::npos;
+  const bool same = on_device(here) && ordinal_of(here) == ordinal_of(there);
+  const std::string which = same ? "the same device" : "another device";
+  return pool ? Receiver{"into its pool", "way into pool or managed memory of " + which + ": "}
+              : Receiver{"of a device", "way into " + which + "'s memory: "};
+}
+
 }  // namespace
 
 std::string Pair::route(const char* verb, const Order& order, const void* local, tw_remote_memory* remote) {
@@ -164,19 +185,24 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
   predicted_us = 0;
   if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
-  // explain's last line names the winner; messages from a device have a table for each kind of memory that may receive them.
-  const std::string& there = order.memory[rank == 0];
-  const bool pool = there.find("pool") != std::string::npos || there.find("managed") != std::string::npos;
-  const char* const table = pool                ? "into its pool"
-                            : on_device(there)  ? "of a device"
-                            : there == "pinned" ? "into its pinned"
-                                                : "into its other host";
-  size_t from = text.find(table), mark = text.find("chosen: ");
-  predicted_us = predicted_in(text, from == std::string::npos ? 0 : from);
-  if (from != std::string::npos) {
-    mark = text.find("\n* ", from) + 3;
-    return transport + " " + text.substr(mark, text.find("  ", mark) - mark);
+  // explain's last lines name the winner; messages from a device have a table for each kind of memory that may receive them.
+  const Receiver receiver = receiver_of(order.memory[rank], order.memory[rank == 0]);
+  const size_t table = text.find(receiver.table);
+  size_t mark = text.find("\n* ", table == std::string::npos ? 0 : table);
+  const std::string marked =
+      mark == std::string::npos ? "" : read_line(text.substr(mark + 3, text.find('\n', mark + 1) - mark - 3), &predicted_us);
+  if (table != std::string::npos) {
+    const size_t said = text.find(receiver.way);
+    if (said == std::string::npos) return transport + " " + marked;
+    const size_t from = said + receiver.way.size();
+    const std::string way = text.substr(from, text.find_first_of(",\n", from) - from);
+    mark = text.find("  " + way, table);
+    if (marked.rfind(way, 0) == 0 || mark == std::string::npos) return transport + " " + marked;
+    return transport + " " + read_line(text.substr(mark + 2, text.find('\n', mark) - mark - 2), &predicted_us);
   }
+  if (on_device(order.memory[rank == 0]) && text.find(receiver.way) != std::string::npos)
+    predicted_us = 0;  // of host memory alone
+  mark = text.find("chosen: ");
   if (mark == std::string::npos) return transport;
   mark += 8;
   return transport + " " + text.substr(mark, text.find('\n', mark) - mark);

@@ -11,7 +11,7 @@ from . import perf
 
 HELP = """Measures in a few seconds what a frame and a byte cost on this machine by each way (rings, mapped memory, the kernel's
 copy, TCP), and keeps it in your cache directory. The library chooses routes and thresholds by it from then on. It measures what
-it needs by itself, in some 30 ms, when its first context on a machine is made; this is the thorough form.
+it needs by itself, in some 40 ms, when its first context on a machine is made; this is the thorough form.
 
 [bold]thalweg info[/bold] says which costs are in force and where they are from, [bold]thalweg explain[/bold] what follows.
 [bold]thalweg tune --check[/bold] measures nothing for good: it compares what the library chooses with every other way by force,

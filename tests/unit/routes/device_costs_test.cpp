@@ -192,6 +192,8 @@ TEST_F(DeviceCostsOf, OneDeviceMeasureNoPair) {
   EXPECT_TRUE(has(alone, kOwn));
   EXPECT_FALSE(has(alone, kPair));
   EXPECT_EQ(alone.pcie_write.fixed, DeviceCosts().pcie_write.fixed);
+  EXPECT_EQ(nearest_link(*device, alone), DeviceLink::same);  // whatever else there is, nobody knows
+  EXPECT_EQ(nearest_link(*device, DeviceCosts()), DeviceLink::unknown);
   // A process that sees another device measures what is missing, and keeps what there is.
   const auto other = open_device(1);
   DeviceCosts both;
@@ -203,6 +205,7 @@ TEST_F(DeviceCostsOf, OneDeviceMeasureNoPair) {
     EXPECT_EQ(both.out.fixed, alone.out.fixed);
   }
   EXPECT_TRUE(has(both, kPair));
+  EXPECT_EQ(nearest_link(*device, both), DeviceLink::pcie);
 }
 
 TEST_F(DeviceCostsOf, DevicesWithoutPeerAccessMeasureNoPair) {
