@@ -34,7 +34,7 @@ for word in "$@"; do
   esac
 done
 [ ${#parts[@]} -gt 0 ] || { echo "run.sh: which part?"; exit 2; }
-chmod u+x thalweg-* gpu_devices conformance contract.sh perf_kernels.sh ucx/bin/* 2>/dev/null
+chmod u+x thalweg-* gpu_devices conformance contract.sh perf_kernels.sh routes.sh ucx/bin/* 2>/dev/null
 export LD_LIBRARY_PATH=$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ "$device" = cuda ] || export THALWEG_EMULATED=devices=2
 

@@ -270,6 +270,23 @@ Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t len
   return TW_ERR_STALE;
 }
 
+/// While the tables may be changed.
+std::shared_ptr<PinningAhead> Registry::pinning_of(tw_memory& memory, EventLoop& service, Device& device) {
+  if (memory.pinning == nullptr)
+    memory.pinning = PinningAhead::start(service, device, reinterpret_cast<uintptr_t>(memory.address), memory.length);
+  return memory.pinning;
+}
+
+namespace {
+
+Status end_of(const PinningAhead& pinning) {
+  const Status status = pinning.status();
+  const std::string why = is_error(status) ? last_error() : "";
+  return is_error(status) ? fail(TW_ERR_UNREACHABLE, "it could not be pinned: %s", why.c_str()) : status;
+}
+
+}  // namespace
+
 Status Registry::pin_in_process(uint64_t rkey, EventLoop& service, Device& device) {
   std::shared_ptr<PinningAhead> pinning;
   {
@@ -279,17 +296,25 @@ Status Registry::pin_in_process(uint64_t rkey, EventLoop& service, Device& devic
       const Writing writing(*registry->state_);
       const auto found = registry->state_->exports.find(rkey);
       if (found == registry->state_->exports.end()) continue;
-      tw_memory& memory = *found->second.memory;
-      if (memory.pinning == nullptr)
-        memory.pinning = PinningAhead::start(service, device, reinterpret_cast<uintptr_t>(memory.address), memory.length);
-      pinning = memory.pinning;
+      pinning = pinning_of(*found->second.memory, service, device);
       break;
     }
   }
-  if (pinning == nullptr) return fail(TW_ERR_STALE, "this memory was released; import a new key");
-  const Status status = pinning->status();
-  const std::string why = is_error(status) ? last_error() : "";
-  return is_error(status) ? fail(TW_ERR_UNREACHABLE, "it could not be pinned: %s", why.c_str()) : status;
+  return pinning != nullptr ? end_of(*pinning) : fail(TW_ERR_STALE, "this memory was released; import a new key");
+}
+
+Status Registry::pin_allocated(uint64_t address, EventLoop& service, Device& device) {
+  std::shared_ptr<PinningAhead> pinning;
+  {
+    const Writing writing(*state_);
+    auto after = state_->allocated.upper_bound(address);
+    if (after != state_->allocated.begin()) {
+      tw_memory& memory = *std::prev(after)->second;
+      const bool holds = address - reinterpret_cast<uintptr_t>(memory.address) < memory.length;
+      if (holds) pinning = pinning_of(memory, service, device);
+    }
+  }
+  return pinning != nullptr ? end_of(*pinning) : fail(TW_ERR_STALE, "this memory was released");
 }
 
 bool Registry::find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const {

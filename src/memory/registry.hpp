@@ -115,6 +115,8 @@ class Registry {
   /// All of the host memory that the key is of is pinned for devices of this sort, until its release. Made by `service`; from then on
   /// TW_IN_PROGRESS until it is. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
   static Status pin_in_process(uint64_t rkey, EventLoop& service, Device& device);
+  /// The same of the library-allocated memory of this context that holds `address`.
+  Status pin_allocated(uint64_t address, EventLoop& service, Device& device);
   /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
   std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
@@ -138,6 +140,7 @@ class Registry {
  private:
   struct State;
   class Writing;
+  static std::shared_ptr<PinningAhead> pinning_of(tw_memory& memory, EventLoop& service, Device& device);
   Status revoke_all(tw_memory* memory);
   Status give_up_name(tw_memory* memory);
   Status make_name(const BufferInfo& info, uint64_t address, uint64_t length, tw_memory* holder, uint64_t* segment,

@@ -2,8 +2,11 @@
 #include "plans/executor.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
+#include "base/clock.hpp"
 #include "devices/registry.hpp"
 #include "memory/placement.hpp"
 
@@ -162,17 +165,30 @@ Status Executor::grant(uint64_t address, uint64_t length) {
   return queue->admit(Use::kernel, address, length);
 }
 
+/// By the service thread, as long as that takes.
+Status Executor::pin(uint64_t address) {
+  const Deadline deadline(10 * kSecond);
+  Status status;
+  while ((status = context_.registry->pin_allocated(address, context_.loop, *device_)) == TW_IN_PROGRESS) {
+    if (deadline.passed()) return fail(TW_ERR_UNREACHABLE, "it was not pinned within 10 s");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return status;
+}
+
 Status Executor::admit(uint64_t address, uint64_t length, bool waits, Reaching* how) {
   Reaching here;
   here.asked = here.facts.mine = true;
   here.facts.waits = waits;
-  here.facts.place = local_place(address, length);
+  here.facts.place = local_place(address, length, context_.registry.get());
   describe_runner(device_, &here.facts);
-  Status status = TW_OK;
-  if (here.route() == PreparedRoute::own) {
-    status = grant(address, length);
-    if (is_error(status)) here.fail_route(PreparedRoute::own);
-  } else {
+  Status status = TW_ERR_UNREACHABLE;
+  while (is_error(status) && here.route() < PreparedRoute::carried) {
+    const PreparedRoute route = here.route();
+    status = route == PreparedRoute::own ? grant(address, length) : pin(address);
+    if (is_error(status)) here.fail_route(route);
+  }
+  if (is_error(status) && here.failed == 0) {
     const bool far = here.facts.by_device && here.facts.place.on_device() && !here.facts.access;
     status =
         fail(far ? TW_ERR_UNREACHABLE : TW_ERR_UNSUPPORTED, "%s does not reach it: %s", name_.c_str(), here.why_not().c_str());

@@ -87,6 +87,7 @@ class Executor {
  private:
   /// Of a device only. One that broke (the device failed while it worked for it) is made anew.
   Status queue(std::shared_ptr<Queue>* out);
+  Status pin(uint64_t address);
   Status drop_broken(const std::shared_ptr<Queue>& queue, Status found);
   tw_context& context_;
   Device* const device_;

@@ -13,6 +13,7 @@
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/staging.hpp"
+#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -73,22 +74,27 @@ Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBo
   return released ? nullptr : theirs;
 }
 
-uint64_t device_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
-  Device& device = *run.op->device;
-  const bool managed = from_managed || run.op->kind == MemoryKind::managed;
-  const bool shared = from == device.uuid() && wanted(run) < engine.options().bounces.shared_from && !managed;
-  if (from != Uuid{} && !shared && engine.devices().reaches(device, from)) {
-    const Bounces::Theirs* const theirs = told_of(peer, from, true);
-    if (theirs == nullptr) return kTellOfDevice;
-    Mapping* mapping = nullptr;
-    const Status status = import_range(peer, theirs->segment, theirs->offset, theirs->length, device, &mapping);
-    if (status == TW_IN_PROGRESS) return kTellOfDevice;  // it is not waited for: these pieces come in frames
-    if (status == TW_OK) return kPiecesInDevice;
-  }
-  const Bounces::Theirs* const theirs = told_of(peer, from, false);
-  if (theirs == nullptr) return kTellOfHost;
-  const bool reached = theirs->mapping != nullptr && pin_mapping(device, *theirs->mapping);
-  return reached ? uint64_t{kPiecesInHost | kLongPieces} : 0;
+Pieces pieces_of(Engine& engine, const Peer& peer, const OpRun& run, const Uuid& from, bool from_managed) {
+  Pieces facts;
+  facts.named = names(engine, peer);
+  facts.length = wanted(run);
+  facts.named_from = engine.options().bounces.from;
+  facts.shared_from = engine.options().bounces.shared_from;
+  facts.to_device = (run.op->flags & kOpDevice) != 0;
+  facts.from_device = from != Uuid{};
+  if (!facts.named || !facts.to_device) return facts;
+  facts.same_device = from == run.op->device->uuid();
+  facts.managed = from_managed || run.op->kind == MemoryKind::managed;
+  facts.reaches = facts.from_device && engine.devices().reaches(*run.op->device, from);
+  return facts;
+}
+
+/// In memory of the sender's device. TW_IN_PROGRESS: once it has told of it, or that is imported; nobody waits for that.
+Status take_in_device(Peer& peer, Device& device, const Uuid& from) {
+  const Bounces::Theirs* const theirs = told_of(peer, from, true);
+  if (theirs == nullptr) return TW_IN_PROGRESS;
+  Mapping* mapping = nullptr;
+  return import_range(peer, theirs->segment, theirs->offset, theirs->length, device, &mapping);
 }
 
 }  // namespace
@@ -225,11 +231,20 @@ void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) 
 // ------------------------------------------------------------------------------------------------ the receiver
 
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
-  if (!names(engine, peer) || wanted(run) < engine.options().bounces.from) return 0;
-  if ((run.op->flags & kOpDevice) != 0) return device_forms(engine, peer, run, from, from_managed);
+  const Pieces facts = pieces_of(engine, peer, run, from, from_managed);
+  PieceRoute route = piece_route(facts);
+  if (route == PieceRoute::in_device) {
+    const Status status = take_in_device(peer, *run.op->device, from);
+    if (status == TW_OK) return kPiecesInDevice;
+    if (status == TW_IN_PROGRESS) return kTellOfDevice;  // until then they come in frames
+    route = piece_route(facts, true);
+  }
+  if (route == PieceRoute::in_frames) return 0;
   const Bounces::Theirs* const theirs = told_of(peer, from, false);
   if (theirs == nullptr) return kTellOfHost;
-  return theirs->mapping != nullptr ? uint64_t{kPiecesInHost} : 0;
+  if (theirs->mapping == nullptr) return 0;
+  if (!facts.to_device) return kPiecesInHost;
+  return pin_mapping(*run.op->device, *theirs->mapping) ? uint64_t{kPiecesInHost | kLongPieces} : 0;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "protocols/blocks.hpp"
+#include "routes/peer_places.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -75,7 +76,8 @@ Status map_region(RemoteRegion& region) {
     return fail(TW_ERR_STALE,
                 "the key was exported by another process or an earlier incarnation of this peer; export it again");
   }
-  if (region.unmappable || of_device(region) || region.key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+  const Place place = peer_place(region.key, peer.link->features & ~uint32_t{kLinkSameProcess});
+  if (region.unmappable || of_device(region) || !place.reached(kByPort)) {
     return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
   }
   if (!allowed(peer.engine->options().way, Way::mapped)) {

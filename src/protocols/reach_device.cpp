@@ -10,6 +10,7 @@
 #include "memory/pinning.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/one_sided.hpp"
+#include "routes/peer_places.hpp"
 
 namespace thalweg::impl {
 
@@ -35,7 +36,7 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
     if (auto guests = engine.registry().guests(reading, key.rkey); guests != nullptr) out->hosts.push_back(std::move(guests));
     return engine.devices().admit(device, out->address, key.length, &out->kernels);
   }
-  if (key.segment == 0 || (peer.link->features & kLinkMaps) == 0) {
+  if (!peer_place(key, peer.link->features).reached(kByPort)) {
     return fail(TW_ERR_UNSUPPORTED, "the peer's memory is not shared: it is pool or managed memory, or on another machine");
   }
   if (!peer.engine->options().imports)

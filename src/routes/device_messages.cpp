@@ -77,4 +77,11 @@ const char* progress_of(const DeviceMessage& m, Way way) {
   }
 }
 
+PieceRoute piece_route(const Pieces& pieces, bool device_failed) {
+  if (!pieces.named || pieces.length < pieces.named_from) return PieceRoute::in_frames;
+  const bool turns = pieces.same_device && pieces.length < pieces.shared_from && !pieces.managed;
+  const bool device = pieces.to_device && pieces.from_device && pieces.reaches && !turns;
+  return device && !device_failed ? PieceRoute::in_device : PieceRoute::in_host;
+}
+
 }  // namespace thalweg::impl

@@ -72,4 +72,23 @@ bool pushes_unasked(const DeviceMessage& message);
 /// message where nothing is known of who posts first.
 const char* progress_of(const DeviceMessage& message, Way way);
 
+/// A payload that data frames carry, staged at one end at least: how its receiver takes the pieces.
+struct Pieces {
+  bool named = false;  // pieces may be named to it at all
+  uint64_t length = 0, named_from = kNamedFrom;
+  uint64_t shared_from = 0;  // between processes on one device, which have it in turns: by that device from here on
+  bool to_device = false;
+  bool from_device = false;  // of a device
+  bool same_device = false;  // both ends are of one device
+  bool managed = false;      // one of them is managed memory
+  bool reaches = false;      // the receiver's device reaches memory of the sender's
+};
+enum class PieceRoute : uint8_t {
+  in_device,  // named in memory of the sender's device
+  in_host,    // named in host memory that both processes reach
+  in_frames,  // carried by the frames
+};
+/// `device_failed`: that memory was tried in vain.
+PieceRoute piece_route(const Pieces& pieces, bool device_failed = false);
+
 }  // namespace thalweg::impl

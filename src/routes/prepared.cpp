@@ -41,7 +41,9 @@ const char* why_not_pinned(const Prepared& m) {
   if (!m.by_device) return "the CPU needs nothing pinned";
   if (m.place.on_device()) return "it is device memory";
   if (m.mine && m.place.reached(kByKernel)) return "it is pinned already";
-  if (m.place.reached(kPinnable)) return nullptr;
+  if (m.place.reached(kPinnable))
+    return m.waits ? "a word in host memory is waited for by a device only where it was made with the place \"pinned\""
+                   : nullptr;
   return m.mine ? why_not_own(m)
                 : "it is host memory that cannot be mapped here: another machine, or not memory of tw_memory_allocate";
 }

@@ -19,7 +19,7 @@ bool device_of(unsigned place, const char* number) { return std::strstr(place_na
 /// Does the executor of `mine` copy to memory of `other`? Either: peer access to pool memory is the device's own affair.
 Reach copies(unsigned mine, unsigned other) {
   if (mine < kFirstDevice) return on_device(other) ? Reach::carried : Reach::mapped;
-  if (other == kPlain || other == kLibrary) return Reach::carried;
+  if (other == kPlain) return Reach::carried;
   const bool pool = std::strstr(place_name(other), "pool") != nullptr;
   return pool && device_of(mine, ":0") != device_of(other, ":0") ? Reach::either : Reach::mapped;
 }

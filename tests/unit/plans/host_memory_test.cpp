@@ -118,6 +118,46 @@ TEST_P(HostMemory, ThatCannotBePinnedIsCarried) {
   EXPECT_EQ(device->unregister_host(to.data() + (32u << 10)), TW_OK) << impl::last_error();
 }
 
+/// Of the plan's own side: the library's is pinned until its release; a word there is not waited for.
+TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
+  tw_memory* memory = nullptr;
+  unsigned char *const host = a.memory("host", kAll, &memory), *const device = a.memory("emulated:0", kLength);
+  tw_plan* plan = nullptr;
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = "emulated:0";
+  ASSERT_EQ(tw_plan_create(a.context, &options, &plan), TW_OK) << tw_last_error();
+  uint32_t there = 0;
+  ASSERT_EQ(tw_plan_copy(plan, device, host + kGuard, kLength, nullptr, &there), TW_OK) << tw_last_error();
+  tw_step_options then = TW_STEP_OPTIONS_INIT;
+  then.after = &there;
+  then.after_count = 1;
+  ASSERT_EQ(tw_plan_copy(plan, host, device, 11, &then, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(plan, kLong), TW_OK) << tw_last_error();
+  EXPECT_TRUE(impl::is_pinned(host));
+  for (int i = 0; i < 3; ++i) {
+    Bytes data = random_bytes(kAll);
+    a.store(host, data);
+    a.store(device, Bytes(kLength));
+    ASSERT_EQ(tw_plan_run(plan, kLong), TW_OK) << tw_last_error();
+    EXPECT_TRUE(a.load(device, kLength) == Bytes(data.begin() + kGuard, data.begin() + kGuard + kLength));
+    std::copy_n(data.begin() + kGuard, 11, data.begin());
+    EXPECT_TRUE(a.load(host, kAll) == data);
+  }
+  ASSERT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+  EXPECT_FALSE(impl::is_pinned(host));
+  a.memories.erase(a.memories.begin());
+
+  tw_signal_options of_signal = TW_SIGNAL_OPTIONS_INIT;
+  tw_signal* signal = nullptr;
+  ASSERT_EQ(tw_signal_create(a.worker, &of_signal, &signal), TW_OK) << tw_last_error();
+  a.last.emplace_back([signal] { (void)tw_signal_destroy(signal); });
+  tw_plan* const waits = plan_at("emulated:0");
+  ASSERT_EQ(tw_plan_wait(waits, signal, TW_COMPARE_GE, 1, nullptr, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(waits, kLong), TW_ERR_UNSUPPORTED);
+  EXPECT_NE(std::string(tw_last_error()).find("with the place"), std::string::npos) << tw_last_error();
+}
+
 TEST_P(HostMemory, ThatIsManagedIsReachedByTheHostWithinOneProcess) {
   tw_memory* memory = nullptr;
   unsigned char* const to = b.memory("emulated-managed:0", kAll, &memory);

@@ -94,6 +94,11 @@ TEST(PreparedRoutes, OfADevice) {
     EXPECT_EQ(prepared_route(mine(true, kind)), PreparedRoute::own) << static_cast<int>(kind);
   EXPECT_EQ(prepared_route(mine(true, MemoryKind::host)), PreparedRoute::carried);
   EXPECT_TRUE(says(mine(true, MemoryKind::host), "pageable"));
+  Prepared library = mine(true, MemoryKind::host);
+  library.place.reach |= kPinnable;
+  EXPECT_EQ(prepared_route(library), PreparedRoute::pinned);
+  library.waits = true;
+  EXPECT_EQ(prepared_route(library), PreparedRoute::carried) << "no device polls host memory that nobody has made for that";
   EXPECT_EQ(prepared_route(peers(true, MemoryKind::host)), PreparedRoute::pinned);
   EXPECT_EQ(prepared_route(peers(true, MemoryKind::host, 0)), PreparedRoute::carried);
   EXPECT_EQ(prepared_route(peers(true, MemoryKind::host, kSegment, 0)), PreparedRoute::carried);

@@ -115,6 +115,31 @@ TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   EXPECT_EQ(cache.count(), 0u);
 }
 
+/// Unpinning may wait for devices: the service thread does it, before the memory is unmapped.
+TEST(ShmMemory, WhatIsPinnedIsHandedOver) {
+  shm::ImportCache cache;
+  const auto pin = std::make_shared<int>(0);
+  Mapping* mappings[2];
+  for (uint64_t i = 0; i < 2; ++i) {
+    Segment segment;
+    ASSERT_EQ(Segment::create("import", 4096, true, false, &segment), TW_OK);
+    mappings[i] = cache.insert(7, i + 1, std::make_shared<shm::Import>(std::move(segment)));
+  }
+  mappings[1]->pinned = pin;
+  mappings[1]->users = 1;
+  cache.revoke_all(7, TW_ERR_STALE);
+  EXPECT_TRUE(cache.trim().empty()) << "it is used";
+  EXPECT_EQ(pin.use_count(), 2);
+  mappings[1]->users = 0;
+  auto over = cache.trim();
+  ASSERT_EQ(over.size(), 1u);
+  EXPECT_EQ(&over[0]->mapping, mappings[1]);
+  EXPECT_EQ(pin.use_count(), 2) << "not unpinned here";
+  over.clear();
+  EXPECT_EQ(pin.use_count(), 1);
+  EXPECT_FALSE(cache.wants_trim());
+}
+
 TEST(ShmMemory, SingleCopyBetweenProcesses) {
   constexpr size_t kBytes = 1'000'003;
   const uint64_t seed = random_id();

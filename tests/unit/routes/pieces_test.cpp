@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the pieces of a staged payload are named to their receiver.
+#include <gtest/gtest.h>
+
+#include "routes/device_messages.hpp"
+
+namespace thalweg::impl::test {
+namespace {
+
+Pieces between_devices() {
+  Pieces pieces;
+  pieces.named = pieces.to_device = pieces.from_device = pieces.reaches = true;
+  pieces.length = 1u << 20;
+  pieces.shared_from = 8u << 20;
+  return pieces;
+}
+
+TEST(PieceRoutes, OfDevicesThatReachEachOther) {
+  Pieces pieces = between_devices();
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_device);
+  EXPECT_EQ(piece_route(pieces, true), PieceRoute::in_host);
+  pieces.reaches = false;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_host);
+}
+
+TEST(PieceRoutes, WithHostMemoryAtOneEnd) {
+  for (bool Pieces::*end : {&Pieces::to_device, &Pieces::from_device}) {
+    Pieces pieces = between_devices();
+    pieces.*end = false;
+    EXPECT_EQ(piece_route(pieces), PieceRoute::in_host);
+  }
+}
+
+TEST(PieceRoutes, OfTwoProcessesThatShareADevice) {
+  Pieces pieces = between_devices();
+  pieces.same_device = true;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_host) << "a copy within the device waits for its process's turn";
+  pieces.managed = true;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_device) << "every copy of managed memory waits";
+  pieces.managed = false;
+  pieces.length = pieces.shared_from;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_device);
+}
+
+TEST(PieceRoutes, FewBytesAndLinksThatShareNothingTakeFrames) {
+  Pieces pieces = between_devices();
+  pieces.length = kNamedFrom - 1;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+  pieces = between_devices();
+  pieces.named = false;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+}
+
+}  // namespace
+}  // namespace thalweg::impl::test
