@@ -2,8 +2,11 @@
 // The counted ranges of this process.
 #include "memory/pinning.hpp"
 
+#include <pthread.h>
+
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "base/platform/fork.hpp"
@@ -79,22 +82,24 @@ void PinningAhead::end(Status status, std::string why) {
   done_.notify_all();
 }
 
-std::shared_ptr<PinningAhead> PinningAhead::start(EventLoop& service, Device& device, uint64_t address, size_t length) {
+std::shared_ptr<PinningAhead> PinningAhead::start(Device& device, uint64_t address, size_t length) {
   auto made = std::make_shared<PinningAhead>();
-  /// Work that a loop drops when it ends has ended, too.
-  struct Work {
-    std::shared_ptr<PinningAhead> of;
-    ~Work() {
-      if (!of->done_.load(std::memory_order_relaxed)) of->end(TW_ERR_CLOSED, "the context ends");
-    }
-  };
-  auto work = std::make_shared<Work>();
-  work->of = made;
-  service.post([work = std::move(work), &device, address, length] {
-    const Status status = Pinning::make(device, address, length, &work->of->share_);
-    work->of->end(status, is_error(status) ? last_error() : "");
-  });
+  PinningAhead* const self = made.get();  // outlives the thread
+  try {
+    made->thread_ = std::thread([self, &device, address, length] {
+      pthread_setname_np(pthread_self(), "thalweg-pinning");
+      const Status status = Pinning::make(device, address, length, &self->share_);
+      self->end(status, is_error(status) ? last_error() : "");
+    });
+  } catch (const std::system_error& error) {
+    made->end(TW_ERR_NO_MEMORY, std::string("no thread to pin memory with: ") + error.what());
+  }
   return made;
+}
+
+PinningAhead::~PinningAhead() {
+  if (!thread_.joinable()) return;
+  born_.forked() ? thread_.detach() : thread_.join();
 }
 
 Status PinningAhead::status() const {

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 
-#include "base/event_loop.hpp"
+#include "base/platform/fork.hpp"
 #include "devices/device.hpp"
 
 namespace thalweg::impl {
@@ -28,14 +29,16 @@ class Pinning {
   uint64_t range_ = 0;  // start of the counted range; 0: none
 };
 
-/// A share that the service thread makes, because pinning may wait for work of devices, and whoever wants it may have to go on for that
-/// work to end. Thread-safe. It is unpinned with the last of those who hold it, and must be before the memory goes.
+/// A share that a thread of its own makes: that takes a millisecond for some MiB, and may wait for work of devices, and whoever wants it
+/// may have to go on for that work to end. Thread-safe. It is unpinned with the last of those who hold it, and must be before the
+/// memory goes.
 class PinningAhead {
  public:
-  static std::shared_ptr<PinningAhead> start(EventLoop& service, Device& device, uint64_t address, size_t length);
+  static std::shared_ptr<PinningAhead> start(Device& device, uint64_t address, size_t length);
+  ~PinningAhead();  // waits until it is no more in progress
   /// TW_IN_PROGRESS: ask again; TW_OK; or why not, with its text.
   Status status() const;
-  /// Returns when it is no more in progress. Not on the service thread.
+  /// Returns when it is no more in progress.
   void settle() const { done_.wait(false, std::memory_order_acquire); }
 
  private:
@@ -44,6 +47,8 @@ class PinningAhead {
   Status status_ = TW_IN_PROGRESS;
   std::string why_;
   std::atomic<bool> done_{false};  // the others do not change behind it
+  BornHere born_;
+  std::thread thread_;
 };
 
 }  // namespace thalweg::impl

@@ -271,9 +271,9 @@ Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t len
 }
 
 /// While the tables may be changed.
-std::shared_ptr<PinningAhead> Registry::pinning_of(tw_memory& memory, EventLoop& service, Device& device) {
+std::shared_ptr<PinningAhead> Registry::pinning_of(tw_memory& memory, Device& device) {
   if (memory.pinning == nullptr)
-    memory.pinning = PinningAhead::start(service, device, reinterpret_cast<uintptr_t>(memory.address), memory.length);
+    memory.pinning = PinningAhead::start(device, reinterpret_cast<uintptr_t>(memory.address), memory.length);
   return memory.pinning;
 }
 
@@ -287,7 +287,7 @@ Status end_of(const PinningAhead& pinning) {
 
 }  // namespace
 
-Status Registry::pin_in_process(uint64_t rkey, EventLoop& service, Device& device) {
+Status Registry::pin_in_process(uint64_t rkey, Device& device) {
   std::shared_ptr<PinningAhead> pinning;
   {
     AllRegistries& all = state_of_process<AllRegistries>();
@@ -296,14 +296,14 @@ Status Registry::pin_in_process(uint64_t rkey, EventLoop& service, Device& devic
       const Writing writing(*registry->state_);
       const auto found = registry->state_->exports.find(rkey);
       if (found == registry->state_->exports.end()) continue;
-      pinning = pinning_of(*found->second.memory, service, device);
+      pinning = pinning_of(*found->second.memory, device);
       break;
     }
   }
   return pinning != nullptr ? end_of(*pinning) : fail(TW_ERR_STALE, "this memory was released; import a new key");
 }
 
-Status Registry::pin_allocated(uint64_t address, EventLoop& service, Device& device) {
+Status Registry::pin_allocated(uint64_t address, Device& device) {
   std::shared_ptr<PinningAhead> pinning;
   {
     const Writing writing(*state_);
@@ -311,7 +311,7 @@ Status Registry::pin_allocated(uint64_t address, EventLoop& service, Device& dev
     if (after != state_->allocated.begin()) {
       tw_memory& memory = *std::prev(after)->second;
       const bool holds = address - reinterpret_cast<uintptr_t>(memory.address) < memory.length;
-      if (holds) pinning = pinning_of(memory, service, device);
+      if (holds) pinning = pinning_of(memory, device);
     }
   }
   return pinning != nullptr ? end_of(*pinning) : fail(TW_ERR_STALE, "this memory was released");

@@ -112,11 +112,11 @@ class Registry {
   /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely: takes
   /// a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
   static Status resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out);
-  /// All of the host memory that the key is of is pinned for devices of this sort, until its release. Made by `service`; from then on
-  /// TW_IN_PROGRESS until it is. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
-  static Status pin_in_process(uint64_t rkey, EventLoop& service, Device& device);
+  /// All of the host memory that the key is of is pinned for devices of this sort, until its release. TW_IN_PROGRESS
+  /// until it is. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
+  static Status pin_in_process(uint64_t rkey, Device& device);
   /// The same of the library-allocated memory of this context that holds `address`.
-  Status pin_allocated(uint64_t address, EventLoop& service, Device& device);
+  Status pin_allocated(uint64_t address, Device& device);
   /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
   std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
@@ -140,7 +140,7 @@ class Registry {
  private:
   struct State;
   class Writing;
-  static std::shared_ptr<PinningAhead> pinning_of(tw_memory& memory, EventLoop& service, Device& device);
+  static std::shared_ptr<PinningAhead> pinning_of(tw_memory& memory, Device& device);
   Status revoke_all(tw_memory* memory);
   Status give_up_name(tw_memory* memory);
   Status make_name(const BufferInfo& info, uint64_t address, uint64_t length, tw_memory* holder, uint64_t* segment,

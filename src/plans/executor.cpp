@@ -165,11 +165,11 @@ Status Executor::grant(uint64_t address, uint64_t length) {
   return queue->admit(Use::kernel, address, length);
 }
 
-/// By the service thread, as long as that takes.
+/// As long as that takes.
 Status Executor::pin(uint64_t address) {
   const Deadline deadline(10 * kSecond);
   Status status;
-  while ((status = context_.registry->pin_allocated(address, context_.loop, *device_)) == TW_IN_PROGRESS) {
+  while ((status = context_.registry->pin_allocated(address, *device_)) == TW_IN_PROGRESS) {
     if (deadline.passed()) return fail(TW_ERR_UNREACHABLE, "it was not pinned within 10 s");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

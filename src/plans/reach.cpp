@@ -28,16 +28,15 @@ Status find_in_process(RemoteRegion& region, uint64_t* address) {
   }
 }
 
-Status reach_pinned(tw_worker& worker, RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
-  EventLoop& service = worker.context.loop;
+Status reach_pinned(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
   if (in_process(region)) {
     if (Status s = find_in_process(region, address); is_error(s)) return s;
-    return Registry::pin_in_process(region.key.rkey, service, device);
+    return Registry::pin_in_process(region.key.rkey, device);
   }
   if (Status s = map_region(region); s != TW_OK) return s;
   *address = reinterpret_cast<uint64_t>(region.mapped);
   *mapping = region.mapping;
-  return pin_mapping(service, device, *region.mapping);
+  return pin_mapping_ahead(device, *region.mapping);
 }
 
 namespace {
@@ -65,8 +64,7 @@ Status import_for(RemoteRegion& region, Device& device, uint64_t* address, Mappi
 }
 
 /// By one route. Errors that leave the others: TW_ERR_UNREACHABLE and TW_ERR_UNSUPPORTED.
-Status take(PreparedRoute route, tw_worker& worker, RemoteRegion& region, Executor& executor, uint64_t* address,
-            Mapping** mapping) {
+Status take(PreparedRoute route, RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
   switch (route) {
     case PreparedRoute::own:
       return executor.grant(*address, region.key.length);
@@ -78,7 +76,7 @@ Status take(PreparedRoute route, tw_worker& worker, RemoteRegion& region, Execut
       return TW_OK;
     }
     case PreparedRoute::pinned:
-      return reach_pinned(worker, region, *executor.device(), address, mapping);
+      return reach_pinned(region, *executor.device(), address, mapping);
     case PreparedRoute::imported:
       return import_for(region, *executor.device(), address, mapping);
     default:
@@ -102,7 +100,7 @@ Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool c
   Status status = TW_ERR_UNREACHABLE;
   while (how.route() < PreparedRoute::carried) {
     const PreparedRoute route = how.route();
-    status = take(route, worker, region, executor, &made.address_, &made.mapping_);
+    status = take(route, region, executor, &made.address_, &made.mapping_);
     if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) break;
     how.fail_route(route);
     made.mapping_ = nullptr;

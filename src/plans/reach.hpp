@@ -36,7 +36,7 @@ Status find_in_process(RemoteRegion& region, uint64_t* address);
 /// The peer's host memory, pinned here for kernels of the device, or in its owner's name within one process: whole, so that users of
 /// parts agree. *mapping, if not null afterwards, must be counted for as long as it is used. TW_OK, TW_IN_PROGRESS (as below), or why
 /// not. Under the engine's lock.
-Status reach_pinned(tw_worker& worker, RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping);
+Status reach_pinned(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping);
 
 /// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores do not get
 /// there; or another error. changes: also atomic operations, or signals that add.

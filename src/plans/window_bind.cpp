@@ -130,7 +130,7 @@ Status tw_window::reach_remote_host(RemoteRegion& region, Device& device, uint64
           status = find_in_process(region, address);
         } else {
           Mapping* mapping = nullptr;
-          status = reach_pinned(worker, region, device, address, &mapping);
+          status = reach_pinned(region, device, address, &mapping);
           if (status == TW_OK) hold(mapping);
         }
         return status != TW_IN_PROGRESS;

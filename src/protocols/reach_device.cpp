@@ -74,11 +74,11 @@ bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length) {
   return false;
 }
 
-Status pin_mapping(EventLoop& service, Device& device, Mapping& mapping) {
+Status pin_mapping_ahead(Device& device, Mapping& mapping) {
   if (mapping.pinned != nullptr) return TW_OK;
   if (mapping.unpinnable) return fail(TW_ERR_UNREACHABLE, "it is host memory that could not be pinned here");
   if (mapping.pinning == nullptr)
-    mapping.pinning = PinningAhead::start(service, device, reinterpret_cast<uint64_t>(mapping.address), mapping.length);
+    mapping.pinning = PinningAhead::start(device, reinterpret_cast<uint64_t>(mapping.address), mapping.length);
   const Status status = mapping.pinning->status();
   if (status == TW_IN_PROGRESS) return status;
   const auto ended = std::exchange(mapping.pinning, nullptr);

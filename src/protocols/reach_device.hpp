@@ -30,9 +30,9 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
 
 /// All of the mapping is pinned for devices of this sort, for as long as it is mapped here. False: it cannot be.
 bool pin_mapping(Device& device, Mapping& mapping);
-/// The same by the service thread, for whoever may not wait: TW_IN_PROGRESS until it has been tried; TW_OK; TW_ERR_UNREACHABLE.
-/// The mapping must be counted as used.
-Status pin_mapping(EventLoop& service, Device& device, Mapping& mapping);
+/// The same for whoever may not wait: TW_IN_PROGRESS until it has been tried; TW_OK; TW_ERR_UNREACHABLE. The mapping must be counted as
+/// used.
+Status pin_mapping_ahead(Device& device, Mapping& mapping);
 
 /// The same, once as many bytes as it has were to move there: pinning a page takes longer than copying it. False: not yet, or it cannot be;
 /// `length` bytes more go another way.

@@ -115,7 +115,7 @@ TEST(ShmMemory, CacheIsBoundedAndSparesTheUsed) {
   EXPECT_EQ(cache.count(), 0u);
 }
 
-/// Unpinning may wait for devices: the service thread does it, before the memory is unmapped.
+/// Unpinning may wait for devices: whoever gets it does it, before the memory is unmapped.
 TEST(ShmMemory, WhatIsPinnedIsHandedOver) {
   shm::ImportCache cache;
   const auto pin = std::make_shared<int>(0);
