@@ -51,7 +51,8 @@ void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::En
 
 bool make_offer(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
-  if (op.layout != nullptr || (op.flags & kOpLate) != 0 || !allowed(engine.options().way, Way::push)) return false;
+  const bool shared = op.layout == nullptr && (op.flags & kOpLate) == 0 && info_of(op).exportable != ExportForm::none;
+  if (!shared || !allowed(engine.options().way, Way::push)) return false;
   Peer* const peer = op.peer != nullptr ? op.peer : engine.only_peer();
   Offers* const offers = peer == nullptr ? nullptr : offers_of(*peer);
   if (offers == nullptr) return false;

@@ -7,8 +7,9 @@
 //   data ... / copies    ------------>      half at the same time (cts with an address), which answers fin.
 //                        <-- fin ----   (a), (b): all is there, the source is free. (c): none, cts carried kFrameLast.
 //
-// Device memory (rendezvous_device.cpp): a receive that was offered needs no cts (offers.hpp). Otherwise: (a) by the receiver's device from an import, or cts with kFrameDevice asks the sender's
-// device to copy all of it into the receiver's memory, which it answers with fin; (c) through pinned memory (staging.hpp).
+// Device memory (rendezvous_device.cpp): (a) by the receiver's device from an import, or cts with kFrameDevice asks the sender's
+// device to copy all of it into the receiver's memory, which it answers with fin; (c) through pinned memory (staging.hpp). A receive
+// that was offered before needs no cts (offers.hpp).
 #pragma once
 #include <algorithm>
 

@@ -203,8 +203,8 @@ TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
                "void await_announcing(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0", "__atomic_store_n(word_, 1, __ATOMIC_RELAXED);",
                "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/rendezvous.cpp", {"const Announcing announcing(peer, op, tagged);", "find_claim(", "announce_claim(",
-                                               "peer.link->port->send(*peer.link, frame, body)"});
+  expect_code("src/protocols/rendezvous.cpp", {"const Announcing announcing(peer, op, tagged);", "find_claim(",
+                                               "announce_claim(", "peer.link->port->send(*peer.link, frame, body)"});
   expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_announcing(", "take_frames();"});
   check([](Program& p) {
     const Word announcing = p.word(), offer = p.word(), rts = p.word();
@@ -228,11 +228,12 @@ TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
 TEST(ShmModels, AClaimIsOfTheReceiveThatWasRead) {
   expect_code("src/transports/offers.hpp", {"__atomic_load_n(&word, __ATOMIC_ACQUIRE)",
                                             "__atomic_compare_exchange_n(&word, &from, to, false, __ATOMIC_ACQ_REL"});
-  expect_code("src/protocols/offers.cpp",
-              {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
-               "if (swap_state(word, offer_word(entry.number, OfferState::offered), offer_word(entry.number, OfferState::free))) {",
-               "const uint64_t word = load_state(table.states[i]);", "copy_out(table.offers[out->entry], out);",
-               "swap_state(peer.offers->tables.theirs->states[claim.entry], claim.word,"});
+  expect_code(
+      "src/protocols/offers.cpp",
+      {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
+       "if (swap_state(word, offer_word(entry.number, OfferState::offered), offer_word(entry.number, OfferState::free))) {",
+       "const uint64_t word = load_state(table.states[i]);", "copy_out(table.offers[out->entry], out);",
+       "swap_state(peer.offers->tables.theirs->states[claim.entry], claim.word,"});
   constexpr int kFree = 0, kFirst = 1, kSecond = 2, kClaimed = 3;
   check([=](Program& p) {
     const Word state = p.word(), field = p.word();
