@@ -4,7 +4,7 @@
 // frames name the bytes in them instead of carrying them (data_at, put_at); the peer's CPU copies from host memory that it has mapped, its
 // device from device memory that it has imported or from that host memory, which it pins once; then the chunk is free again.
 //
-//   host    8 chunks of 1 MiB, pinned: payload for host memory, and for devices that cannot reach this one
+//   host    8 chunks of 2 MiB, pinned: payload for host memory, and for devices that cannot reach this one
 //   device  8 chunks of 8 MiB of the device's own memory: payload for a device that reaches it
 //
 // Payload of host memory for a device of the peer goes the same way, through one of host memory that this process's CPU fills.

@@ -431,7 +431,11 @@ void DeviceLane::start(Place& place, uint64_t much) {
 
 void DeviceLane::start() {
   constexpr uint64_t kMuch = 4u << 20;
-  for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) start(*places_[i], kMuch);
+  for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
+    Place& place = *places_[i];
+    const bool idle = place.copies.ticket == place.copies.now_finished();
+    if (idle || place.gathered_bytes >= engine_.options().hidden_from) start(place, kMuch);
+  }
 }
 
 unsigned DeviceLane::poll() {

@@ -93,8 +93,8 @@ class DeviceLane {
   /// The run is about to complete. False: somebody's device is still at its buffer, and poll() completes it.
   bool take_back(OpRun& run, Status status);
   unsigned poll();  // events handled
-  /// As poll() does: what was gathered goes to its device, where that has little to do or it is much. Within calls that post, after which
-  /// nobody may poll for a while.
+  /// As poll() does, within calls that post, after which nobody may poll for a while: what was gathered goes to its device, if that is
+  /// idle, or it is worth hiding (EngineOptions::hidden_from). Short copies behind others are gathered with what comes next.
   void start();
   /// Waits for the copies that were submitted with this token, and calls their `done`; nobody else's. For who has nowhere to put the
   /// next bytes.

@@ -45,7 +45,7 @@ struct FirstNumbers {
 /// Of bounce buffers (bounce.hpp). Tests take less.
 struct BounceSizes {
   uint64_t from = kNamedFrom;                   // payloads that are named
-  uint64_t host = 1u << 20, device = 8u << 20;  // a chunk
+  uint64_t host = 2u << 20, device = 8u << 20;  // a chunk
   uint64_t by_cpu = 256u << 10;                 // the most of a piece that a CPU takes, in one turn: some twenty microseconds
   /// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over the bus do
   /// not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.

@@ -44,8 +44,9 @@ Way way_into(const OpDesc& op, const Into& into, bool cold, bool second = false)
   facts.second = second;
   if (!facts.to.on_device() && !by_devices(facts.from.kind)) return by_host;
   const bool staged = facts.to.on_device() || facts.from.on_device();
-  const uint32_t pinned = cold && into.library ? bit_of(DeviceRoute::push) : 0;
-  const DeviceRoute route = device_route(facts, pinned | (by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0));
+  const uint32_t unpinned =
+      (cold && into.library ? bit_of(DeviceRoute::push) : 0) | (cold && facts.from.library ? bit_of(DeviceRoute::pull) : 0);
+  const DeviceRoute route = device_route(facts, unpinned | (by_host == Way::frames ? bit_of(DeviceRoute::copy) : 0));
   if (route == DeviceRoute::frames) return staged ? Way::staging : Way::frames;
   return route == DeviceRoute::copy && !facts.to.on_device() ? by_host : way_of(route);
 }
@@ -74,6 +75,7 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
   message.forced = engine.options().way;
   message.from.late = late(op);
   message.hidden_from = engine.options().hidden_from;
+  message.named_from = engine.options().bounces.from;
   if (on_device(op)) {
     message.from.kind = op.kind;
     message.from.named = told && why_not_shared(op) == nullptr;
@@ -83,10 +85,10 @@ DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named) {
     const bool address = (message.features & (kLinkSingleCopy | kLinkSameProcess)) != 0;
     const bool segment = (message.features & kLinkMaps) != 0 && in_segment(op);
     message.from.named = told && in_process(op);
+    message.from.library = told && segment && !in_process(op);
     message.from.readable = told && (address || segment);
     message.by_kernel = !segment && !in_process(op);
     message.costs = &costs_of(*op.peer);
-    message.named_from = engine.options().bounces.from;
   }
   message.to.kind = to;
   message.to.named = named;

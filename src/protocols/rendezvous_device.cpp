@@ -7,7 +7,7 @@
 //           Also between pool or managed memory, which nobody else imports: into a bounce buffer of the receiver's device (bounce.hpp),
 //           from which that copies on. Also into host memory of the receiver that is mapped and pinned at the sender.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
-//           sender's memory. Within one process, the source's device copies from the address itself.
+//           sender's memory, or from library-allocated host memory of the sender that is mapped and pinned here. Within one process, the source's device copies from the address itself.
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
 //   frames  data frames, through staging at whichever end is a device. The receiver may take the sender's pieces where they are
 //           (bounce.hpp).
@@ -95,10 +95,11 @@ void all_here(Engine& engine, OpRun& run, Status status) {
 
 void choose(Engine& engine, OpRun& run, Status status);
 
+/// A sender that has pushed everything is done with it.
 void pushed(Engine& engine, OpRun& run, Status status) {
   run.fin = nullptr;
   run.stage = kChosen;
-  is_error(status) ? choose(engine, run, TW_OK) : all_here(engine, run, TW_OK);
+  is_error(status) ? choose(engine, run, TW_OK) : received_by(engine, run, static_cast<Way>(receiving(run).source.way));
 }
 
 constexpr size_t kPushLayout = 4 + 16 + 3 * 16;  // wire form of a strided layout of up to three dimensions
@@ -164,7 +165,7 @@ void bounced(Engine& engine, OpRun& run, Status status) {
   }
   run.staging->filled(wanted(run), [](Engine& e, OpRun& r, Status copied) {
     r.staging->end();
-    all_here(e, r, copied);
+    is_error(copied) ? e.complete(r, copied, last_error()) : received_by(e, r, static_cast<Way>(receiving(r).source.way));
   });
 }
 
@@ -202,10 +203,23 @@ Status copy_in_process(Engine& engine, OpRun& run) {
   return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here, hosts);
 }
 
+/// From the sender's library-allocated host memory, which is pinned here. Nobody waits for its mapping.
+Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
+  const RtsBody& rts = receiving(run).rts;
+  Device& device = *run.op->device;
+  Mapping* mapping = nullptr;
+  if (peer.link->port->import(*peer.link, rts.segment, &mapping) != TW_OK || mapping->revoked) return TW_ERR_UNREACHABLE;
+  if (rts.segment_offset > mapping->length || wanted(run) > mapping->length - rts.segment_offset) return TW_ERR_OUT_OF_BOUNDS;
+  if (!pin_once_worth(device, *mapping, wanted(run))) return TW_ERR_UNSUPPORTED;
+  const uint64_t from = reinterpret_cast<uint64_t>(mapping->address) + rts.segment_offset;
+  return device_move(engine, run, device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
+}
+
 /// Starts a pull from an import. TW_OK: it runs, or waits for the import.
 Status pull(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
+  if (!from_device(state)) return pull_from_host(engine, peer, run);
   Device* device = copier(engine, op, uuid_of(state.source.uuid));
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   Mapping* mapping = nullptr;
@@ -229,6 +243,7 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.forced = engine.options().way;
   facts.from.kind = static_cast<MemoryKind>(state.source.kind);
   facts.from.named = same ? state.rts.address != 0 : state.rts.segment != 0;
+  facts.from.library = !from_device(state) && !same && state.rts.segment != 0;
   facts.from.late = state.source.late != 0;
   facts.from.readable = state.rts.address != 0 || state.rts.segment != 0;
   facts.by_kernel = state.rts.segment == 0 && !same;
@@ -289,6 +304,7 @@ void choose(Engine& engine, OpRun& run, Status status) {
 void push_over(Engine& engine, OpRun& run, Status status) {
   run.stage = kAnnounced;
   send_fin(engine, *run.peer, serving(run).cts.op, status);
+  if (status == TW_OK) engine.complete(run, TW_OK);
 }
 
 /// The receiver's library-allocated host memory, which is pinned here.

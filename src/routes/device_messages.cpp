@@ -28,7 +28,9 @@ bool push_bounce(const DeviceMessage& m) {
 bool pull(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkSameProcess) == 0 && (m.features & kLinkMaps) != 0 && m.imports;
   const bool reaches = by_devices(m.to.kind);  // no device of the receiver's process writes to pageable memory
-  return m.from.on_device() && m.from.named && !m.from.late && shares && reaches && allowed(m.forced, Way::pull);
+  const bool library = m.from.library && !m.from.on_device() && m.to.on_device() && m.length >= m.named_from;
+  const bool named = m.from.on_device() && m.from.named;
+  return (named || library) && !m.from.late && shares && reaches && allowed(m.forced, Way::pull);
 }
 
 /// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read it, at one end?

@@ -23,7 +23,7 @@ struct DeviceMessage {
     bool named = false;     // the other side can be told of it: it is exportable, or, within one process, lent
     bool late = false;      // it waits for a stream
     bool readable = false;  // the sender's: host memory that the receiver's CPU may read (routes/messages.hpp says how)
-    bool library = false;   // the receiver's: library-allocated host memory, which the sender's device reaches once it is pinned there
+    bool library = false;   // library-allocated host memory, which a device of the other side reaches once it is pinned there
     bool bounced = false;   // the receiver's: its device's bounce buffer takes all of it, and the sender's device reaches that
     bool on_device() const { return !by_cpu(kind); }
   };

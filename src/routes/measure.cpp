@@ -22,16 +22,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 
 #include "base/clock.hpp"
+#include "routes/two_threads.hpp"
 #include "routes/undisturbed.hpp"
 #include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
@@ -219,23 +217,6 @@ void lead(Bench& bench, int core, Times* least) {
   }
 }
 
-/// With every signal blocked in both: the program's handlers run in its own threads.
-void run_both(Bench& bench, const TwoCores& cores, Times* least) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread other, first;
-  try {
-    other = std::thread(answer, std::ref(bench), cores.second);
-    first = std::thread(lead, std::ref(bench), cores.first, least);
-  } catch (const std::system_error&) {  // no thread is to be had: nothing is measured
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (first.joinable()) first.join();
-  bench.over = true;
-  if (other.joinable()) other.join();
-}
-
 /// Per byte of a message of 1 MiB, without the hops of its handshake, so that predictions are exact there.
 double each(const Times& times, At at, double asking) { return (times[at] - asking) / static_cast<double>(kJobs[at].length); }
 /// Per byte of what is beyond that.
@@ -283,7 +264,7 @@ Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
   bench->deadline = monotonic_ns() + limit_ns;
   Times least{};
   least.fill(kNone);
-  run_both(*bench, cores, &least);
+  run_both([&] { lead(*bench, cores.first, &least); }, [&] { answer(*bench, cores.second); }, bench->over);
   if (!complete(least)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   LinkCosts costs = *out;
   const double hop = least[kHop] / (2 * kTurns);

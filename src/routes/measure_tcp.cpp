@@ -13,14 +13,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <limits>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/unique_fd.hpp"
+#include "routes/two_threads.hpp"
 #include "routes/undisturbed.hpp"
 
 namespace thalweg::impl {
@@ -135,23 +133,6 @@ void lead(End& end, int core, Times* least) {
   }
 }
 
-/// With every signal blocked in both: the program's handlers run in its own threads.
-void run_both(End& first, End& second, const TwoCores& cores, Times* least) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread leader, other;
-  try {
-    other = std::thread(answer, std::ref(second), cores.second);
-    leader = std::thread(lead, std::ref(first), cores.first, least);
-  } catch (const std::system_error&) {  // no thread is to be had: nothing is measured
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (leader.joinable()) leader.join();
-  first.over = true;  // also for who waits for more
-  if (other.joinable()) other.join();
-}
-
 }  // namespace
 
 Status measure_tcp(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
@@ -162,7 +143,7 @@ Status measure_tcp(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
   End first{ends[0].get(), deadline, over}, second{ends[1].get(), deadline, over};
   Times least;
   least.fill(kNone);
-  run_both(first, second, cores, &least);
+  run_both([&] { lead(first, cores.first, &least); }, [&] { answer(second, cores.second); }, over);
   if (!complete(least)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   const auto length = [](At at) { return static_cast<double>(kJobs[at].length); };
   LinkCosts costs = *out;

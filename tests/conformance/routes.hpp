@@ -35,7 +35,7 @@ class Routes {
   const Kind kind_;
   Counts before_{}, expected_{};
   std::array<bool, kWays> either_{};  // explain says so of each of them, by who posts first
-  uint64_t carried_ = 0;  // steps that the host carries, by the way of the operation that it takes
+  uint64_t carried_ = 0;              // steps that the host carries, by the way of the operation that it takes
   std::string said_;
 };
 
