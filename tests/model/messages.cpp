@@ -122,8 +122,9 @@ void World::send(const Op& op) {
 
 void World::end_send(Posted& posted, Status status) {
   if (status == TW_OK) {
-    if (posted.what == What::send && (posted.flags & kSync) != 0 && posted.partner == 0)
-      wrong(posted, "it was never matched, and is complete");
+    if (posted.what != What::send || (posted.flags & kSync) == 0 || posted.partner != 0) return;
+    posted.claimed = posted.buffer->info.device != nullptr && !posted.arrived;
+    if (!posted.claimed) wrong(posted, "it was never matched, and is complete");
     return;
   }
   if (status == TW_ERR_CANCELED && posted.canceled) return;
@@ -330,6 +331,7 @@ void World::message_arrives(unsigned from, unsigned to, uint64_t id, uint64_t ta
   };
   const uint32_t receive = workers_[to].matching.arrive({next->id, from, tag, length, whole}, other);
   if (receive != 0) match(*by_id_[receive], *next);
+  if (next->claimed && receive == 0) wrong(*next, "it matches nothing, and was complete before it came");
 }
 
 // ------------------------------------------------------------------------------------------------ active messages
