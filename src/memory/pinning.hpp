@@ -51,4 +51,9 @@ class PinningAhead {
   std::thread thread_;
 };
 
+/// Ends `held`, which pins something, on a thread of its own. Unpinning waits for kernels, and these may wait for whoever lets go.
+void let_go(std::shared_ptr<void> held);
+/// Waits until all of that has ended, this long at most, in nanoseconds.
+void await_let_go(uint64_t limit_ns);
+
 }  // namespace thalweg::impl

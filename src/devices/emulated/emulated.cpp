@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
 #include "devices/emulated/backend.hpp"
+#include "devices/resident.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -125,7 +127,14 @@ Status EmulatedDevice::remove(uint64_t address, Origin origin) {
 
 Status EmulatedDevice::free(uint64_t address) { return remove(address, Origin::allocated); }
 Status EmulatedDevice::release_import(uint64_t address) { return remove(address, Origin::imported); }
+/// As a GPU's driver: not while a kernel runs.
+void EmulatedDevice::wait_for_kernels() const {
+  const ResidentPause pause;
+  engine_->slots.wait_idle(std::chrono::nanoseconds(engine_->options.wait_limit_ns));
+}
+
 Status EmulatedDevice::unregister_host(void* address) {
+  wait_for_kernels();
   return remove(reinterpret_cast<uintptr_t>(address), Origin::registered);
 }
 
@@ -138,6 +147,7 @@ Status EmulatedDevice::register_host(void* address, size_t length) {
   auto allocation = std::make_shared<Allocation>();
   allocation->adopt_host(address, length);
   allocation->address = start;
+  wait_for_kernels();
   const std::lock_guard lock(mutex_);
   host_[start] = std::move(allocation);
   return TW_OK;

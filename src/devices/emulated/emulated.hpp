@@ -54,6 +54,7 @@ class EmulatedDevice final : public Device {
   bool describe(uint64_t address, BufferInfo* info);
   bool owns(uint64_t address) const { return address >= base_ && address < base_ + kRange; }
   bool overlaps(uint64_t address, uint64_t length) const;
+  void wait_for_kernels() const;
   /// Options::stepped: the next task of the n-th queue (modulo their number). False: no queue could go on.
   bool step(unsigned n);
   /// For tests: failures from now on, and what was not given back.

@@ -2,7 +2,21 @@
 // The bounded cache of imported segments.
 #include "transports/shm/imports.hpp"
 
+#include "memory/pinning.hpp"
+
 namespace thalweg::impl::shm {
+
+/// What is pinned for devices is unpinned, and then unmapped, where nobody waits: neither a port nor the service thread may, because the
+/// kernels for which that waits may wait for what they have still to do.
+Import::~Import() {
+  if (mapping.pinned == nullptr && mapping.pinning == nullptr) return;
+  struct Held {
+    Segment memory;  // the last to end
+    std::shared_ptr<void> pinned;
+    std::shared_ptr<PinningAhead> pinning;
+  };
+  let_go(std::make_shared<Held>(Held{std::move(memory), std::move(mapping.pinned), std::move(mapping.pinning)}));
+}
 
 ImportCache::~ImportCache() = default;
 
@@ -45,27 +59,16 @@ void ImportCache::revoke_all(uint64_t link, Status why) {
   }
 }
 
-std::vector<std::shared_ptr<Import>> ImportCache::trim() {
-  std::vector<std::shared_ptr<Import>> pinned;
-  const auto keep_pinned = [&pinned](Entry& entry) {
-    const Mapping& mapping = entry.import->mapping;
-    if (mapping.pinned != nullptr || mapping.pinning != nullptr) pinned.push_back(std::move(entry.import));
-  };
-  revoked_.remove_if([&](Entry& entry) {
-    if (entry.import->mapping.users != 0) return false;
-    keep_pinned(entry);
-    return true;
-  });
+void ImportCache::trim() {
+  revoked_.remove_if([](const Entry& entry) { return entry.import->mapping.users == 0; });
   for (auto at = entries_.end(); at != entries_.begin() && (entries_.size() > kMaxCount || bytes_ > kMaxBytes);) {
     --at;
     // The newest stays: somebody is about to use it.
     if (at->import->mapping.users != 0 || at == entries_.begin()) continue;
     bytes_ -= at->import->mapping.length;
     index_.erase({at->link, at->segment});
-    keep_pinned(*at);
     at = entries_.erase(at);
   }
-  return pinned;
 }
 
 }  // namespace thalweg::impl::shm

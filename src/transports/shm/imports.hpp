@@ -26,6 +26,9 @@ struct Import {
     mapping.address = memory.data();
     mapping.length = memory.size();
   }
+  ~Import();
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
   Segment memory;
   Mapping mapping;
 };
@@ -41,9 +44,8 @@ class ImportCache {
   /// The owner released it: no longer found, unmapped when unused.
   void revoke(uint64_t link, uint64_t segment, Status why);
   void revoke_all(uint64_t link, Status why);
-  /// Unmaps what is over the limits or revoked, and unused. What is pinned for devices it returns: letting go of that may wait for
-  /// their work, which belongs on the service thread.
-  std::vector<std::shared_ptr<Import>> trim();
+  /// Unmaps what is over the limits or revoked, and unused.
+  void trim();
   bool wants_trim() const { return !revoked_.empty(); }
   size_t count() const { return entries_.size(); }
 

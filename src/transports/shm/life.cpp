@@ -95,12 +95,6 @@ ShmPort::~ShmPort() {
   if (options_.service != nullptr) options_.service->post([mailbox = mailbox_] { Control::release_unused(mailbox->imports); });
 }
 
-void ShmPort::trim_imports() {
-  for (auto& import : imports_.trim()) {
-    if (options_.service != nullptr) options_.service->post([gone = std::move(import)] {});
-  }
-}
-
 unsigned ShmPort::handle_events() {
   unsigned done = 0;
   for (Event& event : mailbox_->take()) {
@@ -131,7 +125,7 @@ unsigned ShmPort::handle_events() {
         break;
     }
   }
-  trim_imports();
+  imports_.trim();
   return done;
 }
 

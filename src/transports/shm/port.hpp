@@ -175,7 +175,6 @@ class ShmPort final : public Port, private SegmentListener {
   void answer_bell();
   void disarm();
   bool anything_there() const;
-  void trim_imports();
   unsigned handle_events();
   Status start_import(ShmLink& link, uint64_t segment, Device* device);
   void handle_import(ShmLink& link, Event& event);

@@ -38,7 +38,7 @@ void ShmPort::barrier() const {
 [[gnu::cold]] void ShmPort::keep_house() {
   next_house_ = sweep_ + kHouseSweeps;
   if (hot_.size() > kHotMin) demote_idle();
-  if (imports_.wants_trim()) trim_imports();
+  if (imports_.wants_trim()) imports_.trim();
   if (!deep_.empty()) turn_back_idle();
 }
 
