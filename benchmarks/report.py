@@ -67,6 +67,8 @@ def page_of(path: pathlib.Path, result: dict[str, Any], newest: bool) -> str:
         tables = {"revisions": revisions_table, "fresh": fresh_table, "late signal": late_table, "apps": apps_tables}
         tables["gpu-perf-kernels"] = kernels_table
         parts.append(tables[result["kind"]](result))
+    if result.get("paths"):
+        parts.append(check_table(result))
     if result.get("instructions"):
         parts.append(instructions_table(result["instructions"]))
     if newest and samples:
@@ -87,6 +89,27 @@ def revisions_table(result: dict[str, Any]) -> str:
         lines.append(
             f"| {row['case']} | {row['size']} | {row['before']:.4g} {row['unit']} | {row['after']:.4g} {row['unit']} "
             f"| {row['ratio']:.3f} | {low:.3f} – {high:.3f}{slower} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def check_table(result: dict[str, Any]) -> str:
+    """What is chosen beside every other way by force, and what is predicted: thalweg tune --check."""
+    lines = [
+        "*behind*: the chosen way's time over that of the best way by force.\n",
+        "| path | size | chosen | takes | predicted | behind |",
+        "|---" * 6 + "|",
+    ]
+    for path in result["paths"]:
+        for row in path["rows"]:
+            predicted = f"{row['predicted_us']:.4g} us" if row.get("predicted_us") else ""
+            lines.append(
+                f"| {path['path']} | {size_text(row['size'])} | {row['chosen']} | {row['us']:.4g} us | {predicted} "
+                f"| {row['behind']:.2f} |"
+            )
+        lines.append(
+            f"| {path['path']} | all | within 10 %: {path['within_10_percent']:.0%} of the sizes | | "
+            f"median error {path['median_error']:.0%} | at most {path['worst']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
