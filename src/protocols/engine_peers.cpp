@@ -35,6 +35,7 @@ void Engine::attach(Peer& peer, Link& link) {
   peer.state = TW_OK;
   peer.distance = options_.costs != nullptr ? distance_to(*options_.costs, link) : CpuDistance::count_;
   peer.limits = limits_of(link, costs_of(peer), options_.way);
+  link.streams = costs_of(peer).streamed != 0;
   open_credit(*this, peer);
   wants_push(peer);
 }

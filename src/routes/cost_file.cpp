@@ -36,12 +36,16 @@ constexpr ShmField kShm[] = {
     {"copy_large", &LinkCosts::copy_large, kByteLeast, kByteMost},
     {"mapped_large", &LinkCosts::mapped_large, kByteLeast, kByteMost},
     {"kernel_large", &LinkCosts::kernel_large, kByteLeast, kByteMost},
+    {"streamed", &LinkCosts::streamed, 1, 1},
 };
 constexpr CpuDistance kDistances[] = {CpuDistance::core, CpuDistance::cache, CpuDistance::node, CpuDistance::far};
 
 void add_shm(const std::string& prefix, LinkCosts CostTable::*link, std::vector<CostField>* out) {
   for (const ShmField& one : kShm)
-    out->push_back({prefix + one.name, link, one.value, one.least, one.most, one.most == kFrameMost ? "ns" : "ns/byte"});
+    out->push_back({prefix + one.name, link, one.value, one.least, one.most,
+                    one.most == kFrameMost ? "ns"
+                    : one.most == 1        ? ""
+                                           : "ns/byte"});
 }
 
 std::vector<CostField> make_fields() {
@@ -79,7 +83,7 @@ void complete(CostTable* table) {
     LinkCosts& costs = table->*costs_at(distance);
     const bool said = std::any_of(std::begin(kShm), std::end(kShm), [&](const ShmField& one) { return costs.*one.value != 0; });
     for (const ShmField& one : kShm)
-      if (said && costs.*one.value == 0) costs.*one.value = table->shm.*one.value;
+      if (said && costs.*one.value == 0 && one.value != &LinkCosts::streamed) costs.*one.value = table->shm.*one.value;
   }
 }
 

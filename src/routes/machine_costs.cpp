@@ -19,10 +19,10 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kMeasureNs = 100 * kMillisecond;
+constexpr uint64_t kMeasureNs = 200 * kMillisecond;
 constexpr uint64_t kDistancesNs = 60 * kMillisecond;  // of all distances
 constexpr uint64_t kTcpNs = 50 * kMillisecond;
-constexpr uint64_t kOthersNs = 300 * kMillisecond;
+constexpr uint64_t kOthersNs = 400 * kMillisecond;
 
 /// As the lines of a cost file: of shm, and what the file said of the rest.
 std::string lines_of(const CostTable& table) {

@@ -4,6 +4,8 @@
 // message, from 0 to 1:
 //   hop      a word there and back, many times
 //   copy     0 copies fragments into a ring as deep as the busy one of a connection, 1 out of it
+//   streamed the same, but into the ring by non-temporal stores: lines that the other core has read are slow to get back where the two
+//            share no cache, and memory is not
 //   mapped   1 copies from the source
 //   kernel   process_vm_readv of the first half by 1, process_vm_writev of the other half by 0
 // The stores into the source are measured, too. Whoever reads the source itself takes its lines out of the writer's cache, and the
@@ -29,6 +31,7 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/platform/string_copy.hpp"
 #include "routes/two_threads.hpp"
 #include "routes/undisturbed.hpp"
 #include "transports/shm/copy.hpp"
@@ -68,7 +71,7 @@ class Pages {
   size_t length_;
 };
 
-enum class Kind : uint8_t { hop, copy, mapped, kernel, kernel_call };
+enum class Kind : uint8_t { hop, copy, streamed, mapped, kernel, kernel_call };
 
 /// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to 1, and 2n back.
 struct Bench {
@@ -118,12 +121,13 @@ void send(Bench& bench, Kind kind, size_t length, uint64_t message) {
       bench.filled.store(before + i, std::memory_order_release);
       if (!bench.await(bench.emptied, before + i)) return;
     }
-  } else if (kind == Kind::copy) {
+  } else if (kind == Kind::copy || kind == Kind::streamed) {
+    const auto copy = kind == Kind::copy ? shm::copy_bulk : streaming_copy;
     const uint64_t fragments = length / shm::kFragment, before = bench.filled.load(std::memory_order_relaxed);
     for (uint64_t i = 0; i < fragments; ++i) {
       if (!bench.await(bench.emptied, before + i + 1 > kFragments ? before + i + 1 - kFragments : 0)) return;
       std::byte* const slot = bench.ring.data() + (before + i) % kFragments * shm::kFragment;
-      shm::copy_bulk(slot, from + i * shm::kFragment, shm::kFragment);
+      copy(slot, from + i * shm::kFragment, shm::kFragment);
       bench.filled.store(before + i + 1, std::memory_order_release);
     }
   } else if (kind == Kind::kernel) {
@@ -144,7 +148,7 @@ void receive(Bench& bench, Kind kind, size_t length, uint64_t message) {
       if (!bench.await(bench.filled, before + i)) return;
       bench.emptied.store(before + i, std::memory_order_release);
     }
-  } else if (kind == Kind::copy) {
+  } else if (kind == Kind::copy || kind == Kind::streamed) {
     const uint64_t fragments = length / shm::kFragment, before = bench.emptied.load(std::memory_order_relaxed);
     for (uint64_t i = 0; i < fragments; ++i) {
       if (!bench.await(bench.filled, before + i + 1)) return;
@@ -165,10 +169,24 @@ struct Job {
   Kind kind;
   size_t length;
 };
-enum At : size_t { kHop, kOne, kCopy, kCopyLarge, kMapped, kMappedLarge, kKernel, kKernelLarge, kCall, kCount };
+enum At : size_t {
+  kHop,
+  kOne,
+  kCopy,
+  kCopyLarge,
+  kStreamed,
+  kStreamedLarge,
+  kMapped,
+  kMappedLarge,
+  kKernel,
+  kKernelLarge,
+  kCall,
+  kCount
+};
 constexpr Job kJobs[kCount] = {{Kind::hop, 0},          {Kind::copy, shm::kFragment}, {Kind::copy, kMiddle},
-                               {Kind::copy, kWhole},    {Kind::mapped, kMiddle},      {Kind::mapped, kWhole},
-                               {Kind::kernel, kMiddle}, {Kind::kernel, kWhole},       {Kind::kernel_call, 8}};
+                               {Kind::copy, kWhole},    {Kind::streamed, kMiddle},    {Kind::streamed, kWhole},
+                               {Kind::mapped, kMiddle}, {Kind::mapped, kWhole},       {Kind::kernel, kMiddle},
+                               {Kind::kernel, kWhole},  {Kind::kernel_call, 8}};
 const Job& job_of(uint64_t number) { return kJobs[(number - 1) / kRepeats % kCount]; }
 using Times = std::array<double, kCount>;  // ns, the least
 
@@ -270,8 +288,11 @@ Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
   const double hop = least[kHop] / (2 * kTurns);
   costs.frame = hop + kFrameWork;
   costs.serial_copy = each(least, kOne, 2 * hop);
-  costs.copy = each(least, kCopy, 2 * hop);
-  costs.copy_large = beyond(least, kCopy);
+  constexpr double kClearly = 0.9;  // what a receiver reads from memory is not in a cache that both ends share
+  costs.streamed = least[kStreamed] < kClearly * least[kCopy] ? 1 : 0;
+  const At copied = costs.streamed != 0 ? kStreamed : kCopy;
+  costs.copy = each(least, copied, 2 * hop);
+  costs.copy_large = beyond(least, copied);
   costs.mapped = each(least, kMapped, 2 * hop);
   costs.mapped_large = beyond(least, kMapped);
   if (!bench->failed) {

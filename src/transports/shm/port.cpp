@@ -24,7 +24,10 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
       if (Status s = make_room(link, header.length); s != TW_OK) return s;
       to = link.out.bulk_place(header.length);
     }
-    copy_bulk(to, static_cast<const std::byte*>(body), header.length);
+    if (link.streams && header.length >= kStreamedFrom)
+      streaming_copy(to, static_cast<const std::byte*>(body), header.length);
+    else
+      copy_bulk(to, static_cast<const std::byte*>(body), header.length);
     link.out.put_bulk(header);
   }
   if (link.out.must_ring()) [[unlikely]]

@@ -20,8 +20,13 @@ struct Frames {
   Frames() { connect_sides(a, b, &la, &lb); }
 };
 
-TEST(ShmFrames, EverySizeArrivesWithHeaderBothWays) {
+/// By both routines that copy into the ring.
+class ShmCopies : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Streamed, ShmCopies, testing::Bool());
+
+TEST_P(ShmCopies, EverySizeArrivesWithHeaderBothWays) {
   Frames f;
+  f.la->streams = f.lb->streams = GetParam();
   for (auto [from, link, to] : {std::tuple{&f.a, f.la, &f.b}, std::tuple{&f.b, f.lb, &f.a}}) {
     uint64_t seed = random_id();
     for (uint32_t size : switch_sizes()) {
@@ -147,12 +152,13 @@ int echo_child(int socket, uint64_t seed, uint64_t count) {
   return good && returned == count ? 0 : 1;
 }
 
-TEST(ShmFrames, TwoProcessesRandomSizesBothWays) {
+TEST_P(ShmCopies, TwoProcessesRandomSizesBothWays) {
   const uint64_t seed = random_id() >> 1, count = 20000;
   Child child([&](int socket) { return echo_child(socket, seed, count); });
   Side side;
   Link* link = connect_over(side, child.socket(), true);
   ASSERT_NE(link, nullptr);
+  link->streams = GetParam();
   std::mt19937_64 random(seed);
   uint64_t sent = 0, received = 0;
   side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
