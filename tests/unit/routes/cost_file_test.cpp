@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measured costs: what is read back, what is refused, and what follows from them.
 #include <gtest/gtest.h>
+
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -26,7 +28,7 @@ TEST(CostFile, ComesBackAsItWas) {
   CostTable made, back;
   std::string values;
   for (const CostField& field : cost_fields()) {
-    const double value = field.least * std::uniform_real_distribution<>(1, 50)(random);
+    const double value = std::min(field.most, field.least * std::uniform_real_distribution<>(1, 50)(random));
     char line[80];
     snprintf(line, sizeof line, "%s = %.17g\n", field.name.c_str(), value);
     made.*field.link.*field.value = value;
