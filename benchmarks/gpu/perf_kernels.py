@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of thalweg-perf, one JSON object a line, as a result file and a table: the last step of perf_kernels.sh and routes.sh."""
+"""Rows of thalweg-perf, a JSON object a line, as a result file and a table: the last step of perf_kernels.sh and routes.sh."""
 
 from __future__ import annotations
 
