@@ -203,15 +203,26 @@ Status copy_in_process(Engine& engine, OpRun& run) {
   return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here, hosts);
 }
 
-/// From the sender's library-allocated host memory, which is pinned here. Nobody waits for its mapping.
+/// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being mapped.
+Status reach_host(Peer& peer, Device& device, uint64_t segment, uint64_t offset, uint64_t length, Mapping** mapping,
+                  uint64_t* address) {
+  if (const Status status = peer.link->port->import(*peer.link, segment, mapping); status != TW_OK) return status;
+  Mapping& found = **mapping;
+  if (found.revoked) return TW_ERR_STALE;
+  if (offset > found.length || length > found.length - offset) return TW_ERR_OUT_OF_BOUNDS;
+  if (!pin_once_worth(device, found, length)) return TW_ERR_UNSUPPORTED;
+  *address = reinterpret_cast<uint64_t>(found.address) + offset;
+  return TW_OK;
+}
+
+/// From the sender's, whose mapping nobody waits for.
 Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
   const RtsBody& rts = receiving(run).rts;
   Device& device = *run.op->device;
   Mapping* mapping = nullptr;
-  if (peer.link->port->import(*peer.link, rts.segment, &mapping) != TW_OK || mapping->revoked) return TW_ERR_UNREACHABLE;
-  if (rts.segment_offset > mapping->length || wanted(run) > mapping->length - rts.segment_offset) return TW_ERR_OUT_OF_BOUNDS;
-  if (!pin_once_worth(device, *mapping, wanted(run))) return TW_ERR_UNSUPPORTED;
-  const uint64_t from = reinterpret_cast<uint64_t>(mapping->address) + rts.segment_offset;
+  uint64_t from = 0;
+  const Status status = reach_host(peer, device, rts.segment, rts.segment_offset, wanted(run), &mapping, &from);
+  if (status != TW_OK) return status;
   return device_move(engine, run, device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
 }
 
@@ -307,19 +318,15 @@ void push_over(Engine& engine, OpRun& run, Status status) {
   if (status == TW_OK) engine.complete(run, TW_OK);
 }
 
-/// The receiver's library-allocated host memory, which is pinned here.
-Status reach_host(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping) {
+/// The receiver's.
+Status reach_receivers_host(OpRun& run, Device** device, Side* to, Mapping** mapping) {
   const CtsBody& cts = serving(run).cts;
   if (!on_device(*run.op) || (run.peer->link->features & kLinkMaps) == 0) return TW_ERR_UNREACHABLE;
   *device = run.op->device;
-  const Status status = run.peer->link->port->import(*run.peer->link, cts.segment, mapping);
-  if (status != TW_OK) return status;
-  Mapping& found = **mapping;
-  if (found.revoked) return TW_ERR_STALE;
-  if (cts.segment_offset > found.length || cts.length > found.length - cts.segment_offset) return TW_ERR_OUT_OF_BOUNDS;
-  if (!pin_once_worth(**device, found, cts.length)) return TW_ERR_UNSUPPORTED;
-  *to = Side{reinterpret_cast<uint64_t>(found.address) + cts.segment_offset, nullptr};
-  return TW_OK;
+  uint64_t address = 0;
+  const Status status = reach_host(*run.peer, **device, cts.segment, cts.segment_offset, cts.length, mapping, &address);
+  if (status == TW_OK) *to = Side{address, nullptr};
+  return status;
 }
 
 /// Where the receiver's packed bytes go: TW_OK, TW_IN_PROGRESS or an error.
@@ -327,7 +334,7 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
   Peer& peer = *run.peer;
   const CtsBody& cts = serving(run).cts;
   const Layout* const layout = run.own.remote_layout;
-  if (serving(run).uuid == Uuid{}) return reach_host(engine, run, device, to, mapping);
+  if (serving(run).uuid == Uuid{}) return reach_receivers_host(run, device, to, mapping);
   *device = copier(engine, *run.op, serving(run).uuid);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
   if (same_process(*peer.link) && cts.address != 0) {
