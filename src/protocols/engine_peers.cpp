@@ -35,7 +35,8 @@ void Engine::attach(Peer& peer, Link& link) {
   peer.state = TW_OK;
   peer.distance = options_.costs != nullptr ? distance_to(*options_.costs, link) : CpuDistance::count_;
   peer.limits = limits_of(link, costs_of(peer), options_.way);
-  link.streams = costs_of(peer).streamed != 0;
+  link.body_copy.choose(costs_of(peer).streamed != 0, costs_of(peer).stream_copy);
+  link.wide = costs_of(peer).wide != 0;
   open_credit(*this, peer);
   wants_push(peer);
 }

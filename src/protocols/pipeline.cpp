@@ -277,10 +277,8 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
   if (piece.prefix_length != 0) std::memcpy(room, piece.prefix, piece.prefix_length);
   std::byte* payload = room + piece.prefix_length;
   if (piece.length != 0) {
-    if (contiguous && link.streams) {
-      streaming_copy(payload, run.op->address + piece.position, piece.length);
-    } else if (contiguous) {
-      std::memcpy(payload, run.op->address + piece.position, piece.length);
+    if (contiguous) {
+      link.body_copy.copy(payload, run.op->address + piece.position, piece.length);
     } else {
       pack(run.cursor, payload, piece.length);
     }

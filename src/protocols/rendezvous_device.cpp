@@ -131,7 +131,6 @@ bool ask_for_push_to_host(Engine& engine, Peer& peer, OpRun& run) {
 /// Asks the sender's device to copy into this one's memory. False: it cannot.
 bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  const Receiving& state = receiving(run);
   PushBody body{};
   const size_t layout = op.layout != nullptr ? encode(*op.layout, body.layout, sizeof body.layout) : 0;
   if (op.layout != nullptr && (layout == 0 || layout > sizeof body.layout)) return false;

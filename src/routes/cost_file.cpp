@@ -37,6 +37,8 @@ constexpr ShmField kShm[] = {
     {"mapped_large", &LinkCosts::mapped_large, kByteLeast, kByteMost},
     {"kernel_large", &LinkCosts::kernel_large, kByteLeast, kByteMost},
     {"streamed", &LinkCosts::streamed, 1, 1},
+    {"stream_copy", &LinkCosts::stream_copy, kByteLeast, kByteMost},
+    {"wide", &LinkCosts::wide, 1, 1},
 };
 constexpr CpuDistance kDistances[] = {CpuDistance::core, CpuDistance::cache, CpuDistance::node, CpuDistance::far};
 
@@ -61,7 +63,7 @@ std::vector<CostField> make_fields() {
   return fields;
 }
 
-using Seen = std::bitset<64>;  // of cost_fields()
+using Seen = std::bitset<128>;  // of cost_fields()
 
 /// One line "name = value".
 Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
@@ -83,7 +85,7 @@ void complete(CostTable* table) {
     LinkCosts& costs = table->*costs_at(distance);
     const bool said = std::any_of(std::begin(kShm), std::end(kShm), [&](const ShmField& one) { return costs.*one.value != 0; });
     for (const ShmField& one : kShm)
-      if (said && costs.*one.value == 0 && one.value != &LinkCosts::streamed) costs.*one.value = table->shm.*one.value;
+      if (said && costs.*one.value == 0 && one.most != 1) costs.*one.value = table->shm.*one.value;
   }
 }
 

@@ -50,20 +50,13 @@ Unkept& unkept() {
   return *all;
 }
 
-cpu_set_t allowed_here() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  (void)sched_getaffinity(0, sizeof allowed, &allowed);
-  return allowed;
-}
-
 bool has(const CostTable& table, CpuDistance distance) { return (table.*costs_at(distance)).frame != 0; }
 
 /// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the same one.
 std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology) {
   std::vector<CpuDistance> found;
   if ((topology.distances() & (topology.distances() - 1)) == 0) return found;
-  const uint32_t here = topology.distances(allowed_here());
+  const uint32_t here = topology.distances(measuring_processors());
   for (size_t i = 0; i < kCpuDistances; ++i) {
     const auto distance = static_cast<CpuDistance>(i);
     if ((here & bit_of(distance)) != 0 && !has(table, distance)) found.push_back(distance);
@@ -73,17 +66,18 @@ std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topo
 
 /// What is said of shm without a distance is of the pair that thalweg tune takes: the first two processors.
 void place_general(CostTable* table, const CpuTopology& topology) {
-  const cpu_set_t allowed = allowed_here();
+  if (table->distances()) return;
+  const cpu_set_t allowed = measuring_processors();
   std::vector<unsigned> first;
   for (unsigned cpu = 0; cpu < CPU_SETSIZE && first.size() < 2; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) first.push_back(cpu);
-  if (first.size() < 2 || table->distances()) return;
+  if (first.size() < 2) return;
   table->*costs_at(topology.between(first[0], first[1])) = table->shm;
 }
 
 /// Nearest first, as far as time allows: what is left waits for the next context. False: nothing could be measured.
 bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology& topology, CostTable* table) {
-  const cpu_set_t allowed = allowed_here();
+  const cpu_set_t allowed = measuring_processors();
   const uint64_t begin = monotonic_ns();
   bool any = false;
   for (const CpuDistance distance : wanted) {
@@ -103,7 +97,7 @@ bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology
 
 /// Of what most pairs of this process's processors have, if that was measured.
 void choose_general(const CpuTopology& topology, CostTable* table) {
-  const cpu_set_t allowed = allowed_here();
+  const cpu_set_t allowed = measuring_processors();
   CpuDistance usual = CpuDistance::core;
   if (topology.usual(allowed, allowed, &usual)) table->shm = table->shm_at(usual);
   for (size_t i = 0; i < kCpuDistances && !has(*table, usual); ++i)
@@ -133,7 +127,7 @@ void keep(CostTable* table) {
 void measure(const CpuTopology& topology, CostTable* table) {
   TwoCores cores;
   if (!two_cores(&cores)) {
-    table->why = "defaults: this process has one processor, which measures nothing";
+    table->why = "defaults: there is one processor, which measures nothing";
     return;
   }
   const std::vector<CpuDistance> wanted = missing(*table, topology);

@@ -4,8 +4,9 @@
 // message, from 0 to 1:
 //   hop      a word there and back, many times
 //   copy     0 copies fragments into a ring as deep as the busy one of a connection, 1 out of it
-//   streamed the same, but into the ring by non-temporal stores: lines that the other core has read are slow to get back where the two
-//            share no cache, and memory is not
+//   wide     the same through a wide ring
+//   streamed and into that by non-temporal stores: lines that the other core has read are slow to get back where the two share no cache,
+//            and memory is not
 //   mapped   1 copies from the source
 //   kernel   process_vm_readv of the first half by 1, process_vm_writev of the other half by 0
 // The stores into the source are measured, too. Whoever reads the source itself takes its lines out of the writer's cache, and the
@@ -44,7 +45,7 @@ constexpr size_t kMiddle = kLarge, kWhole = 4u << 20;
 constexpr uint64_t kTurns = 64;    // of a hop
 constexpr double kFrameWork = 45;  // ns of a processor for a small frame at both ends, beside the hop
 constexpr unsigned kRepeats = 2;   // of an exchange in a row: the last one counts
-constexpr size_t kFragments = shm::kDeepBytes / shm::kFragment;
+constexpr size_t kDeepFragments = shm::kDeepBytes / shm::kFragment, kWideFragments = shm::kWideBytes / shm::kFragment;
 constexpr unsigned kRounds = 2, kMostRounds = 8;  // more than kRounds while a measurement has no undisturbed one yet
 constexpr double kLeast = 1e-3, kMost = 10;       // ns per byte: anything else is no measurement
 
@@ -71,12 +72,15 @@ class Pages {
   size_t length_;
 };
 
-enum class Kind : uint8_t { hop, copy, streamed, mapped, kernel, kernel_call };
+enum class Kind : uint8_t { hop, copy, wide, streamed, mapped, kernel, kernel_call };
+
+bool through_ring(Kind kind) { return kind == Kind::copy || kind == Kind::wide || kind == Kind::streamed; }
+size_t fragments_of(Kind kind) { return kind == Kind::copy ? kDeepFragments : kWideFragments; }
 
 /// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to 1, and 2n back.
 struct Bench {
   std::array<Pages, 2> source{Pages(kWhole), Pages(kWhole)}, target{Pages(kWhole), Pages(kWhole)};  // of each direction
-  Pages ring{kFragments * shm::kFragment};
+  std::array<Pages, 2> ring{Pages(shm::kWideBytes), Pages(shm::kWideBytes)};
   uint64_t deadline = 0;
   alignas(64) std::atomic<uint64_t> go{0};
   alignas(64) std::atomic<uint64_t> filled{0};
@@ -87,7 +91,8 @@ struct Bench {
 
   bool allocated() const {
     const auto there = [](const Pages& pages) { return pages.data() != nullptr; };
-    return std::all_of(source.begin(), source.end(), there) && std::all_of(target.begin(), target.end(), there) && there(ring);
+    return std::all_of(source.begin(), source.end(), there) && std::all_of(target.begin(), target.end(), there) &&
+           std::all_of(ring.begin(), ring.end(), there);
   }
   bool late() const { return monotonic_ns() > deadline; }
   /// Until counter >= value. False: time is up.
@@ -111,7 +116,7 @@ bool kernel_copy(bool reads, std::byte* here, std::byte* there, size_t length) {
 }
 
 /// The sender's part of one message, whose source it writes first.
-void send(Bench& bench, Kind kind, size_t length, uint64_t message) {
+void send(Bench& bench, Kind kind, size_t length, uint64_t message, uint64_t position) {
   std::byte* const from = bench.source[message % 2].data();
   for (size_t at = 0; at < length; at += 64) from[at] = static_cast<std::byte>(message + at);
   bench.go.store(message, std::memory_order_release);
@@ -121,12 +126,13 @@ void send(Bench& bench, Kind kind, size_t length, uint64_t message) {
       bench.filled.store(before + i, std::memory_order_release);
       if (!bench.await(bench.emptied, before + i)) return;
     }
-  } else if (kind == Kind::copy || kind == Kind::streamed) {
-    const auto copy = kind == Kind::copy ? shm::copy_bulk : streaming_copy;
+  } else if (through_ring(kind)) {
+    const auto copy = kind == Kind::streamed ? streaming_copy : copy_bulk;
     const uint64_t fragments = length / shm::kFragment, before = bench.filled.load(std::memory_order_relaxed);
+    const size_t ring = fragments_of(kind);
     for (uint64_t i = 0; i < fragments; ++i) {
-      if (!bench.await(bench.emptied, before + i + 1 > kFragments ? before + i + 1 - kFragments : 0)) return;
-      std::byte* const slot = bench.ring.data() + (before + i) % kFragments * shm::kFragment;
+      if (!bench.await(bench.emptied, before + i + 1 > kDeepFragments ? before + i + 1 - kDeepFragments : 0)) return;
+      std::byte* const slot = bench.ring[message % 2].data() + (position + i) % ring * shm::kFragment;
       copy(slot, from + i * shm::kFragment, shm::kFragment);
       bench.filled.store(before + i + 1, std::memory_order_release);
     }
@@ -138,7 +144,7 @@ void send(Bench& bench, Kind kind, size_t length, uint64_t message) {
 }
 
 /// The receiver's.
-void receive(Bench& bench, Kind kind, size_t length, uint64_t message) {
+void receive(Bench& bench, Kind kind, size_t length, uint64_t message, uint64_t position) {
   std::byte* const to = bench.target[message % 2].data();
   std::byte* const from = bench.source[message % 2].data();
   if (!bench.await(bench.go, message)) return;
@@ -148,16 +154,17 @@ void receive(Bench& bench, Kind kind, size_t length, uint64_t message) {
       if (!bench.await(bench.filled, before + i)) return;
       bench.emptied.store(before + i, std::memory_order_release);
     }
-  } else if (kind == Kind::copy || kind == Kind::streamed) {
+  } else if (through_ring(kind)) {
     const uint64_t fragments = length / shm::kFragment, before = bench.emptied.load(std::memory_order_relaxed);
+    const size_t ring = fragments_of(kind);
     for (uint64_t i = 0; i < fragments; ++i) {
       if (!bench.await(bench.filled, before + i + 1)) return;
-      const std::byte* const slot = bench.ring.data() + (before + i) % kFragments * shm::kFragment;
-      shm::copy_bulk(to + i * shm::kFragment, slot, shm::kFragment);
+      const std::byte* const slot = bench.ring[message % 2].data() + (position + i) % ring * shm::kFragment;
+      copy_bulk(to + i * shm::kFragment, slot, shm::kFragment);
       bench.emptied.store(before + i + 1, std::memory_order_release);
     }
   } else if (kind == Kind::mapped) {
-    shm::copy_bulk(to, from, length);
+    copy_bulk(to, from, length);
   } else {
     const size_t part = kind == Kind::kernel ? length / 2 : length;
     if (!kernel_copy(true, to, from, part)) bench.failed = true;
@@ -174,6 +181,9 @@ enum At : size_t {
   kOne,
   kCopy,
   kCopyLarge,
+  kWideLarge,
+  kWideOne,
+  kWide,
   kStreamed,
   kStreamedLarge,
   kMapped,
@@ -184,9 +194,12 @@ enum At : size_t {
   kCount
 };
 constexpr Job kJobs[kCount] = {{Kind::hop, 0},          {Kind::copy, shm::kFragment}, {Kind::copy, kMiddle},
-                               {Kind::copy, kWhole},    {Kind::streamed, kMiddle},    {Kind::streamed, kWhole},
+                               {Kind::copy, kWhole},    {Kind::wide, kWhole},         {Kind::wide, shm::kFragment},
+                               {Kind::wide, kMiddle},   {Kind::streamed, kMiddle},    {Kind::streamed, kWhole},
                                {Kind::mapped, kMiddle}, {Kind::mapped, kWhole},       {Kind::kernel, kMiddle},
                                {Kind::kernel, kWhole},  {Kind::kernel_call, 8}};
+/// How far each direction's ring has moved on behind it.
+uint64_t fragments_in(const Job& job) { return through_ring(job.kind) ? job.length / shm::kFragment : 0; }
 const Job& job_of(uint64_t number) { return kJobs[(number - 1) / kRepeats % kCount]; }
 using Times = std::array<double, kCount>;  // ns, the least
 
@@ -205,10 +218,12 @@ void answer(Bench& bench, int core) {
   if (!at_core(core)) bench.failed = true;
   for (Pages* const mine : {&bench.source[0], &bench.target[1]}) mine->touch();
   Undisturbed undisturbed;
+  uint64_t position = 0;
   for (uint64_t number = 1; !bench.over.load(std::memory_order_relaxed); ++number) {
     const Job& job = job_of(number);
-    receive(bench, job.kind, job.length, 2 * number - 1);
-    send(bench, job.kind, job.length, 2 * number);
+    receive(bench, job.kind, job.length, 2 * number - 1, position);
+    send(bench, job.kind, job.length, 2 * number, position);
+    position += fragments_in(job);
     bench.judged.store(2 * number + (undisturbed.ask() ? 0 : 1), std::memory_order_release);
   }
 }
@@ -216,15 +231,16 @@ void answer(Bench& bench, int core) {
 /// Thread 0: leads and measures.
 void lead(Bench& bench, int core, Times* least) {
   if (!at_core(core)) bench.failed = true;
-  for (Pages* const mine : {&bench.source[1], &bench.target[0], &bench.ring}) mine->touch();
+  for (Pages* const mine : {&bench.source[1], &bench.target[0], &bench.ring[0], &bench.ring[1]}) mine->touch();
   Undisturbed undisturbed;
-  uint64_t number = 0;
+  uint64_t number = 0, position = 0;
   for (unsigned round = 0; round < kMostRounds && (round < kRounds || !complete(*least)); ++round) {
     for (size_t i = 0; i < kCount * kRepeats; ++i) {
       const Job& job = job_of(++number);
       const uint64_t start = monotonic_ns();
-      send(bench, job.kind, job.length, 2 * number - 1);
-      receive(bench, job.kind, job.length, 2 * number);
+      send(bench, job.kind, job.length, 2 * number - 1, position);
+      receive(bench, job.kind, job.length, 2 * number, position);
+      position += fragments_in(job);
       const double took = static_cast<double>(monotonic_ns() - start) / 2;
       const bool mine = undisturbed.ask();
       if (!bench.await(bench.judged, 2 * number)) return;
@@ -238,15 +254,16 @@ void lead(Bench& bench, int core, Times* least) {
 /// Per byte of a message of 1 MiB, without the hops of its handshake, so that predictions are exact there.
 double each(const Times& times, At at, double asking) { return (times[at] - asking) / static_cast<double>(kJobs[at].length); }
 /// Per byte of what is beyond that.
-double beyond(const Times& times, At at) { return (times[at + 1] - times[at]) / static_cast<double>(kWhole - kMiddle); }
+double beyond(const Times& times, At at, At large) {
+  return (times[large] - times[at]) / static_cast<double>(kWhole - kMiddle);
+}
 
 bool sane(double cost) { return cost >= kLeast && cost <= kMost; }
 
 }  // namespace
 
 bool two_cores(TwoCores* cores) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  const cpu_set_t allowed = measuring_processors();
   int here = sched_getcpu();
   if (here < 0 || !CPU_ISSET(static_cast<size_t>(here), &allowed)) here = 0;
   std::string siblings;
@@ -287,18 +304,23 @@ Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
   LinkCosts costs = *out;
   const double hop = least[kHop] / (2 * kTurns);
   costs.frame = hop + kFrameWork;
-  costs.serial_copy = each(least, kOne, 2 * hop);
-  constexpr double kClearly = 0.9;  // what a receiver reads from memory is not in a cache that both ends share
-  costs.streamed = least[kStreamed] < kClearly * least[kCopy] ? 1 : 0;
-  const At copied = costs.streamed != 0 ? kStreamed : kCopy;
+  constexpr double kClearly = 0.9;
+  const double plain = std::min(least[kCopy], least[kWide]);
+  costs.streamed = least[kStreamed] < kClearly * plain ? 1 : 0;
+  costs.stream_copy = each(least, kStreamed, 2 * hop);
+  // Streaming goes through a wide ring as fast, and plain stores, which are taken when these two cores come near, go faster.
+  costs.wide = costs.streamed != 0 || least[kWide] < kClearly * least[kCopy] ? 1 : 0;
+  const bool wide = costs.wide != 0;
+  const At copied = costs.streamed != 0 ? kStreamed : wide ? kWide : kCopy;
+  costs.serial_copy = each(least, wide ? kWideOne : kOne, 2 * hop);
   costs.copy = each(least, copied, 2 * hop);
-  costs.copy_large = beyond(least, copied);
+  costs.copy_large = beyond(least, copied, costs.streamed != 0 ? kStreamedLarge : wide ? kWideLarge : kCopyLarge);
   costs.mapped = each(least, kMapped, 2 * hop);
-  costs.mapped_large = beyond(least, kMapped);
+  costs.mapped_large = beyond(least, kMapped, kMappedLarge);
   if (!bench->failed) {
     costs.kernel_fixed = std::max(1.0, least[kCall] - 2 * hop);
     costs.kernel = each(least, kKernel, 2 * hop + costs.kernel_fixed);
-    costs.kernel_large = beyond(least, kKernel);
+    costs.kernel_large = beyond(least, kKernel, kKernelLarge);
   }
   for (const double cost : {costs.serial_copy, costs.copy, costs.copy_large, costs.mapped, costs.mapped_large})
     if (!sane(cost)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");

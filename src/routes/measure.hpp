@@ -7,7 +7,7 @@
 
 namespace thalweg::impl {
 
-/// Two processors that this process may use, and that share no core where others are to be had.
+/// Two processors of measuring_processors(), which share no core where others are to be had.
 struct TwoCores {
   int first = -1, second = -1;
 };

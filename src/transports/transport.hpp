@@ -23,6 +23,7 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 #include "security/session.hpp"
+#include "transports/body_copy.hpp"
 #include "transports/offers.hpp"
 
 namespace thalweg::impl {
@@ -68,7 +69,8 @@ struct Link {
   uint32_t copy_max = 0;       // largest body of send() and reserve()
   uint32_t fragment = 0;       // best body size when streaming a large message
   uint32_t reference_max = 0;  // largest body of send_reference()
-  bool streams = false;        // long bodies are copied in by non-temporal stores; set with the costs of the link
+  bool wide = false;           // much that moves is worth a wide ring; set with the costs of the link, as is body_copy
+  BodyCopy body_copy;          // into what reserve() gives, too
   /// Where the peer says that its worker sleeps (not 0), for stores into its memory that somebody may wait for: ring() then.
   /// Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
   const uint32_t* sleeping = nullptr;

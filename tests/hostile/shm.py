@@ -16,7 +16,7 @@ import wire
 
 SLOTS, SLOT, INLINE = 64, 64, 40
 COPY_MAX = 16 * 1024 + 512
-BULK, DEEP = 50 * 1024, 274 * 1024
+BULK, DEEP, WIDE = 50 * 1024, 274 * 1024, 4 << 20
 TURN = (1 << 32) - 1  # the length of a frame that turns to the other bulk ring
 RING, RING_TAKEN = 8, 9  # of the control channel
 UNIT = 64
@@ -95,10 +95,10 @@ class Ring:
         self.head += 1
         self.ring()
 
-    def offer_ring(self, length: int = DEEP, with_memory: bool = True) -> None:
-        """Over the control channel."""
+    def offer_ring(self, length: int = DEEP, with_memory: bool = True, said: int | None = None) -> None:
+        """Over the control channel. `said`: its length in the message, if another one."""
         fd = segment(length)
-        self.session.send(RING, struct.pack("<Q", length), (fd,) if with_memory else ())
+        self.session.send(RING, struct.pack("<Q", length if said is None else said), (fd,) if with_memory else ())
         os.close(fd)
 
     def room(self) -> int:

@@ -193,6 +193,8 @@ def offers_two(ring):
 
 RING_LIES = {
     "of another size": lambda ring: ring.offer_ring(shm.DEEP + 4096),
+    "wider": lambda ring: ring.offer_ring(shm.WIDE + 4096),
+    "of another size than it says": lambda ring: ring.offer_ring(shm.WIDE, said=shm.DEEP),
     "tiny": lambda ring: ring.offer_ring(4096),
     "without memory": lambda ring: ring.offer_ring(with_memory=False),
     "one after the other": offers_two,
@@ -210,11 +212,12 @@ def test_deep_rings_that_no_peer_may_have_end_the_link(start, what):
     serves(b, link)
 
 
-def test_turns_without_end_are_harmless(start):
+@pytest.mark.parametrize("size", [shm.DEEP, shm.WIDE])
+def test_turns_without_end_are_harmless(start, size):
     """An offered ring is turned to, back, and to nothing: the third turn ends the link. Bodies in it are nonsense meanwhile."""
     b, link = start(MEETS + ENDS + SERVES)
     ring = met(b, link)
-    ring.offer_ring()
+    ring.offer_ring(size)
     kind, _, _ = ring.session.receive()
     assert kind == shm.RING_TAKEN
     ring.send(wire.TAGGED, length=shm.TURN)

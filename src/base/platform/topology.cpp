@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
+#include <system_error>
+#include <thread>
 #include <tuple>
 
 namespace thalweg::impl {
@@ -185,6 +188,27 @@ bool CpuTopology::pair_at(CpuDistance distance, const cpu_set_t& allowed, unsign
   for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (in(allowed, cpu) && partner(cpu)) return true;
   return false;
+}
+
+cpu_set_t measuring_processors() {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) != 1) return own;
+  cpu_set_t all = own;
+  const auto widen = [&] {  // a thread's own affinity: the kernel reduces it to the cpuset
+    cpu_set_t every;
+    std::memset(&every, 0xff, sizeof every);
+    if (sched_setaffinity(0, sizeof every, &every) == 0) (void)sched_getaffinity(0, sizeof all, &all);
+  };
+  try {
+    std::thread(widen).join();
+  } catch (const std::system_error&) {
+    return own;
+  }
+  const cpu_set_t isolated = parse_cpu_list(first_line("/sys/devices/system/cpu/isolated"));
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &isolated) && !CPU_ISSET(cpu, &own)) CPU_CLR(cpu, &all);
+  return all;
 }
 
 }  // namespace thalweg::impl

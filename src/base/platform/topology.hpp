@@ -52,6 +52,10 @@ class CpuTopology {
   uint32_t all_ = 0;
 };
 
+/// Processors on which a thread of this process may measure: those that the process has, or, where it is bound to a single one as ranks
+/// are, those of its cpuset without isolated ones (isolcpus=). Just that one where there are no others.
+cpu_set_t measuring_processors();
+
 /// "0-3,8" as a set; what makes no sense, or is beyond CPU_SETSIZE, is left out.
 cpu_set_t parse_cpu_list(const std::string& text);
 

@@ -144,7 +144,7 @@ void Control::handle(SetupChannel::Message& message) {
       closed_ = true;
       return;
     case kRing:
-      return ring_offered(message);
+      return ring_offered(message, segment);
     case kRingTaken:
       return ring_taken();
     case kDropped:
@@ -225,11 +225,10 @@ void Control::request(uint64_t segment) {
   });
 }
 
-void Control::offer_ring() {
-  loop_->post([self = shared_from_this()] {
+void Control::offer_ring(uint64_t bytes) {
+  loop_->post([self = shared_from_this(), bytes] {
     if (!self->attached_ || self->stopped_.load()) return;
-    if (is_error(Segment::create("thalweg ring", kDeepBytes, true, false, &self->ring_))) return;  // it stays as it is
-    const uint64_t bytes = kDeepBytes;
+    if (is_error(Segment::create("thalweg ring", bytes, true, false, &self->ring_))) return;  // it stays as it is
     const int fd = self->ring_.fd();
     self->queue(kRing, &bytes, sizeof bytes, {&fd, 1});
     self->ring_.close_fd();
@@ -240,20 +239,19 @@ void Control::take_ring() {
   loop_->post([self = shared_from_this()] {
     self->ring_waits_ = false;
     if (!self->attached_ || self->stopped_.load()) return;
-    const uint64_t bytes = kDeepBytes;
-    self->queue(kRingTaken, &bytes, sizeof bytes, {});
+    const uint64_t nothing = 0;
+    self->queue(kRingTaken, &nothing, sizeof nothing, {});
   });
 }
 
-void Control::ring_offered(SetupChannel::Message& message) {
-  if (message.fds.size() != 1 || std::exchange(ring_waits_, true))
-    return end(TW_ERR_PROTOCOL, "the peer offers a deep ring without its memory, or one after the other");
+void Control::ring_offered(SetupChannel::Message& message, uint64_t bytes) {
+  if (message.fds.size() != 1 || (bytes != kDeepBytes && bytes != kWideBytes) || std::exchange(ring_waits_, true))
+    return end(TW_ERR_PROTOCOL, "the peer offers a deep ring of no known size or without its memory, or one after the other");
   Event event;
   event.kind = Event::Kind::ring_offered;
   event.link = link_;
   event.ring = std::make_shared<Segment>();
-  if (is_error(Segment::open(std::move(message.fds[0]), kDeepBytes, event.ring.get())))
-    return end(TW_ERR_PROTOCOL, last_error());
+  if (is_error(Segment::open(std::move(message.fds[0]), bytes, event.ring.get()))) return end(TW_ERR_PROTOCOL, last_error());
   event.ring->close_fd();
   mailbox_->post(std::move(event));
 }

@@ -6,7 +6,7 @@
 // kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
 // kDevicePieces (device_answer.hpp), several where one has no room; kDropped {u64 segment}: the importer has no import of it
 // any more. kClosed {u64 0}: the end that follows was meant. kRing {u64 bytes} + descriptor: a deep ring of the sender's
-// direction (deep_ring.hpp) -> kRingTaken {u64 bytes}.
+// direction (deep_ring.hpp) -> kRingTaken {u64 0}.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -88,8 +88,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
   void announce_release(uint64_t segment);
-  /// Makes a deep ring and offers it to the peer; the event ring_taken brings it once the peer has it.
-  void offer_ring();
+  /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer has it.
+  void offer_ring(uint64_t bytes);
   /// Answers the peer's offer, which the event ring_offered has brought.
   void take_ring();
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
@@ -116,7 +116,7 @@ class Control : public std::enable_shared_from_this<Control> {
   void hand_out(uint64_t segment);
   void take_in(SetupChannel::Message& message);
   void lend(uint64_t segment);
-  void ring_offered(SetupChannel::Message& message);
+  void ring_offered(SetupChannel::Message& message, uint64_t bytes);
   void ring_taken();
   void take_pieces(SetupChannel::Message& message);
   void import_pieces(Device& device, std::vector<ExportedMemory> pieces);

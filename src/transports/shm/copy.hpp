@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies into and out of shared memory, chosen by size.
 //
-// Up to 40 bytes: overlapping moves, no loop. Below 2 KiB: memcpy. From there on x86-64 `rep movsb`: it does not read for
-// ownership the lines that the other core has dirty, which vector copies do (measured: half the time at 64 KiB); glibc picks
-// it too, but not in every version. Into a ring, non-temporal stores lose on some processors (Xeon: 159 us a MiB, and 118) and win by
-// far on others (two core complexes of an EPYC: 60 and 470): where they were measured to win, they are used from kStreamedFrom on.
+// Up to 40 bytes: overlapping moves, no loop. More: copy_bulk (base/platform/string_copy.hpp), and for long bodies what
+// transports/body_copy.hpp takes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,17 +45,6 @@ inline void copy_short(std::byte* to, const std::byte* from, uint32_t n) {
       to[n - 1] = from[n - 1];
     }
   }
-}
-
-/// From here on a body may be copied in past the caches (Link::streams): below, a receiver waits longer for memory than for the other core.
-inline constexpr size_t kStreamedFrom = 4096;
-
-/// Any n.
-inline void copy_bulk(std::byte* to, const std::byte* from, size_t n) {
-  if (n < kStringCopyMin)
-    std::memcpy(to, from, n);
-  else
-    string_copy(to, from, n);
 }
 
 }  // namespace thalweg::impl::shm

@@ -62,7 +62,7 @@ void ShmPort::bury() {
     const auto found = links_.find(id);
     if (found == links_.end()) continue;
     found->second->segment = Segment();
-    found->second->deep_out.forget();
+    forget_deep(*found->second);
     found->second->deep_in.forget();
     found->second->bell = PeerBell();
   }

@@ -24,10 +24,7 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
       if (Status s = make_room(link, header.length); s != TW_OK) return s;
       to = link.out.bulk_place(header.length);
     }
-    if (link.streams && header.length >= kStreamedFrom)
-      streaming_copy(to, static_cast<const std::byte*>(body), header.length);
-    else
-      copy_bulk(to, static_cast<const std::byte*>(body), header.length);
+    link.body_copy.copy(to, static_cast<const std::byte*>(body), header.length);
     link.out.put_bulk(header);
   }
   if (link.out.must_ring()) [[unlikely]]
@@ -73,7 +70,8 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     doom(link, TW_ERR_PROTOCOL, "the peer gave back room in the shared ring that it never had");
     return fail(link.state, "%s", link.why.c_str());
   }
-  if (link.out.has_room(length) || deepen(link, length)) {
+  if (length > kInlineMax && !link.deep_out.deep()) deepen(link, !link.out.has_room(length));
+  if (link.out.has_room(length)) {
     link.starved = false;
     return TW_OK;
   }
@@ -90,16 +88,26 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
 }
 
-/// A body has no room: in a deep ring it has.
-[[gnu::cold]] bool ShmPort::deepen(ShmLink& link, uint32_t length) {
-  if (length <= kInlineMax || link.deep_out.deep() || !link.control || !link.out.has_slot()) return false;
-  if (!link.deep_out.ready()) {
-    if (link.deep_out.starved()) link.control->offer_ring();
-    return false;
+/// Bodies find no room, or much moves where a wide ring makes it faster: to the deep ring, or soon.
+[[gnu::cold]] void ShmPort::deepen(ShmLink& link, bool full) {
+  if (!link.control) return;
+  if (link.deep_out.ready()) {
+    if (!link.out.has_slot()) return;
+    link.deep_out.turn(link.out);
+    deep_.push_back(link.id);
+    return;
   }
-  link.deep_out.turn(link.out);
-  deep_.push_back(link.id);
-  return link.out.has_room(length);
+  const bool wide = link.wide && wide_ < kMostWide;
+  if (!(full && link.deep_out.starved()) && !(wide && link.deep_out.busy(link.out))) return;
+  link.deep_out.offered(wide);
+  wide_ += wide;
+  link.control->offer_ring(wide ? kWideBytes : kDeepBytes);
+}
+
+/// Its deep ring is not needed any more, or never was.
+void ShmPort::forget_deep(ShmLink& link) {
+  wide_ -= link.deep_out.wide();
+  link.deep_out.forget();
 }
 
 [[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.bell.ring(link.peer_bit); }

@@ -8,6 +8,7 @@
 //                   makes up for it: it stores its mode, has the kernel run a full barrier on this core (membarrier), and
 //                   looks at the ring once more. Only where that is not available (fence_needed) the producer has a fence.
 #pragma once
+#include <algorithm>
 #include <cstring>
 
 #include "transports/shm/copy.hpp"
@@ -69,22 +70,24 @@ class Producer {
     const uint64_t bulk = load_acquire(shared_->control.consumed_bulk);
     if (head_ - slots > kSlots || bulk_head_ - bulk > capacity_) return false;
     slot_limit_ = slots + kSlots;
-    bulk_limit_ = bulk + capacity_;
+    bulk_limit_ = bulk + window_;
     return true;
   }
 
   /// Bodies from now on lie in `area`. Needs has_slot(), and bulk_consumed() where the area is smaller than the last one.
   void turn(std::byte* area, uint32_t capacity) {
     publish(shared_->slots[head_ & (kSlots - 1)], FrameHeader{kTurn, 0, 0, 0, 0, 0});
-    bulk_limit_ += uint64_t{capacity} - capacity_;
+    const uint32_t window = std::min(capacity, kDeepBytes);
+    bulk_limit_ += uint64_t{window} - window_;
     bulk_ = area;
     capacity_ = capacity;
+    window_ = window;
     bulk_position_ = 0;
   }
   std::byte* first_area() const { return shared_->bulk; }
   uint64_t bulk_head() const { return bulk_head_; }
   /// As refresh() saw it.
-  bool bulk_consumed() const { return bulk_limit_ - capacity_ == bulk_head_; }
+  bool bulk_consumed() const { return bulk_limit_ - window_ == bulk_head_; }
 
   /// Is one of the frames behind the first `taken` ones, and not consumed, such that matches(header) says so? Of these headers type,
   /// flags, id and `a` are filled in. Also true where that cannot be told.
@@ -134,6 +137,7 @@ class Producer {
   uint64_t slot_limit_ = 0;
   std::byte* bulk_ = nullptr;
   uint32_t capacity_ = kBulkBytes;
+  uint32_t window_ = kBulkBytes;  // bytes that may lie in it: a small message behind a large one waits for no more
   uint32_t bulk_position_ = 0;
   bool fence_needed_ = false;
   uint64_t bulk_head_ = 0;

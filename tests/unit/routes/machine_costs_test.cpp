@@ -256,16 +256,42 @@ TEST_F(MachineCosts, OfTcpAreThoseOfThisMachinesLoopback) {
   }
 }
 
-TEST(OneCore, MeasuresNothing) {
-  cpu_set_t before, one;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  CPU_ZERO(&one);
-  const int here = sched_getcpu();
-  CPU_SET(static_cast<size_t>(here), &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+/// A rank that is bound to one processor.
+class OneCore : public MachineCosts {
+ protected:
+  void SetUp() override {
+    MachineCosts::SetUp();
+    ASSERT_EQ(sched_getaffinity(0, sizeof before_set_, &before_set_), 0);
+    here_ = sched_getcpu();
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(here_), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  void TearDown() override {
+    cpu_set_t now;
+    EXPECT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+    EXPECT_EQ(CPU_COUNT(&now), 1);  // measuring leaves the caller where it is
+    EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(here_), &now));
+    sched_setaffinity(0, sizeof before_set_, &before_set_);
+    MachineCosts::TearDown();
+  }
+  cpu_set_t before_set_;
+  int here_ = -1;
+};
+
+TEST_F(OneCore, MeasuresWithAnotherOneOfItsCpuset) {
   TwoCores cores;
-  EXPECT_FALSE(two_cores(&cores));
-  sched_setaffinity(0, sizeof before, &before);
+  ASSERT_TRUE(two_cores(&cores));
+  EXPECT_EQ(cores.first, here_);
+  EXPECT_NE(cores.second, here_);
+}
+
+TEST_F(OneCore, KeepsWhatItMeasured) {
+  const CostTable table = machine_costs();
+  if (too_busy(table)) GTEST_SKIP() << table.why;
+  EXPECT_TRUE(table.measured()) << table.why;
+  EXPECT_EQ(table.source, table.file);
 }
 
 }  // namespace

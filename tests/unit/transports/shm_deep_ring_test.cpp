@@ -113,6 +113,36 @@ TEST(ShmDeepRing, GoesWhenNothingMovesAndComesAgain) {
   }
 }
 
+/// Bodies that always find room, one after the other: what a ping-pong sends.
+void trickle(Frames& f, uint32_t length, uint64_t bytes) {
+  for (uint64_t moved = 0; moved < bytes; moved += length) {
+    ASSERT_TRUE(f.send(length));
+    f.drain();
+  }
+  ASSERT_EQ(f.received, f.sent);
+}
+
+TEST(ShmWideRing, ComesWhenMuchMovesWhereItIsWorthIt) {
+  Frames f;
+  f.la->wide = true;
+  unsigned count = kFew;
+  for (const Deadline deadline(20'000'000'000); count <= kFew && !deadline.passed();) {
+    trickle(f, 8000, 2 * shm::DeepOut::kMuch);
+    count = f.burst();
+  }
+  EXPECT_LE(count, shm::kDeepBytes / shm::kFragment);  // a small message behind them waits no longer than behind a deep ring's
+  trickle(f, shm::kCopyMax, 3 * shm::kWideBytes);      // around its end
+}
+
+TEST(ShmWideRing, IsNotForThoseWhoSendLittleOrHaveNoUseForIt) {
+  Frames f;
+  trickle(f, 8000, 4 * shm::DeepOut::kMuch);
+  EXPECT_LE(f.burst(), kFew);
+  f.la->wide = true;
+  trickle(f, 8000, shm::DeepOut::kMuch / 2);
+  EXPECT_LE(f.burst(), kFew);
+}
+
 TEST(ShmDeepRing, BothDirectionsAndTheEndOfTheLink) {
   Frames f;
   ASSERT_TRUE(f.deepen());

@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Streamed, ShmCopies, testing::Bool());
 
 TEST_P(ShmCopies, EverySizeArrivesWithHeaderBothWays) {
   Frames f;
-  f.la->streams = f.lb->streams = GetParam();
+  for (Link* link : {f.la, f.lb}) link->body_copy.choose(GetParam(), 0);
   for (auto [from, link, to] : {std::tuple{&f.a, f.la, &f.b}, std::tuple{&f.b, f.lb, &f.a}}) {
     uint64_t seed = random_id();
     for (uint32_t size : switch_sizes()) {
@@ -158,7 +158,7 @@ TEST_P(ShmCopies, TwoProcessesRandomSizesBothWays) {
   Side side;
   Link* link = connect_over(side, child.socket(), true);
   ASSERT_NE(link, nullptr);
-  link->streams = GetParam();
+  link->body_copy.choose(GetParam(), 0);
   std::mt19937_64 random(seed);
   uint64_t sent = 0, received = 0;
   side.sink.frame = [&](Link&, const FrameHeader& h, const std::byte* bytes) {
