@@ -12,8 +12,8 @@
 #include "base/interfaces.hpp"
 #include "base/platform/process.hpp"
 #include "core/setup.hpp"
+#include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
-#include "memory/pinning.hpp"
 #include "routes/machine_costs.hpp"
 #include "security/tls.hpp"
 #include "transports/self/self.hpp"
@@ -166,7 +166,7 @@ Status tw_context::open(const tw_context_options& options) {
 tw_context::~tw_context() {
   if (setup != nullptr) setup->close();
   loop.stop();
-  await_let_go(5 * kSecond);
+  await_releases(5 * kSecond);
 }
 
 bool tw_context::usable(const char* name) const {

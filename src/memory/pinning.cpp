@@ -4,15 +4,13 @@
 
 #include <pthread.h>
 
-#include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "base/platform/fork.hpp"
+#include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "memory/device_allocation.hpp"
 
@@ -27,27 +25,6 @@ struct Range {
 struct Ranges {
   std::mutex mutex;
   std::map<uint64_t, Range> by_start;
-};
-
-/// What is let go of. Its thread ends when there is nothing more.
-struct LetGo {
-  std::mutex mutex;
-  std::condition_variable idle;
-  std::deque<std::shared_ptr<void>> held;
-  bool running = false;
-
-  void run() {
-    std::unique_lock lock(mutex);
-    while (!held.empty()) {
-      std::shared_ptr<void> next = std::move(held.front());
-      held.pop_front();
-      lock.unlock();
-      next.reset();
-      lock.lock();
-    }
-    running = false;
-    idle.notify_all();
-  }
 };
 
 /// The range that holds all of [address, address + length).
@@ -99,29 +76,6 @@ void Pinning::reset() {
   if (found != all.by_start.end() && --found->second.users == 0) all.by_start.erase(found);  // absent: a forked child
 }
 
-void let_go(std::shared_ptr<void> held) {
-  LetGo& all = state_of_process<LetGo>();
-  const std::lock_guard lock(all.mutex);
-  all.held.push_back(std::move(held));
-  if (all.running) return;
-  try {
-    std::thread([&all] {
-      pthread_setname_np(pthread_self(), "thalweg-unpin");
-      all.run();
-    }).detach();
-    all.running = true;
-  } catch (const std::system_error&) {
-    const std::shared_ptr<void> here = std::move(all.held.back());  // no thread is to be had: by the caller after all
-    all.held.pop_back();
-  }
-}
-
-void await_let_go(uint64_t limit_ns) {
-  LetGo& all = state_of_process<LetGo>();
-  std::unique_lock lock(all.mutex);
-  all.idle.wait_for(lock, std::chrono::nanoseconds(limit_ns), [&all] { return !all.running; });
-}
-
 void PinningAhead::end(Status status, std::string why) {
   status_ = status;
   why_ = std::move(why);
@@ -152,6 +106,16 @@ PinningAhead::~PinningAhead() {
 Status PinningAhead::status() const {
   if (!done_.load(std::memory_order_acquire)) return TW_IN_PROGRESS;
   return is_error(status_) ? fail(status_, "%s", why_.c_str()) : status_;
+}
+
+void release_pinned(Segment&& memory, std::shared_ptr<void> share, std::shared_ptr<PinningAhead> ahead) {
+  struct Held {
+    Segment memory;  // the last to end
+    std::shared_ptr<void> share;
+    std::shared_ptr<PinningAhead> ahead;
+  };
+  const size_t bytes = memory.size();
+  release_later(std::make_shared<Held>(Held{std::move(memory), std::move(share), std::move(ahead)}), bytes);
 }
 
 }  // namespace thalweg::impl

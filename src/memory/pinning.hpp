@@ -10,6 +10,7 @@
 
 #include "base/platform/fork.hpp"
 #include "devices/device.hpp"
+#include "memory/segment.hpp"
 
 namespace thalweg::impl {
 
@@ -51,9 +52,7 @@ class PinningAhead {
   std::thread thread_;
 };
 
-/// Ends `held`, which pins something, on a thread of its own. Unpinning waits for kernels, and these may wait for whoever lets go.
-void let_go(std::shared_ptr<void> held);
-/// Waits until all of that has ended, this long at most, in nanoseconds.
-void await_let_go(uint64_t limit_ns);
+/// Unpins the memory for either of these and then unmaps it, where and when nobody waits for that (devices/deferred_release.hpp).
+void release_pinned(Segment&& memory, std::shared_ptr<void> share, std::shared_ptr<PinningAhead> ahead);
 
 }  // namespace thalweg::impl

@@ -172,6 +172,7 @@ Status Registry::release(tw_memory* memory) {
     }
   }
   if (shared) announce_release(memory->segment_id);
+  if (shared && memory->pinning != nullptr) release_pinned(std::move(memory->segment), nullptr, std::move(memory->pinning));
   delete memory;
   return TW_OK;
 }

@@ -46,6 +46,7 @@ Status tw_channel_end::bind(uint64_t tag, bool sends, std::span<const tw_channel
   const uint64_t limit = options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond;
   if (Status s = take_buffers(given); is_error(s)) return s;
   if (Status s = choose_executor(options.place); is_error(s)) return s;
+  if (executor_->device() != nullptr) kernels_wait_.emplace();
   Status status = make_guard(limit);
   if (!is_error(status)) status = open(tag, sends, Deadline(limit));
   if (!is_error(status)) return TW_OK;

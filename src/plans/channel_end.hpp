@@ -4,9 +4,11 @@
 //
 // Life: bound (the channel's only user) -> released. What the code recorded in the guard is found by check() and release().
 #pragma once
+#include <optional>
 #include <span>
 
 #include "core/endpoint.hpp"
+#include "devices/deferred_release.hpp"
 #include "plans/channel.hpp"
 
 struct tw_channel_end final : thalweg::impl::Channel::User {
@@ -42,6 +44,7 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   thalweg::impl::Agent& agent_;
   tw_endpoint& endpoint_;  // while binding
   thalweg::impl::Executor* executor_ = nullptr;
+  std::optional<thalweg::impl::KernelsWait> kernels_wait_;  // a device's
   thalweg::impl::Channel* channel_ = nullptr;
   std::vector<Buffer> buffers_;
   uint64_t poison_ = 0, pinned_ = 0;

@@ -9,10 +9,12 @@
 // prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "devices/deferred_release.hpp"
 #include "devices/program.hpp"
 #include "devices/program/host.hpp"
 #include "plans/channel.hpp"
@@ -188,6 +190,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::vector<thalweg::impl::Resolved> resolved;
   std::vector<thalweg::impl::ChannelUse> channels;
   thalweg::impl::Executor* executor = nullptr;
+  std::optional<thalweg::impl::KernelsWait> kernels_wait;  // a device's
   bool prepared = false;
 
   // the program

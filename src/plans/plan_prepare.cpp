@@ -161,6 +161,7 @@ Status tw_plan::prepare(uint64_t limit_ns) {
   if (Status s = release(); is_error(s)) return s;
   const Deadline deadline(limit_ns == 0 ? 30 * kSecond : limit_ns);
   if (Status s = choose_executor(); is_error(s)) return s;
+  if (executor->device() != nullptr && !kernels_wait) kernels_wait.emplace();
   resolved.resize(steps.size());
   pinned_length = sizeof(device::Failure) + (1 + kProxiedWords * steps.size()) * sizeof(uint64_t);
   Status status = executor->pinned().allocate(pinned_length, &pinned);

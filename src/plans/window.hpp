@@ -8,10 +8,12 @@
 // by service threads.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/worker.hpp"
+#include "devices/deferred_release.hpp"
 #include "memory/device_allocation.hpp"
 #include "memory/pinning.hpp"
 #include "plans/window_loss.hpp"
@@ -22,7 +24,8 @@ namespace thalweg::impl {
 
 /// What code of one executor needs: the table of addresses behind the poison word in its memory; failure and abort in pinned memory.
 struct WindowBinding {
-  Device* device = nullptr;  // null: the host
+  Device* device = nullptr;                 // null: the host
+  std::optional<KernelsWait> kernels_wait;  // a device's
   DeviceAllocation executor, pinned;
   std::vector<uint64_t> host_executor, host_pinned;  // of the host: the same in ordinary memory
   tw_device_window view{};

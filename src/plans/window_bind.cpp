@@ -223,6 +223,7 @@ Status tw_window::bind(const char* place, tw_device_window* out) {
   }
   auto binding = std::make_unique<WindowBinding>();
   binding->device = device;
+  if (device != nullptr) binding->kernels_wait.emplace();
   if (Status s = make_guard(*binding, bases); is_error(s)) return s;
   *out = binding->view;
   const std::lock_guard lock(bindings_mutex_);

@@ -12,9 +12,11 @@ namespace {
 void let_through(Gate& gate) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(gate.word), gate.generation, __ATOMIC_RELEASE);
   gate.closed = false;
+  gate.waits.reset();
 }
 
 Status close(Gate& gate) {
+  gate.waits.emplace();
   if (Status s = gate.queue->wait_geq(gate.word, gate.generation + 1); is_error(s)) return s;
   ++gate.generation;
   gate.closed = true;

@@ -7,8 +7,10 @@
 // gate is used again at once, also while its queue has not looked yet.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "devices/deferred_release.hpp"
 #include "devices/device.hpp"
 
 namespace thalweg::impl {
@@ -23,7 +25,8 @@ struct Gate {
   uint64_t word = 0;             // address, pinned
   uint64_t generation = 0;       // the word has it when the gate is open
   bool closed = false;
-  Gate* next = nullptr;  // of the same run, for streams of other devices
+  std::optional<KernelsWait> waits;  // while it is closed
+  Gate* next = nullptr;              // of the same run, for streams of other devices
 };
 /// Lets through what waits at this gate and those after it. From any way in which a run ends.
 void open(Gate* gate);

@@ -293,7 +293,7 @@ class Group : public testing::Test {
 
 int main(int argc, char** argv) {
   using namespace conformance;
-  ::setenv("THALWEG_EMULATED", "devices=2", 0);
+  ::setenv("THALWEG_EMULATED", "devices=2,release_delay_ns=3000000", 0);
   if (argc >= 4 && std::strcmp(argv[1], "--answer") == 0) {
     try {
       connect_and_answer(std::atoi(argv[2]), argv[3], argc > 4 && std::strcmp(argv[4], "tls") == 0);

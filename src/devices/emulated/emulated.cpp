@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "devices/emulated/backend.hpp"
 #include "devices/resident.hpp"
@@ -125,15 +126,20 @@ Status EmulatedDevice::remove(uint64_t address, Origin origin) {
   return TW_OK;
 }
 
-Status EmulatedDevice::free(uint64_t address) { return remove(address, Origin::allocated); }
+Status EmulatedDevice::free(uint64_t address) {
+  wait_for_kernels();
+  return remove(address, Origin::allocated);
+}
 Status EmulatedDevice::release_import(uint64_t address) { return remove(address, Origin::imported); }
-/// As a GPU's driver: not while a kernel runs.
+/// As a GPU's driver, which frees and unpins while no kernel runs, and lets no other call pass meanwhile.
 void EmulatedDevice::wait_for_kernels() const {
   const ResidentPause pause;
+  const std::lock_guard driver(engine_->driver);
   engine_->slots.wait_idle(std::chrono::nanoseconds(engine_->options.wait_limit_ns));
 }
 
 Status EmulatedDevice::unregister_host(void* address) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(engine_->options.release_delay_ns));
   wait_for_kernels();
   return remove(reinterpret_cast<uintptr_t>(address), Origin::registered);
 }

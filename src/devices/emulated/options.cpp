@@ -35,6 +35,7 @@ bool set(std::string_view key, uint64_t value, uint64_t* devices, Options* all) 
   if (key == "vmm_piece") return all->vmm_piece = value, value > 0 && value % 4096 == 0;
   if (key == "delay_ns") return all->task_delay_ns = value, true;
   if (key == "import_delay_ns") return all->import_delay_ns = value, true;
+  if (key == "release_delay_ns") return all->release_delay_ns = value, true;
   if (key == "wait_limit_ns") return all->wait_limit_ns = value, true;
   if (key == "capacity") return all->capacity = value, true;
   for (size_t i = 0; i < std::size(kFaults); ++i) {

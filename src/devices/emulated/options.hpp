@@ -16,6 +16,7 @@ enum class Operation : uint8_t { allocate, export_memory, import_memory, copy, l
 struct Options {
   uint64_t task_delay_ns = 0;               // before every task of a queue
   uint64_t import_delay_ns = 0;             // of every import
+  uint64_t release_delay_ns = 0;            // of every unpinning, before it waits for kernels
   uint64_t wait_limit_ns = 60'000'000'000;  // of whatever would wait for ever on a GPU; then the queue is broken
   uint64_t capacity = uint64_t{64} << 30;   // bytes that can be allocated at a time
   uint64_t vmm_piece = 2u << 20;            // bytes, whole pages: vmm memory consists of such pieces
@@ -29,7 +30,7 @@ struct Options {
   void fail(Operation operation, unsigned nth) { fail_at[static_cast<size_t>(operation)] = nth; }
 };
 
-/// "devices=2,peers=10/01,slots=1,delay_ns=1000,import_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,fail_import=3": one
+/// "devices=2,peers=10/01,slots=1,delay_ns=1000,import_delay_ns=,release_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,fail_import=3": one
 /// Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate, fail_export,
 /// fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
 Status parse_options(const char* text, std::vector<Options>* out);

@@ -83,6 +83,7 @@ bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
 
 Status Stream::enqueue(Task task) {
   {
+    const std::shared_lock driver(engine_->driver);
     const std::lock_guard lock(mutex_);
     asked_ = false;
     if (is_error(failed_)) return fail(failed_, "the queue was broken by an earlier failure; make a new one");

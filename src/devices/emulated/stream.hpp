@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <shared_mutex>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Engine {
   const Options options;
   KernelSlots slots;
   Faults faults;
+  /// As a driver's: exclusive while a call waits for kernels, and whoever enqueues meanwhile waits, too.
+  std::shared_mutex driver;
 };
 
 class Stream {

@@ -6,16 +6,9 @@
 
 namespace thalweg::impl::shm {
 
-/// What is pinned for devices is unpinned, and then unmapped, where nobody waits: neither a port nor the service thread may, because the
-/// kernels for which that waits may wait for what they have still to do.
 Import::~Import() {
   if (mapping.pinned == nullptr && mapping.pinning == nullptr) return;
-  struct Held {
-    Segment memory;  // the last to end
-    std::shared_ptr<void> pinned;
-    std::shared_ptr<PinningAhead> pinning;
-  };
-  let_go(std::make_shared<Held>(Held{std::move(memory), std::move(mapping.pinned), std::move(mapping.pinning)}));
+  release_pinned(std::move(memory), std::move(mapping.pinned), std::move(mapping.pinning));
 }
 
 ImportCache::~ImportCache() = default;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "unit/plans/pair.hpp"
 
@@ -145,6 +146,7 @@ TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
   }
   ASSERT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+  impl::await_releases(kLong);
   EXPECT_FALSE(impl::is_pinned(host));
   a.memories.erase(a.memories.begin());
 

@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 
+#include "devices/deferred_release.hpp"
 #include "memory/pinning.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/shm/shm.hpp"
@@ -145,10 +146,10 @@ TEST(ShmMemory, WhatIsPinnedEndsOnAThreadOfItsOwn) {
   mappings[1]->users = 0;
   cache.trim();  // returns while the kernels run
   EXPECT_FALSE(cache.wants_trim());
-  await_let_go(1'000'000);
+  await_releases(1'000'000);
   kernels.set_value();
   EXPECT_NE(ended.get_future().get(), std::this_thread::get_id());
-  await_let_go(60'000'000'000);
+  await_releases(60'000'000'000);
 }
 
 TEST(ShmMemory, SingleCopyBetweenProcesses) {
