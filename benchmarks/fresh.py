@@ -12,6 +12,9 @@ line before each send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 message
 
 The first of several `--ours` is compared; "best" is the best peer of the same round, "default" the first `--peer`. Ratios are
 ours divided by the peer's, medians over rounds: of times below 1, of rates above 1 is better.
+
+Hypervisors move virtual processors, near to each other and far. With --probe (the peers' folder has one: nanoseconds a hop of a cache
+line) each run says where it was, runs that were moved do not count, and each place has rows of its own: ratios of medians.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ import machine
 HERE = pathlib.Path(__file__).resolve().parent
 RATES = {"GB/s", "Mmsg/s"}
 MODES = {"fresh": {"BENCH_DIRTY": "1"}, "reused": {}}
+NEAR_NS = 80  # a hop within one last-level cache takes less
 Key = tuple[str, str, int]  # mode, test, bytes
 
 
@@ -42,6 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tests", default="lat", help="of lat, bw, msgrate; default: lat")
     parser.add_argument("--modes", default="fresh,reused")
+    parser.add_argument("--probe", help="a program that prints nanoseconds a hop of a cache line between the two processors")
     parser.add_argument("--limit", type=float, default=60, help="seconds for each run")
     parser.add_argument("--library", type=pathlib.Path, help="libthalweg.so that is measured, to say its version")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
@@ -67,7 +72,13 @@ def measure(command: str, mode: str, test: str, limit: float) -> dict[int, tuple
     return {int(size): (float(value), unit) for what, size, value, unit in rows if what == test}
 
 
-def table(rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str], peers: list[str]) -> list[dict[str, Any]]:
+def placement(probe: str) -> str:
+    """Of the two processors now."""
+    hop = float(subprocess.run(shlex.split(probe), capture_output=True, text=True, check=True, timeout=20).stdout)
+    return "near" if hop < NEAR_NS else "far"
+
+
+def table(rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str], peers: list[str], placed: bool) -> list[dict[str, Any]]:
     """A row for each mode, test and size."""
     rows = []
     for key in sorted({key for one in rounds for series in one.values() for key in series}):
@@ -83,6 +94,10 @@ def table(rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str]
                 theirs = [one[name][key][0] for name in (peers if against == "best" else peers[:1]) if key in one.get(name, {})]
                 if theirs and key in one.get(ours[0], {}):
                     ratios.append(one[ours[0]][key][0] / best(theirs))
+            if placed:
+                middle = row["median"]
+                theirs = [middle[name] for name in (peers if against == "best" else peers[:1]) if name in middle]
+                ratios = [middle[ours[0]] / best(theirs)] if theirs and ours[0] in middle else []
             row[against] = statistics.median(ratios) if ratios else None
         rows.append(row)
     return rows
@@ -91,7 +106,7 @@ def table(rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str]
 def show(rows: list[dict[str, Any]], names: list[str]) -> None:
     width = max(10, *(len(name) for name in names))
     print(
-        f"{'mode':7}{'test':>8}{'bytes':>10} {'unit':5}",
+        f"{'mode':11}{'test':>8}{'bytes':>10} {'unit':5}",
         *(f"{name:>{width}}" for name in names),
         f"{'/best':>6} {'/default':>8}",
     )
@@ -99,7 +114,7 @@ def show(rows: list[dict[str, Any]], names: list[str]) -> None:
         medians = (row["median"].get(name) for name in names)
         cells = " ".join(f"{'-' if value is None else f'{value:.4g}':>{width}}" for value in medians)
         ratios = [f"{'-' if row[key] is None else f'{row[key]:.2f}'}" for key in ("best", "default")]
-        print(f"{row['mode']:7}{row['test']:>8}{row['size']:>10} {row['unit']:5} {cells} {ratios[0]:>6} {ratios[1]:>8}")
+        print(f"{row['mode']:11}{row['test']:>8}{row['size']:>10} {row['unit']:5} {cells} {ratios[0]:>6} {ratios[1]:>8}")
 
 
 def main() -> int:
@@ -113,12 +128,17 @@ def main() -> int:
         for name, mode, test in random.sample(runs, len(runs)):
             if sys.stderr.isatty():
                 print(f"\rround {number + 1} of {options.rounds}: {name}, {mode} {test}".ljust(70), end="", file=sys.stderr)
+            before = placement(options.probe) if options.probe else ""
             found = measure(series[name], mode, test, options.limit)
+            if options.probe:
+                if placement(options.probe) != before:
+                    continue
+                mode = f"{mode} {before}"
             one.setdefault(name, {}).update({(mode, test, size): value for size, value in found.items()})
         rounds.append(one)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    rows = table(rounds, ours, peers)
+    rows = table(rounds, ours, peers, bool(options.probe))
     show(rows, list(series))
     if options.output:
         head = machine.describe(HERE.parent, options.library or HERE.parent / "build/release/libthalweg.so.0")
