@@ -129,8 +129,10 @@ void Routes::check() {
     failed("%llu operations went by one of the ways that explain names, which had said so of %llu: %s",
            (unsigned long long)moved_either, (unsigned long long)expected_either, said_.c_str());
   }
-  if (carried_ != 0 && more != carried_)
-    failed("%llu operations were carried by the host, explain had said so of %llu: %s", (unsigned long long)more,
+  // What a channel carries are messages, also short ones; the ranks' own are among those.
+  const uint64_t most = more + (kind_ == Kind::channels ? moved[kEager] : 0);
+  if (carried_ != 0 && (more > carried_ || most < carried_))
+    failed("%llu operations were carried by the host, explain had said so of %llu: %s", (unsigned long long)most,
            (unsigned long long)carried_, said_.c_str());
 }
 

@@ -11,7 +11,7 @@ namespace conformance {
 /// One of each rank, made before the row's first operation. Rank 0's explains; both call check() in step.
 class Routes {
  public:
-  enum class Kind : uint8_t { messages, one_sided, plans };
+  enum class Kind : uint8_t { messages, one_sided, plans, channels };
   Routes(Side& side, const Row& row, Kind kind);
   /// Rank 0, right before it posts the operation. An operation of no bytes moves nothing.
   void expect(const char* verb, const void* address, size_t length, tw_remote_memory* remote, const tw_op_options* options);

@@ -29,6 +29,9 @@ void channel(Side& side, const Row& r, Trigger trigger) {
     }
   }
   plan.prepare();
+  side.barrier();
+  Routes routes(side, r, Routes::Kind::channels);
+  if (sends) routes.expect_runs(plan.explain(), kRuns, plan.started_by_host());
   for (unsigned run = 0; run < kRuns; ++run) {
     for (unsigned i = 0; i < many(r); ++i) {
       if (sends) {
@@ -41,6 +44,7 @@ void channel(Side& side, const Row& r, Trigger trigger) {
     for (unsigned i = 0; i < many(r); ++i) data[i].verify(r.seed + run * kMany + i, size);
   }
   side.barrier();
+  routes.check();
   plan.close();
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "prepared.hpp"
+#include "routes.hpp"
 
 namespace conformance {
 namespace {
@@ -193,6 +194,7 @@ void keep_words(Side& side, const Row& r) {
   keys.send(side);
   side.send_control(both, sizeof both);
   side.receive_control(&refused, sizeof refused);
+  Routes routes(side, r, Routes::Kind::plans);
   for (unsigned run = 0; run < kRuns && refused == 0; ++run) {
     side.receive_control(both, sizeof both);
     words.expect(kLong8, both[0], 8);
@@ -200,6 +202,7 @@ void keep_words(Side& side, const Row& r) {
     words.verify();
     side.barrier();
   }
+  routes.check();
   side.barrier();
 }
 
@@ -226,6 +229,8 @@ void atomic(Side& side, const Row& r, Trigger trigger) {
     plan.expect(reach);
   }
   side.send_control(&refused, sizeof refused);
+  Routes routes(side, r, Routes::Kind::plans);
+  if (refused == 0) routes.expect_runs(plan.explain(), kRuns, plan.started_by_host());
   for (unsigned run = 0; run < kRuns && refused == 0; ++run) {
     for (unsigned step = 0; run > 0 && step < 2 * kSteps; ++step) {
       const uint64_t operand = operand_of(r, step < kSteps ? 8 : 4, step % kSteps, run);
@@ -238,6 +243,7 @@ void atomic(Side& side, const Row& r, Trigger trigger) {
     side.send_control(both, sizeof both);
     side.barrier();
   }
+  routes.check();
   plan.close();
   side.barrier();
 }
