@@ -39,17 +39,10 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
 
 const char* explain_blocks(std::string& text, const OpDesc& op, Way* way) {
   if (op.remote != nullptr) return say_table(text, op, *op.remote, way);
-  static std::byte anywhere[8];
   const char* chosen = "none";
   Way ignored = Way::any;
   for (const bool library : {false, true}) {
-    RemoteRegion region;
-    region.peer = op.peer;
-    region.key.access = TW_MEMORY_ALL;
-    region.key.length = op.length;
-    region.key.check = 1;
-    const uint32_t features = link_features(op);
-    if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
+    RemoteRegion region = any_target(op, library);
     text += library ? "blocks of tw_memory_allocate:\n" : "blocks registered by tw_memory_register:\n";
     chosen = say_table(text, op, region, &ignored);
     if (!library) text += std::string("  so: ") + chosen + "\n";

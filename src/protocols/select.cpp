@@ -146,17 +146,9 @@ const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nu
 
 /// As if the target were memory of each of both kinds. Returns the choice for library memory, whose table comes last.
 const char* explain_both(std::string& text, const OpDesc& given) {
-  static std::byte anywhere[8];
   const char* name = "none";
   for (const bool library : {false, true}) {
-    RemoteRegion region;
-    region.peer = given.peer;
-    region.key.access = TW_MEMORY_ALL;
-    region.key.length = given.length;
-    region.key.check = 1;
-    region.key.segment = library ? 1 : 0;
-    const uint32_t features = link_features(given);
-    if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
+    RemoteRegion region = any_target(given, library);
     if (!library && given.verb == Verb::signal) continue;  // signals always live in library memory
     OpDesc op = given;
     op.remote = &region;
@@ -169,6 +161,19 @@ const char* explain_both(std::string& text, const OpDesc& given) {
 }
 
 }  // namespace
+
+RemoteRegion any_target(const OpDesc& op, bool library) {
+  static std::byte anywhere[8];
+  RemoteRegion region;
+  region.peer = op.peer;
+  region.key.access = TW_MEMORY_ALL;
+  region.key.length = op.length;
+  region.key.check = 1;
+  region.key.segment = library ? 1 : 0;
+  const uint32_t features = link_features(op);
+  if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
+  return region;
+}
 
 void say_route(std::string& text, const Route& route) {
   char line[256];

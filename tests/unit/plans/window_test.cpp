@@ -100,15 +100,17 @@ TEST_P(Windows, OfDeviceMemoryAreReachedByTheDevice) {
     ASSERT_EQ(impl::find_device(reinterpret_cast<uint64_t>(bound.bases), &info), TW_OK);
     std::unique_ptr<impl::Queue> queue;
     ASSERT_EQ(info.device->make_queue(&queue), TW_OK);
-    // By kernels of the device, which need access where a copy engine does not.
-    const Memory staging = rank.context.allocate(kPart, "pinned");
+    // By kernels of the device, which need access where a copy engine does not. Pinned by it: a machine may have devices of other sorts.
+    uint64_t staging = 0;
+    ASSERT_EQ(info.device->allocate(impl::MemoryKind::pinned, kPart, &staging), TW_OK);
     write_to_all(rank, memory, bases_of(rank, bound), [&](void* to, const void* from, size_t n) {
-      std::memcpy(staging.data(), from, n);
+      std::memcpy(reinterpret_cast<void*>(staging), from, n);
       impl::CopyKernel kernel;
-      kernel.copy = {reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(staging.data()), n};
+      kernel.copy = {reinterpret_cast<uint64_t>(to), staging, n};
       ASSERT_EQ(queue->launch(kernel), TW_OK) << tw_last_error();
       ASSERT_EQ(queue->synchronize(), TW_OK) << tw_last_error();
     });
+    EXPECT_EQ(info.device->free(staging), TW_OK);
     rank.barrier();
   });
 }
