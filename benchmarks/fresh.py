@@ -78,7 +78,9 @@ def placement(probe: str) -> str:
     return "near" if hop < NEAR_NS else "far"
 
 
-def table(rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str], peers: list[str], placed: bool) -> list[dict[str, Any]]:
+def table(
+    rounds: list[dict[str, dict[Key, tuple[float, str]]]], ours: list[str], peers: list[str], placed: bool
+) -> list[dict[str, Any]]:
     """A row for each mode, test and size."""
     rows = []
     for key in sorted({key for one in rounds for series in one.values() for key in series}):

@@ -434,7 +434,7 @@ void DeviceLane::start() {
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
     const bool idle = place.copies.ticket == place.copies.now_finished();
-    if (idle || place.gathered_bytes >= engine_.options().hidden_from) start(place, kMuch);
+    if (idle || worth_hiding(place.gathered_bytes, engine_.options().hidden_from)) start(place, kMuch);
   }
 }
 

@@ -458,7 +458,7 @@ Status Engine::post_device(OpRun& run) {
   const InCall in_call(*this);
   place_receive(run);
   if (!run.posted) return TW_IN_PROGRESS;
-  const bool large = run.op->length >= options_.hidden_from, offered = make_offer(*this, run);
+  const bool large = worth_hiding(run.op->length, options_.hidden_from), offered = make_offer(*this, run);
   if (large && offered) await_announcing(*offered_to(run));
   if (large) take_frames();
   return TW_IN_PROGRESS;

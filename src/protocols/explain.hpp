@@ -17,7 +17,7 @@ std::string explain_device(const OpDesc& op);
 /// One line of a table.
 void say_route(std::string& text, const Route& route);
 /// A target of op's peer that nobody named: of tw_memory_allocate (`library`) or tw_memory_register.
-RemoteRegion any_target(const OpDesc& op, bool library);
+void any_target(const OpDesc& op, bool library, RemoteRegion* out);
 /// The table of an access with device memory at one end at least, its way and the name of what is chosen.
 std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen);
 

@@ -23,7 +23,7 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
   facts.pinned_here = !facts.device_here && op.address != nullptr && is_pinned(op.address);
   facts.device_there = of_device(region);
   facts.why_not_reached = facts.device_there ? device.why_not_reached : "the peer's blocks are host memory";
-  facts.mapped = region.mapped != nullptr || known_here(region) || awaits_import(region);
+  facts.mapped = region.mapped != nullptr || known_here(region) || will_map(region);
   facts.why_not_direct = facts.mapped ? nullptr : why_not_copied(region);
   facts.fenced = front_fenced(*op.peer) && !settled(*op.peer);
   *way = way_of(facts, blocks_route(facts));
@@ -42,7 +42,8 @@ const char* explain_blocks(std::string& text, const OpDesc& op, Way* way) {
   const char* chosen = "none";
   Way ignored = Way::any;
   for (const bool library : {false, true}) {
-    RemoteRegion region = any_target(op, library);
+    RemoteRegion region;
+    any_target(op, library, &region);
     text += library ? "blocks of tw_memory_allocate:\n" : "blocks registered by tw_memory_register:\n";
     chosen = say_table(text, op, region, &ignored);
     if (!library) text += std::string("  so: ") + chosen + "\n";

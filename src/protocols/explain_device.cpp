@@ -99,6 +99,11 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   const DeviceRoute to_device = device_route(device_message(op, MemoryKind::vmm, true));
   const DeviceRoute to_pool = device_route(device_message(op, MemoryKind::pool, same_process));
   const DeviceRoute to_pinned = device_route(device_message(op, MemoryKind::pinned, false));
+  DeviceMessage into_library = device_message(op, MemoryKind::host, true);
+  into_library.to.library = true;
+  const DeviceRoute to_library = device_route(into_library),
+                    to_other = device_route(device_message(op, MemoryKind::host, false));
+  const auto through = [](DeviceRoute route) { return way_of(route) == Way::staging; };
   const auto written = [](DeviceRoute route) { return route == DeviceRoute::push || route == DeviceRoute::in_process; };
   const char* const at_both = named(op) ? kNamed : "through pinned memory of both ends";
   const char* const at_one = named(op) ? kNamed : "through pinned memory here";
@@ -107,19 +112,25 @@ const char* message_ways(std::string& text, const OpDesc& op) {
   say(text, written(to_device), push, write_ns(op, costs) + asking, no_link, "written over the devices' link");
   say(text, to_device == DeviceRoute::pull, "pull by its device", read, not_shared,
       "where its memory cannot be shared or is strided");
-  say(text, to_device == DeviceRoute::frames, "staging", to_device_staged(op, costs), nullptr, at_both);
+  say(text, through(to_device), "staging", to_device_staged(op, costs), nullptr, at_both);
   text += "into its pool or managed memory:\n";
   say(text, written(to_pool), push, write_ns(op, costs) + asking, same_process ? nullptr : "this memory cannot be shared",
       "written over the devices' link");
   say(text, to_pool == DeviceRoute::pull, "pull by its device", read, not_shared, "read over the devices' link");
-  const bool staged = to_pool == DeviceRoute::frames || to_pool == DeviceRoute::push_bounce;
-  say(text, staged, "staging", to_device_staged(op, costs), nullptr, at_both);
+  say(text, through(to_pool), "staging", to_device_staged(op, costs), nullptr, at_both);
   text += "into its pinned memory:\n";
   const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
   say(text, here, "pull by this device", costs.out.ns(op.length) + asking, not_shared, "a queue of the peer");
   say(text, !here, "staging", to_host(op, costs), nullptr, at_one);
+  const bool device = (op.flags & kOpDevice) != 0;
+  const char* const relayed = device ? "staging" : "frames";
+  text += "into its library memory:\n";
+  say(text, written(to_library), "push by this device", costs.out.ns(op.length) + asking,
+      written(to_library) ? nullptr : "small, late or not device memory, or this link shares none",
+      "once it is mapped and pinned here");
+  say(text, !written(to_library), relayed, to_host(op, costs), nullptr, at_one);
   text += "into its other host memory:\n";
-  say(text, true, "staging", to_host(op, costs), nullptr, at_one);
+  say(text, !written(to_other), relayed, to_host(op, costs), nullptr, at_one);
   return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
 }
 

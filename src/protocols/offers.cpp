@@ -43,6 +43,19 @@ void write(ReceiveOffer& offer, const OpRun& run, uint64_t segment, uint64_t seg
   store(offer.order, run.sequence);
 }
 
+/// A message of device memory here to the peer's, or from it.
+DeviceMessage between_devices(const Engine& engine, const Peer& peer, const OpDesc& op) {
+  DeviceMessage facts;
+  facts.features = peer.link != nullptr ? peer.link->features : 0;
+  facts.imports = engine.options().imports;
+  facts.forced = engine.options().way;
+  facts.length = op.length;
+  facts.from.kind = facts.to.kind = MemoryKind::vmm;
+  facts.from.late = (op.flags & kOpLate) != 0;
+  facts.to.named = true;
+  return facts;
+}
+
 void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::Entry{}; }
 
 }  // namespace
@@ -52,9 +65,9 @@ void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::En
 bool make_offer(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
   const bool shared = op.layout == nullptr && (op.flags & kOpLate) == 0 && info_of(op).exportable != ExportForm::none;
-  if (!shared || !allowed(engine.options().way, Way::push)) return false;
   Peer* const peer = op.peer != nullptr ? op.peer : engine.only_peer();
-  Offers* const offers = peer == nullptr ? nullptr : offers_of(*peer);
+  if (!shared || peer == nullptr || !pushes_unasked(between_devices(engine, *peer, op))) return false;
+  Offers* const offers = offers_of(*peer);
   if (offers == nullptr) return false;
   unsigned entry = 0;
   while (entry < kOffers && offers->entries[entry].run != nullptr) ++entry;
@@ -187,8 +200,7 @@ void copy_out(const ReceiveOffer& offer, Claim* out) {
 }  // namespace
 
 bool find_claim(Engine& engine, Peer& peer, const OpDesc& op, Claim* out) {
-  const bool plain = (op.flags & kOpDevice) != 0 && (op.flags & kOpLate) == 0 && op.length != 0;
-  if (!plain || !engine.options().imports || !allowed(engine.options().way, Way::push)) return false;
+  if ((op.flags & kOpDevice) == 0 || op.length == 0 || !pushes_unasked(between_devices(engine, peer, op))) return false;
   const Offers* const offers = offers_of(peer);
   if (offers == nullptr) return false;
   const OfferTable& table = *offers->tables.theirs;
@@ -209,7 +221,7 @@ bool take_claim(Peer& peer, const Claim& claim) {
 }
 
 Announcing::Announcing(Peer& peer, const OpDesc& op, bool tagged) {
-  if (!tagged || (op.flags & kOpDevice) == 0 || op.length < peer.engine->options().hidden_from) return;
+  if (!tagged || (op.flags & kOpDevice) == 0 || !worth_hiding(op.length, peer.engine->options().hidden_from)) return;
   const Offers* const offers = offers_of(peer);
   if (offers == nullptr) return;
   word_ = &offers->tables.mine->announcing;

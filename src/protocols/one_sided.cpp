@@ -57,6 +57,8 @@ void release_region(RemoteRegion* region) {
   delete region;
 }
 
+bool will_map(const RemoteRegion& region) { return awaits_import(region) && may_map(region.peer->engine->options().way); }
+
 Status map_region(RemoteRegion& region) {
   if (region.mapped != nullptr) {
     if (!region.mapping->revoked) return TW_OK;
@@ -80,7 +82,7 @@ Status map_region(RemoteRegion& region) {
   if (region.unmappable || of_device(region) || !place.reached(kByPort)) {
     return fail(TW_ERR_UNSUPPORTED, "only memory of tw_memory_allocate on this machine can be mapped");
   }
-  if (!allowed(peer.engine->options().way, Way::mapped)) {
+  if (!may_map(peer.engine->options().way)) {
     region.unmappable = true;
     return fail(TW_ERR_UNSUPPORTED, "THALWEG_WAY forces another way than mapped memory");
   }

@@ -124,6 +124,8 @@ inline bool awaits_import(const RemoteRegion& region) {
   return region.mapped == nullptr && !of_device(region) && !region.unmappable && !region.revoked && region.key.segment != 0 &&
          region.peer->link != nullptr && (region.peer->link->features & kLinkMaps) != 0;
 }
+/// For explain: it awaits its import, and no way is forced that does without.
+bool will_map(const RemoteRegion& region);
 /// Can this still go as frames when the immediate way said no?
 inline bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
 /// TW_AGAIN while the region's import is under way, TW_OK when that is decided (or region is null), or TW_ERR_STALE.

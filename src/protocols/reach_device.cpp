@@ -69,7 +69,7 @@ bool pin_mapping(Device& device, Mapping& mapping) {
 }
 
 bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length) {
-  if (mapping.staged >= mapping.length && pin_mapping(device, mapping)) return true;
+  if (worth_pinning(mapping.staged, mapping.length) && pin_mapping(device, mapping)) return true;
   mapping.staged += length;
   return false;
 }
@@ -97,7 +97,7 @@ const char* why_not_reached_by_devices(const RemoteRegion& region) {
     return "the target is host memory that is not mapped here: allocate it with tw_memory_allocate";
   }
   if (region.mapping->unpinnable) return "the target is host memory that could not be pinned here";
-  return region.mapping->pinned != nullptr || region.mapping->staged >= region.mapping->length
+  return region.mapping->pinned != nullptr || worth_pinning(region.mapping->staged, region.mapping->length)
              ? nullptr
              : "the target is host memory that is not pinned here yet: it will be when as many bytes as it has were relayed";
 }

@@ -248,7 +248,7 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   DeviceMessage facts;
   facts.features = peer.link->features;
   facts.imports = engine.options().imports;
-  facts.length = op.length;
+  facts.length = wanted(run);
   facts.eager = peer.limits.eager;
   facts.forced = engine.options().way;
   facts.from.kind = static_cast<MemoryKind>(state.source.kind);

@@ -139,7 +139,7 @@ const char* explain_messages(std::string& text, const OpDesc& op) {
 const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
   const RemoteRegion& target = op.verb == Verb::signal ? *op.signal : *op.remote;
   const bool signal = op.verb == Verb::signal, here = signal ? in_process(target) && !of_device(target) : known_here(target);
-  const Access access = access_of(op, target.mapped != nullptr || here || (!signal && awaits_import(target)));
+  const Access access = access_of(op, target.mapped != nullptr || here || (!signal && will_map(target)));
   if (way != nullptr) *way = way_of(access, access_route(access));
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
@@ -148,7 +148,8 @@ const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nu
 const char* explain_both(std::string& text, const OpDesc& given) {
   const char* name = "none";
   for (const bool library : {false, true}) {
-    RemoteRegion region = any_target(given, library);
+    RemoteRegion region;
+    any_target(given, library, &region);
     if (!library && given.verb == Verb::signal) continue;  // signals always live in library memory
     OpDesc op = given;
     op.remote = &region;
@@ -162,17 +163,16 @@ const char* explain_both(std::string& text, const OpDesc& given) {
 
 }  // namespace
 
-RemoteRegion any_target(const OpDesc& op, bool library) {
+void any_target(const OpDesc& op, bool library, RemoteRegion* out) {
   static std::byte anywhere[8];
-  RemoteRegion region;
-  region.peer = op.peer;
-  region.key.access = TW_MEMORY_ALL;
-  region.key.length = op.length;
-  region.key.check = 1;
-  region.key.segment = library ? 1 : 0;
+  out->peer = op.peer;
+  out->key.access = TW_MEMORY_ALL;
+  out->key.length = op.length;
+  out->key.check = 1;
+  out->key.segment = library ? 1 : 0;
   const uint32_t features = link_features(op);
-  if ((library && (features & kLinkMaps) != 0) || (features & kLinkSameProcess) != 0) region.mapped = anywhere;
-  return region;
+  const bool maps = library && (features & kLinkMaps) != 0 && may_map(op.peer->engine->options().way);
+  if (maps || (features & kLinkSameProcess) != 0) out->mapped = anywhere;
 }
 
 void say_route(std::string& text, const Route& route) {

@@ -45,7 +45,7 @@ bool copy(const DeviceMessage& m) { return !m.from.on_device() && !m.from.late &
 }  // namespace
 
 DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
-  const bool near = (m.same_device || (m.second && m.length >= m.hidden_from)) && !m.from.late;
+  const bool near = (m.same_device || (m.second && worth_hiding(m.length, m.hidden_from))) && !m.from.late;
   const auto may = [&](DeviceRoute route, bool possible) { return possible && (failed & bit_of(route)) == 0; };
   if (may(DeviceRoute::in_process, in_process(m))) return DeviceRoute::in_process;
   if (!near && may(DeviceRoute::push, push(m))) return DeviceRoute::push;
@@ -64,7 +64,8 @@ const char* progress_of(const DeviceMessage& m, Way way) {
   DeviceMessage second = m;
   second.second = true;
   const bool first_free = pushes_unasked(m);
-  const bool second_free = m.length >= m.hidden_from && m.to.on_device() && device_route(second) == DeviceRoute::pull;
+  const bool second_free =
+      worth_hiding(m.length, m.hidden_from) && m.to.on_device() && device_route(second) == DeviceRoute::pull;
   if (first_free && second_free) return "nobody, once both sides have posted and imported";
   if (first_free) return "nobody where the receive is posted first, else both sides";
   if (second_free) return "nobody where the receive is posted second, else both sides";

@@ -16,6 +16,12 @@ inline constexpr uint64_t kNamedFrom = 64u << 10;
 /// From here on a transfer takes long enough (some ten microseconds) that both sides may want to compute meanwhile, and a device reads in
 /// little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for a push.
 inline constexpr uint64_t kHiddenFrom = 2u << 20;
+/// `from`: of the engine's options, kHiddenFrom unless a test says otherwise.
+constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= from; }
+
+/// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through staging, it costs
+/// at most twice the best of both.
+constexpr bool worth_pinning(uint64_t staged, uint64_t length) { return staged >= length; }
 
 struct DeviceMessage {
   struct End {
@@ -65,7 +71,8 @@ constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned
 /// much that comes to a receive which was posted second, where whoever is asked may not answer soon.
 DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
 
-/// Does the sender push into a receive that was told to it before (protocols/offers.hpp), once it has imported that memory?
+/// Does the sender push into a receive that was told to it before (protocols/offers.hpp), once it has imported that memory? So the receiver
+/// tells of it where this is true of every sender's device memory.
 bool pushes_unasked(const DeviceMessage& message);
 
 /// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way: of the

@@ -88,7 +88,8 @@ Status TcpPort::establish(LinkInit&& init, Link** out) {
   link->inline_max = kInline;
   link->copy_max = kCopyMax;
   link->reference_max = std::min(kReferenceMax, theirs.largest);
-  link->fragment = std::min(kFragment, link->reference_max);
+  link->fragment =
+      link->reference_max == kReferenceMax ? kFragment : link->reference_max / 2;  // with what stands before a payload
   link->index = links_.size();
   for (auto* list : {&dirty_, &resume_, &scratch_, &lost_, &watched_, &lingering_}) list->reserve(links_.size() + 1);
   if (Status s = poller_.add(*link); s != TW_OK) return s;
