@@ -13,8 +13,8 @@ line before each send (BENCH_DIRTY), "reused" does not. Bandwidth has 64 message
 The first of several `--ours` is compared; "best" is the best peer of the same round, "default" the first `--peer`. Ratios are
 ours divided by the peer's, medians over rounds: of times below 1, of rates above 1 is better.
 
-Hypervisors move virtual processors, near to each other and far. With --probe (the peers' folder has one: nanoseconds a hop of a cache
-line) each run says where it was, runs that were moved do not count, and each place has rows of its own: ratios of medians.
+Hypervisors move virtual processors, near to each other and far. With --probe (the peers' folder has one: nanoseconds a hop of a
+cache line) each run says where it was, runs that were moved do not count, and each place has its own rows: ratios of medians.
 """
 
 from __future__ import annotations

@@ -95,7 +95,16 @@ class Run:
         places = PLACES[self.options.device]
         memory = [f"{places[kind]}:{ordinal}" if kind in places else kind for ordinal, kind in enumerate((mine, theirs))]
         words = [str(HERE / "thalweg-perf"), test, "--transport", transport, *arguments.split()]
-        words += ["--memory", memory[0], "--peer-memory", memory[1], "--seconds", f"{self.options.seconds:g}", "--reuse", "--json"]
+        words += [
+            "--memory",
+            memory[0],
+            "--peer-memory",
+            memory[1],
+            "--seconds",
+            f"{self.options.seconds:g}",
+            "--reuse",
+            "--json",
+        ]
         if self.options.device == "emulated":  # a thread's memcpy takes too long for large ones
             words = ["4M" if word in ("64M", "256M") else word for word in words]
         name = f"thalweg|{transport} {mine}>{theirs}" + (" strided" if "--layout" in arguments else "")
