@@ -146,7 +146,7 @@ def main() -> int:
         head = machine.describe(HERE.parent, options.library or HERE.parent / "build/release/libthalweg.so.0")
         head |= {
             "kind": "fresh",
-            "command": shlex.join(sys.argv),
+            "command": shlex.join(["benchmarks/fresh.py", *sys.argv[1:]]),
             "load": os.getloadavg(),
             "rounds": options.rounds,
             "rows": rows,
