@@ -7,7 +7,8 @@
 //           Also between pool or managed memory, which nobody else imports: into a bounce buffer of the receiver's device (bounce.hpp),
 //           from which that copies on. Also into host memory of the receiver that is mapped and pinned at the sender.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
-//           sender's memory, or from library-allocated host memory of the sender that is mapped and pinned here. Within one process, the source's device copies from the address itself.
+//           sender's memory, or from library-allocated host memory of the sender that is mapped and pinned here. Within one process, the
+//           source's device copies from the address itself.
 //   copy    the source is host memory that this process can read: through staging, by this CPU.
 //   frames  data frames, through staging at whichever end is a device. The receiver may take the sender's pieces where they are
 //           (bounce.hpp).

@@ -39,10 +39,10 @@ enum class AccessRoute : uint8_t {
 };
 inline constexpr size_t kAccessRoutes = static_cast<size_t>(AccessRoute::count_);
 
-/// Whoever needs nothing of the target comes before frames, whatever it costs (docs/decisions/0004); a mapping comes before the kernel.
 /// Is a peer's memory mapped at all, for operations of any sort?
 constexpr bool may_map(Way forced) { return allowed(forced, Way::mapped); }
 
+/// Whoever needs nothing of the target comes before frames, whatever it costs (docs/decisions/0004); a mapping comes before the kernel.
 AccessRoute access_route(const Access& access);
 /// As users see it.
 Way way_of(const Access& access, AccessRoute route);

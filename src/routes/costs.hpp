@@ -23,7 +23,7 @@ struct LinkCosts {
   double copy_large = 0, mapped_large = 0, kernel_large = 0, reference_large = 0;  // beyond kLarge; 0: as before it
   double streamed = 0;  // 1: those of `copy` are of a producer that copies into the ring by non-temporal stores, as it begins
   double stream_copy = 0;  // per byte of such a producer, chosen or not
-  double wide = 0;         // 1: whoever moves much gets a wide ring (transports/shm/deep_ring.hpp); those of `copy` are of one
+  double wide = 0;  // 1: a producer that moves much gets a wide ring (transports/shm/deep_ring.hpp); those of `copy` are of one
 };
 inline constexpr uint64_t kLarge = 1u << 20;
 

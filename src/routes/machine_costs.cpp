@@ -53,10 +53,10 @@ Unkept& unkept() {
 bool has(const CostTable& table, CpuDistance distance) { return (table.*costs_at(distance)).frame != 0; }
 
 /// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the same one.
-std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology) {
+std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology, const cpu_set_t& allowed) {
   std::vector<CpuDistance> found;
   if ((topology.distances() & (topology.distances() - 1)) == 0) return found;
-  const uint32_t here = topology.distances(measuring_processors());
+  const uint32_t here = topology.distances(allowed);
   for (size_t i = 0; i < kCpuDistances; ++i) {
     const auto distance = static_cast<CpuDistance>(i);
     if ((here & bit_of(distance)) != 0 && !has(table, distance)) found.push_back(distance);
@@ -65,9 +65,8 @@ std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topo
 }
 
 /// What is said of shm without a distance is of the pair that thalweg tune takes: the first two processors.
-void place_general(CostTable* table, const CpuTopology& topology) {
+void place_general(CostTable* table, const CpuTopology& topology, const cpu_set_t& allowed) {
   if (table->distances()) return;
-  const cpu_set_t allowed = measuring_processors();
   std::vector<unsigned> first;
   for (unsigned cpu = 0; cpu < CPU_SETSIZE && first.size() < 2; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) first.push_back(cpu);
@@ -76,8 +75,8 @@ void place_general(CostTable* table, const CpuTopology& topology) {
 }
 
 /// Nearest first, as far as time allows: what is left waits for the next context. False: nothing could be measured.
-bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology& topology, CostTable* table) {
-  const cpu_set_t allowed = measuring_processors();
+bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology& topology, const cpu_set_t& allowed,
+                       CostTable* table) {
   const uint64_t begin = monotonic_ns();
   bool any = false;
   for (const CpuDistance distance : wanted) {
@@ -96,8 +95,7 @@ bool measure_distances(const std::vector<CpuDistance>& wanted, const CpuTopology
 }
 
 /// Of what most pairs of this process's processors have, if that was measured.
-void choose_general(const CpuTopology& topology, CostTable* table) {
-  const cpu_set_t allowed = measuring_processors();
+void choose_general(const CpuTopology& topology, const cpu_set_t& allowed, CostTable* table) {
   CpuDistance usual = CpuDistance::core;
   if (topology.usual(allowed, allowed, &usual)) table->shm = table->shm_at(usual);
   for (size_t i = 0; i < kCpuDistances && !has(*table, usual); ++i)
@@ -124,29 +122,29 @@ void keep(CostTable* table) {
 }
 
 /// The first costs of this machine.
-void measure(const CpuTopology& topology, CostTable* table) {
+void measure(const CpuTopology& topology, const cpu_set_t& allowed, CostTable* table) {
   TwoCores cores;
   if (!two_cores(&cores)) {
     table->why = "defaults: there is one processor, which measures nothing";
     return;
   }
-  const std::vector<CpuDistance> wanted = missing(*table, topology);
-  const bool measured =
-      wanted.empty() ? !is_error(measure_shm(cores, kMeasureNs, &table->shm)) : measure_distances(wanted, topology, table);
+  const std::vector<CpuDistance> wanted = missing(*table, topology, allowed);
+  const bool measured = wanted.empty() ? !is_error(measure_shm(cores, kMeasureNs, &table->shm))
+                                       : measure_distances(wanted, topology, allowed, table);
   if (!measured) {
     table->why = last_error();
     return;
   }
-  if (!wanted.empty()) choose_general(topology, table);
+  if (!wanted.empty()) choose_general(topology, allowed, table);
   (void)measure_loopback(table);
   keep(table);
 }
 
 /// Others, with fewer processors or less time, have left something.
-void measure_rest(const CpuTopology& topology, CostTable* table) {
-  place_general(table, topology);
-  const std::vector<CpuDistance> wanted = missing(*table, topology);
-  const bool distances = !wanted.empty() && measure_distances(wanted, topology, table);
+void measure_rest(const CpuTopology& topology, const cpu_set_t& allowed, CostTable* table) {
+  place_general(table, topology, allowed);
+  const std::vector<CpuDistance> wanted = missing(*table, topology, allowed);
+  const bool distances = !wanted.empty() && measure_distances(wanted, topology, allowed, table);
   if (measure_loopback(table) || distances) keep(table);
 }
 
@@ -157,10 +155,11 @@ CostTable machine_costs(const CpuTopology* given) {
   CostTable table = load_costs(&wanted);
   if (!wanted && !table.measured()) return table;
   const CpuTopology& topology = given != nullptr ? *given : CpuTopology::of_machine();
+  const cpu_set_t allowed = measuring_processors();
   const auto rest = [&] {
     CostTable placed = table;
-    place_general(&placed, topology);
-    return !table.tcp_measured || !missing(placed, topology).empty();
+    place_general(&placed, topology, allowed);
+    return !table.tcp_measured || !missing(placed, topology, allowed).empty();
   };
   if (!wanted && !rest()) return table;
   const std::lock_guard guard(unkept().lock);
@@ -169,8 +168,8 @@ CostTable machine_costs(const CpuTopology* given) {
   if (const Status status = make_place(table.file); is_error(status)) log(LogLevel::debug, "costs: %s", last_error());
   const UniqueFd lock = lock_beside(table.file, kOthersNs);
   if (lock) table = load_costs(&wanted);  // another process may have measured meanwhile
-  if (wanted) measure(topology, &table);
-  if (!wanted && table.measured()) measure_rest(topology, &table);
+  if (wanted) measure(topology, allowed, &table);
+  if (!wanted && table.measured()) measure_rest(topology, allowed, &table);
   if (table.source != table.file) unkept().tables[table.file] = table;
   return table;
 }

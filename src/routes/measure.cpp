@@ -35,7 +35,6 @@
 #include "base/platform/string_copy.hpp"
 #include "routes/two_threads.hpp"
 #include "routes/undisturbed.hpp"
-#include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
 
 namespace thalweg::impl {
@@ -322,7 +321,8 @@ Status measure_shm(const TwoCores& cores, uint64_t limit_ns, LinkCosts* out) {
     costs.kernel = each(least, kKernel, 2 * hop + costs.kernel_fixed);
     costs.kernel_large = beyond(least, kKernel, kKernelLarge);
   }
-  for (const double cost : {costs.serial_copy, costs.copy, costs.copy_large, costs.mapped, costs.mapped_large})
+  for (const double cost :
+       {costs.serial_copy, costs.copy, costs.copy_large, costs.mapped, costs.mapped_large, costs.stream_copy})
     if (!sane(cost)) return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");
   if (!sane(costs.kernel) || !sane(costs.kernel_large))
     return fail(TW_ERR_TIMED_OUT, "the processors are too busy to measure costs");

@@ -51,11 +51,13 @@ class BodyCopy {
 
  private:
   [[gnu::cold]] void sample(std::byte* to, const std::byte* from, size_t n) {
-    rest();
-    if (stream_ns_ == 0) return streamed_ ? streaming_copy(to, from, n) : copy_bulk(to, from, n);
-    const uint64_t start = monotonic_ns();
-    copy_bulk(to, from, n);
-    judge(monotonic_ns() - start, n);
+    if (stream_ns_ == 0) {
+      streamed_ ? streaming_copy(to, from, n) : copy_bulk(to, from, n);
+    } else {
+      const uint64_t start = monotonic_ns();
+      copy_bulk(to, from, n);
+      judge(monotonic_ns() - start, n);
+    }
     rest();
   }
   void rest() { left_ = streamed_ ? kStreamedEvery : kPlainEvery; }

@@ -29,7 +29,7 @@ struct Engine {
   const Options options;
   KernelSlots slots;
   Faults faults;
-  /// As a driver's: exclusive while a call waits for kernels, and whoever enqueues meanwhile waits, too.
+  /// As a driver's: exclusive while a call waits for kernels, and a call that enqueues meanwhile waits, too.
   std::shared_mutex driver;
 };
 

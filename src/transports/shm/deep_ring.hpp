@@ -4,7 +4,7 @@
 //
 // A *wide* one holds more than the caches of both cores, where that was measured to be faster: a line that a producer fills again has left the
 // consumer's own cache by then, and is found in the one that both share. There 64 KiB take a third of the time (EPYC: 3.0 and 8.4 us). It
-// is for whoever moves much, room or not; a port makes few. No more bytes lie in it at a time than in a deep one.
+// is for a producer that moves much, room or not; a port makes few. No more bytes lie in it at a time than in a deep one.
 //
 // The producer that has often found no room asks its service thread for one (Control::offer_ring). That makes the memory and
 // offers it; the consumer's progress owner takes it (kRingTaken); from then on the producer may turn: it publishes kTurn, and the
@@ -48,7 +48,8 @@ class DeepOut {
   }
   bool ready() const { return state_ == State::ready; }
   bool deep() const { return state_ == State::deep; }
-  bool wide() const { return wide_; }
+  /// It counts among the port's wide rings no more. 1: it did.
+  unsigned give_back() { return std::exchange(wide_, false) ? 1 : 0; }
   /// Needs ready() and out.has_slot().
   void turn(Producer& out) {
     out.turn(memory_.data(), static_cast<uint32_t>(memory_.size()));
@@ -56,18 +57,18 @@ class DeepOut {
     seen_ = out.bulk_head();
     since_ = monotonic_ns();
   }
-  /// Turns back when nothing has moved for long. True: it has; let the consumer know of the frame, and forget().
+  /// Turns back when nothing has moved for long. True: it has; let the consumer know of the frame.
   bool turn_back(Producer& out, uint64_t now) {
     if (std::exchange(seen_, out.bulk_head()) != out.bulk_head()) since_ = now;
     if (now - since_ < kIdleNs || !out.refresh() || !out.bulk_consumed() || !out.has_slot()) return false;
     out.turn(out.first_area(), kBulkBytes);
+    forget();
     return true;
   }
   void forget() {
     memory_ = Segment();
     state_ = State::first;
     starved_ = 0;
-    wide_ = false;
   }
 
  private:

@@ -42,6 +42,7 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
   while (*at != nullptr && *at != &link) at = &(*at)->next_same_bit;
   if (*at != nullptr) *at = link.next_same_bit;
   link.copier.close();
+  wide_ -= link.deep_out.give_back();
   if (link.control) {
     // Who breaks the rules of the ring is not believed here either.
     if (link.state != TW_ERR_PROTOCOL && !link.control->await_copy(copy_limit())) {
@@ -62,7 +63,7 @@ void ShmPort::bury() {
     const auto found = links_.find(id);
     if (found == links_.end()) continue;
     found->second->segment = Segment();
-    forget_deep(*found->second);
+    found->second->deep_out.forget();
     found->second->deep_in.forget();
     found->second->bell = PeerBell();
   }

@@ -104,12 +104,6 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   link.control->offer_ring(wide ? kWideBytes : kDeepBytes);
 }
 
-/// Its deep ring is not needed any more, or never was.
-void ShmPort::forget_deep(ShmLink& link) {
-  wide_ -= link.deep_out.wide();
-  link.deep_out.forget();
-}
-
 [[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.bell.ring(link.peer_bit); }
 
 Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) {

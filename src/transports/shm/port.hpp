@@ -152,7 +152,6 @@ class ShmPort final : public Port, private SegmentListener {
                     size_t remotes);
   Status make_room(ShmLink& link, uint32_t length);
   void deepen(ShmLink& link, bool full);
-  void forget_deep(ShmLink& link);
   void turn_back_idle();
   void announce(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
@@ -208,7 +207,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids
   std::vector<uint64_t> starved_;                    // link ids
   std::vector<uint64_t> deep_;                       // ids of links whose deep_out is in use
-  unsigned wide_ = 0;                                // wide rings that were offered to peers
+  unsigned wide_ = 0;                                // wide rings of links that have not ended
   uint64_t next_turn_back_ = 0;                      // when they are looked at
   ImportCache imports_;
   std::atomic<uint64_t> next_id_{1};

@@ -52,7 +52,7 @@ void ShmPort::barrier() const {
     if (found == links_.end() || found->second->out.stopped()) return true;
     ShmLink& link = *found->second;
     if (!link.deep_out.turn_back(link.out, now)) return false;
-    forget_deep(link);
+    wide_ -= link.deep_out.give_back();
     if (link.out.must_ring()) announce(link);
     return true;
   });
