@@ -176,10 +176,11 @@ Status Executor::pin(uint64_t address) {
   return status;
 }
 
-Status Executor::admit(uint64_t address, uint64_t length, bool waits, Reaching* how) {
+Status Executor::admit(uint64_t address, uint64_t length, Asks asks, Reaching* how) {
   Reaching here;
   here.asked = here.facts.mine = true;
-  here.facts.waits = waits;
+  here.facts.waits = asks.waits;
+  here.facts.carriable = asks.carriable;
   here.facts.place = local_place(address, length, context_.registry.get());
   describe_runner(device_, &here.facts);
   Status status = TW_ERR_UNREACHABLE;

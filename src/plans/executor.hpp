@@ -53,6 +53,12 @@ struct Reaching {
 /// Who runs what touches facts->place, null: the host, and what that device gets to there.
 void describe_runner(const Device* device, Prepared* facts);
 
+/// What is asked of memory of this process, beside where it is.
+struct Asks {
+  bool waits = false;      // a word, for which a step waits
+  bool carriable = false;  // the host may do the step instead
+};
+
 class Executor {
  public:
   /// device null: the host.
@@ -79,8 +85,8 @@ class Executor {
   unsigned multiprocessors() const { return multiprocessors_; }  // the host: 0
 
   /// May this executor's steps load and store at [address, address + length) of this process? TW_ERR_UNSUPPORTED or
-  /// TW_ERR_UNREACHABLE with the reason. `waits`: a word, for which a step waits. *how, if not null: what was asked.
-  Status admit(uint64_t address, uint64_t length, bool waits = false, Reaching* how = nullptr);
+  /// TW_ERR_UNREACHABLE with the reason. *how, if not null: what was asked; its route is `carried` where the host is to do the step.
+  Status admit(uint64_t address, uint64_t length, Asks asks = {}, Reaching* how = nullptr);
   /// Of memory that src/routes lets it reach at its own address. What is imported is granted already.
   Status grant(uint64_t address, uint64_t length);
 

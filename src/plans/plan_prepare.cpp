@@ -82,7 +82,7 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
       if (Status s = interrupted(); is_error(s)) return s;
       tw_progress(&worker);
     }
-    if (status == TW_ERR_UNREACHABLE) {
+    if (status == TW_ERR_UNREACHABLE && reached->how.route() == PreparedRoute::carried) {
       out.proxied = true;
       out.why = last_error();
     } else if (is_error(status)) {
@@ -104,7 +104,8 @@ Status check_carried_result(const PlanStep& step, const std::string& why) {
 /// A wait is run by the executor itself, so the word must be near it.
 Status tw_plan::resolve_wait(PlanStep& step, Resolved& out) {
   if (Status s = thalweg::impl::check(step.waited); is_error(s)) return s;
-  const Status status = executor->admit(reinterpret_cast<uint64_t>(step.waited->word), sizeof(uint64_t), true, &out.local);
+  const Status status =
+      executor->admit(reinterpret_cast<uint64_t>(step.waited->word), sizeof(uint64_t), {.waits = true}, &out.local);
   if (!is_error(status)) return TW_OK;
   const std::string why = last_error();
   return fail(TW_ERR_UNSUPPORTED, "the signal's word is not where %s waits: make it with the place of the waiter (%s)",
@@ -121,10 +122,9 @@ Status tw_plan::resolve(size_t index) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
-    const Status admitted = executor->admit(begin, length, false, &out.local);
-    out.local.facts.carriable = step.verb != StepVerb::copy;
+    const Status admitted = executor->admit(begin, length, {.carriable = step.verb != StepVerb::copy}, &out.local);
     if (is_error(admitted)) {
-      if (step.verb == StepVerb::copy) return admitted;
+      if (out.local.route() != PreparedRoute::carried) return admitted;
       out.proxied = true;
       out.why = last_error();
     }
@@ -135,7 +135,7 @@ Status tw_plan::resolve(size_t index) {
     const int64_t last = step.remote_layout != nullptr ? step.remote_layout->last : static_cast<int64_t>(step.length);
     if (last > first) {
       const auto span = static_cast<uint64_t>(last - first);
-      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), span, false, &out.target);
+      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), span, {}, &out.target);
       if (is_error(s)) return s;
     }
     if (Status s = make_side(out, step.address, step.layout, step.length, &out.from); is_error(s)) return s;

@@ -76,7 +76,7 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   const int64_t first = step.layout != nullptr ? step.layout->first : 0;
   const int64_t last = step.layout != nullptr ? step.layout->last : static_cast<int64_t>(step.length);
   Status status =
-      executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), false, &how.local);
+      executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), {}, &how.local);
   if (!is_error(status)) status = step.verb == StepVerb::recv ? move_landing(index, left) : move_side(index, left);
   if (is_error(status)) step.address = before;
   return status;

@@ -63,11 +63,10 @@ Status import_for(RemoteRegion& region, Device& device, uint64_t* address, Mappi
   return status;
 }
 
-/// By one route. Errors that leave the others: TW_ERR_UNREACHABLE and TW_ERR_UNSUPPORTED.
-Status take(PreparedRoute route, RemoteRegion& region, Executor& executor, uint64_t* address, Mapping** mapping) {
+}  // namespace
+
+Status take_route(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping) {
   switch (route) {
-    case PreparedRoute::own:
-      return executor.grant(*address, region.key.length);
     case PreparedRoute::mapped: {
       const Status status = map_region(region);
       if (status != TW_OK) return status;
@@ -76,15 +75,13 @@ Status take(PreparedRoute route, RemoteRegion& region, Executor& executor, uint6
       return TW_OK;
     }
     case PreparedRoute::pinned:
-      return reach_pinned(region, *executor.device(), address, mapping);
+      return reach_pinned(region, *device, address, mapping);
     case PreparedRoute::imported:
-      return import_for(region, *executor.device(), address, mapping);
+      return import_for(region, *device, address, mapping);
     default:
       return TW_ERR_UNREACHABLE;
   }
 }
-
-}  // namespace
 
 Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out) {
   const Engine::Guard guard(*worker.engine);
@@ -100,7 +97,8 @@ Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool c
   Status status = TW_ERR_UNREACHABLE;
   while (how.route() < PreparedRoute::carried) {
     const PreparedRoute route = how.route();
-    status = take(route, region, executor, &made.address_, &made.mapping_);
+    status = route == PreparedRoute::own ? executor.grant(made.address_, region.key.length)
+                                         : take_route(route, region, executor.device(), &made.address_, &made.mapping_);
     if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) break;
     how.fail_route(route);
     made.mapping_ = nullptr;

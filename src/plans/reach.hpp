@@ -38,6 +38,10 @@ Status find_in_process(RemoteRegion& region, uint64_t* address);
 /// not. Under the engine's lock.
 Status reach_pinned(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping);
 
+/// A region of another process by a route of src/routes, for `device`, null: this CPU. As reach_pinned; TW_ERR_UNREACHABLE and
+/// TW_ERR_UNSUPPORTED leave the other routes. Under the engine's lock.
+Status take_route(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping);
+
 /// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores do not get
 /// there; or another error. changes: also atomic operations, or signals that add.
 Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out);

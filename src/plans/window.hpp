@@ -72,16 +72,16 @@ struct tw_window {
   Status look_for_losses();
   Status join(uint32_t peer, const void* key, size_t key_length);
   void find_host_address(uint32_t of);
-  std::byte* address_in_process(thalweg::impl::RemoteRegion& region);
   void map_host_address(thalweg::impl::WindowRank& other);
   void hold(thalweg::impl::Mapping* mapping);
   void let_go();
-  thalweg::impl::Prepared part_of(uint32_t of, thalweg::impl::Device* device) const;
+  /// What src/routes is asked with of one rank's part; `device` null: for the host. *address: of memory of this process.
+  Status describe(uint32_t of, thalweg::impl::Device* device, thalweg::impl::Prepared* out, uint64_t* address) const;
   Status reach_device(uint32_t of, thalweg::impl::Device& device, uint64_t* address);
-  Status reach_own(const thalweg::impl::Prepared& part, thalweg::impl::Device& device, uint64_t* address);
+  Status take_own(thalweg::impl::PreparedRoute route, thalweg::impl::Device& device, uint64_t address);
+  Status take_remote(thalweg::impl::PreparedRoute route, thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device,
+                     uint64_t* address);
   Status pin(thalweg::impl::Device& device, uint64_t address);
-  Status reach_remote_host(thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device, uint64_t* address);
-  Status reach_remote_device(thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device, uint64_t* address);
   Status make_guard(thalweg::impl::WindowBinding& binding, const std::vector<uint64_t>& bases);
   Status clear(thalweg::impl::WindowBinding& binding);
 

@@ -11,7 +11,6 @@
 #include "plans/reach.hpp"
 #include "plans/window.hpp"
 #include "protocols/device_lane.hpp"
-#include "protocols/reach_device.hpp"
 #include "routes/peer_places.hpp"
 
 using namespace thalweg::impl;
@@ -61,52 +60,27 @@ Status tw_window::reach_host(uint32_t of, uint64_t* address) const {
   return *address != 0 ? Status{TW_OK} : refuse(TW_ERR_UNSUPPORTED, of, nullptr, ranks[of].why_not);
 }
 
-/// What src/routes is asked with of one rank's part; `device` null: for the host.
-Prepared tw_window::part_of(uint32_t of, Device* device) const {
-  Prepared part;
-  const auto* const region = reinterpret_cast<const RemoteRegion*>(ranks[of].remote);
-  if (region == nullptr) {
-    part.mine = true;
-    part.place = local_place(reinterpret_cast<uint64_t>(memory->address), memory->length);
-    if (!part.place.on_device()) part.place.reach |= kPinnable;
-  } else {
+Status tw_window::describe(uint32_t of, Device* device, Prepared* out, uint64_t* address) const {
+  Prepared& part = *out;
+  auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
+  *address = region == nullptr ? reinterpret_cast<uint64_t>(memory->address) : 0;
+  part.mine = region == nullptr;
+  if (region != nullptr) {
     const Engine::Guard guard(*worker.engine);
     const Link* const link = region->peer != nullptr ? region->peer->link : nullptr;
     part.place = peer_place(region->key, link != nullptr ? link->features : 0);
     part.mine = in_process(*region);
+    if (part.mine) {
+      if (Status s = find_in_process(*region, address); is_error(s)) return s;
+    }
+  }
+  if (part.mine) {
+    part.place = local_place(*address, memory->length);
+    // Who has pinned it may unpin it before the window ends.
+    if (!part.place.on_device()) part.place.reach = (part.place.reach & ~uint32_t{kByKernel}) | kPinnable;
   }
   describe_runner(device, &part);
-  return part;
-}
-
-/// Another rank's device memory.
-Status tw_window::reach_remote_device(RemoteRegion& region, Device& device, uint64_t* address) {
-  DeviceReach reached;
-  Status status = TW_IN_PROGRESS;
-  const Status waited = worker.wait_until(
-      [&] {
-        const Engine::Guard guard(*worker.engine);
-        if (region.peer == nullptr || region.peer->link == nullptr) {
-          status = fail(TW_ERR_PEER_LOST, "its endpoint has ended");
-          return true;
-        }
-        status = reach_region(*region.peer, region, device, &reached);
-        if (status == TW_ERR_STALE && in_process(region)) {
-          status = find_in_process(region, &reached.address);
-          if (status == TW_OK)
-            status = worker.engine->devices().admit(device, reached.address, region.key.length, &reached.kernels);
-        }
-        if (status == TW_OK && reached.mapping != nullptr) hold(reached.mapping);
-        return status != TW_IN_PROGRESS;
-      },
-      timeout_ns);
-  // The port's own hold on what it found ends: from here on only the window's counts.
-  if (status == TW_OK && reached.mapping != nullptr) worker.progress();
-  if (is_error(waited)) return fail(waited, "its owner has not answered the import in time");
-  if (status == TW_ERR_STALE) return fail(TW_ERR_STALE, "its owner has released it; create the window anew");
-  if (is_error(status)) return status;
-  *address = reached.address;
-  return reached.kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
+  return TW_OK;
 }
 
 /// For as long as the window is there.
@@ -117,46 +91,49 @@ Status tw_window::pin(Device& device, uint64_t address) {
   return TW_OK;
 }
 
-/// Another rank's host memory. One of this process ends the window before its memory, so that is pinned as this rank's own.
-Status tw_window::reach_remote_host(RemoteRegion& region, Device& device, uint64_t* address) {
-  bool here = false;
+/// Of memory of this process. One of another rank ends the window before its memory, so that is pinned as this rank's own.
+Status tw_window::take_own(PreparedRoute route, Device& device, uint64_t address) {
+  if (route == PreparedRoute::pinned) return pin(device, address);
+  bool kernels = true;
+  const Engine::Guard guard(*worker.engine);
+  if (Status s = worker.engine->devices().admit(device, address, memory->length, &kernels); is_error(s)) return s;
+  return kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
+}
+
+/// Of another rank's memory, as long as that takes.
+Status tw_window::take_remote(PreparedRoute route, RemoteRegion& region, Device& device, uint64_t* address) {
+  Mapping* mapping = nullptr;
   Status status = TW_IN_PROGRESS;
   const Status waited = worker.wait_until(
       [&] {
         const Engine::Guard guard(*worker.engine);
-        if (region.peer == nullptr) {
+        if (region.peer == nullptr || region.peer->link == nullptr) {
           status = fail(TW_ERR_PEER_LOST, "its endpoint has ended");
-        } else if (here = in_process(region); here) {
-          status = find_in_process(region, address);
         } else {
-          Mapping* mapping = nullptr;
-          status = reach_pinned(region, device, address, &mapping);
-          if (status == TW_OK) hold(mapping);
+          status = take_route(route, region, &device, address, &mapping);
+          if (status == TW_OK && mapping != nullptr) hold(mapping);
         }
         return status != TW_IN_PROGRESS;
       },
       timeout_ns);
-  if (is_error(waited)) return fail(waited, "it has not been mapped and pinned in time");
-  return status == TW_OK && here ? pin(device, *address) : status;
-}
-
-/// This rank's part.
-Status tw_window::reach_own(const Prepared& part, Device& device, uint64_t* address) {
-  *address = reinterpret_cast<uint64_t>(memory->address);
-  if (!part.place.on_device()) return pin(device, *address);
-  bool kernels = true;
-  const Engine::Guard guard(*worker.engine);
-  if (Status s = worker.engine->devices().admit(device, *address, memory->length, &kernels); is_error(s)) return s;
-  return kernels ? Status{TW_OK} : fail(TW_ERR_UNREACHABLE, "there is no peer access between the two devices");
+  if (is_error(waited)) return fail(waited, "its owner has not answered in time");
+  // The port's own hold on what it found ends: from here on only the window's counts.
+  if (status == TW_OK && mapping != nullptr) worker.progress();
+  return status == TW_ERR_STALE ? fail(TW_ERR_STALE, "its owner has released it; create the window anew") : status;
 }
 
 Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
-  const Prepared part = part_of(of, &device);
-  if (prepared_route(part) == PreparedRoute::none)
-    return fail(part.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, "%s", why_not_reached(part));
-  if (ranks[of].remote == nullptr) return reach_own(part, device, address);
-  RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(ranks[of].remote);
-  return part.place.on_device() ? reach_remote_device(region, device, address) : reach_remote_host(region, device, address);
+  Reaching how;
+  if (Status s = describe(of, &device, &how.facts, address); is_error(s)) return s;
+  auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
+  Status status = how.facts.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE;
+  while (how.route() < PreparedRoute::carried) {
+    const PreparedRoute route = how.route();
+    status = how.facts.mine ? take_own(route, device, *address) : take_remote(route, *region, device, address);
+    if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) return status;
+    how.fail_route(route);
+  }
+  return fail(status, "%s", how.why_not().c_str());
 }
 
 /// The executor's words and the pinned ones, filled in.

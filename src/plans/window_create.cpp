@@ -172,12 +172,15 @@ Status tw_window::join(uint32_t peer, const void* key, size_t key_length) {
 /// Of any rank's part, for code of the host.
 void tw_window::find_host_address(uint32_t of) {
   WindowRank& other = ranks[of];
-  const Prepared part = part_of(of, nullptr);
+  uint64_t address = 0;
+  Prepared part;
+  if (is_error(describe(of, nullptr, &part, &address))) {
+    other.why_not = last_error();
+    return;
+  }
   switch (prepared_route(part)) {
     case PreparedRoute::own:
-      other.host =
-          other.remote == nullptr ? memory->address : address_in_process(*reinterpret_cast<RemoteRegion*>(other.remote));
-      if (other.host == nullptr) other.why_not = last_error();
+      other.host = reinterpret_cast<std::byte*>(address);
       return;
     case PreparedRoute::mapped:
       return map_host_address(other);
@@ -187,14 +190,6 @@ void tw_window::find_host_address(uint32_t of) {
       const std::string way = other.remote != nullptr ? tw_endpoint_transport(other.endpoint) : "";
       if (way != "shm") other.why_not = "it is reached by " + way + ": run the ranks on one machine with the transport shm";
   }
-}
-
-/// Null: with the thread's error text.
-std::byte* tw_window::address_in_process(RemoteRegion& region) {
-  const Engine::Guard guard(*worker.engine);
-  uint64_t address = 0;
-  if (region.peer == nullptr || find_in_process(region, &address) != TW_OK) return nullptr;
-  return reinterpret_cast<std::byte*>(address);
 }
 
 void tw_window::map_host_address(WindowRank& other) {

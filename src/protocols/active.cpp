@@ -101,8 +101,6 @@ FrameHeader am_header(Frame frame, const OpDesc& op) {
   return make_header(frame, 0, op.header_length, 0, 0, static_cast<uint16_t>(op.tag));
 }
 
-bool affordable(const Peer& peer, const OpDesc& op) { return peer.eager_credit >= eager_cost(op.length + op.header_length); }
-
 Status step_am_single(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
@@ -135,8 +133,7 @@ const Protocol kAmRendezvous = {"rendezvous", Verb::am, step_am_rendezvous, null
 Status step_am(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  Message message = active_of(op);
-  message.affordable = affordable(peer, op);
+  const Message message = active_of(op);
   const MessageRoute route = active_route(peer.limits, message);
   if (!message.affordable && route != MessageRoute::frames) return TW_AGAIN;
   const Protocol& choice = route == MessageRoute::single      ? kAmSingle
@@ -152,7 +149,7 @@ const Protocol kAmRoute = {"route", Verb::am, step_am, nullptr};
 Status try_am(Peer& peer, const OpDesc& op) {
   uint64_t body = op.length + op.header_length;
   if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC | kOpDevice | kOpLate)) != 0 ||
-      body > peer.limits.copy || !affordable(peer, op) || !peer.ordered.empty() || !peer.control.empty()) {
+      body > peer.limits.copy || !affordable(op) || !peer.ordered.empty() || !peer.control.empty()) {
     return TW_AGAIN;
   }
   std::byte* to = peer.link->port->reserve(*peer.link, body);

@@ -169,11 +169,9 @@ Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completi
                 static_cast<unsigned long long>(op.remote_offset), op.word);
   }
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
-  if (!fenced(*op.peer) && (op.remote->mapped != nullptr || in_process(*op.remote))) {
-    const Status s = atomic_mapped(checked);
-    if (s != TW_AGAIN && s != TW_ERR_STALE) return s;
-  }
-  return launch_one_sided(engine, checked, completion, of_device(*op.remote) ? kAtomicDevice : kLater);
+  if (of_device(*op.remote)) return launch_one_sided(engine, checked, completion, kAtomicDevice);
+  const Status status = op.peer->link != nullptr ? move_at_once(checked, access_of(checked)) : Status{TW_AGAIN};
+  return status == TW_AGAIN ? launch_one_sided(engine, checked, completion, kLater) : status;
 }
 
 }  // namespace thalweg::impl

@@ -73,7 +73,7 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
 Status reach_word(OpRun& run, Device** device, DeviceReach* out) {
   const RemoteRegion& region = *run.op->remote;
   *device = device_of(region);
-  if (region.unmappable || *device == nullptr) return TW_ERR_UNREACHABLE;
+  if (*device == nullptr) return TW_ERR_UNREACHABLE;
   const Status status = reach_region(*run.peer, region, **device, out);
   return status == TW_OK && !out->kernels ? Status{TW_ERR_UNREACHABLE} : status;
 }
@@ -84,14 +84,16 @@ Status step(OpRun& run) {
   if (peer.link == nullptr) return TW_AGAIN;
   if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;  // a kernel cannot follow frames
-  Device* device = nullptr;
-  DeviceReach reached;
-  Status status = reach_word(run, &device, &reached);
-  if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  if (status == TW_OK) status = launch(*peer.engine, run, *device, reached);
-  if (!is_error(status)) return status;
-  // Released, or of another context of this process: the target's answer says which. Else it stays like this.
-  if (status != TW_ERR_STALE) region.unmappable = true;
+  if (access_route(device_access_of(*run.op)) == AccessRoute::direct) {
+    Device* device = nullptr;
+    DeviceReach reached;
+    Status status = reach_word(run, &device, &reached);
+    if (status == TW_IN_PROGRESS) return TW_AGAIN;
+    if (status == TW_OK) status = launch(*peer.engine, run, *device, reached);
+    if (!is_error(status)) return status;
+    // Released, or of another context of this process: the target's answer says which. Else it stays like this.
+    if (status != TW_ERR_STALE) region.unmappable = true;
+  }
   run.protocol = &kAtomicFrames;
   return run.protocol->step(run);
 }

@@ -23,7 +23,6 @@ Status start(OpRun& run) {
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = front_fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
   if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
-  take_route(transfer, facts, asks_devices(facts) ? BlocksRoute::device : blocks_route(facts));
   if (transfer.notify != TW_NOTIFY_NONE) enter_notices(run);
   run.stage = kMove;
   return TW_OK;
@@ -33,7 +32,7 @@ Status start(OpRun& run) {
 Status move(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   Status status = transfer.failed;
-  if (!is_error(status)) status = transfer.way == BlocksRoute::device ? move_by_device(run) : move_turn(run);
+  if (!is_error(status)) status = transfer.settled ? move_turn(run) : settle_route(run);
   if (!is_error(status) || run.work == 0) return status;
   transfer.failed = status;
   return TW_AGAIN;
@@ -155,21 +154,31 @@ Blocks blocks_of(const OpDesc& op) {
   facts.forced = op.peer->engine->options().way;
   facts.device_here = transfer.here->device != nullptr;
   facts.pinned_here = transfer.here->pinned;
-  facts.why_not_reached = "no device of this process reaches the peer's blocks";
   facts.fenced = front_fenced(*op.peer) && !settled(*op.peer);
   facts.mapped = true;
+  bool hosts = false;
   for (RemoteRegion* region : transfer.there->regions) {
-    facts.device_there = facts.device_there || of_device(*region);
-    if (of_device(*region) || region->mapped != nullptr || known_here(*region)) continue;
-    facts.mapped = false;
-    if (const char* const why = why_not_copied(*region); why != nullptr) facts.why_not_direct = why;
+    hosts = hosts || !of_device(*region);
+    add_region(facts, *region, region->mapped != nullptr || known_here(*region));
   }
+  facts.mixed = facts.device_there && hosts;
   return facts;
 }
 
-void take_route(BlockTransfer& transfer, const Blocks& facts, BlocksRoute route) {
-  transfer.way = route;
-  transfer.moved_by = way_of(facts, route);
+void add_region(Blocks& facts, RemoteRegion& region, bool mapped) {
+  if (of_device(region)) {
+    facts.device_there = true;
+    if (region.unmappable) facts.why_not_reached = "no device of this process reaches the peer's blocks";
+  } else if (!mapped) {
+    facts.mapped = false;
+    if (const char* const why = why_not_copied(region); why != nullptr) facts.why_not_direct = why;
+  }
+}
+
+void take_route(BlockTransfer& transfer, const Blocks& facts) {
+  transfer.way = blocks_route(facts, transfer.tried);
+  transfer.moved_by = way_of(facts, transfer.way);
+  transfer.settled = true;
 }
 
 RemoteBlocks::~RemoteBlocks() {

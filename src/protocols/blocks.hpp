@@ -49,11 +49,13 @@ struct BlockChoice {
 /// What an operation on blocks carries beside its OpDesc. Counted: the caller until start() returns, then the run.
 struct BlockTransfer {
   std::atomic<unsigned> references{1};
-  BlocksRoute way = BlocksRoute::frames;  // from stage move on; device: a device is still to be asked
-  Way moved_by = Way::any;                // what it counts as
-  bool framed = false;                    // frames carry blocks
-  bool begun = false;                     // put: the first frame is gone
-  bool landed = false;                    // get by frames into staging: all of it is on the device
+  BlocksRoute way = BlocksRoute::frames;  // once it is settled
+  bool settled = false;
+  uint32_t tried = 0;       // in vain: bits
+  Way moved_by = Way::any;  // what it counts as
+  bool framed = false;      // frames carry blocks
+  bool begun = false;       // put: the first frame is gone
+  bool landed = false;      // get by frames into staging: all of it is on the device
   uint8_t notify = TW_NOTIFY_NONE;
   uint8_t notification_length = 0;
   uint16_t handler = 0;
@@ -93,21 +95,23 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion);
 extern const Protocol kPutBlocks, kGetBlocks;
 
-/// What the table of routes is asked with, as far as is known without trying: no device is taken to reach the peer's blocks.
+/// What the table of routes is asked with. What only trying tells is possible.
 Blocks blocks_of(const OpDesc& op);
+/// One more of the peer's regions. mapped: this CPU reaches it.
+void add_region(Blocks& facts, RemoteRegion& region, bool mapped);
 /// Null: the kernel copies to and from the region, which this CPU does not reach.
 const char* why_not_copied(RemoteRegion& region);
-/// `route` is taken.
-void take_route(BlockTransfer& transfer, const Blocks& facts, BlocksRoute route);
+/// The best one that was not tried in vain is taken.
+void take_route(BlockTransfer& transfer, const Blocks& facts);
 
 // --- blocks_direct.cpp: by loads and stores, or by the kernel
 /// Moves a turn's worth from run.moved on. TW_OK, TW_AGAIN: not possible this way (any more), use frames; or an error.
 Status move_directly(OpRun& run);
 
-// --- blocks_device.cpp: by kernels of a device that reaches both sides
-/// TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_OK: the way is another one now; TW_AGAIN: an
-/// import is under way; or an error.
-Status move_by_device(OpRun& run);
+// --- blocks_device.cpp
+/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_AGAIN:
+/// an import is under way; or an error.
+Status settle_route(OpRun& run);
 
 // --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
 /// Is the run a transfer between this CPU and a device's window, until its signal and notification?

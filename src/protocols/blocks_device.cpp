@@ -41,7 +41,6 @@ struct Reached {
 
 /// Where kernels of `device` reach the region's first byte. TW_OK, TW_AGAIN or an error: not this way.
 Status reach_blocks(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out) {
-  if (region.unmappable) return fail(TW_ERR_UNREACHABLE, "no device here reaches the peer's memory");
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
   // Unknown here may still be alive in another context of this process: its own progress will say.
@@ -55,8 +54,6 @@ Status reach_blocks(Peer& peer, const RemoteRegion& region, Device& device, Devi
 Status reach_all(OpRun& run, Reached* out) {
   const BlockTransfer& transfer = *run.op->blocks;
   const auto& regions = transfer.there->regions;
-  const bool all = std::all_of(regions.begin(), regions.end(), [](const RemoteRegion* region) { return of_device(*region); });
-  if (!all) return fail(TW_ERR_UNSUPPORTED, "some of the peer's blocks are host memory: prepare them apart");
   out->device = transfer.here->device != nullptr ? transfer.here->device : device_of(*regions[0]);
   if (out->device == nullptr) {
     return fail(TW_ERR_UNREACHABLE, "the target's device is not visible in this process: let CUDA_VISIBLE_DEVICES name it");
@@ -133,12 +130,11 @@ Status launch_all(OpRun& run, Reached& reached) {
   return TW_IN_PROGRESS;
 }
 
-/// The way of a run that kernels do not move.
-void go_through_host(OpRun& run, Reached& reached, const Blocks& facts, BlocksRoute route) {
+/// The way of a run that turns move.
+void begin_turns(OpRun& run, Reached& reached) {
   BlockTransfer& transfer = *run.op->blocks;
   Engine& engine = *run.peer->engine;
-  const bool put = run.op->verb == Verb::put_blocks, window = route == BlocksRoute::window;
-  take_route(transfer, facts, route);
+  const bool put = run.op->verb == Verb::put_blocks, window = transfer.way == BlocksRoute::window;
   Device* const device = window ? reached.device : transfer.here->device;
   if (device == nullptr) return;   // frames of host memory here
   const bool out = put != window;  // of the device
@@ -151,24 +147,25 @@ void go_through_host(OpRun& run, Reached& reached, const Blocks& facts, BlocksRo
 
 }  // namespace
 
-Status move_by_device(OpRun& run) {
+Status settle_route(OpRun& run) {
+  BlockTransfer& transfer = *run.op->blocks;
+  const Blocks facts = blocks_of(*run.op);
   Reached reached;
-  const Status status = reach_all(run, &reached);
-  if (status == TW_AGAIN) return status;
-  const std::string why = is_error(status) ? last_error() : "";
-  Blocks facts = blocks_of(*run.op);
-  if (status == TW_OK) facts.why_not_reached = nullptr;
-  BlocksRoute route = blocks_route(facts);
-  if (route == BlocksRoute::device) {
-    take_route(*run.op->blocks, facts, route);
+  if (asks_device(blocks_route(facts, transfer.tried))) {
+    const Status status = reach_all(run, &reached);
+    if (status == TW_AGAIN) return status;
+    if (is_error(status)) transfer.tried |= bit_of(BlocksRoute::device) | bit_of(BlocksRoute::window);
+    if (is_error(status) && status != TW_ERR_STALE && (run.peer->link->features & kLinkMaps) != 0)
+      warn_once("device.relayed-blocks", std::string("blocks of device memory go through the host: ") + last_error());
+  }
+  take_route(transfer, facts);
+  if (transfer.way == BlocksRoute::device) {
     const Status launched = launch_all(run, reached);
     if (launched != TW_ERR_UNSUPPORTED) return launched;
-    route = blocks_route(facts, bit_of(route));  // a build without kernels
+    transfer.tried |= bit_of(BlocksRoute::device);  // a build without kernels
+    take_route(transfer, facts);
   }
-  const bool maps = (run.peer->link->features & kLinkMaps) != 0;
-  if (is_error(status) && status != TW_ERR_STALE && maps && facts.device_there)
-    warn_once("device.relayed-blocks", "blocks of device memory go through the host: " + why);
-  go_through_host(run, reached, facts, route);
+  begin_turns(run, reached);
   return TW_OK;
 }
 

@@ -36,7 +36,8 @@ Status carry(OpRun& run) {
   if (transfer.way == BlocksRoute::loads) {
     const Status status = move_directly(run);
     if (status != TW_AGAIN) return status;
-    take_route(transfer, blocks_of(*run.op), BlocksRoute::frames);  // the owner's answer to them will say why
+    transfer.tried |= bit_of(BlocksRoute::loads);
+    take_route(transfer, blocks_of(*run.op));  // the owner's answer to frames will say why
   }
   if (!transfer.framed) {
     transfer.framed = true;

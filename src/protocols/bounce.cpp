@@ -13,7 +13,6 @@
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/staging.hpp"
-#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -27,8 +26,7 @@ Bounces& bounces_of(Peer& peer) {
 
 /// May pieces for this peer be named at all?
 bool names(Engine& engine, const Peer& peer) {
-  return peer.link != nullptr && (peer.link->features & kLinkMaps) != 0 && !same_process(*peer.link) &&
-         engine.options().imports && allowed(engine.options().way, Way::staging);
+  return peer.link != nullptr && may_name(peer.link->features, engine.options().imports, engine.options().way);
 }
 
 void tell(Engine& engine, Peer& peer, const Bounce& bounce) {
@@ -75,14 +73,10 @@ Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBo
 }
 
 Pieces pieces_of(Engine& engine, const Peer& peer, const OpRun& run, const Uuid& from, bool from_managed) {
-  Pieces facts;
-  facts.named = names(engine, peer);
-  facts.length = wanted(run);
-  facts.named_from = engine.options().bounces.from;
-  facts.shared_from = engine.options().bounces.shared_from;
+  Pieces facts = pieces_to(peer, wanted(run));
   facts.to_device = (run.op->flags & kOpDevice) != 0;
   facts.from_device = from != Uuid{};
-  if (!facts.named || !facts.to_device) return facts;
+  if (!names(engine, peer) || !facts.to_device) return facts;
   facts.same_device = from == run.op->device->uuid();
   facts.managed = from_managed || run.op->kind == MemoryKind::managed;
   facts.reaches = facts.from_device && engine.devices().reaches(*run.op->device, from);
@@ -98,6 +92,18 @@ Status take_in_device(Peer& peer, Device& device, const Uuid& from) {
 }
 
 }  // namespace
+
+Pieces pieces_to(const Peer& peer, uint64_t length) {
+  const EngineOptions& options = peer.engine->options();
+  Pieces facts;
+  facts.features = peer.link != nullptr ? peer.link->features : 0;
+  facts.imports = options.imports;
+  facts.forced = options.way;
+  facts.length = length;
+  facts.named_from = options.bounces.from;
+  facts.shared_from = options.bounces.shared_from;
+  return facts;
+}
 
 // ------------------------------------------------------------------------------------------------ the memory
 
@@ -191,17 +197,23 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
   run.staging = nullptr;
 }
 
-bool name_put(Engine& engine, Peer& peer, OpRun& run) {
-  const OpDesc& op = *run.op;
-  const RemoteRegion& region = *op.remote;
-  if (of_device(region) || op.remote_layout != nullptr || op.length < engine.options().bounces.from) return false;
+Pieces put_pieces(const OpDesc& op) {
+  Pieces facts = pieces_to(*op.peer, op.length);
+  facts.put = facts.from_device = true;
+  facts.to_device = of_device(*op.remote);
+  facts.strided = op.remote_layout != nullptr;
   OpDesc part = op;  // from pinned memory
   part.flags &= ~(kOpDevice | kOpLate);
-  Access access = access_of(part, region.mapped != nullptr);
+  Access access = access_of(part);
   access.fenced = false;
-  if (access_route(access) != AccessRoute::frames) return false;
-  std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, op.device, false);
-  if (bounce == nullptr) return false;
+  facts.reached = access_route(access) != AccessRoute::frames;
+  return facts;
+}
+
+bool name_put(Engine& engine, Peer& peer, OpRun& run) {
+  if (piece_route(put_pieces(*run.op)) != PieceRoute::in_host) return false;
+  std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, run.op->device, false);
+  if (bounce == nullptr) return false;  // as if it had been tried in vain
   const uint64_t longest = std::min(bounce->chunk(), engine.options().bounces.by_cpu);
   return run.staging->use(std::move(bounce), longest);
 }
@@ -237,7 +249,7 @@ uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, b
     const Status status = take_in_device(peer, *run.op->device, from);
     if (status == TW_OK) return kPiecesInDevice;
     if (status == TW_IN_PROGRESS) return kTellOfDevice;  // until then they come in frames
-    route = piece_route(facts, true);
+    route = piece_route(facts, bit_of(PieceRoute::in_device));
   }
   if (route == PieceRoute::in_frames) return 0;
   const Bounces::Theirs* const theirs = told_of(peer, from, false);

@@ -16,6 +16,7 @@
 #include "memory/registry.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/wire.hpp"
+#include "routes/device_messages.hpp"
 
 namespace thalweg::impl {
 
@@ -85,6 +86,10 @@ class Bounces {
 /// The bounce buffer in which pieces for this peer may be named; null: none (yet). What is missing is made, and the peer is told.
 std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device);
 
+/// What src/routes is asked with of pieces of `length` bytes, but for the two ends.
+Pieces pieces_to(const Peer& peer, uint64_t length);
+/// Of a put from memory of a device that is relayed.
+Pieces put_pieces(const OpDesc& op);
 /// A receiver's part of a cts for frames: its PieceForm bits. `from`: the device that stages the payload at the sender, none: its CPU. May
 /// import.
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed);

@@ -34,23 +34,18 @@ Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t 
 
 namespace {
 
-/// The first step of a send: the link is up, the protocol can be chosen.
+/// Chooses when the link is up and again at every try, because credit comes and goes.
 Status step_route(OpRun& run) {
-  run.protocol = &select_send(*run.op);
-  return run.protocol->step(run);
+  const Protocol& choice = select_send(*run.op);
+  const Status status = choice.step(run);
+  if (status != TW_AGAIN || run.stage != 0) run.protocol = &choice;
+  return status;
 }
 const Protocol kRoute = {"route", Verb::send, step_route, nullptr};
-
-Status announce_instead(OpRun& run) {
-  run.protocol = &kRendezvousSend;
-  return run.protocol->step(run);
-}
 
 Status step_single(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  int64_t cost = eager_cost(op.length);
-  if (peer.eager_credit < cost) return announce_instead(run);
   bool sync = (op.flags & TW_OP_SYNC) != 0;
   const uint64_t name = sync ? peer.engine->wire_op(run) : 0;
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
@@ -59,7 +54,7 @@ Status step_single(OpRun& run) {
   Status status = send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
                              Piece{.length = op.length, .suffix = &name, .suffix_length = sync ? sizeof name : 0});
   if (status != TW_OK) return status;
-  peer.eager_credit -= cost;
+  peer.eager_credit -= eager_cost(op.length);
   run.cancelable = false;
   run.stage = 1;
   if (sync) peer.engine->count_moved(op, Way::eager);
@@ -69,7 +64,6 @@ Status step_single(OpRun& run) {
 Status step_segmented(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  if (run.stage == 0 && peer.eager_credit < eager_cost(op.length)) return announce_instead(run);
   return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate), nullptr, 0);
 }
 

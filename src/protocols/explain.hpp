@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of explain() (select.hpp).
 #pragma once
+#include <array>
 #include <string>
 
 #include "protocols/operation.hpp"
@@ -16,10 +17,23 @@ std::string explain_device(const OpDesc& op);
 // --- select.cpp
 /// One line of a table.
 void say_route(std::string& text, const Route& route);
+/// The lines of a table. Returns the name of what is chosen.
+template <size_t kLines>
+const char* say_routes(std::string& text, const std::array<Route, kLines>& routes) {
+  const char* name = "none";
+  for (const Route& route : routes) {
+    if (route.name[0] == '\0') continue;
+    say_route(text, route);
+    if (route.chosen) name = route.name;
+  }
+  return name;
+}
 /// A target of op's peer that nobody named: of tw_memory_allocate (`library`) or tw_memory_register.
 void any_target(const OpDesc& op, bool library, RemoteRegion* out);
-/// The table of an access with device memory at one end at least, its way and the name of what is chosen.
-std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen);
+
+// --- explain_device.cpp
+/// Of a put, get or atomic that needs a device, as far as is known without trying, with what is predicted.
+Access said_access_of(const OpDesc& op);
 
 // --- explain_blocks.cpp
 /// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and its way.
@@ -28,8 +42,18 @@ const char* explain_blocks(std::string& text, const OpDesc& op, Way* way);
 // --- explain_ways.cpp
 /// Null when other processes can be told of the local buffer, which is device memory.
 const char* why_not_shared(const OpDesc& op);
-/// What the receiver will know of a message into memory of this kind; named: the sender can be told of that.
-DeviceMessage device_message(const OpDesc& op, MemoryKind to, bool named);
+/// Memory that may receive a message.
+struct Into {
+  const char* name;
+  MemoryKind kind = MemoryKind::host;
+  bool named = false;        // the sender can be told of it
+  bool same_device = false;  // ... as the sender's memory is of
+  bool library = false;
+};
+inline constexpr size_t kInto = 8;
+std::array<Into, kInto> kinds_into(const OpDesc& op);
+/// What the receiver will know of a message into such memory.
+DeviceMessage device_message(const OpDesc& op, const Into& into);
 /// "way into X: push, or where the receive is posted second: pull" and "progress into X: nobody" for each kind of memory that may receive
 /// a message: its way, and whose progress it needs once both sides have posted.
 void say_ways(std::string& text, const OpDesc& op);

@@ -56,118 +56,98 @@ double write_ns(const OpDesc& op, const Costs& costs) {
   return costs.write_ns(op.length);
 }
 
-void say(std::string& text, bool chosen, const char* name, double ns, const char* why_not, const char* note) {
-  say_route(text, {name, ns, why_not, note, chosen});
-}
-
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
 double staged(const OpDesc& op, const Costs& copies) {
   const LinkCosts costs = link_costs(op);
-  return copies.out.ns(op.length) + 3 * costs.frame + costs.copy * static_cast<double>(op.length);
+  return copies.out.ns(op.length) + 3 * costs.frame + bytes_ns(costs.copy, costs.copy_large, op.length);
 }
 
-/// The same through a bounce buffer that both processes reach, of host memory: no copy through the link.
-bool named(const OpDesc& op) {
-  const uint32_t features = link_features(op);
-  return op.length >= op.peer->engine->options().bounces.from && (features & kLinkMaps) != 0 &&
-         (features & kLinkSameProcess) == 0;
-}
-constexpr char kNamed[] = "through a bounce buffer that both processes reach";
-
+/// The same through a bounce buffer of host memory that both processes reach, out of which the target's CPU copies.
 double to_host(const OpDesc& op, const Costs& copies) {
   const LinkCosts costs = link_costs(op);
-  if (!named(op)) return staged(op, copies);
   return copies.out.fixed + 3 * costs.frame + bytes_ns(costs.mapped, costs.mapped_large, op.length);
 }
 
-/// ... of device memory, from which the receiver's device copies.
-double to_device_staged(const OpDesc& op, const Costs& copies) {
-  if (!named(op)) return 2 * staged(op, copies);
-  // Chunks: one is written while the one before it is taken.
+/// Through a bounce buffer in chunks: one is written while the one before it is taken.
+double chunked(const OpDesc& op, const CopyCosts& written, const CopyCosts& taken) {
   const uint64_t chunk = std::min(op.length, op.peer->engine->options().bounces.device);
-  const double rest = static_cast<double>(op.length - chunk) * std::max(copies.write(copies.link).byte, copies.local.byte);
-  return copies.write_ns(chunk) + copies.local.ns(chunk) + rest + 4 * link_costs(op).frame;
+  const double rest = static_cast<double>(op.length - chunk) * std::max(written.byte, taken.byte);
+  return written.ns(chunk) + taken.ns(chunk) + rest + 4 * link_costs(op).frame;
 }
 
+/// How the pieces of the payload would be taken, if it was staged.
+PieceRoute pieces_into(const OpDesc& op, const DeviceMessage& message) {
+  Pieces facts = pieces_to(*op.peer, op.length);
+  facts.from_device = message.from.on_device();
+  facts.to_device = message.to.on_device();
+  facts.same_device = message.same_device;
+  facts.reaches = facts.from_device;
+  facts.managed = message.from.kind == MemoryKind::managed;
+  return piece_route(facts);
+}
+
+double staged_into(const OpDesc& op, const Costs& copies, const DeviceMessage& message, PieceRoute through) {
+  const bool both = message.from.on_device() && message.to.on_device();
+  if (through == PieceRoute::in_device) return chunked(op, copies.write(copies.link), copies.local);
+  if (through == PieceRoute::in_host) return message.to.on_device() ? chunked(op, copies.out, copies.in) : to_host(op, copies);
+  return both ? 2 * staged(op, copies) : staged(op, copies);
+}
+
+/// The table of a message into such memory. Returns the name of what is chosen.
+const char* say_message(std::string& text, const OpDesc& op, const Costs& costs, const Into& into) {
+  DeviceMessage message = device_message(op, into);
+  message.resident = message.to.on_device() && by_resident(op, costs);
+  const bool device = message.to.on_device(), neither = !device && !message.from.on_device();
+  const double asking = 3 * link_costs(op).frame, out = costs.out.ns(op.length) + asking;
+  const PieceRoute through = neither ? PieceRoute::in_frames : pieces_into(op, message);
+  std::array<double, kDeviceRoutes> ns{};
+  const auto set = [&](DeviceRoute route, double value) { ns[static_cast<size_t>(route)] = value; };
+  set(DeviceRoute::in_process, device ? write_ns(op, costs) + asking : out);
+  set(DeviceRoute::push, device ? write_ns(op, costs) + asking : out);
+  set(DeviceRoute::push_bounce, chunked(op, costs.write(costs.link), costs.local));
+  set(DeviceRoute::pull, device ? costs.read_ns(op.length) + asking : out);
+  set(DeviceRoute::copy, mapped_ns(link_costs(op), op.length) + (device ? costs.in.fixed : 0));
+  set(DeviceRoute::frames, neither ? frames_ns(link_costs(op), false, op.length) : staged_into(op, costs, message, through));
+  text += std::string("into ") + into.name + ":\n";
+  return say_routes(text, device_message_routes(message, ns, through));
+}
+
+/// Of a message: the name of what is chosen into another device's memory.
 const char* message_ways(std::string& text, const OpDesc& op) {
   const Costs costs = costs_of_copies(op);
-  const double asking = 3 * link_costs(op).frame, read = costs.read_ns(op.length) + asking;
-  const bool maps = (link_features(op) & (kLinkMaps | kLinkSameProcess)) != 0;
-  const char* const no_link = maps ? nullptr : "this link shares no device memory";
-  const char* const not_shared = op.layout != nullptr ? "it is not one piece" : why_not_shared(op);
-  const bool same_process = (link_features(op) & kLinkSameProcess) != 0;
-  const DeviceRoute to_device = device_route(device_message(op, MemoryKind::vmm, true));
-  const DeviceRoute to_pool = device_route(device_message(op, MemoryKind::pool, same_process));
-  const DeviceRoute to_pinned = device_route(device_message(op, MemoryKind::pinned, false));
-  DeviceMessage into_library = device_message(op, MemoryKind::host, true);
-  into_library.to.library = true;
-  const DeviceRoute to_library = device_route(into_library),
-                    to_other = device_route(device_message(op, MemoryKind::host, false));
-  const auto through = [](DeviceRoute route) { return way_of(route) == Way::staging; };
-  const auto written = [](DeviceRoute route) { return route == DeviceRoute::push || route == DeviceRoute::in_process; };
-  const char* const at_both = named(op) ? kNamed : "through pinned memory of both ends";
-  const char* const at_one = named(op) ? kNamed : "through pinned memory here";
-  text += "into memory of a device of the peer:\n";
-  const char* const push = by_resident(op, costs) ? "push by this device, resident" : "push by this device";
-  say(text, written(to_device), push, write_ns(op, costs) + asking, no_link, "written over the devices' link");
-  say(text, to_device == DeviceRoute::pull, "pull by its device", read, not_shared,
-      "where its memory cannot be shared or is strided");
-  say(text, through(to_device), "staging", to_device_staged(op, costs), nullptr, at_both);
-  text += "into its pool or managed memory:\n";
-  say(text, written(to_pool), push, write_ns(op, costs) + asking, same_process ? nullptr : "this memory cannot be shared",
-      "written over the devices' link");
-  say(text, to_pool == DeviceRoute::pull, "pull by its device", read, not_shared, "read over the devices' link");
-  say(text, through(to_pool), "staging", to_device_staged(op, costs), nullptr, at_both);
-  text += "into its pinned memory:\n";
-  const bool here = to_pinned == DeviceRoute::pull || written(to_pinned);
-  say(text, here, "pull by this device", costs.out.ns(op.length) + asking, not_shared, "a queue of the peer");
-  say(text, !here, "staging", to_host(op, costs), nullptr, at_one);
-  const bool device = (op.flags & kOpDevice) != 0;
-  const char* const relayed = device ? "staging" : "frames";
-  text += "into its library memory:\n";
-  say(text, written(to_library), "push by this device", costs.out.ns(op.length) + asking,
-      written(to_library) ? nullptr : "small, late or not device memory, or this link shares none",
-      "once it is mapped and pinned here");
-  say(text, !written(to_library), relayed, to_host(op, costs), nullptr, at_one);
-  text += "into its other host memory:\n";
-  say(text, !written(to_other), relayed, to_host(op, costs), nullptr, at_one);
-  return written(to_device) ? push : to_device == DeviceRoute::pull ? "pull by its device" : "staging";
+  const char* first = nullptr;
+  for (const Into& into : kinds_into(op)) {
+    const char* const chosen = say_message(text, op, costs, into);
+    if (first == nullptr) first = chosen;
+  }
+  return first;
 }
 
-/// Of a put, get or atomic.
+/// Of a put, get or atomic: its way, and the name of what is chosen.
 const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
-  const char* chosen = "none";
-  text += explain_device_target(op, device_access_of(op), way, &chosen);
-  return chosen;
+  const Access access = said_access_of(op);
+  *way = way_of(access, access_route(access));
+  return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
 
 }  // namespace
 
-Access device_access_of(const OpDesc& op) {
+Access said_access_of(const OpDesc& op) {
+  Access access = device_access_of(op);
   const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
-  Access access = access_of(op, false);
-  access.fenced = false;  // devices wait for what is before a fence
-  access.devices = true;
-  access.staged = local;
-  access.local = local || is_pinned(op.address);
+  if (access.why_not_reached == nullptr) {
+    if (!target) access.why_not_reached = why_not_reached_by_devices(*op.remote);
+    if (target && in_process(*op.remote) && !known_here(*op.remote))
+      access.why_not_reached = "it is device memory of another context of this process";
+  }
   const Costs costs = costs_of_copies(op);
   access.resident = by_resident(op, costs);
-  if (!target) {
-    access.why_not_reached =
-        op.remote != nullptr && local ? why_not_reached_by_devices(*op.remote) : "the target is host memory";
-  } else if (in_process(*op.remote)) {
-    access.why_not_reached = known_here(*op.remote) ? nullptr : "it is device memory of another context of this process";
-  } else if ((link_features(op) & kLinkMaps) == 0) {
-    access.why_not_reached = "this link shares no device memory";
-  } else if (op.remote->unmappable || op.remote->key.segment == 0) {
-    access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
-  }
-  constexpr double kKernel = 7500;  // two H200: from the launch until the host knows
   const bool put = op.verb == Verb::put;
-  access.device_ns = op.verb == Verb::atomic ? kKernel
+  access.device_ns = op.verb == Verb::atomic ? costs.local.fixed  // a kernel takes as long as a copy of no bytes
                      : local                 ? (put ? write_ns(op, costs) : costs.read_ns(op.length))
                                              : (put ? costs.in : costs.out).ns(op.length);
-  access.staged_ns = put && !target ? to_host(op, costs) : staged(op, costs);
+  const bool named = put && local && op.remote != nullptr && piece_route(put_pieces(op)) == PieceRoute::in_host;
+  access.staged_ns = named ? to_host(op, costs) : staged(op, costs);
   return access;
 }
 

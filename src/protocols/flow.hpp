@@ -23,6 +23,9 @@ enum CreditSpace : uint16_t { kCreditMessages = 0, kCreditStream = 1 };
 
 constexpr int64_t eager_cost(uint64_t payload) { return static_cast<int64_t>(payload + kMessageOverhead); }
 
+/// Has the sender credit for all of its message?
+inline bool affordable(const OpDesc& op) { return op.peer->eager_credit >= eager_cost(op.length + op.header_length); }
+
 /// Sets the first credits and grants this side's share to the peer.
 void open_credit(Engine& engine, Peer& peer);
 void close_credit(Engine& engine, Peer& peer);

@@ -28,22 +28,12 @@ Status become_frames(OpRun& run) {
   return run.protocol->step(run);
 }
 
-/// The data without the target's CPU. TW_AGAIN, or TW_ERR_STALE for another context's key: not this way.
+/// The data without the target's CPU. TW_AGAIN: as frames.
 Status move_data(const OpDesc& op) {
   if (op.verb == Verb::signal || (op.verb != Verb::atomic && op.length == 0)) return TW_OK;
-  OpDesc data = op;
-  data.signal = nullptr;
-  Access access = access_of(data, op.remote->mapped != nullptr || in_process(*op.remote));
+  Access access = access_of(op);
   access.fenced = false;  // the lane keeps what is behind a fence
-  switch (access_route(access)) {
-    case AccessRoute::mapped:
-      if (op.verb == Verb::put) return put_mapped(data);
-      return op.verb == Verb::get ? get_mapped(data) : atomic_mapped(data);
-    case AccessRoute::kernel:
-      return op.verb == Verb::put ? put_single_copy(op) : get_single_copy(op);
-    default:
-      return TW_AGAIN;
-  }
+  return move_at_once(op, access);
 }
 
 Status step(OpRun& run) {
@@ -61,9 +51,9 @@ Status step(OpRun& run) {
     const bool fence = (op.flags & kOpPart) == 0 && front_fenced(peer);
     if (!settled(peer) && (fence || all)) return become_frames(run);
     const Status s = move_data(op);
-    if (frames_decide(s) && !(op.remote != nullptr && op.remote->revoked)) return become_frames(run);
+    if (s == TW_AGAIN) return become_frames(run);
     if (is_error(s) || op.signal == nullptr) return s;
-    if (op.verb == Verb::signal) return touch_now(op) ? TW_OK : become_frames(run);
+    if (op.verb == Verb::signal) return touch_now(op, false) ? TW_OK : become_frames(run);
     run.stage = kSignal;
   }
   return give_signal(run, false);

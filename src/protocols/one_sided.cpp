@@ -157,25 +157,47 @@ Status check_target(const OpDesc& op, uint32_t access) {
 
 namespace {
 
+/// Memory of another context of this process says so when it is tried.
+bool perhaps_mapped(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
+
+Status move_by(AccessRoute route, const OpDesc& op) {
+  const bool mapped = route == AccessRoute::mapped;
+  switch (op.verb) {
+    case Verb::put:
+      return mapped ? put_mapped(op) : put_single_copy(op);
+    case Verb::get:
+      return mapped ? get_mapped(op) : get_single_copy(op);
+    default:
+      return atomic_mapped(op);
+  }
+}
+
+}  // namespace
+
+Access access_of(const OpDesc& op) { return access_of(op, perhaps_mapped(*op.remote)); }
+
+Status move_at_once(const OpDesc& op, const Access& access) {
+  uint32_t failed = 0;
+  for (;;) {
+    const AccessRoute route = access_route(access, failed);
+    if (route == AccessRoute::frames) return TW_AGAIN;
+    const Status status = move_by(route, op);
+    if (!frames_decide(status) || op.remote->revoked) return status;
+    failed |= bit_of(route);
+  }
+}
+
+namespace {
+
 Status start_data(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& frames) {
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (needs_device(op)) return launch_one_sided(engine, op, completion, op.verb == Verb::put ? kPutDevice : kGetDevice);
   if (op.peer->link == nullptr || behind_fence(op) || awaits_import(*op.remote)) {
     return launch_one_sided(engine, op, completion, kLater);
   }
-  // Memory of another context of this process says so when it is tried.
-  const AccessRoute route = access_route(access_of(op, op.remote->mapped != nullptr || in_process(*op.remote)));
-  if (route == AccessRoute::frames) return launch_one_sided(engine, op, completion, frames);
-  const bool put = op.verb == Verb::put;
-  Status status;
-  if (route == AccessRoute::mapped) {
-    status = put ? put_mapped(op) : get_mapped(op);
-  } else {
-    status = put ? put_single_copy(op) : get_single_copy(op);
-    if (status == TW_OK) status = signal_after_data(op);
-  }
-  if (!frames_decide(status) || op.remote->revoked) return status;
-  return launch_one_sided(engine, op, completion, frames);
+  const Status status = move_at_once(op, access_of(op));
+  if (status == TW_OK) return signal_after_data(op);
+  return status == TW_AGAIN ? launch_one_sided(engine, op, completion, frames) : status;
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ inline bool needs_device(const OpDesc& op) {
   return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));
 }
 extern const Protocol kPutDevice, kGetDevice;
-/// Of a put, get or atomic that needs a device: what the table of routes is asked with, as far as is known without trying.
+/// Of a put, get or atomic that needs a device: what the table of routes is asked with. What only trying tells is possible.
 Access device_access_of(const OpDesc& op);
 /// Moves a run on whose bytes this CPU relays between a device and the other side. As stream_turn.
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
@@ -83,14 +83,17 @@ Status store_to_device(Engine& engine, const Target& target, const Layout* layou
 Status load_from_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, std::byte* to,
                         uint64_t length);
 
-// --- the immediate forms of the protocols that are complete when they return. TW_AGAIN: not this way, use frames.
+// --- the immediate forms of the protocols that are complete when they return, without the signal. TW_AGAIN, or TW_ERR_STALE where the
+// region is not known as released: not this way.
 Status put_mapped(const OpDesc& op);
 Status get_mapped(const OpDesc& op);
 Status atomic_mapped(const OpDesc& op);
-Status signal_mapped(const OpDesc& op);
-/// The data by the kernel's copy, without the signal.
 Status put_single_copy(const OpDesc& op);
 Status get_single_copy(const OpDesc& op);
+/// A put, get or atomic by the best of them that src/routes lets it take. TW_AGAIN: by none, use frames.
+Status move_at_once(const OpDesc& op, const Access& access);
+/// Of an operation that is about to move, whose import is settled.
+Access access_of(const OpDesc& op);
 /// Null when the kernel can copy for this put or get.
 const char* why_no_single_copy(const OpDesc& op);
 
@@ -166,8 +169,9 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
   if (__atomic_load_n(link->sleeping, __ATOMIC_RELAXED) != 0) [[unlikely]]
     link->port->ring(*link);
 }
-/// Touches the signal's word where this process reaches it. False: by a frame. Not under a Registry::Reading.
-bool touch_now(const OpDesc& op);
+/// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame. behind: what it comes behind has gone
+/// as frames, or is not all applied. Not under a Registry::Reading.
+bool touch_now(const OpDesc& op, bool behind);
 /// Outside the lane, the data of op is at the target: signals when asked, at once or by way of the lane. What step() returns.
 Status signal_after_data(const OpDesc& op);
 /// In the lane: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One

@@ -102,8 +102,6 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
 /// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the operation.
 Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   RemoteRegion& region = *op.remote;
-  if (region.unmappable && of_device(region)) return TW_ERR_UNREACHABLE;
-  if (!allowed(peer.engine->options().way, is_put(op) ? Way::push : Way::pull)) return TW_ERR_UNREACHABLE;
   if (!of_device(region)) {
     out->device = op.device;
     const Status status = reach_host_region(peer, region, *op.device, op.length, out);
@@ -119,6 +117,27 @@ Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   region.unmappable = true;
   return TW_ERR_UNREACHABLE;
 }
+
+}  // namespace
+
+Access device_access_of(const OpDesc& op) {
+  const bool target = op.remote != nullptr && of_device(*op.remote), local = local_device(op);
+  Access access = access_of(op, false);
+  access.fenced = false;  // devices wait for what is before a fence
+  access.devices = true;
+  access.staged = local;
+  access.local = local || is_pinned(op.address);
+  if (!target) {
+    access.why_not_reached = local && op.remote != nullptr ? nullptr : "the target is host memory";
+  } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
+    access.why_not_reached = "this link shares no device memory";
+  } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {
+    access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
+  }
+  return access;
+}
+
+namespace {
 
 // ------------------------------------------------------------------------------------------------ direct and window
 
@@ -344,12 +363,15 @@ Status step(OpRun& run) {
   const bool ends = local_device(op) || of_device(region);
   if (op.length == 0 || !ends) return go_on_as(run, kLater);
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
+  const Access access = device_access_of(op);
+  AccessRoute route = access_route(access);
   Reached target;
-  Access access = device_access_of(op);
-  const Status status = reach(peer, op, &target);
-  if (status != TW_OK && status != TW_ERR_UNREACHABLE) return status;
-  access.why_not_reached = status == TW_OK ? nullptr : "it was tried";
-  switch (access_route(access)) {
+  if (asks_device(route)) {
+    const Status status = reach(peer, op, &target);
+    if (status != TW_OK && status != TW_ERR_UNREACHABLE) return status;
+    if (status != TW_OK) route = access_route(access, bit_of(AccessRoute::direct) | bit_of(AccessRoute::window));
+  }
+  switch (route) {
     case AccessRoute::direct:
       return start_direct(engine, run, target);
     case AccessRoute::window:

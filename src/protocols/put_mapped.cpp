@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put into memory that is mapped here: the caller's own stores, then the signal by a release store or an atomic add. Copies before
-// it returns. (Queues and kernels put by plans and windows, src/plans.)
+// Put into memory that is mapped here: the caller's own stores. Copies before it returns. (Queues and kernels put by plans and windows, src/plans.)
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
@@ -40,7 +39,7 @@ Status put_mapped(const OpDesc& op) {
   const Status status = copy_in(op);
   if (status != TW_OK) return status;
   op.peer->engine->count_moved(op, Way::mapped);
-  return signal_after_data(op);
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

@@ -32,7 +32,6 @@ struct Receiving {
   bool pull_failed, push_failed;
   Way way;  // of the parts
 };
-constexpr uint64_t kSplit = 4096;
 static_assert(sizeof(Receiving) <= sizeof(OpRun::state));
 
 Receiving& receiving(OpRun& run) { return *reinterpret_cast<Receiving*>(run.state); }
@@ -247,7 +246,7 @@ bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   uint32_t failed = 0;
   for (;;) {
     const MessageRoute route = announced_route(peer.limits, message, failed);
-    failed |= 1u << static_cast<unsigned>(route);
+    failed |= bit_of(route);
     if (route == MessageRoute::frames) return false;
     *other = Elsewhere{};
     if (route == MessageRoute::kernel || same_process(link)) {
@@ -266,16 +265,17 @@ bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
 
 namespace {
 
-/// Where the sender can push the second half; false: it is not asked.
-bool choose_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, uint64_t split, CtsBody* where) {
-  if (run.op->layout != nullptr || same_process(*peer.link)) return false;
-  if (pull.by_kernel) {
-    where->address = reinterpret_cast<uint64_t>(run.op->address) + split;
-    return true;
-  }
-  if (!find_segment(engine, *run.op, &where->segment, &where->segment_offset)) return false;
-  where->segment_offset += split;
-  return true;
+/// How many bytes this end copies, and where the sender copies the rest to.
+uint64_t share_with_sender(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& pull, CtsBody* where) {
+  const Link& link = *peer.link;
+  ReceiveBuffer into{run.op->layout == nullptr, false};
+  if (!pull.by_kernel && !same_process(link))
+    into.library = find_segment(engine, *run.op, &where->segment, &where->segment_offset);
+  const MessageRoute route = pull.by_kernel ? MessageRoute::kernel : MessageRoute::direct;
+  const uint64_t part = receivers_part(peer.limits, link.features, route, wanted(run), into);
+  if (pull.by_kernel) where->address = reinterpret_cast<uint64_t>(run.op->address) + part;
+  where->segment_offset += part;
+  return part;
 }
 
 }  // namespace
@@ -296,13 +296,8 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
   state = Receiving{rts, 0, 1, false, false, Way::any};
   Elsewhere other;
   if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, rts.op, 0, length);
-  uint64_t split = length;
   CtsBody where{};
-  uint64_t half = length / 2 / kSplit * kSplit;
-  if (length >= peer.limits.halves && half != 0 && half / kSplit < UINT32_MAX &&
-      choose_push(engine, peer, run, other, half, &where)) {
-    split = half;
-  }
+  const uint64_t split = share_with_sender(engine, peer, run, other, &where);
   state.way = other.by_kernel ? Way::kernel : Way::mapped;
   state.split = split == length ? UINT32_MAX : static_cast<uint32_t>(split / kSplit);
   if (split != length) {

@@ -292,7 +292,7 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
       if (!on_device(*run.op)) receiving(run).source.way = static_cast<uint8_t>(other.by_kernel ? Way::kernel : Way::mapped);
       stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
       return true;
-    case DeviceRoute::frames:
+    default:
       break;
   }
   take_frames(engine, run);

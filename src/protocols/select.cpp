@@ -8,6 +8,7 @@
 #include "protocols/eager.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/select.hpp"
@@ -34,58 +35,62 @@ bool in_segment(const OpDesc& op) {
          registry->find_segment(op.address, op.length, &segment, &offset);
 }
 
-Message message_of(const OpDesc& op) {
+namespace {
+
+Message send_of(const OpDesc& op) {
   Message message;
-  message.features = op.peer->link != nullptr ? op.peer->link->features : 0;
   message.length = op.length;
-  message.synchronous = (op.flags & TW_OP_SYNC) != 0;
   message.contiguous = op.layout == nullptr;
-  message.library = in_segment(op);
-  if (op.verb == Verb::am) {
-    const Message active = active_of(op);
-    message.active = true;
-    message.header = active.header;
-    message.unasked = active.unasked;
-    message.announced = active.announced;
-  }
+  message.synchronous = (op.flags & TW_OP_SYNC) != 0;
+  message.announced = (op.flags & (kOpDevice | kOpLate)) != 0;
+  message.affordable = affordable(op);
   return message;
 }
 
+}  // namespace
+
 Message active_of(const OpDesc& op) {
-  Message message;
+  Message message = send_of(op);
   message.active = true;
-  message.length = op.length;
-  message.contiguous = op.layout == nullptr;
   message.header = op.header_length;
   message.unasked = (op.flags & TW_OP_EAGER) != 0;
-  message.announced = (op.flags & (TW_OP_RENDEZVOUS | kOpDevice | kOpLate)) != 0;
+  message.announced = message.announced || (op.flags & TW_OP_RENDEZVOUS) != 0;
+  return message;
+}
+
+Message message_of(const OpDesc& op) {
+  Message message = op.verb == Verb::am ? active_of(op) : send_of(op);
+  message.features = op.peer->link != nullptr ? op.peer->link->features : 0;
+  // Not looked up for what is sent in a frame in any case.
+  const bool small = op.length <= op.peer->limits.copy && !message.announced && message.affordable;
+  message.library = !small && in_segment(op);
   return message;
 }
 
 Access access_of(const OpDesc& op, bool mapped) {
   static constexpr const char* kNotMapped[] = {"the target is not memory of tw_memory_allocate that is mapped here",
                                                "the source is not memory of tw_memory_allocate that is mapped here",
-                                               "the word is not in memory of tw_memory_allocate that is mapped here",
-                                               "the signal's word is not mapped here"};
+                                               "the word is not in memory of tw_memory_allocate that is mapped here"};
   Access access;
-  access.verb = op.verb == Verb::put      ? AccessVerb::put
-                : op.verb == Verb::get    ? AccessVerb::get
-                : op.verb == Verb::atomic ? AccessVerb::atomic
-                                          : AccessVerb::signal;
+  access.verb = op.verb == Verb::put ? AccessVerb::put : op.verb == Verb::get ? AccessVerb::get : AccessVerb::atomic;
   access.length = op.length;
   access.forced = op.peer->engine->options().way;
-  access.fenced = op.verb != Verb::signal && behind_fence(op);
+  access.fenced = behind_fence(op);
   access.why_not_mapped = mapped ? nullptr : kNotMapped[static_cast<size_t>(access.verb)];
   access.why_not_kernel = why_no_single_copy(op);
   return access;
 }
 
+Access signal_access_of(const OpDesc& op, bool behind) {
+  Access access;
+  access.verb = AccessVerb::signal;
+  access.fenced = behind;
+  if (op.signal->mapped == nullptr && !in_process(*op.signal)) access.why_not_mapped = "the signal's word is not mapped here";
+  return access;
+}
+
 const Protocol& select_send(const OpDesc& op) {
-  const Limits& limits = op.peer->limits;
-  const bool sync = (op.flags & TW_OP_SYNC) != 0;
-  if ((op.flags & (kOpDevice | kOpLate)) != 0) return kRendezvousSend;                // the receiver chooses the way
-  if (op.length + (sync ? sizeof(uint64_t) : 0) <= limits.copy) return kEagerSingle;  // before anything is looked up
-  switch (sending_route(limits, message_of(op))) {
+  switch (sending_route(op.peer->limits, message_of(op))) {
     case MessageRoute::single:
       return kEagerSingle;
     case MessageRoute::segmented:
@@ -120,26 +125,18 @@ bool verb_named(const char* name, Verb* verb) {
 
 namespace {
 
-/// The lines of a table. Returns the name of what is chosen.
-template <size_t kLines>
-const char* say_routes(std::string& text, const std::array<Route, kLines>& routes) {
-  const char* name = "none";
-  for (const Route& route : routes) {
-    if (route.name[0] == '\0') continue;
-    say_route(text, route);
-    if (route.chosen) name = route.name;
-  }
-  return name;
-}
-
 const char* explain_messages(std::string& text, const OpDesc& op) {
   return say_routes(text, message_routes(op.peer->limits, costs_of(*op.peer), message_of(op)));
 }
 
+Access said_access(const OpDesc& op) {
+  if (op.verb == Verb::signal) return signal_access_of(op, behind_fence(op));
+  const RemoteRegion& target = *op.remote;
+  return access_of(op, target.mapped != nullptr || known_here(target) || will_map(target));
+}
+
 const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
-  const RemoteRegion& target = op.verb == Verb::signal ? *op.signal : *op.remote;
-  const bool signal = op.verb == Verb::signal, here = signal ? in_process(target) && !of_device(target) : known_here(target);
-  const Access access = access_of(op, target.mapped != nullptr || here || (!signal && will_map(target)));
+  const Access access = said_access(op);
   if (way != nullptr) *way = way_of(access, access_route(access));
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
@@ -186,13 +183,6 @@ void say_route(std::string& text, const Route& route) {
   text += line;
 }
 
-std::string explain_device_target(const OpDesc& op, Access access, Way* way, const char** chosen) {
-  std::string text;
-  *way = way_of(access, access_route(access));
-  *chosen = say_routes(text, access_routes(access, costs_of(*op.peer)));
-  return text;
-}
-
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
@@ -213,10 +203,7 @@ std::string explain(const OpDesc& op) {
   } else if (op.verb == Verb::send || op.verb == Verb::am) {
     chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
-    const bool reference = by_reference(peer.limits, true, op.length);
-    const double bytes = reference ? costs.reference : costs.copy;
-    say_route(text, {"stream", costs.frame + bytes * static_cast<double>(op.length), nullptr,
-                     reference ? "sent from the caller's memory" : "in frames", true});
+    say_route(text, stream_route(peer.limits, costs, op.length));
     way = Way::frames;
   } else if (op.remote != nullptr) {
     if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";

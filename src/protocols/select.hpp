@@ -13,16 +13,18 @@ namespace thalweg::impl {
 const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
 /// Of a send or an active message: what the table of routes is asked with.
 Message message_of(const OpDesc& op);
-/// Of an active message, as far as its sender's choice depends on it.
+/// As far as the choice of an active message's sender depends on it.
 Message active_of(const OpDesc& op);
 
-/// Of a put, get, atomic or signal between host memories. mapped: this CPU reaches the target.
+/// Of a put, get or atomic between host memories. mapped: this CPU reaches the target.
 Access access_of(const OpDesc& op, bool mapped);
+/// Of a signal, alone or of a put. behind: what it comes behind is not applied for sure.
+Access signal_access_of(const OpDesc& op, bool behind);
 
 /// Does the contiguous local side lie in library-allocated memory?
 bool in_segment(const OpDesc& op);
 
-/// The protocol for a send of op (length, layout, flags) to its peer: two compares.
+/// The protocol for a send of op to its connected peer, as things are now: credit comes and goes.
 const Protocol& select_send(const OpDesc& op);
 /// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
 /// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address

@@ -41,7 +41,8 @@ Status check_signal(const OpDesc& op) {
   return TW_OK;
 }
 
-bool touch_now(const OpDesc& op) {
+bool touch_now(const OpDesc& op, bool behind) {
+  if (access_route(signal_access_of(op, behind)) != AccessRoute::mapped) return false;
   const auto touch = [&op](const Registry::Reading* reading) {
     Status status = TW_OK;
     std::byte* word = reach(*op.signal, 0, 0, 8, kAccessSignal, reading, &status);
@@ -49,20 +50,19 @@ bool touch_now(const OpDesc& op) {
     return word != nullptr;
   };
   if (op.signal->mapped != nullptr) return touch(nullptr);
-  if (!in_process(*op.signal)) return false;
   const Registry::Reading reading(op.peer->engine->registry());
   return touch(&reading);
 }
 
 namespace {
 
-/// May the signal be given now, or might it overtake what it is behind?
-bool may_touch(const OpDesc& op) { return !behind_fence(op) && ((op.flags & TW_OP_AFTER_ALL) == 0 || !unconfirmed(*op.peer)); }
+/// Might the signal overtake what it is behind, if it was given now?
+bool overtakes(const OpDesc& op) { return behind_fence(op) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(*op.peer)); }
 
 }  // namespace
 
 Status signal_after_data(const OpDesc& op) {
-  if (op.signal == nullptr || (may_touch(op) && touch_now(op))) return TW_OK;
+  if (op.signal == nullptr || touch_now(op, overtakes(op))) return TW_OK;
   OpDesc signal;
   signal.verb = Verb::signal;
   signal.flags = op.flags & (TW_OP_AFTER_ALL | kOpPart);
@@ -74,13 +74,11 @@ Status signal_after_data(const OpDesc& op) {
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
 
-Status signal_mapped(const OpDesc& op) { return may_touch(op) && touch_now(op) ? TW_OK : TW_AGAIN; }
-
 Status give_signal(OpRun& run, bool framed) {
   Peer& peer = *run.peer;
   const OpDesc& op = *run.op;
   const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
-  if (!framed && (!all || settled(peer)) && touch_now(op)) return TW_OK;
+  if (touch_now(op, framed || (all && !settled(peer)))) return TW_OK;
   const int covers = (all ? kFrameCoversAll : 0) | (framed ? kFrameCovers : 0);
   const Status s = send_signal(peer, op, static_cast<uint8_t>(covers), nullptr);
   // A frame of its own: what acknowledges the data does not acknowledge the signal.
@@ -99,10 +97,7 @@ Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* 
 Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (Status s = check_signal(op); is_error(s)) return s;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
-  if (op.signal->mapped != nullptr || in_process(*op.signal)) {
-    if (const Status s = signal_mapped(op); s != TW_AGAIN) return s;
-  }
-  return launch_one_sided(engine, op, completion, kLater);
+  return touch_now(op, overtakes(op)) ? Status{TW_OK} : launch_one_sided(engine, op, completion, kLater);
 }
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {

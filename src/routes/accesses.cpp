@@ -104,10 +104,11 @@ const char* note_of(AccessRoute route) {
 
 }  // namespace
 
-AccessRoute access_route(const Access& access) {
+AccessRoute access_route(const Access& access, uint32_t failed) {
   const Order order = order_of(access);
   for (size_t i = 0; i < order.count; ++i) {
-    if (why_not(access, order.routes[i]) == nullptr) return order.routes[i];
+    const AccessRoute route = order.routes[i];
+    if ((failed & bit_of(route)) == 0 && why_not(access, route) == nullptr) return route;
   }
   return AccessRoute::frames;
 }

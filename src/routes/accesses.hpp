@@ -15,7 +15,7 @@ struct Access {
   AccessVerb verb = AccessVerb::put;
   uint64_t length = 0;
   Way forced = Way::any;                 // of puts and gets; others have no choice
-  bool fenced = false;                   // what is before a fence travels as frames, so this does
+  bool fenced = false;                   // what it comes behind travels as frames (a fence, what a signal covers), so this does
   const char* why_not_mapped = nullptr;  // null: the target is mapped here, or of this process
   const char* why_not_kernel = nullptr;  // null: the kernel copies between the two processes
   // Memory of a device at one end at least; of a signal never.
@@ -42,8 +42,13 @@ inline constexpr size_t kAccessRoutes = static_cast<size_t>(AccessRoute::count_)
 /// Is a peer's memory mapped at all, for operations of any sort?
 constexpr bool may_map(Way forced) { return allowed(forced, Way::mapped); }
 
-/// Whoever needs nothing of the target comes before frames, whatever it costs (docs/decisions/0004); a mapping comes before the kernel.
-AccessRoute access_route(const Access& access);
+constexpr uint32_t bit_of(AccessRoute route) { return 1u << static_cast<unsigned>(route); }
+
+/// The best one that was not tried in vain (`failed`: bits). Whoever needs nothing of the target comes before frames, whatever it costs
+/// (docs/decisions/0004); a mapping comes before the kernel.
+AccessRoute access_route(const Access& access, uint32_t failed = 0);
+/// Does a device of this process reach the target itself by this route?
+constexpr bool asks_device(AccessRoute route) { return route == AccessRoute::direct || route == AccessRoute::window; }
 /// As users see it.
 Way way_of(const Access& access, AccessRoute route);
 /// The lines of explain. Those that the verb does not have are left out: no name.

@@ -15,6 +15,7 @@ const char* why_not_device(const Blocks& blocks) {
   if (!asks_devices(blocks)) return kNoDevice;
   if (!allowed(blocks.forced, by_device(blocks))) return kForced;
   if (!blocks.device_there) return "the peer's blocks are host memory";
+  if (blocks.mixed) return "some of the peer's blocks are host memory: prepare them apart";
   return blocks.why_not_reached;
 }
 

@@ -17,11 +17,13 @@ struct Blocks {
   bool device_here = false;  // memory of a device
   bool pinned_here = false;  // host memory that devices reach
   // The peer's.
-  bool device_there = false;              // some of them at least are memory of a device
-  const char* why_not_reached = nullptr;  // null: one device of this process reaches all of them by its kernels
-  bool mapped = false;                    // this CPU reaches all of them; else some by the kernel's copy
-  const char* why_not_direct = nullptr;   // null: this CPU does, or the kernel copies them
-  bool fenced = false;                    // what is before a fence travels as frames
+  bool device_there = false;  // some of them at least are memory of a device
+  bool mixed = false;         // ... and others are host memory
+  const char* why_not_reached =
+      nullptr;          // null: one device of this process reaches all of them by its kernels, or nobody has tried
+  bool mapped = false;  // this CPU reaches all of them; else some by the kernel's copy
+  const char* why_not_direct = nullptr;  // null: this CPU does, or the kernel copies them
+  bool fenced = false;                   // what is before a fence travels as frames
 };
 
 enum class BlocksRoute : uint8_t {
@@ -38,6 +40,8 @@ constexpr uint32_t bit_of(BlocksRoute route) { return 1u << static_cast<unsigned
 BlocksRoute blocks_route(const Blocks& blocks, uint32_t failed = 0);
 /// Does it touch memory of a device at either end? Then a device of this process is asked first.
 constexpr bool asks_devices(const Blocks& blocks) { return blocks.device_here || blocks.device_there; }
+/// Do kernels of a device of this process reach the peer's blocks by this route?
+constexpr bool asks_device(BlocksRoute route) { return route == BlocksRoute::device || route == BlocksRoute::window; }
 /// As users see it.
 Way way_of(const Blocks& blocks, BlocksRoute route);
 /// The lines of explain. `device_ns`: predicted, by the device; `staged_ns`: through pinned memory.

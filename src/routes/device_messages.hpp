@@ -2,10 +2,12 @@
 // The ways of a message with device memory at one end at least, or with an end that has to wait for a user's stream. The receiver
 // chooses: one function for it and for explain.
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "memory/place.hpp"
 #include "routes/limits.hpp"
+#include "routes/messages.hpp"
 
 namespace thalweg::impl {
 
@@ -22,6 +24,35 @@ constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= f
 /// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through staging, it costs
 /// at most twice the best of both.
 constexpr bool worth_pinning(uint64_t staged, uint64_t length) { return staged >= length; }
+
+/// May pieces of staged payloads be named to the peer at all?
+bool may_name(uint32_t features, bool imports, Way forced);
+
+/// A payload that is staged at one end at least: how its receiver takes the pieces.
+struct Pieces {
+  uint32_t features = 0;  // of the link: LinkFeature
+  bool imports = true;    // this side imports memory of peers
+  Way forced = Way::any;
+  uint64_t length = 0, named_from = kNamedFrom;
+  uint64_t shared_from = 0;  // between processes on one device, which have it in turns: by that device from here on
+  bool to_device = false;
+  bool from_device = false;  // of a device
+  bool same_device = false;  // both ends are of one device
+  bool managed = false;      // one of them is managed memory
+  bool reaches = false;      // the receiver's device reaches memory of the sender's
+  // Of a put, whose target's CPU stores them.
+  bool put = false;
+  bool strided = false;  // the target is not one piece
+  bool reached = false;  // its initiator reaches the target without the target's CPU, once they are in host memory
+};
+enum class PieceRoute : uint8_t {
+  in_device,  // named in memory of the sender's device
+  in_host,    // named in host memory that both processes reach
+  in_frames,  // carried by the frames; of a put also as accesses of host memory
+};
+constexpr uint32_t bit_of(PieceRoute route) { return 1u << static_cast<unsigned>(route); }
+/// The best one that was not tried in vain (`failed`: bits).
+PieceRoute piece_route(const Pieces& pieces, uint32_t failed = 0);
 
 struct DeviceMessage {
   struct End {
@@ -42,6 +73,9 @@ struct DeviceMessage {
   bool by_kernel = false;            // `readable` means: by the kernel's copy
   const LinkCosts* costs = nullptr;  // null: not asked
   End from, to;
+  // Said only.
+  bool resident = false;                // a push is by the resident kernel of the sender's device
+  const char* why_not_named = nullptr;  // why the sender's buffer is not, where that is known
 };
 
 enum class DeviceRoute : uint8_t {
@@ -51,7 +85,9 @@ enum class DeviceRoute : uint8_t {
   pull,         // by the receiver's, or by the sender's device as the receiver's process sees it
   copy,         // by the receiver's CPU, into pinned memory for its device
   frames,       // data frames, through pinned memory at whichever end is a device's
+  count_
 };
+inline constexpr size_t kDeviceRoutes = static_cast<size_t>(DeviceRoute::count_);
 /// As users see it.
 constexpr Way way_of(DeviceRoute route) {
   switch (route) {
@@ -79,23 +115,14 @@ bool pushes_unasked(const DeviceMessage& message);
 /// message where nothing is known of who posts first.
 const char* progress_of(const DeviceMessage& message, Way way);
 
-/// A payload that data frames carry, staged at one end at least: how its receiver takes the pieces.
-struct Pieces {
-  bool named = false;  // pieces may be named to it at all
-  uint64_t length = 0, named_from = kNamedFrom;
-  uint64_t shared_from = 0;  // between processes on one device, which have it in turns: by that device from here on
-  bool to_device = false;
-  bool from_device = false;  // of a device
-  bool same_device = false;  // both ends are of one device
-  bool managed = false;      // one of them is managed memory
-  bool reaches = false;      // the receiver's device reaches memory of the sender's
-};
-enum class PieceRoute : uint8_t {
-  in_device,  // named in memory of the sender's device
-  in_host,    // named in host memory that both processes reach
-  in_frames,  // carried by the frames
-};
-/// `device_failed`: that memory was tried in vain.
-PieceRoute piece_route(const Pieces& pieces, bool device_failed = false);
+/// The receiver's choice, of whatever is announced or comes unasked, as a message's sender can foresee it. cold: neither side has mapped or
+/// pinned the other's memory, and nobody waits for that.
+Way received_way(const Limits& limits, Message message, const DeviceMessage& facts, bool cold);
+
+/// The lines of explain, with what each is predicted to take. Those that such a message never has are left out: no name.
+/// through: what the pieces of staged payloads go through.
+std::array<Route, kDeviceRoutes> device_message_routes(const DeviceMessage& message,
+                                                       const std::array<double, kDeviceRoutes>& predicted_ns,
+                                                       PieceRoute through);
 
 }  // namespace thalweg::impl

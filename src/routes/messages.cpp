@@ -6,20 +6,32 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint32_t bit(MessageRoute route) { return 1u << static_cast<unsigned>(route); }
+constexpr char kAnnounced[] = "asked to be announced, moved by a device, or not ready";
 
-const char* why_not_single(const Limits& limits, const Message& message) {
-  if (message.announced) return "asked to be announced, or not ready";
+/// Without it the sender announces, unless there is nothing to announce or it was told not to.
+const char* why_no_credit(const Message& message) {
+  const bool waits = message.unasked || (message.active && message.length == 0);
+  return message.affordable || waits ? nullptr : "its sender has no credit for it";
+}
+
+/// ... in one frame.
+const char* why_too_large(const Limits& limits, const Message& message) {
   if (message.length + message.header > limits.single) return "larger than one frame";
   const bool referred = message.contiguous && (!message.active || message.length >= limits.reference);
   return referred || message.length + message.header <= limits.copy ? nullptr : "larger than a frame that is copied";
 }
 
+const char* why_not_single(const Limits& limits, const Message& message) {
+  if (message.announced) return kAnnounced;
+  if (const char* const why = why_too_large(limits, message); why != nullptr) return why;
+  return why_no_credit(message);
+}
+
 const char* why_not_segmented(const Limits& limits, const Message& message) {
-  if (message.announced) return "asked to be announced, or not ready";
-  if (why_not_single(limits, message) == nullptr) return "fits one frame";
+  if (message.announced) return kAnnounced;
+  if (why_too_large(limits, message) == nullptr) return "fits one frame";
   if (message.length > limits.eager && !message.unasked) return "too large to be sent without asking";
-  return message.synchronous ? "synchronous sends of this size are announced" : nullptr;
+  return message.synchronous ? "synchronous sends of this size are announced" : why_no_credit(message);
 }
 
 const char* why_not_direct(const Message& message) {
@@ -39,17 +51,46 @@ const char* why_not_kernel(const Message& message) {
 MessageRoute announced_route(const Limits& limits, const Message& message, uint32_t failed) {
   const bool same = (message.features & kLinkSameProcess) != 0;
   const bool direct = why_not_direct(message) == nullptr && (same || message.length >= limits.mapped_from);
-  if (direct && (failed & bit(MessageRoute::direct)) == 0) return MessageRoute::direct;
+  if (direct && (failed & bit_of(MessageRoute::direct)) == 0) return MessageRoute::direct;
   const bool kernel = why_not_kernel(message) == nullptr && message.length >= limits.kernel_from;
-  if (kernel && (failed & bit(MessageRoute::kernel)) == 0) return MessageRoute::kernel;
+  if (kernel && (failed & bit_of(MessageRoute::kernel)) == 0) return MessageRoute::kernel;
   return MessageRoute::frames;
 }
+
+uint64_t receivers_part(const Limits& limits, uint32_t features, MessageRoute route, uint64_t length,
+                        const ReceiveBuffer& into) {
+  const bool told = into.contiguous && (route == MessageRoute::kernel || into.library);  // the sender can be told where
+  const uint64_t half = length / 2 / kSplit * kSplit;
+  const bool both = told && (features & kLinkSameProcess) == 0 && length >= limits.halves && half / kSplit < UINT32_MAX;
+  return both && half != 0 ? half : length;
+}
+
+namespace {
+
+/// What the chosen one does.
+const char* note_of(const Limits& limits, const Message& message, MessageRoute route) {
+  const bool both = receivers_part(limits, message.features, route, message.length, {true, true}) != message.length;
+  switch (route) {
+    case MessageRoute::direct:
+      return both ? "copied by both ends where the receiver's buffer is one piece from tw_alloc, else by the receiver"
+                  : "copied by the receiver";
+    case MessageRoute::kernel:
+      return both ? "process_vm_readv, by both ends where the receiver's buffer is one piece" : "process_vm_readv";
+    case MessageRoute::frames:
+      return limits.reference != UINT32_MAX && message.contiguous ? "sent from the caller's memory"
+                                                                  : "copied in and out at the same time";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
 
 std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const LinkCosts& costs, const Message& message) {
   const uint64_t length = message.length;
   const bool reference = limits.reference != UINT32_MAX && message.contiguous;
   const double bytes = static_cast<double>(length);
-  MessageRoute chosen = message.active ? active_route(limits, message) : sending_route(limits, message);
+  MessageRoute chosen = sending_route(limits, message);
   const bool announced = chosen == MessageRoute::frames;
   if (announced) chosen = announced_route(limits, message);
   const char* const twice = "the bytes would be copied twice";
@@ -64,14 +105,17 @@ std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const Lin
        announced ? "costs more at this size on this machine" : dear, false},
       {"rendezvous, data frames", frames_ns(costs, reference, length), nullptr, announced ? "slower" : dear, false},
   }};
-  constexpr const char* kDone[kMessageRoutes] = {
-      "", "", "copied by the receiver; large ones by both ends when both buffers are from tw_alloc",
-      "process_vm_readv; large ones by both ends", "copied in and out at the same time"};
   Route& route = routes[static_cast<size_t>(chosen)];
   route.chosen = true;
-  route.note =
-      chosen == MessageRoute::frames && reference ? "sent from the caller's memory" : kDone[static_cast<size_t>(chosen)];
+  route.note = note_of(limits, message, chosen);
   return routes;
+}
+
+Route stream_route(const Limits& limits, const LinkCosts& costs, uint64_t length) {
+  const bool reference = by_reference(limits, true, length);
+  const double bytes =
+      reference ? bytes_ns(costs.reference, costs.reference_large, length) : bytes_ns(costs.copy, costs.copy_large, length);
+  return {"stream", costs.frame + bytes, nullptr, reference ? "sent from the caller's memory" : "in frames", true};
 }
 
 }  // namespace thalweg::impl

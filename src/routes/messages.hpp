@@ -16,28 +16,33 @@ struct Message {
   bool synchronous = false;
   bool contiguous = true;  // the sender's buffer is one piece, whose address the receiver may be told
   bool library = false;    // ... of library-allocated memory
-  // Of an active message.
-  bool active = false;
-  uint32_t header = 0;     // bytes that travel with it
-  bool unasked = false;    // TW_OP_EAGER
   bool announced = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
   bool affordable = true;  // its sender has credit for all of it
+  // Of an active message.
+  bool active = false;
+  uint32_t header = 0;   // bytes that travel with it
+  bool unasked = false;  // TW_OP_EAGER
 };
 
 /// Chosen by the sender: the first three; a receiver chooses among the others.
 enum class MessageRoute : uint8_t { single, segmented, direct, kernel, frames, count_ };
 inline constexpr size_t kMessageRoutes = static_cast<size_t>(MessageRoute::count_);
-
-/// The sender's: single, segmented, or frames: it is announced, and the receiver chooses.
-inline MessageRoute sending_route(const Limits& limits, const Message& message) {
-  const uint64_t answer = message.synchronous ? sizeof(uint64_t) : 0;
-  if (message.length + answer <= limits.copy) return MessageRoute::single;
-  if (message.synchronous || message.length > limits.eager) return MessageRoute::frames;
-  if (message.library && message.length >= limits.mapped_from) return MessageRoute::frames;  // one copy instead of two
-  return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
+constexpr uint32_t bit_of(MessageRoute route) { return 1u << static_cast<unsigned>(route); }
+/// As users see it.
+constexpr Way way_of(MessageRoute route) {
+  switch (route) {
+    case MessageRoute::direct:
+      return Way::mapped;
+    case MessageRoute::kernel:
+      return Way::kernel;
+    case MessageRoute::frames:
+      return Way::frames;
+    default:
+      return Way::eager;
+  }
 }
 
-/// The same of an active message. single or segmented without credit: it waits for that.
+/// An active message's. single or segmented without credit: it waits for that.
 inline MessageRoute active_route(const Limits& limits, const Message& message) {
   const uint64_t length = message.length, body = length + message.header;
   if (message.announced && length != 0) return MessageRoute::frames;
@@ -47,8 +52,31 @@ inline MessageRoute active_route(const Limits& limits, const Message& message) {
   return message.affordable || message.unasked || length == 0 ? route : MessageRoute::frames;
 }
 
+/// The sender's: single, segmented, or frames: it is announced, and the receiver chooses.
+inline MessageRoute sending_route(const Limits& limits, const Message& message) {
+  if (message.active) return active_route(limits, message);
+  if (message.announced || !message.affordable) return MessageRoute::frames;
+  const uint64_t answer = message.synchronous ? sizeof(uint64_t) : 0;
+  if (message.length + answer <= limits.copy) return MessageRoute::single;
+  if (message.synchronous || message.length > limits.eager) return MessageRoute::frames;
+  if (message.library && message.length >= limits.mapped_from) return MessageRoute::frames;  // one copy instead of two
+  return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
+}
+
 /// Of what was announced: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
 MessageRoute announced_route(const Limits& limits, const Message& message, uint32_t failed = 0);
+
+/// The buffer that an announced payload comes into.
+struct ReceiveBuffer {
+  bool contiguous = true;
+  bool library = false;
+};
+/// What both ends copy is cut here, bytes.
+inline constexpr uint64_t kSplit = 4096;
+/// How many of the first `length` bytes the receiver copies itself by `route`, direct or kernel; the rest the sender copies at the same
+/// time.
+uint64_t receivers_part(const Limits& limits, uint32_t features, MessageRoute route, uint64_t length,
+                        const ReceiveBuffer& into);
 
 /// A line of explain.
 struct Route {
@@ -60,5 +88,7 @@ struct Route {
 };
 /// All of them in the order of the enumeration.
 std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const LinkCosts& costs, const Message& message);
+/// The only one of a byte stream.
+Route stream_route(const Limits& limits, const LinkCosts& costs, uint64_t length);
 
 }  // namespace thalweg::impl

@@ -268,9 +268,10 @@ class Group : public testing::Test {
   void TestBody() override {
     uint64_t seed = std::random_device{}();
     std::string at = "connecting";
+    const std::vector<Row> rows = rows_of(*operation_, seed);
+    if (rows.empty()) GTEST_SKIP() << "no rows with these places";
     try {
       Counterpart counterpart(way_);
-      std::vector<Row> rows = rows_of(*operation_, seed);
       const char* const only = std::getenv("THALWEG_CONFORMANCE_ROWS");  // a part of their description
       for (const Row& row : rows) {
         at = describe(row);

@@ -161,19 +161,14 @@ unsigned ordinal_of(const std::string& memory) {
   return colon == std::string::npos ? 0 : static_cast<unsigned>(std::atoi(memory.c_str() + colon + 1));
 }
 
-/// Of a message: explain has a table, and says the way, for each kind of memory that may receive it.
-struct Receiver {
-  const char* table;
-  std::string way;
-};
-Receiver receiver_of(const std::string& here, const std::string& there) {
-  if (there == "pinned") return {"into its pinned", "way into pinned memory: "};
-  if (!on_device(there)) return {"into its other host", "way into ordinary memory: "};
+/// Of a message explain has a table, and says the way, for each kind of memory that may receive it: which one.
+std::string receiver_of(const std::string& here, const std::string& there) {
+  if (there == "pinned") return "pinned memory";
+  if (!on_device(there)) return "ordinary memory";
   const bool pool = there.find("pool") != std::string::npos || there.find("managed") != std::string::npos;
   const bool same = on_device(here) && ordinal_of(here) == ordinal_of(there);
-  const std::string which = same ? "the same device" : "another device";
-  return pool ? Receiver{"into its pool", "way into pool or managed memory of " + which + ": "}
-              : Receiver{"of a device", "way into " + which + "'s memory: "};
+  if (pool) return std::string("pool or managed memory of ") + (same ? "the same device" : "another device");
+  return same ? "the same device's memory" : "another device's memory";
 }
 
 }  // namespace
@@ -186,22 +181,22 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
   if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
   // explain's last lines name the winner; messages from a device have a table for each kind of memory that may receive them.
-  const Receiver receiver = receiver_of(order.memory[rank], order.memory[rank == 0]);
-  const size_t table = text.find(receiver.table);
+  const std::string receiver = receiver_of(order.memory[rank], order.memory[rank == 0]);
+  const std::string says = "way into " + receiver + ": ";
+  const size_t table = text.find("\ninto " + receiver + ":\n");
   size_t mark = text.find("\n* ", table == std::string::npos ? 0 : table);
   const std::string marked =
       mark == std::string::npos ? "" : read_line(text.substr(mark + 3, text.find('\n', mark + 1) - mark - 3), &predicted_us);
   if (table != std::string::npos) {
-    const size_t said = text.find(receiver.way);
+    const size_t said = text.find(says);
     if (said == std::string::npos) return transport + " " + marked;
-    const size_t from = said + receiver.way.size();
+    const size_t from = said + says.size();
     const std::string way = text.substr(from, text.find_first_of(",\n", from) - from);
     mark = text.find("  " + way, table);
     if (marked.rfind(way, 0) == 0 || mark == std::string::npos) return transport + " " + marked;
     return transport + " " + read_line(text.substr(mark + 2, text.find('\n', mark) - mark - 2), &predicted_us);
   }
-  if (on_device(order.memory[rank == 0]) && text.find(receiver.way) != std::string::npos)
-    predicted_us = 0;  // of host memory alone
+  if (on_device(order.memory[rank == 0]) && text.find(says) != std::string::npos) predicted_us = 0;  // of host memory alone
   mark = text.find("chosen: ");
   if (mark == std::string::npos) return transport;
   mark += 8;

@@ -153,7 +153,6 @@ Status EmulatedDevice::register_host(void* address, size_t length) {
   auto allocation = std::make_shared<Allocation>();
   allocation->adopt_host(address, length);
   allocation->address = start;
-  wait_for_kernels();
   const std::lock_guard lock(mutex_);
   host_[start] = std::move(allocation);
   return TW_OK;

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "routes/device_messages.hpp"
+#include "transports/transport.hpp"
 
 namespace thalweg::impl::test {
 namespace {
 
 Pieces between_devices() {
   Pieces pieces;
-  pieces.named = pieces.to_device = pieces.from_device = pieces.reaches = true;
+  pieces.features = kLinkMaps;
+  pieces.to_device = pieces.from_device = pieces.reaches = true;
   pieces.length = 1u << 20;
   pieces.shared_from = 8u << 20;
   return pieces;
@@ -18,7 +20,7 @@ Pieces between_devices() {
 TEST(PieceRoutes, OfDevicesThatReachEachOther) {
   Pieces pieces = between_devices();
   EXPECT_EQ(piece_route(pieces), PieceRoute::in_device);
-  EXPECT_EQ(piece_route(pieces, true), PieceRoute::in_host);
+  EXPECT_EQ(piece_route(pieces, bit_of(PieceRoute::in_device)), PieceRoute::in_host);
   pieces.reaches = false;
   EXPECT_EQ(piece_route(pieces), PieceRoute::in_host);
 }
@@ -47,8 +49,31 @@ TEST(PieceRoutes, FewBytesAndLinksThatShareNothingTakeFrames) {
   pieces.length = kNamedFrom - 1;
   EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
   pieces = between_devices();
-  pieces.named = false;
+  pieces.features = 0;
   EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+  pieces.features = kLinkMaps | kLinkSameProcess;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+  pieces = between_devices();
+  pieces.imports = false;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+  pieces = between_devices();
+  pieces.forced = Way::push;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+  pieces.forced = Way::staging;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_device);
+}
+
+TEST(PieceRoutes, OfPutsIntoOnePieceOfHostMemoryThatIsOutOfReach) {
+  Pieces pieces = between_devices();
+  pieces.put = true;
+  pieces.to_device = false;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_host);
+  EXPECT_EQ(piece_route(pieces, bit_of(PieceRoute::in_host)), PieceRoute::in_frames);
+  for (bool Pieces::*otherwise : {&Pieces::to_device, &Pieces::strided, &Pieces::reached}) {
+    Pieces other = pieces;
+    other.*otherwise = true;
+    EXPECT_EQ(piece_route(other), PieceRoute::in_frames);
+  }
 }
 
 }  // namespace
