@@ -18,6 +18,7 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
   const Status local = address != nullptr ? set_local(op, address, length, *options) : Status{TW_OK};
   const AfterHold hold(op);
   if (is_error(local)) return local;
+  drop_dense_layout(op);
   op.remote_layout = options->remote_layout;
   if (op.remote_layout != nullptr) {
     if (const Status status = op.remote_layout->born.check("layout"); is_error(status)) return status;

@@ -67,6 +67,12 @@ KernelsWait::~KernelsWait() {
   if (all.kernels != 0 && --all.kernels == 0) all.changed.notify_all();  // 0: a forked child, which has none
 }
 
+bool kernels_wait() {
+  Releases& all = state_of_process<Releases>();
+  const std::lock_guard lock(all.mutex);
+  return all.kernels != 0;
+}
+
 void release_later(std::shared_ptr<void> held, size_t bytes) {
   Releases& all = state_of_process<Releases>();
   std::unique_lock lock(all.mutex);

@@ -19,6 +19,9 @@ class KernelsWait {
   KernelsWait& operator=(const KernelsWait&) = delete;
 };
 
+/// Does one live?
+bool kernels_wait();
+
 /// More bytes than this are not kept back; then a release may hold up a kernel until it times out.
 inline constexpr size_t kMostDeferred = size_t{1} << 30;
 

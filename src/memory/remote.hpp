@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer's memory as seen from here: an imported key.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.hpp"
 #include "devices/memory_kind.hpp"
 
 namespace thalweg::impl {
+
+class Device;
 
 struct Peer;
 struct Mapping;
@@ -37,7 +41,15 @@ struct RemoteRegion {
   Mapping* mapping = nullptr;   // counted while mapped
   std::atomic<uint32_t> references{1};
   bool revoked = false;
-  bool unmappable = false;  // import() said no: not asked again
+  bool unmappable = false;  // import() of host memory said no: not asked again
+  // Devices of this process for which an import of device memory failed: not asked again. Null as a device: whose is not visible here.
+  std::vector<const Device*> unreached;
+  bool unreached_by(const Device* device) const {
+    return std::find(unreached.begin(), unreached.end(), device) != unreached.end();
+  }
+  void note_unreached(const Device* device) {
+    if (!unreached_by(device)) unreached.push_back(device);
+  }
 };
 
 }  // namespace thalweg::impl

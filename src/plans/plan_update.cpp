@@ -75,10 +75,16 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   if (how.proxied) return TW_OK;  // the program tells the agent
   const int64_t first = step.layout != nullptr ? step.layout->first : 0;
   const int64_t last = step.layout != nullptr ? step.layout->last : static_cast<int64_t>(step.length);
+  const Asks asks{.carriable = step.verb != StepVerb::copy};
+  Reaching local;
   Status status =
-      executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), {}, &how.local);
+      executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), asks, &local);
   if (!is_error(status)) status = step.verb == StepVerb::recv ? move_landing(index, left) : move_side(index, left);
-  if (is_error(status)) step.address = before;
+  if (is_error(status)) {
+    step.address = before;
+  } else {
+    how.local = std::move(local);
+  }
   return status;
 }
 

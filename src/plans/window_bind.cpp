@@ -53,6 +53,8 @@ Status refuse(Status status, uint32_t rank, const Device* device, const std::str
   return fail(status, "the part of rank %u cannot be reached from %s: %s", rank, name_of(device).c_str(), why.c_str());
 }
 
+Status fail_released() { return fail(TW_ERR_STALE, "its owner has released it; create the window anew"); }
+
 }  // namespace
 
 Status tw_window::reach_host(uint32_t of, uint64_t* address) const {
@@ -116,15 +118,18 @@ Status tw_window::take_remote(PreparedRoute route, RemoteRegion& region, Device&
         return status != TW_IN_PROGRESS;
       },
       timeout_ns);
-  if (is_error(waited)) return fail(waited, "its owner has not answered in time");
+  if (is_error(waited)) {
+    const bool pins = route == PreparedRoute::pinned;
+    return fail(waited, pins ? "it has not been mapped and pinned in time" : "its owner has not answered the import in time");
+  }
   // The port's own hold on what it found ends: from here on only the window's counts.
   if (status == TW_OK && mapping != nullptr) worker.progress();
-  return status == TW_ERR_STALE ? fail(TW_ERR_STALE, "its owner has released it; create the window anew") : status;
+  return status == TW_ERR_STALE ? fail_released() : status;
 }
 
 Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
   Reaching how;
-  if (Status s = describe(of, &device, &how.facts, address); is_error(s)) return s;
+  if (const Status s = describe(of, &device, &how.facts, address); is_error(s)) return s == TW_ERR_STALE ? fail_released() : s;
   auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
   Status status = how.facts.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE;
   while (how.route() < PreparedRoute::carried) {

@@ -170,6 +170,10 @@ Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completi
   }
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (of_device(*op.remote)) return launch_one_sided(engine, checked, completion, kAtomicDevice);
+  // The short form, as of puts: a word that is mapped here is the table's first answer.
+  if (op.remote->mapped != nullptr && !fenced(*op.peer)) {
+    if (const Status status = atomic_mapped(checked); !frames_decide(status)) return status;
+  }
   const Status status = op.peer->link != nullptr ? move_at_once(checked, access_of(checked)) : Status{TW_AGAIN};
   return status == TW_AGAIN ? launch_one_sided(engine, checked, completion, kLater) : status;
 }

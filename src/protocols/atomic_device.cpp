@@ -74,8 +74,7 @@ Status reach_word(OpRun& run, Device** device, DeviceReach* out) {
   const RemoteRegion& region = *run.op->remote;
   *device = device_of(region);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
-  const Status status = reach_region(*run.peer, region, **device, out);
-  return status == TW_OK && !out->kernels ? Status{TW_ERR_UNREACHABLE} : status;
+  return reach_region(*run.peer, region, **device, out);
 }
 
 Status step(OpRun& run) {
@@ -89,10 +88,13 @@ Status step(OpRun& run) {
     DeviceReach reached;
     Status status = reach_word(run, &device, &reached);
     if (status == TW_IN_PROGRESS) return TW_AGAIN;
-    if (status == TW_OK) status = launch(*peer.engine, run, *device, reached);
-    if (!is_error(status)) return status;
     // Released, or of another context of this process: the target's answer says which. Else it stays like this.
-    if (status != TW_ERR_STALE) region.unmappable = true;
+    if (is_error(status) && status != TW_ERR_STALE) region.note_unreached(device);
+    // Where only engines get there, and in a build without kernels, the target's progress does it.
+    if (status == TW_OK && reached.kernels) {
+      status = launch(*peer.engine, run, *device, reached);
+      if (!is_error(status)) return status;
+    }
   }
   run.protocol = &kAtomicFrames;
   return run.protocol->step(run);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "protocols/one_sided.hpp"
+#include "protocols/reach_device.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -159,16 +160,17 @@ Blocks blocks_of(const OpDesc& op) {
   bool hosts = false;
   for (RemoteRegion* region : transfer.there->regions) {
     hosts = hosts || !of_device(*region);
-    add_region(facts, *region, region->mapped != nullptr || known_here(*region));
+    add_region(facts, *region, transfer.here->device, region->mapped != nullptr || known_here(*region));
   }
   facts.mixed = facts.device_there && hosts;
   return facts;
 }
 
-void add_region(Blocks& facts, RemoteRegion& region, bool mapped) {
+void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool mapped) {
   if (of_device(region)) {
     facts.device_there = true;
-    if (region.unmappable) facts.why_not_reached = "no device of this process reaches the peer's blocks";
+    if (device == nullptr) device = device_of(region);
+    if (region.unreached_by(device)) facts.why_not_reached = "no device of this process reaches the peer's blocks";
   } else if (!mapped) {
     facts.mapped = false;
     if (const char* const why = why_not_copied(region); why != nullptr) facts.why_not_direct = why;

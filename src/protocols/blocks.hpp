@@ -97,8 +97,8 @@ extern const Protocol kPutBlocks, kGetBlocks;
 
 /// What the table of routes is asked with. What only trying tells is possible.
 Blocks blocks_of(const OpDesc& op);
-/// One more of the peer's regions. mapped: this CPU reaches it.
-void add_region(Blocks& facts, RemoteRegion& region, bool mapped);
+/// One more of the peer's regions. device: of the blocks here, null: that of the region would move them. mapped: this CPU reaches it.
+void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool mapped);
 /// Null: the kernel copies to and from the region, which this CPU does not reach.
 const char* why_not_copied(RemoteRegion& region);
 /// The best one that was not tried in vain is taken.

@@ -40,9 +40,10 @@ struct Reached {
 };
 
 /// Where kernels of `device` reach the region's first byte. TW_OK, TW_AGAIN or an error: not this way.
-Status reach_blocks(Peer& peer, const RemoteRegion& region, Device& device, DeviceReach* out) {
+Status reach_blocks(Peer& peer, RemoteRegion& region, Device& device, DeviceReach* out) {
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
+  if (is_error(status) && status != TW_ERR_STALE) region.note_unreached(&device);
   // Unknown here may still be alive in another context of this process: its own progress will say.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
@@ -61,7 +62,6 @@ Status reach_all(OpRun& run, Reached* out) {
   for (RemoteRegion* region : regions) {
     DeviceReach reached;
     const Status status = reach_blocks(*run.peer, *region, *out->device, &reached);
-    if (is_error(status) && status != TW_ERR_STALE) region->unmappable = true;
     if (status != TW_OK) return status;
     out->addresses.push_back(reached.address);
     out->hosts.insert(out->hosts.end(), reached.hosts.begin(), reached.hosts.end());
@@ -151,6 +151,10 @@ Status settle_route(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   const Blocks facts = blocks_of(*run.op);
   Reached reached;
+  if (facts.mixed && (run.peer->link->features & kLinkMaps) != 0)
+    warn_once("device.mixed-blocks",
+              "blocks of device memory go through the host, because others of the same list are host "
+              "memory: prepare them apart");
   if (asks_device(blocks_route(facts, transfer.tried))) {
     const Status status = reach_all(run, &reached);
     if (status == TW_AGAIN) return status;

@@ -4,15 +4,14 @@
 
 #include <algorithm>
 
+#include "devices/deferred_release.hpp"
+#include "routes/device_copies.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 constexpr size_t kMaxCopies = 65536;  // of one operation
-/// An engine moves short rows one by one, at some ten nanoseconds each; a kernel's threads take many at once and pay its launch.
-/// (Two H200: a face of 65,536 rows of 8 bytes takes 24 us by the engine and 4.2 by a kernel, one of 256 rows of 2 KiB 3.8.)
-constexpr uint64_t kShortRow = 256, kManyRows = 512;
 
 /// One side, walked in packed order.
 class Walk {
@@ -125,14 +124,22 @@ Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t b
   return TW_OK;
 }
 
-Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
-                     void* token, const GuestLists& hosts) {
+Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
+                     DeviceLane::Done done, void* token, const GuestLists& hosts) {
   const Copy& first = copies.front();
-  if (kernels && copies.size() == 1 && first.width < kShortRow && first.rows * first.slices >= kManyRows) {
-    return lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token, hosts);
+  DeviceCopies facts{copies.size() == 1, how.kernels, first.width, first.rows * first.slices};
+  const bool much = how.flow != DeviceLane::Flow::none && facts.row * facts.rows >= how.much;
+  facts.against = much && lane.busy_against(device, how.flow);
+  facts.waited_for = facts.against && kernels_wait();
+  const CopyBy by = copy_by(facts, how.much);
+  if (by == CopyBy::kernel) {
+    const Status status = lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token, hosts);
+    if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
-  if (kernels && copies.size() == 1 && lane.submit_resident(device, first, done, token, hosts)) return TW_OK;
-  return lane.submit(device, copies, done, token, hosts);
+  if (by == CopyBy::resident && lane.submit_resident(device, first, done, token, hosts)) return TW_OK;
+  const Status status = lane.submit(device, copies, done, token, hosts);
+  if (status == TW_OK && much) lane.note_flow(device, how.flow);
+  return status;
 }
 
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
@@ -140,7 +147,9 @@ Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other
   const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   std::vector<Copy> copies;
   Status status = plan_copies(to_local ? local : other, to_local ? other : local, run.op->length, 0, length, &copies);
-  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, other.kernels, moved, &run, hosts);
+  const DeviceLane::Flow flow = !other.far ? DeviceLane::Flow::none : to_local ? DeviceLane::Flow::in : DeviceLane::Flow::out;
+  const Submission how{other.kernels, flow, engine.options().hidden_from};
+  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, how, moved, &run, hosts);
   if (is_error(status)) return status;
   run.then = then;
   run.holding = hold;

@@ -14,16 +14,21 @@ struct Side {
   uint64_t address;
   const Layout* layout;  // never a contiguous one
   bool kernels = true;   // may kernels of the device that copies touch it?
+  bool far = false;      // it is memory of another device
 };
 Side side_of(uint64_t address, const Layout* layout, bool kernels = true);
 /// Copies that move packed bytes [begin, end) of `to` and `from`, both of `length` packed bytes in all. Rows stay rows. At most
 /// 65,536 copies: TW_ERR_LIMIT beyond.
 Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies);
 
-/// Enqueues them on `device` as the cheapest of engine copies, one gather or scatter kernel and, where there is one, the resident
-/// kernel. As DeviceLane::submit.
-Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, bool kernels, DeviceLane::Done done,
-                     void* token, const GuestLists& hosts = {});
+/// Enqueues them on `device` as routes/device_copies.hpp says. As DeviceLane::submit.
+struct Submission {
+  bool kernels = true;                             // kernels reach both sides
+  DeviceLane::Flow flow = DeviceLane::Flow::none;  // from and to other devices
+  uint64_t much = 0;                               // bytes, with a flow: EngineOptions::hidden_from
+};
+Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
+                     DeviceLane::Done done, void* token, const GuestLists& hosts = {});
 
 /// Moves the run's whole local side from (or to) `other`; `then` follows, or an error is returned and nothing was enqueued.
 /// `hold` (may be null) is counted as used meanwhile; `hosts`: as DeviceLane::submit.

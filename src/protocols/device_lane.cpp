@@ -207,6 +207,9 @@ Status DeviceLane::flush(Place& place) {
   std::vector<Copy> copies;
   copies.swap(place.gathered);
   place.gathered_bytes = 0;
+  for (size_t i = 0; i < std::size(place.gathered_flow); ++i) {
+    if (std::exchange(place.gathered_flow[i], false)) place.flow_ticket[i] = line.ticket + 1;
+  }
   Status status = TW_OK;
   size_t at = 0;  // among the copies
   auto first = waiters.begin();
@@ -230,6 +233,22 @@ Status DeviceLane::flush(Place& place) {
   for (; first != waiters.end(); ++first) end(*first, status);
   for (const Waiter& waiter : refused) end(waiter, TW_ERR_STALE);
   return status;
+}
+
+void DeviceLane::note_flow(Device& device, Flow flow) {
+  for (auto& place : places_) {
+    if (place->device == &device) place->gathered_flow[static_cast<size_t>(flow)] = true;
+  }
+}
+
+bool DeviceLane::busy_against(Device& device, Flow flow) {
+  if (flow == Flow::none) return false;
+  const auto other = static_cast<size_t>(flow == Flow::in ? Flow::out : Flow::in);
+  for (auto& place : places_) {
+    if (place->device != &device) continue;
+    return place->gathered_flow[other] || place->flow_ticket[other] > place->copies.now_finished();
+  }
+  return false;
 }
 
 void DeviceLane::cut(Device& device) {

@@ -64,6 +64,11 @@ class DeviceLane {
   /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
   using Done = void (*)(Engine& engine, void* token, Status status);
   Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {});
+  /// What was submitted last moves much to another device, or from one.
+  enum class Flow : uint8_t { none, in, out };
+  void note_flow(Device& device, Flow flow);
+  /// Does an engine of the device move much against this flow?
+  bool busy_against(Device& device, Flow flow);
   /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of
   /// which one goes on while the next ones are copied.
   void cut(Device& device);
@@ -136,6 +141,8 @@ class DeviceLane {
     std::vector<Copy> gathered;              // not enqueued yet
     std::vector<Waiter> gathering;
     uint64_t gathered_bytes = 0, words = 0;
+    bool gathered_flow[3] = {};                   // by Flow
+    uint64_t flow_ticket[3] = {};                 // ... of the last call on `copies` that had such
     std::unordered_map<uint64_t, bool> admitted;  // by buffer id: for kernels too?
     std::vector<std::pair<Uuid, bool>> reached;
     std::vector<std::byte*> chunks;

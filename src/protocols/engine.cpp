@@ -51,16 +51,20 @@ Engine::~Engine() {
   if (runs_ != nullptr) runs_->give_back();
 }
 
+void drop_dense_layout(OpDesc& op) {
+  if (op.layout == nullptr || !op.layout->contiguous()) return;
+  op.address += op.layout->start;
+  op.layout = nullptr;
+}
+
 OpRun* Engine::acquire(const OpDesc& op) {
   OpRun* run = acquire_blank();
   if (run == nullptr) [[unlikely]]
     return nullptr;
   run->own = op;
   if (op.layout != nullptr) {
-    if (op.layout->contiguous()) {
-      run->own.address += op.layout->start;
-      run->own.layout = nullptr;
-    } else {
+    drop_dense_layout(run->own);
+    if (run->own.layout != nullptr) {
       retain(op.layout);
       run->extras = true;
     }

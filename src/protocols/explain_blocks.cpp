@@ -23,8 +23,9 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
   facts.pinned_here = !facts.device_here && op.address != nullptr && is_pinned(op.address);
   facts.why_not_reached = device.why_not_reached;
   facts.mapped = true;
-  add_region(facts, region, region.mapped != nullptr || known_here(region) || will_map(region));
-  facts.fenced = front_fenced(*op.peer) && !settled(*op.peer);
+  add_region(facts, region, (op.flags & kOpDevice) != 0 ? op.device : nullptr,
+             region.mapped != nullptr || known_here(region) || will_map(region));
+  facts.fenced = behind_fence(op) && !asks_devices(facts);  // devices wait for what is before a fence
   *way = way_of(facts, blocks_route(facts));
   const char* chosen = "none";
   for (const Route& line : blocks_routes(facts, costs_of(*op.peer), device.device_ns, device.staged_ns)) {

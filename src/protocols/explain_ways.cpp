@@ -71,6 +71,7 @@ DeviceMessage device_message(const OpDesc& op, const Into& into) {
   message.to.library = into.library;
   message.to.bounced = message.to.on_device() && op.length <= engine.options().bounces.device;
   message.same_device = into.same_device;
+  message.active = op.verb == Verb::am;
   return message;
 }
 

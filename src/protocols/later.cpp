@@ -28,11 +28,16 @@ Status become_frames(OpRun& run) {
   return run.protocol->step(run);
 }
 
-/// The data without the target's CPU. TW_AGAIN: as frames.
-Status move_data(const OpDesc& op) {
-  if (op.verb == Verb::signal || (op.verb != Verb::atomic && op.length == 0)) return TW_OK;
+/// The data, or a signal of its own, without the target's CPU. behind: a fence is out whose operations are not all applied. TW_AGAIN: as
+/// frames.
+Status move_data(const OpDesc& op, bool behind) {
+  if (op.verb == Verb::signal) {
+    const bool covers = (op.flags & TW_OP_AFTER_ALL) != 0 && !settled(*op.peer);
+    return touch_now(op, behind || covers) ? Status{TW_OK} : Status{TW_AGAIN};
+  }
+  if (op.verb != Verb::atomic && op.length == 0) return behind ? Status{TW_AGAIN} : Status{TW_OK};
   Access access = access_of(op);
-  access.fenced = false;  // the lane keeps what is behind a fence
+  access.fenced = behind;
   return move_at_once(op, access);
 }
 
@@ -49,11 +54,9 @@ Status step(OpRun& run) {
     const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
     if (all && peer.one_sided.device != 0) return TW_AGAIN;  // a frame would overtake what devices still move
     const bool fence = (op.flags & kOpPart) == 0 && front_fenced(peer);
-    if (!settled(peer) && (fence || all)) return become_frames(run);
-    const Status s = move_data(op);
+    const Status s = move_data(op, fence && !settled(peer));
     if (s == TW_AGAIN) return become_frames(run);
-    if (is_error(s) || op.signal == nullptr) return s;
-    if (op.verb == Verb::signal) return touch_now(op, false) ? TW_OK : become_frames(run);
+    if (is_error(s) || op.signal == nullptr || op.verb == Verb::signal) return s;
     run.stage = kSignal;
   }
   return give_signal(run, false);

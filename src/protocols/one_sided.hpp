@@ -72,6 +72,10 @@ inline bool of_device(const RemoteRegion& region) { return !by_cpu(static_cast<M
 inline bool needs_device(const OpDesc& op) {
   return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));
 }
+/// Is one end memory of a device? What only waits for a stream then moves as between host memories.
+inline bool has_device_end(const OpDesc& op) {
+  return (op.flags & kOpDevice) != 0 || (op.remote != nullptr && of_device(*op.remote));
+}
 extern const Protocol kPutDevice, kGetDevice;
 /// Of a put, get or atomic that needs a device: what the table of routes is asked with. What only trying tells is possible.
 Access device_access_of(const OpDesc& op);

@@ -114,7 +114,7 @@ Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   if ((peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
   }
-  region.unmappable = true;
+  region.note_unreached(out->device);
   return TW_ERR_UNREACHABLE;
 }
 
@@ -131,7 +131,8 @@ Access device_access_of(const OpDesc& op) {
     access.why_not_reached = local && op.remote != nullptr ? nullptr : "the target is host memory";
   } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
     access.why_not_reached = "this link shares no device memory";
-  } else if (op.remote->unmappable || (!in_process(*op.remote) && op.remote->key.segment == 0)) {
+  } else if ((!op.remote->unreached.empty() && op.remote->unreached_by(local ? op.device : device_of(*op.remote))) ||
+             (!in_process(*op.remote) && op.remote->key.segment == 0)) {
     access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
   }
   return access;
@@ -143,7 +144,8 @@ namespace {
 
 Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
   const OpDesc& op = *run.op;
-  const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  there.far = of_device(*op.remote) && target.device->uuid() != uuid_of(op.remote->key.device_uuid);
   const Status status =
       device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over, target.hosts);
   if (is_error(status)) return status;
@@ -360,8 +362,7 @@ Status step(OpRun& run) {
     if (status == TW_IN_PROGRESS) engine.devices().note_awaited();
     if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
   }
-  const bool ends = local_device(op) || of_device(region);
-  if (op.length == 0 || !ends) return go_on_as(run, kLater);
+  if (op.length == 0 || !has_device_end(op)) return go_on_as(run, kLater);
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
   const Access access = device_access_of(op);
   AccessRoute route = access_route(access);

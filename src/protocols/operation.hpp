@@ -80,6 +80,8 @@ struct alignas(64) OpDesc {
   Ordering* after = nullptr;        // kOpLate; counted
   BlockTransfer* blocks = nullptr;  // put_blocks, get_blocks; counted like the regions
 };
+/// A layout of one piece becomes an address.
+void drop_dense_layout(OpDesc& op);
 static_assert(sizeof(OpDesc) == 192);
 
 /// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).

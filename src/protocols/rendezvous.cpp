@@ -292,12 +292,18 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
   if (announcement.near_device || (run.op->flags & (kOpDevice | kOpLate)) != 0) {
     return device_receive(engine, peer, run, announcement);
   }
-  Receiving& state = receiving(run);
-  state = Receiving{rts, 0, 1, false, false, Way::any};
+  if (!receive_by_cpu(engine, peer, run, rts)) ask_for_frames(engine, peer, run, rts.op, 0, length);
+}
+
+bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& announced) {
+  const RtsBody rts = announced;  // which may lie in the run's state
   Elsewhere other;
-  if (!choose_pull(peer, rts, &other)) return ask_for_frames(engine, peer, run, rts.op, 0, length);
+  if (!choose_pull(peer, rts, &other)) return false;
+  const uint64_t length = wanted(run);
   CtsBody where{};
   const uint64_t split = share_with_sender(engine, peer, run, other, &where);
+  Receiving& state = receiving(run);
+  state = Receiving{rts, 0, 1, false, false, Way::any};
   state.way = other.by_kernel ? Way::kernel : Way::mapped;
   state.split = split == length ? UINT32_MAX : static_cast<uint32_t>(split / kSplit);
   if (split != length) {
@@ -306,6 +312,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announceme
     send_cts(engine, peer, run, rts.op, split, length - split, where, 0);
   }
   stream_pull(engine, peer, run, other, 0, split, pull_done);
+  return true;
 }
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {

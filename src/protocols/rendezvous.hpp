@@ -49,6 +49,8 @@ void received_by(Engine& engine, OpRun& run, Way way);
 /// is a device, which copies from or to pinned memory. forms: PieceForm bits of what a device stages at the sender.
 void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged = false,
                     uint64_t forms = 0);
+/// Copies the payload into the run's host memory by this process's CPU, or by both ends' a half each. False: frames are the way.
+bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& rts);
 /// Where the payload can be copied from by this process's CPU without the sender's help; false: frames are the way.
 bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);

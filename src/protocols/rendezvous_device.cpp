@@ -238,7 +238,8 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   if (status == TW_IN_PROGRESS) wait_for_import(peer, run, choose);
   if (status != TW_OK) return status == TW_IN_PROGRESS ? TW_OK : status;
   const uint64_t from = mapping->device_address + state.rts.segment_offset;
-  return device_move(engine, run, *device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
+  const bool far = device->uuid() != uuid_of(state.source.uuid);
+  return device_move(engine, run, *device, Side{from, nullptr, true, far}, wanted(run), true, mapping, all_here);
 }
 
 /// What both ends have said of the message.
@@ -288,8 +289,8 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
     case DeviceRoute::pull:
       return pull(engine, peer, run) == TW_OK;
     case DeviceRoute::copy:
+      if (!on_device(*run.op)) return receive_by_cpu(engine, peer, run, receiving(run).rts);
       if (!choose_pull(peer, receiving(run).rts, &other)) return false;
-      if (!on_device(*run.op)) receiving(run).source.way = static_cast<uint8_t>(other.by_kernel ? Way::kernel : Way::mapped);
       stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
       return true;
     default:
@@ -347,6 +348,7 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
   const Status status = import_range(peer, cts.segment, cts.segment_offset + static_cast<uint64_t>(first),
                                      static_cast<uint64_t>(last - first), **device, mapping);
   if (status == TW_OK) *to = side_of((*mapping)->device_address + cts.segment_offset, layout);
+  to->far = (*device)->uuid() != serving(run).uuid;
   return status;
 }
 
@@ -420,8 +422,8 @@ void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim) {
   serving(run).cts.op = claim.op;
   run.stage = kServing;
   const uint64_t to = claim.mapping->device_address + claim.segment_offset;
-  const Status status =
-      device_move(engine, run, *run.op->device, Side{to, nullptr}, run.op->length, false, claim.mapping, push_over);
+  const Side there{to, nullptr, true, run.op->device->uuid() != claim.uuid};
+  const Status status = device_move(engine, run, *run.op->device, there, run.op->length, false, claim.mapping, push_over);
   if (is_error(status)) return push_over(engine, run, TW_ERR_UNSUPPORTED);
   engine.devices().start();
 }

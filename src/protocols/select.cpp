@@ -62,7 +62,7 @@ Message message_of(const OpDesc& op) {
   Message message = op.verb == Verb::am ? active_of(op) : send_of(op);
   message.features = op.peer->link != nullptr ? op.peer->link->features : 0;
   // Not looked up for what is sent in a frame in any case.
-  const bool small = op.length <= op.peer->limits.copy && !message.announced && message.affordable;
+  const bool small = fits_copy(op.peer->limits, message) && !message.announced && message.affordable;
   message.library = !small && in_segment(op);
   return message;
 }
@@ -77,7 +77,7 @@ Access access_of(const OpDesc& op, bool mapped) {
   access.forced = op.peer->engine->options().way;
   access.fenced = behind_fence(op);
   access.why_not_mapped = mapped ? nullptr : kNotMapped[static_cast<size_t>(access.verb)];
-  access.why_not_kernel = why_no_single_copy(op);
+  if (op.verb != Verb::atomic) access.why_not_kernel = why_no_single_copy(op);
   return access;
 }
 
@@ -187,7 +187,8 @@ std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
   const bool blocks = op.verb == Verb::put_blocks || op.verb == Verb::get_blocks;
-  if (!blocks && needs_device(op)) return explain_device(op);
+  const bool access = op.verb == Verb::put || op.verb == Verb::get || op.verb == Verb::atomic;
+  if (!blocks && (access ? has_device_end(op) : needs_device(op))) return explain_device(op);
   const LinkCosts& costs = costs_of(peer);
   const bool measured = table_of(peer).measured();
   char head[160];

@@ -134,7 +134,7 @@ Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane:
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;
   const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, side_.kernels, done, token, hosts_) : status;
+  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, {side_.kernels}, done, token, hosts_) : status;
 }
 
 /// The device copy of [begin, end), from or to `bytes`.

@@ -121,7 +121,7 @@ DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
 
 bool pushes_unasked(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkMaps) != 0 && !same_process(m);
-  return shares && m.from.on_device() && m.to.on_device() && !m.from.late && why_not_push(m) == nullptr;
+  return shares && !m.active && m.from.on_device() && m.to.on_device() && !m.from.late && why_not_push(m) == nullptr;
 }
 
 const char* progress_of(const DeviceMessage& m, Way way) {
@@ -129,7 +129,7 @@ const char* progress_of(const DeviceMessage& m, Way way) {
   second.second = true;
   const bool first_free = pushes_unasked(m);
   const bool second_free =
-      worth_hiding(m.length, m.hidden_from) && m.to.on_device() && device_route(second) == DeviceRoute::pull;
+      !m.active && worth_hiding(m.length, m.hidden_from) && m.to.on_device() && device_route(second) == DeviceRoute::pull;
   if (first_free && second_free) return "nobody, once both sides have posted and imported";
   if (first_free) return "nobody where the receive is posted first, else both sides";
   if (second_free) return "nobody where the receive is posted second, else both sides";

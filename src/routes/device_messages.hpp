@@ -73,6 +73,7 @@ struct DeviceMessage {
   bool by_kernel = false;            // `readable` means: by the kernel's copy
   const LinkCosts* costs = nullptr;  // null: not asked
   End from, to;
+  bool active = false;  // an active message: its receive cannot be posted first
   // Said only.
   bool resident = false;                // a push is by the resident kernel of the sender's device
   const char* why_not_named = nullptr;  // why the sender's buffer is not, where that is known

@@ -8,6 +8,9 @@ namespace {
 
 constexpr char kAnnounced[] = "asked to be announced, moved by a device, or not ready";
 
+/// Of an active message without bytes there is nothing to announce.
+bool announced(const Message& message) { return message.announced && !(message.active && message.length == 0); }
+
 /// Without it the sender announces, unless there is nothing to announce or it was told not to.
 const char* why_no_credit(const Message& message) {
   const bool waits = message.unasked || (message.active && message.length == 0);
@@ -16,19 +19,21 @@ const char* why_no_credit(const Message& message) {
 
 /// ... in one frame.
 const char* why_too_large(const Limits& limits, const Message& message) {
+  if (fits_copy(limits, message)) return nullptr;
   if (message.length + message.header > limits.single) return "larger than one frame";
+  if (message.synchronous) return "larger than a frame that is copied, which tells its sender of the match";
   const bool referred = message.contiguous && (!message.active || message.length >= limits.reference);
-  return referred || message.length + message.header <= limits.copy ? nullptr : "larger than a frame that is copied";
+  return referred ? nullptr : "larger than a frame that is copied";
 }
 
 const char* why_not_single(const Limits& limits, const Message& message) {
-  if (message.announced) return kAnnounced;
+  if (announced(message)) return kAnnounced;
   if (const char* const why = why_too_large(limits, message); why != nullptr) return why;
   return why_no_credit(message);
 }
 
 const char* why_not_segmented(const Limits& limits, const Message& message) {
-  if (message.announced) return kAnnounced;
+  if (announced(message)) return kAnnounced;
   if (why_too_large(limits, message) == nullptr) return "fits one frame";
   if (message.length > limits.eager && !message.unasked) return "too large to be sent without asking";
   return message.synchronous ? "synchronous sends of this size are announced" : why_no_credit(message);
@@ -77,8 +82,8 @@ const char* note_of(const Limits& limits, const Message& message, MessageRoute r
     case MessageRoute::kernel:
       return both ? "process_vm_readv, by both ends where the receiver's buffer is one piece" : "process_vm_readv";
     case MessageRoute::frames:
-      return limits.reference != UINT32_MAX && message.contiguous ? "sent from the caller's memory"
-                                                                  : "copied in and out at the same time";
+      return by_reference(limits, message.contiguous, message.length) ? "sent from the caller's memory"
+                                                                      : "copied in and out at the same time";
     default:
       return "";
   }
@@ -88,7 +93,7 @@ const char* note_of(const Limits& limits, const Message& message, MessageRoute r
 
 std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const LinkCosts& costs, const Message& message) {
   const uint64_t length = message.length;
-  const bool reference = limits.reference != UINT32_MAX && message.contiguous;
+  const bool reference = by_reference(limits, message.contiguous, length);
   const double bytes = static_cast<double>(length);
   MessageRoute chosen = sending_route(limits, message);
   const bool announced = chosen == MessageRoute::frames;

@@ -9,6 +9,9 @@
 
 namespace thalweg::impl {
 
+/// A synchronous message that comes unasked carries the name of its operation, bytes.
+inline constexpr uint64_t kSynchronousBytes = 8;
+
 /// What is known of a message.
 struct Message {
   uint32_t features = 0;  // of the link: LinkFeature
@@ -42,6 +45,11 @@ constexpr Way way_of(MessageRoute route) {
   }
 }
 
+/// Is it sent by copy in one frame, whatever its buffer?
+inline bool fits_copy(const Limits& limits, const Message& message) {
+  return message.length + message.header + (message.synchronous ? kSynchronousBytes : 0) <= limits.copy;
+}
+
 /// An active message's. single or segmented without credit: it waits for that.
 inline MessageRoute active_route(const Limits& limits, const Message& message) {
   const uint64_t length = message.length, body = length + message.header;
@@ -56,8 +64,7 @@ inline MessageRoute active_route(const Limits& limits, const Message& message) {
 inline MessageRoute sending_route(const Limits& limits, const Message& message) {
   if (message.active) return active_route(limits, message);
   if (message.announced || !message.affordable) return MessageRoute::frames;
-  const uint64_t answer = message.synchronous ? sizeof(uint64_t) : 0;
-  if (message.length + answer <= limits.copy) return MessageRoute::single;
+  if (fits_copy(limits, message)) return MessageRoute::single;
   if (message.synchronous || message.length > limits.eager) return MessageRoute::frames;
   if (message.library && message.length >= limits.mapped_from) return MessageRoute::frames;  // one copy instead of two
   return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;

@@ -100,6 +100,24 @@ TEST_P(Explain, OneSidedWaysAndWhyTheyAreImpossible) {
     EXPECT_NE(both.find("tw_memory_allocate:"), std::string::npos) << both;
     EXPECT_NE(both.find(shm ? "chosen: direct copies" : "chosen: frames"), std::string::npos) << both;
   }
+  // A layout of one piece is as none.
+  constexpr size_t kLength = 1u << 20;
+  tw_memory* own = nullptr;
+  tw_layout* dense = nullptr;
+  const uint64_t count = 16;
+  const int64_t stride = kLength / 16;
+  ASSERT_EQ(tw_memory_allocate(side.context, kLength, nullptr, &own), TW_OK);
+  ASSERT_EQ(tw_layout_strided(1, kLength / 16, &count, &stride, &dense), TW_OK) << tw_last_error();
+  const auto sent = [&](tw_layout* layout) {
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.layout = layout;
+    return text_of([&](char* to, size_t* n) {
+      return tw_explain_buffer(endpoint, "send", tw_memory_address(own), kLength, nullptr, &options, to, n);
+    });
+  };
+  EXPECT_EQ(sent(dense), sent(nullptr));
+  tw_layout_destroy(dense);
+  EXPECT_EQ(tw_memory_release(own), TW_OK);
   char text[16];
   size_t size = sizeof text;
   EXPECT_EQ(tw_remote_memory_explain(library, "send", 8, text, &size), TW_ERR_INVALID);

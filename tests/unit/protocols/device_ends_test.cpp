@@ -333,6 +333,31 @@ TEST_F(DeviceEnds, PartsOfARelayedPutConfirmNoFence) {
   EXPECT_EQ(end(request), TW_OK);
 }
 
+TEST_F(DeviceEnds, APutBetweenHostMemoriesThatWaitsForAStreamGoesAsOneThatDoesNot) {
+  connect(kLinkMaps);
+  constexpr size_t kLength = 4111;
+  tw_memory* const target = allocate(theirs(), MemoryKind::host, kLength);
+  std::vector<std::byte> bytes = random_bytes(kLength);
+  for (const bool maps : {true, false}) {
+    RemoteRegion* const region = import(target, maps);
+    OpDesc put = one_sided(Verb::put, region, 0, bytes.data(), kLength);
+    put.flags |= TW_OP_REMOTE;
+    const std::string at_once = explain(put);
+    const Way way = maps ? Way::mapped : Way::frames;
+    EXPECT_NE(at_once.find(std::string("way: ") + name_of(way)), std::string::npos) << at_once;
+    behind_stream(put);
+    EXPECT_EQ(explain(put), at_once);
+    const uint64_t before = world->left->moved.of(way).operations;
+    const tw_request request = start(*world->left, put);
+    let_go();
+    EXPECT_EQ(end(request), TW_OK);
+    EXPECT_EQ(world->left->moved.of(way).operations, before + 1);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), target->address));
+    __atomic_store_n(reinterpret_cast<uint64_t*>(word), 0, __ATOMIC_RELEASE);
+    bytes = random_bytes(kLength);
+  }
+}
+
 TEST_F(DeviceEnds, PartsOfARelayedGetConfirmNoFence) {
   connect(kLinkMaps);
   constexpr size_t kLength = 3 * kChunk + 11;

@@ -62,7 +62,10 @@ TEST(ActiveRoutes, FollowWhatWasAskedForAndWhatThereIsCreditFor) {
 TEST(ActiveRoutes, TheTableStarsWhatIsTaken) {
   Message announced = active(10), long_one = active(9000);
   announced.announced = true;
-  for (const Message& message : {active(10), active(1500), announced, long_one}) {
+  Message empty = active(0), dear = active(10);
+  empty.announced = true;
+  dear.affordable = false;
+  for (const Message& message : {active(10), active(1500), announced, long_one, empty, dear}) {
     const auto lines = message_routes(limits(), LinkCosts{}, message);
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Route& line) { return line.chosen; }), 1);
     const MessageRoute route = active_route(limits(), message);

@@ -58,6 +58,9 @@ TEST(DeviceMessages, WhatASenderMayPushUnasked) {
   m.imports = false;
   EXPECT_FALSE(pushes_unasked(m));
   m = shared(8);
+  m.active = true;
+  EXPECT_FALSE(pushes_unasked(m)) << "nobody posts its receive before it comes";
+  m = shared(8);
   m.features = kLinkSameProcess | kLinkMaps;
   EXPECT_FALSE(pushes_unasked(m));
   m = shared(8);

@@ -114,6 +114,36 @@ TEST(Messages, TheTableSaysWhatIsDone) {
   }
 }
 
+/// The name of a synchronous message's operation takes room in its frame.
+TEST(Messages, SynchronousOnesThatJustFitAFrame) {
+  const Link link = shm_link();
+  const Limits limits = limits_of(link, CostTable().shm, Way::any);
+  Message message{link.features, limits.copy, true};
+  EXPECT_EQ(sending_route(limits, message), MessageRoute::frames);
+  EXPECT_NE(message_routes(limits, CostTable().shm, message)[0].why_not, nullptr);
+  message.length -= kSynchronousBytes;
+  EXPECT_EQ(sending_route(limits, message), MessageRoute::single);
+  message.affordable = false;
+  EXPECT_EQ(sending_route(limits, message), MessageRoute::frames);
+  EXPECT_NE(message_routes(limits, CostTable().shm, message)[0].why_not, nullptr);
+}
+
+TEST(Messages, BothEndsCopyWhereEachKnowsTheOthersBuffer) {
+  const Link link = shm_link();
+  const Limits limits = limits_of(link, CostTable().shm, Way::any);
+  const uint64_t length = 2 * limits.halves + 4321;
+  const auto part = [&](MessageRoute route, const ReceiveBuffer& into, uint32_t features = kLinkMaps) {
+    return receivers_part(limits, features, route, length, into);
+  };
+  const uint64_t half = length / 2 / kSplit * kSplit;
+  EXPECT_EQ(part(MessageRoute::direct, {true, true}), half);
+  EXPECT_EQ(part(MessageRoute::direct, {true, false}), length);
+  EXPECT_EQ(part(MessageRoute::kernel, {true, false}), half);
+  EXPECT_EQ(part(MessageRoute::kernel, {false, false}), length);
+  EXPECT_EQ(part(MessageRoute::direct, {true, true}, kLinkSameProcess), length);
+  EXPECT_EQ(receivers_part(limits, kLinkMaps, MessageRoute::direct, limits.halves - 1, {true, true}), limits.halves - 1);
+}
+
 TEST(Messages, WhatWasTriedInVainIsNotChosenAgain) {
   const Link link = shm_link();
   const Limits limits = limits_of(link, CostTable().shm, Way::any);

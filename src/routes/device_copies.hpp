@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moves the copies of an operation on a device: its engines, a kernel of their own, or the resident kernel.
+#pragma once
+#include <cstdint>
+
+namespace thalweg::impl {
+
+/// An engine moves short rows one by one, at some ten nanoseconds each; a kernel's threads take many at once and pay its launch.
+/// (Two H200: a face of 65,536 rows of 8 bytes takes 24 us by the engine and 4.2 by a kernel, one of 256 rows of 2 KiB 3.8.)
+inline constexpr uint64_t kShortRow = 256, kManyRows = 512;
+
+struct DeviceCopies {
+  bool one = false;         // one rectangle
+  bool kernels = false;     // kernels of the device reach both sides
+  uint64_t row = 0;         // its bytes
+  uint64_t rows = 0;        // in all slices
+  bool against = false;     // an engine moves much between this device and another one in the other direction
+  bool waited_for = false;  // kernels may wait for this process: they may hold all multiprocessors
+};
+
+enum class CopyBy : uint8_t { engine, kernel, resident };
+
+/// resident: where it takes it, else the engine. One process's copies to and from memory of another one share an engine, which a link
+/// of two directions does not want (docs/decisions/0024): what goes against one that is under way goes by a kernel.
+CopyBy copy_by(const DeviceCopies& copies, uint64_t much);
+
+}  // namespace thalweg::impl
