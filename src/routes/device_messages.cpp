@@ -175,7 +175,7 @@ Way received_way(const Limits& limits, Message message, const DeviceMessage& m, 
 
 namespace {
 
-const char* name_of(const DeviceMessage& m, DeviceRoute route) {
+const char* name_of(const DeviceMessage& m, DeviceRoute route, PieceRoute through) {
   const bool devices = m.from.on_device() && m.to.on_device();
   switch (route) {
     case DeviceRoute::in_process:
@@ -190,7 +190,8 @@ const char* name_of(const DeviceMessage& m, DeviceRoute route) {
     case DeviceRoute::copy:
       return m.from.on_device() ? "" : m.to.on_device() ? "staging, by its CPU" : "copy by its CPU";
     default:
-      return m.from.on_device() || m.to.on_device() ? "staging" : "frames";
+      if (!m.from.on_device() && !m.to.on_device()) return "frames";
+      return through == PieceRoute::in_frames ? "staging, in frames" : "staging";
   }
 }
 
@@ -222,7 +223,7 @@ std::array<Route, kDeviceRoutes> device_message_routes(const DeviceMessage& m,
   const DeviceRoute chosen = device_route(m);
   for (size_t i = 0; i < kDeviceRoutes; ++i) {
     const auto route = static_cast<DeviceRoute>(i);
-    lines[i] = {name_of(m, route), predicted_ns[i], why_not(m, route), note_of(m, route, through), route == chosen};
+    lines[i] = {name_of(m, route, through), predicted_ns[i], why_not(m, route), note_of(m, route, through), route == chosen};
   }
   return lines;
 }
