@@ -434,7 +434,7 @@ TW_CHECKED tw_status tw_request_release(tw_request request);
 /** The work that is enqueued on the stream (CUstream, cudaStream_t; NULL: the default stream) from now on waits until the request
  *  has ended, well or not: what the work finds then, the request tells. Returns at once, and TW_OK when it has ended already (so does
  *  TW_REQUEST_NONE). The stream is of the buffer's device; with a buffer in host memory of any, a default stream of the first one.
- *  Somebody has to progress the worker meanwhile: who waits for such a stream on the host without that waits for ever. The request
+ *  The worker must be progressed meanwhile: a host that waits for such a stream without progress waits for ever. The request
  *  may be released. Worker's threads. TW_ERR_UNSUPPORTED: the stream is being captured; TW_ERR_LIMIT: streams wait for 8 requests of
  *  this worker and device; TW_ERR_INVALID: no such stream. */
 TW_CHECKED tw_status tw_request_before(tw_request request, const void *stream);

@@ -226,7 +226,7 @@ void bind_request(nb::module_& m) {
           "before", &request_before, nb::arg("stream"),
           "Work that is enqueued on the stream from now on waits until the operation has ended, well or not; returns at once.\n"
           "stream: of PyTorch, CuPy or Numba, an object with __cuda_stream__, or a stream's number (0: the default stream).\n"
-          "Somebody progresses the worker meanwhile: synchronising the stream does not. Raises Unsupported while the stream "
+          "The worker must be progressed meanwhile: synchronising the stream does not. Raises Unsupported while the stream "
           "is\n"
           "captured, LimitReached past 8 operations of one worker that streams wait for.")
       .def_prop_ro("worker", [](Request& r) { return r.operation.worker_object; })

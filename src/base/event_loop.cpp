@@ -79,7 +79,7 @@ bool EventLoop::State::enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex);
     if (!running) return false;
     posted.push_back(std::move(work));
-    if (posted.size() > 1) return true;  // somebody has signalled for the first one
+    if (posted.size() > 1) return true;  // the first one was signalled
   }
   signal();
   return true;

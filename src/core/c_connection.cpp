@@ -119,7 +119,7 @@ tw_status tw_reject(tw_connection_request* request, const void* data, size_t len
     return fail(TW_ERR_INVALID, "at most %d bytes of private data are allowed", TW_PRIVATE_MAX);
   }
   Answer answer;
-  answer.visitor = request->visitor;
+  answer.acceptor = request->acceptor;
   answer.worker = request->worker->id;
   if (length != 0) answer.data.assign(static_cast<const std::byte*>(data), static_cast<const std::byte*>(data) + length);
   request->worker->context.setup->answer(std::move(answer));

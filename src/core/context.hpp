@@ -83,7 +83,7 @@ struct tw_context {
   std::vector<thalweg::impl::IpAddress> addresses;  // for worker addresses
   std::atomic<uint32_t> workers{0};
   std::mutex plans_mutex;
-  std::unique_ptr<thalweg::impl::Extension> plans;  // made at the first use of a plan (plans/agent.hpp)
+  std::unique_ptr<thalweg::impl::Extension> plans;  // made at the first use of a plan (plans/proxy.hpp)
 
   tw_context();
   ~tw_context();

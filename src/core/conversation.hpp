@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One set-up socket on the service thread: non-blocking connect, handshake, then set-up messages, until the socket is handed
-// to a port or the conversation breaks. Callers (caller.hpp) and visitors (visitor.hpp) are its two users.
+// to a port or the conversation breaks. Connectors (connector.hpp) and acceptors (acceptor.hpp) are its two users.
 //
 // Life: shared by its user and by the callbacks it has pending in the loop; abandon() and release() end the latter.
 // Everything happens on the loop's thread.

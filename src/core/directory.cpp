@@ -4,18 +4,18 @@
 
 namespace thalweg::impl {
 
-Directory::Verdict Directory::arrived(WorkerId peer, uint64_t token, uint64_t previous) {
+Directory::Decision Directory::arrived(WorkerId peer, uint64_t token, uint64_t previous) {
   std::lock_guard lock(mutex);
   auto [at, fresh] = entries.try_emplace(peer);
   Entry& entry = at->second;
   if (fresh || entry.state == State::incoming) {
     entry.state = State::incoming;
     entry.token = token;
-    return Verdict::answer;
+    return Decision::answer;
   }
-  if (entry.state == State::outgoing) return peer < self_ ? Verdict::answer : Verdict::superseded;
+  if (entry.state == State::outgoing) return peer < self_ ? Decision::answer : Decision::superseded;
   // Established: a reconnect names the connection it replaces; anything else is a late rival of the established one.
-  return previous == entry.token ? Verdict::answer : Verdict::superseded;
+  return previous == entry.token ? Decision::answer : Decision::superseded;
 }
 
 bool Directory::confirmed(WorkerId peer, uint64_t token, uint64_t previous, uint64_t* own_key) {

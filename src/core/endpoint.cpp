@@ -59,8 +59,8 @@ tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   return endpoint;
 }
 
-CallPlan tw_worker::plan_for(tw_endpoint& endpoint) {
-  CallPlan plan;
+ConnectPlan tw_worker::plan_for(tw_endpoint& endpoint) {
+  ConnectPlan plan;
   plan.worker = this;
   plan.key = context.setup->next_key();
   plan.message.worker = id;
@@ -79,7 +79,7 @@ CallPlan tw_worker::plan_for(tw_endpoint& endpoint) {
 /// Starts an attempt to the endpoint's worker address.
 void tw_worker::call(tw_endpoint& endpoint) {
   const WorkerAddress& to = endpoint.address;
-  CallPlan plan = plan_for(endpoint);
+  ConnectPlan plan = plan_for(endpoint);
   plan.message.target = to.worker;
   plan.message.target_incarnation = to.incarnation;
   plan.target_host = to.host;

@@ -32,7 +32,7 @@ struct tw_endpoint {
   std::string note;                          // why not a better transport
   std::vector<std::byte> received;           // private data that came
   uint64_t token_here = 0, token_there = 0;  // of hello.hpp: said here, and by the peer; 0: not yet
-  std::vector<std::byte> hello;              // the peer's agent
+  std::vector<std::byte> hello;              // the peer's proxy
   void* user = nullptr;
   void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
   void* on_lost_arg = nullptr;

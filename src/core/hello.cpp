@@ -13,25 +13,25 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kTokenBytes = sizeof(uint64_t);
-std::atomic<AgentAddress> agent_address{nullptr};
+std::atomic<ProxyAddress> proxy_address{nullptr};
 
 Status say(tw_endpoint& endpoint) {
   if (endpoint.token_here != 0) return TW_OK;
   tw_worker& worker = *endpoint.worker;
-  const AgentAddress how = agent_address.load(std::memory_order_acquire);
-  const std::vector<std::byte> agent = how != nullptr ? how(worker.context) : std::vector<std::byte>();
-  if (agent.empty()) return TW_ERR_UNSUPPORTED;
+  const ProxyAddress how = proxy_address.load(std::memory_order_acquire);
+  const std::vector<std::byte> proxy = how != nullptr ? how(worker.context) : std::vector<std::byte>();
+  if (proxy.empty()) return TW_ERR_UNSUPPORTED;
   uint64_t token = 0;
   if (Status s = random_identifier(&token); is_error(s)) return s;
   std::byte bytes[TW_AM_HEADER_MAX];
   std::memcpy(bytes, &token, kTokenBytes);
-  std::memcpy(bytes + kTokenBytes, agent.data(), agent.size());
+  std::memcpy(bytes + kTokenBytes, proxy.data(), proxy.size());
   OpDesc op;
   op.verb = Verb::am;
   op.tag = ActiveTable::kInternal;
   op.peer = &*endpoint.peer;
   op.header = bytes;
-  op.header_length = static_cast<uint32_t>(kTokenBytes + agent.size());
+  op.header_length = static_cast<uint32_t>(kTokenBytes + proxy.size());
   if (const Status status = worker.engine->start(op, {}); is_error(status)) return status;
   endpoint.token_here = token;
   return TW_OK;
@@ -50,7 +50,7 @@ tw_status keep(void*, const tw_am_message* message) {
 
 }  // namespace
 
-void set_agent_address(AgentAddress how) { agent_address.store(how, std::memory_order_release); }
+void set_proxy_address(ProxyAddress how) { proxy_address.store(how, std::memory_order_release); }
 
 void keep_hellos(tw_worker& worker) { worker.engine->active().set_internal(keep, nullptr); }
 
@@ -64,10 +64,10 @@ Status say_hello(tw_endpoint& endpoint, uint64_t* token) {
   return TW_OK;
 }
 
-bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* agent) {
+bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* proxy) {
   const Engine::Guard guard(*endpoint.worker->engine);
   *token = endpoint.token_there;
-  *agent = endpoint.hello;
+  *proxy = endpoint.hello;
   return endpoint.token_there != 0;
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and where
-// their agents listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
+// their proxies listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
 #pragma once
 #include "core/endpoint.hpp"
 
 namespace thalweg::impl {
 
-/// The address of a context's agent, which is made if need be; empty: it cannot be. Set by the plans.
-using AgentAddress = std::vector<std::byte> (*)(tw_context& context);
-void set_agent_address(AgentAddress how);
+/// The address of a context's proxy, which is made if need be; empty: it cannot be. Set by the plans.
+using ProxyAddress = std::vector<std::byte> (*)(tw_context& context);
+void set_proxy_address(ProxyAddress how);
 
 /// Makes a worker keep what peers say, and answer. Called when it opens.
 void keep_hellos(tw_worker& worker);
 /// Says it, unless it was said before; *token: of this end. TW_OK: it is on its way. Takes the lock.
 Status say_hello(tw_endpoint& endpoint, uint64_t* token);
-/// What the peer said: its token and its agent's address. False: nothing yet. Takes the lock.
-bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* agent);
+/// What the peer said: its token and its proxy's address. False: nothing yet. Takes the lock.
+bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* proxy);
 
 }  // namespace thalweg::impl

@@ -37,13 +37,13 @@ Status tw_worker::connect_to(const char* text, const tw_endpoint_options& option
     known = false;
   }
   *out = make_endpoint(options);
-  CallPlan plan = plan_for(**out);
+  ConnectPlan plan = plan_for(**out);
   plan.candidates = std::move(found);
   if (known) {
     context.setup->call(std::move(plan));
     return TW_OK;
   }
-  context.setup->call_by_name(std::move(plan), [parsed](CallPlan& to) { return resolve(parsed, false, &to.candidates); });
+  context.setup->call_by_name(std::move(plan), [parsed](ConnectPlan& to) { return resolve(parsed, false, &to.candidates); });
   return TW_OK;
 }
 
@@ -89,7 +89,7 @@ Status tw_worker::listen(const char* text, const tw_listener_options& options, t
 tw_endpoint* tw_worker::accept(const tw_connection_request& request, const tw_endpoint_options& options) {
   tw_endpoint* endpoint = make_endpoint(options);
   Answer answer;
-  answer.visitor = request.visitor;
+  answer.acceptor = request.acceptor;
   answer.worker = id;
   answer.key = context.setup->next_key();
   answer.accept = true;

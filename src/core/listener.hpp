@@ -15,7 +15,7 @@ struct tw_worker;
 struct tw_connection_request {
   tw_worker* worker = nullptr;
   uint64_t listener = 0;
-  uint64_t visitor = 0;
+  uint64_t acceptor = 0;
   std::vector<std::byte> data;
   std::string peer;
 };

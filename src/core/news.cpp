@@ -25,7 +25,7 @@ void tw_worker::take(News&& news) {
     case News::Kind::request_gone: {
       auto at = listeners.find(news.listener);
       if (at == listeners.end()) return;
-      std::erase_if(at->second->waiting, [&](const auto& request) { return request->visitor == news.key; });
+      std::erase_if(at->second->waiting, [&](const auto& request) { return request->acceptor == news.key; });
       return;
     }
     case News::Kind::failed: {
@@ -42,7 +42,7 @@ void tw_worker::take(News&& news) {
   }
 }
 
-/// Somebody waits for a connection that the peer's attempt, or an earlier one of ours, was to bring.
+/// An endpoint waits for a connection that the peer's attempt, or an earlier one of ours, was to bring.
 void tw_worker::try_again(WorkerId peer) {
   tw_endpoint* endpoint = nullptr;
   {

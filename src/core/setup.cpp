@@ -14,9 +14,9 @@
 #include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
-#include "core/caller.hpp"
+#include "core/acceptor.hpp"
+#include "core/connector.hpp"
 #include "core/context.hpp"
-#include "core/visitor.hpp"
 #include "core/worker.hpp"
 
 namespace thalweg::impl {
@@ -129,11 +129,11 @@ Status Setup::add_door(std::unique_ptr<Door> door) {
 
 void Setup::remove_door(uint64_t listener) {
   context_.loop.call([&] {
-    std::vector<std::shared_ptr<Visitor>> ended;
-    for (auto& [id, visitor] : visitors_) {
-      if (visitor->listener() == listener) ended.push_back(visitor);
+    std::vector<std::shared_ptr<Acceptor>> ended;
+    for (auto& [id, acceptor] : acceptors_) {
+      if (acceptor->listener() == listener) ended.push_back(acceptor);
     }
-    for (auto& visitor : ended) visitor->turn_away();
+    for (auto& acceptor : ended) acceptor->turn_away();
     std::erase_if(doors_, [&](const auto& door) {
       if (door->listener != listener) return false;
       close_door(*door);
@@ -153,10 +153,10 @@ void Setup::close() {
     closed_ = true;
     for (auto& door : doors_) close_door(*door);
     doors_.clear();
-    auto visitors = std::exchange(visitors_, {});
-    for (auto& [id, visitor] : visitors) visitor->end();
-    auto callers = std::exchange(callers_, {});
-    for (auto& [key, caller] : callers) caller->end();
+    auto acceptors = std::exchange(acceptors_, {});
+    for (auto& [id, acceptor] : acceptors) acceptor->end();
+    auto connectors = std::exchange(connectors_, {});
+    for (auto& [key, connector] : connectors) connector->end();
     tickets_.clear();
   });
   for (std::thread& thread : resolvers_) thread.join();
@@ -192,42 +192,42 @@ void Setup::incoming(Door* door) {
     if (is_error(peer_address(socket.get(), &from))) continue;  // gone already
     make_place(*door);
     const uint64_t id = next_key();
-    auto visitor = std::make_shared<Visitor>(*this, id, *door);
-    visitors_[id] = visitor;
+    auto acceptor = std::make_shared<Acceptor>(*this, id, *door);
+    acceptors_[id] = acceptor;
     door->strangers.enter(id, Strangers::source_of(from, peer_pid(socket.get())));
-    if (is_error(visitor->start(std::move(socket), door->tls))) end_visitor(id);
+    if (is_error(acceptor->start(std::move(socket), door->tls))) end_acceptor(id);
   }
 }
 
 void Setup::make_place(Door& door) {
   for (uint64_t id = 0; door.strangers.excess(&id);) {
     door.strangers.leave(id);
-    auto at = visitors_.find(id);
-    if (at == visitors_.end()) continue;
-    auto visitor = at->second;
-    visitor->evict();
+    auto at = acceptors_.find(id);
+    if (at == acceptors_.end()) continue;
+    auto acceptor = at->second;
+    acceptor->evict();
   }
 }
 
-void Setup::settled(uint64_t visitor) {
-  for (auto& door : doors_) door->strangers.leave(visitor);
+void Setup::settled(uint64_t acceptor) {
+  for (auto& door : doors_) door->strangers.leave(acceptor);
 }
 
-void Setup::end_visitor(uint64_t id) {
+void Setup::end_acceptor(uint64_t id) {
   settled(id);
-  auto at = visitors_.find(id);
-  if (at == visitors_.end()) return;
-  auto visitor = at->second;
-  visitors_.erase(at);
-  visitor->end();
+  auto at = acceptors_.find(id);
+  if (at == acceptors_.end()) return;
+  auto acceptor = at->second;
+  acceptors_.erase(at);
+  acceptor->end();
 }
 
-void Setup::end_caller(uint64_t key) {
-  auto at = callers_.find(key);
-  if (at == callers_.end()) return;
-  auto caller = at->second;
-  callers_.erase(at);
-  caller->end();
+void Setup::end_connector(uint64_t key) {
+  auto at = connectors_.find(key);
+  if (at == connectors_.end()) return;
+  auto connector = at->second;
+  connectors_.erase(at);
+  connector->end();
 }
 
 void Setup::refused(Refusal refusal, const std::string& why) {
@@ -257,11 +257,11 @@ tw_worker* Setup::find(WorkerId id) const {
   return at == workers_.end() ? nullptr : at->second;
 }
 
-Visitor* Setup::by_ticket(uint64_t ticket) const {
+Acceptor* Setup::by_ticket(uint64_t ticket) const {
   auto at = tickets_.find(ticket);
   if (at == tickets_.end()) return nullptr;
-  auto visitor = visitors_.find(at->second);
-  return visitor == visitors_.end() ? nullptr : visitor->second.get();
+  auto acceptor = acceptors_.find(at->second);
+  return acceptor == acceptors_.end() ? nullptr : acceptor->second.get();
 }
 
 void Setup::enter(tw_worker* worker) {
@@ -271,15 +271,15 @@ void Setup::enter(tw_worker* worker) {
 void Setup::leave(tw_worker* worker) {
   context_.loop.call([&] {
     workers_.erase(worker->id);
-    std::vector<uint64_t> visitors, callers;
-    for (auto& [id, visitor] : visitors_) {
-      if (visitor->worker() == worker) visitors.push_back(id);
+    std::vector<uint64_t> acceptors, connectors;
+    for (auto& [id, acceptor] : acceptors_) {
+      if (acceptor->worker() == worker) acceptors.push_back(id);
     }
-    for (auto& [key, caller] : callers_) {
-      if (caller->worker() == worker) callers.push_back(key);
+    for (auto& [key, connector] : connectors_) {
+      if (connector->worker() == worker) connectors.push_back(key);
     }
-    for (uint64_t id : visitors) end_visitor(id);
-    for (uint64_t key : callers) end_caller(key);
+    for (uint64_t id : acceptors) end_acceptor(id);
+    for (uint64_t key : connectors) end_connector(key);
     for (auto at = doors_.begin(); at != doors_.end();) {
       if ((*at)->worker != worker) {
         ++at;
@@ -291,37 +291,37 @@ void Setup::leave(tw_worker* worker) {
   });
 }
 
-void Setup::call(CallPlan&& plan) {
-  auto shared = std::make_shared<CallPlan>(std::move(plan));
+void Setup::call(ConnectPlan&& plan) {
+  auto shared = std::make_shared<ConnectPlan>(std::move(plan));
   context_.loop.post([this, shared] {
     if (closed_ || find(shared->message.worker) != shared->worker) return;
-    auto caller = std::make_shared<Caller>(*this, std::move(*shared));
-    callers_[caller->key()] = caller;
-    caller->start();
+    auto connector = std::make_shared<Connector>(*this, std::move(*shared));
+    connectors_[connector->key()] = connector;
+    connector->start();
   });
 }
 
-void Setup::call_by_name(CallPlan&& plan, std::function<Status(CallPlan&)> resolve) {
-  auto shared = std::make_shared<CallPlan>(std::move(plan));
+void Setup::call_by_name(ConnectPlan&& plan, std::function<Status(ConnectPlan&)> resolve) {
+  auto shared = std::make_shared<ConnectPlan>(std::move(plan));
   resolvers_.emplace_back([this, shared, resolve = std::move(resolve)] {
     const Status status = resolve(*shared);
     const std::string why = is_error(status) ? last_error() : "";
     context_.loop.post([this, shared, status, why] {
       if (closed_ || find(shared->message.worker) != shared->worker) return;
-      auto caller = std::make_shared<Caller>(*this, std::move(*shared));
-      callers_[caller->key()] = caller;
-      if (is_error(status)) return caller->give_up(status, why);
-      caller->start();
+      auto connector = std::make_shared<Connector>(*this, std::move(*shared));
+      connectors_[connector->key()] = connector;
+      if (is_error(status)) return connector->give_up(status, why);
+      connector->start();
     });
   });
 }
 
 void Setup::hang_up(uint64_t key) {
   context_.loop.call([&] {
-    end_caller(key);
-    for (auto& [id, visitor] : visitors_) {
-      if (visitor->key() != key) continue;
-      end_visitor(id);
+    end_connector(key);
+    for (auto& [id, acceptor] : acceptors_) {
+      if (acceptor->key() != key) continue;
+      end_acceptor(id);
       return;
     }
   });
@@ -330,10 +330,10 @@ void Setup::hang_up(uint64_t key) {
 void Setup::answer(Answer&& answer) {
   auto shared = std::make_shared<Answer>(std::move(answer));
   context_.loop.post([this, shared] {
-    auto at = visitors_.find(shared->visitor);
-    if (at != visitors_.end()) {
-      auto visitor = at->second;
-      return visitor->answered(std::move(*shared));
+    auto at = acceptors_.find(shared->acceptor);
+    if (at != acceptors_.end()) {
+      auto acceptor = at->second;
+      return acceptor->answered(std::move(*shared));
     }
     tw_worker* worker = find(shared->worker);
     if (worker == nullptr || !shared->accept) return;

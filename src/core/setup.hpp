@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection set-up of one context: the listening sockets ("doors"), those who come in (Visitor), those who go out (Caller).
+// Connection set-up of one context: the listening sockets ("doors"), those who come in (Acceptor), those who go out (Connector).
 //
 // All of it lives on the service thread and never touches a worker's fast path: what concerns a worker goes through its
 // inbox. A worker is known here from enter() to leave(); both wait for the service thread, so that a pointer to a worker
@@ -22,11 +22,11 @@ struct tw_worker;
 
 namespace thalweg::impl {
 
-class Visitor;
-class Caller;
+class Acceptor;
+class Connector;
 
-/// What a caller is to do.
-struct CallPlan {
+/// What a connector is to do.
+struct ConnectPlan {
   tw_worker* worker = nullptr;
   uint64_t key = 0;                       // local name of this attempt
   ConnectMessage message;                 // without offers
@@ -40,7 +40,7 @@ struct CallPlan {
 
 /// The user's answer to a listener's request.
 struct Answer {
-  uint64_t visitor = 0;
+  uint64_t acceptor = 0;
   WorkerId worker = 0;
   uint64_t key = 0;  // of the endpoint made by tw_accept
   bool accept = false;
@@ -75,10 +75,10 @@ class Setup {
   void enter(tw_worker* worker);
   void leave(tw_worker* worker);  // no conversation of it afterwards; waits
   uint64_t next_key() { return next_key_.fetch_add(1, std::memory_order_relaxed); }
-  void call(CallPlan&& plan);
+  void call(ConnectPlan&& plan);
   /// As call(), after `resolve` has filled in the candidates on a thread of its own (a name server may be slow).
-  void call_by_name(CallPlan&& plan, std::function<Status(CallPlan&)> resolve);
-  void hang_up(uint64_t key);  // ends a caller or an accepted visitor; waits
+  void call_by_name(ConnectPlan&& plan, std::function<Status(ConnectPlan&)> resolve);
+  void hang_up(uint64_t key);  // ends a connector or an acceptor; waits
   void answer(Answer&& answer);
   Status add_door(std::unique_ptr<Door> door);
   void remove_door(uint64_t listener);  // waits
@@ -92,14 +92,14 @@ class Setup {
   // --- service thread
   tw_context& context() { return context_; }
   tw_worker* find(WorkerId id) const;
-  void end_caller(uint64_t key);
-  void end_visitor(uint64_t id);
+  void end_connector(uint64_t key);
+  void end_acceptor(uint64_t id);
   void refused(Refusal refusal, const std::string& why);
   bool admit(uint64_t listener);    // one more unanswered request; false: the backlog is full
   void dismiss(uint64_t listener);  // one less
-  void settled(uint64_t visitor);   // it has said who it is: no longer a stranger
-  Visitor* by_ticket(uint64_t ticket) const;
-  void issue_ticket(uint64_t ticket, uint64_t visitor) { tickets_[ticket] = visitor; }
+  void settled(uint64_t acceptor);  // it has said who it is: no longer a stranger
+  Acceptor* by_ticket(uint64_t ticket) const;
+  void issue_ticket(uint64_t ticket, uint64_t acceptor) { tickets_[ticket] = acceptor; }
   void withdraw_ticket(uint64_t ticket) { tickets_.erase(ticket); }
 
  private:
@@ -116,8 +116,8 @@ class Setup {
   uint16_t port_ = 0;
   std::vector<std::unique_ptr<Door>> doors_;
   std::unordered_map<WorkerId, tw_worker*> workers_;
-  std::unordered_map<uint64_t, std::shared_ptr<Visitor>> visitors_;
-  std::unordered_map<uint64_t, std::shared_ptr<Caller>> callers_;
+  std::unordered_map<uint64_t, std::shared_ptr<Acceptor>> acceptors_;
+  std::unordered_map<uint64_t, std::shared_ptr<Connector>> connectors_;
   std::unordered_map<uint64_t, uint64_t> tickets_;
   std::vector<std::thread> resolvers_;
   bool closed_ = false;

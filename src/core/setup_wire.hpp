@@ -29,13 +29,14 @@ struct Offer {
 struct ConnectMessage {
   WorkerId target = 0;              // 0: the listener behind this socket
   uint64_t target_incarnation = 0;  // checked when target is given
-  WorkerId worker = 0;              // the caller
+  WorkerId worker = 0;              // the connector
   uint64_t incarnation = 0;
   uint64_t host = 0;
-  uint64_t token = 0;     // random name of this attempt
-  uint64_t previous = 0;  // the attempt that made the last connection between these two, which the caller knows to have ended
-  uint64_t ticket = 0;    // continues a listener connection accepted over TCP by a better transport
-  bool shared_memory = false;  // the caller could use shm if asked
+  uint64_t token = 0;  // random name of this attempt
+  uint64_t previous =
+      0;                // the attempt that made the last connection between these two, which the connector knows to have ended
+  uint64_t ticket = 0;  // continues a listener connection accepted over TCP by a better transport
+  bool shared_memory = false;  // the connector could use shm if asked
   std::vector<std::byte> data;
   std::vector<Offer> offers;
 };

@@ -88,7 +88,7 @@ struct tw_worker {
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
-  thalweg::impl::CallPlan plan_for(tw_endpoint& endpoint);
+  thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
   /// on_lost or on_request of the next one that is to be told; none: there is none, or another thread tells.
   std::function<void()> next_callback();

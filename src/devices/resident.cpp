@@ -58,7 +58,7 @@ Status Resident::open(Device& device, const ResidentOptions& options, std::share
   std::shared_ptr<Resident> made(new Resident(device, options));
   if (Status s = made->make(); is_error(s)) return s;
   const std::lock_guard lock(all.mutex);
-  *out = find(all, device);  // somebody else's, who was faster; `made` ends behind the lock
+  *out = find(all, device);  // another thread's, which was faster; `made` ends behind the lock
   if (*out != nullptr) return TW_OK;
   std::erase_if(all.residents, [](const std::weak_ptr<Resident>& one) { return one.expired(); });
   all.residents.push_back(made);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of this process that devices work on for somebody who does not own it: registered memory that is the target of another
+// Memory of this process that devices work on for another context that does not own it: registered memory that is the target of another
 // worker of this process, or the buffer of a message into or out of which the other side's device copies. Between processes an
 // import stands for this; within one there are only addresses.
 //

@@ -21,8 +21,8 @@ class Pinning {
   Pinning(Pinning&& other) noexcept;
   Pinning& operator=(Pinning&& other) noexcept;
   ~Pinning() { reset(); }
-  /// [address, address + length) is pinned for devices of this sort when it returns, and stays so while *out lives; what somebody
-  /// else has pinned stays so for as long as he wants. TW_ERR_BUSY: a part of it is pinned; TW_ERR_INVALID: not host memory.
+  /// [address, address + length) is pinned for devices of this sort when it returns, and stays so while *out lives; what another owner has
+  /// pinned stays so for as long as its owner wants. TW_ERR_BUSY: a part of it is pinned; TW_ERR_INVALID: not host memory.
   static Status make(Device& device, uint64_t address, size_t length, Pinning* out);
 
  private:

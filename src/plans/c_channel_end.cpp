@@ -21,9 +21,9 @@ Status bind(tw_endpoint* endpoint, uint64_t tag, bool sends, std::span<const tw_
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the channel's end is NULL");
   *out = nullptr;
   const Options<tw_channel_options> options(given, kDefaults);
-  Agent* agent = nullptr;
-  if (Status s = Agent::of(endpoint->worker->context, &agent); is_error(s)) return s;
-  auto made = std::make_unique<tw_channel_end>(*agent, *endpoint);
+  Proxy* proxy = nullptr;
+  if (Status s = Proxy::of(endpoint->worker->context, &proxy); is_error(s)) return s;
+  auto made = std::make_unique<tw_channel_end>(*proxy, *endpoint);
   if (Status s = made->bind(tag, sends, buffers, *options); is_error(s)) return s;
   *out = made.release();
   return TW_OK;

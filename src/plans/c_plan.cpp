@@ -38,9 +38,9 @@ tw_status tw_plan_create(tw_context* context, const tw_plan_options* given, tw_p
   if (plan == nullptr) return fail(TW_ERR_INVALID, "the place for the plan is NULL");
   const tw_plan_options defaults = TW_PLAN_OPTIONS_INIT;
   const Options<tw_plan_options> options(given, defaults);
-  Agent* agent = nullptr;
-  if (Status s = Agent::of(*context, &agent); is_error(s)) return s;
-  auto made = std::make_unique<tw_plan>(*agent);
+  Proxy* proxy = nullptr;
+  if (Status s = Proxy::of(*context, &proxy); is_error(s)) return s;
+  auto made = std::make_unique<tw_plan>(*proxy);
   if (options->place != nullptr) made->place = options->place;
   made->timeout_ns = options->timeout_ns;
   made->blocks = options->blocks;

@@ -34,11 +34,11 @@ Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** q
   *queue = nullptr;
   Device* device = nullptr;
   if (Status s = device_at(place, &device); is_error(s)) return s;
-  Agent* agent = nullptr;
-  if (Status s = Agent::of(*context, &agent); is_error(s)) return s;
+  Proxy* proxy = nullptr;
+  if (Status s = Proxy::of(*context, &proxy); is_error(s)) return s;
   Executor* executor = nullptr;
-  if (Status s = agent->executor(device, &executor); is_error(s)) return s;
-  *made = std::make_unique<tw_queue>(*agent, *executor);
+  if (Status s = proxy->executor(device, &executor); is_error(s)) return s;
+  *made = std::make_unique<tw_queue>(*proxy, *executor);
   return TW_OK;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attempts, pairs of them, users and rounds.
+// Epochs, pairs of them, users and rounds.
 #include "plans/channel.hpp"
 
 #include <utility>
@@ -14,8 +14,8 @@ constexpr size_t kTableBytes = Channel::kLandings * sizeof(device::Landing);
 
 }  // namespace
 
-Channel::Channel(Agent& agent, const ChannelName& of, bool is_sender, Executor& by, AgentPeer& to)
-    : name(of), sender(is_sender), peer(to), agent_(agent), executor_(&by), wanted_(&by) {}
+Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& by, ProxyPeer& to)
+    : name(of), sender(is_sender), peer(to), proxy_(proxy), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
   for (RemoteLanding& landing : remote_) release(landing);
@@ -25,7 +25,7 @@ Channel::~Channel() {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ attempts
+// ------------------------------------------------------------------------------------------------ epochs
 
 Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits) {
   for (Use& one : users_) one.started = one.started || one.user == user;
@@ -37,8 +37,8 @@ Status Channel::start(const User* user, Status reachable, const std::string& why
   reachable_ = reachable;
   unreachable_ = why_not;
   if (state_ == State::opening)  // who waits here begins another one
-    fail_end(attempt_, TW_ERR_STALE, "another buffer is used");
-  else if (Status s = begin_attempt(); is_error(s))
+    fail_end(epoch_, TW_ERR_STALE, "another buffer is used");
+  else if (Status s = begin_epoch(); is_error(s))
     return s;
   return TW_OK;
 }
@@ -93,12 +93,12 @@ void Channel::ask(Asks what, bool waits) {
   message.type = what == Asks::same ? Control::same : Control::again;
   message.name = name;
   message.from_sender = sender;
-  message.attempt = attempt_;
-  message.partner = theirs_.attempt;
+  message.epoch = epoch_;
+  message.partner = theirs_.epoch;
   message.index = waits ? 0 : 1;
   message.capacity = carried_;
   message.number = plans_;
-  agent_.send(peer, message);
+  proxy_.send(peer, message);
 }
 
 void Channel::say_stay(Asks to) { say(Control::stay, to == Asks::another ? 1 : 0); }
@@ -110,7 +110,7 @@ void Channel::asked_there(const ControlMessage& message) {
   carried_there_ = message.capacity;
   if (!relied_on()) return agree();
   const bool kept =
-      std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_ && one.user->stays(); });
+      std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == epoch_ && one.user->stays(); });
   const bool partner_waits = plans_ > message.number;  // a plan that is prepared here is the partner of the one that asks
   asked_there_ = Asks::another;                        // what it may have asked before, `same`, is answered with it
   if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) let_stay();
@@ -133,7 +133,7 @@ void Channel::stays(const ControlMessage& message) {
 void Channel::agree() {
   asked_there_ = Asks::nothing;
   if (bound_ || carried_ != carried_there_) return say_stay(Asks::another);
-  end_attempt(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
+  end_epoch(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
 }
 
 void Channel::carry() {
@@ -142,18 +142,18 @@ void Channel::carry() {
 }
 
 bool Channel::relied_on() const {
-  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == attempt_; });
+  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == epoch_; });
 }
 
-// ------------------------------------------------------------------------------------------------ an attempt
+// ------------------------------------------------------------------------------------------------ an epoch
 
-Status Channel::begin_attempt() {
+Status Channel::begin_epoch() {
   if (executor_ != wanted_) change_executor();
   if (Status s = make_words(); is_error(s)) return s;
-  if (sender) {  // messages of an earlier attempt that the host carried may still be about
+  if (sender) {  // messages of an earlier epoch that the host carried may still be about
     if (Status s = random_identifier(&number_); is_error(s)) return s;
   }
-  ++attempt_;
+  ++epoch_;
   state_ = State::opening;
   status_ = TW_OK;
   queue = nullptr;
@@ -176,13 +176,13 @@ Status Channel::make_words() {
   return TW_OK;
 }
 
-/// What the sender knew of buffers, it is told again. Nobody has stored to anything yet: who is not open has heard no verdict, or
+/// What the sender knew of buffers, it is told again. Nobody has stored to anything yet: who is not open has heard no result, or
 /// has given none.
 void Channel::begin_pair() {
   using State = LocalLanding::State;
   forget_words();
   forget_landings();
-  verdict_here_ = verdict_there_ = false;
+  result_here_ = result_there_ = false;
   both_reach_ = true;
   asked_here_ = asked_there_ = Asks::nothing;
   hopeless_ = false;
@@ -198,33 +198,33 @@ void Channel::begin_pair() {
 }
 
 /// Who waits begins another one.
-void Channel::end_attempt(Control how, Status status, const std::string& why) {
+void Channel::end_epoch(Control how, Status status, const std::string& why) {
   state_ = State::failed;
   status_ = status;
   why_ = why;
   say(how, 0, status, why.c_str());
   for (const Use& one : users_) {
-    if (one.relies == attempt_) one.user->on_channel_failed(status, why);
+    if (one.relies == epoch_) one.user->on_channel_failed(status, why);
   }
   if (users_.empty()) {  // nobody stores there any more; else when the last one leaves
     forget_landings();
     forget_words();
   }
   if (how == Control::failed && has_waiter() && !is_error(peer.lost)) {
-    if (Status s = begin_attempt(); is_error(s)) {
+    if (Status s = begin_epoch(); is_error(s)) {
       status_ = s;
       why_ = last_error();
     }
   }
-  agent_.changed.notify_all();
+  proxy_.changed.notify_all();
 }
 
-void Channel::fail_end(uint32_t attempt, Status status, const std::string& why) {
-  if (attempt == attempt_ && alive()) end_attempt(Control::failed, status, why);
+void Channel::fail_end(uint32_t epoch, Status status, const std::string& why) {
+  if (epoch == epoch_ && alive()) end_epoch(Control::failed, status, why);
 }
 
-void Channel::refuse_end(uint32_t attempt, Status status, const std::string& why) {
-  if (attempt == attempt_ && alive()) end_attempt(Control::refused, status, why);
+void Channel::refuse_end(uint32_t epoch, Status status, const std::string& why) {
+  if (epoch == epoch_ && alive()) end_epoch(Control::refused, status, why);
 }
 
 Status Channel::settled(int index) const {
@@ -251,7 +251,7 @@ void Channel::say_open() {
   open.type = Control::open;
   open.name = name;
   open.from_sender = sender;
-  open.attempt = attempt_;
+  open.epoch = epoch_;
   open.on_device = executor_->device() != nullptr ? 1 : 0;
   if (executor_->device() != nullptr) open.uuid = executor_->device()->uuid();
   open.number = number_;
@@ -260,7 +260,7 @@ void Channel::say_open() {
   size_t length = sizeof key;
   if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
   open.offset = words_ - reinterpret_cast<uint64_t>(block->address);
-  agent_.send(peer, open);
+  proxy_.send(peer, open);
 }
 
 void Channel::say(Control type, uint16_t index, Status status, const char* text) {
@@ -269,12 +269,12 @@ void Channel::say(Control type, uint16_t index, Status status, const char* text)
   message.type = type;
   message.name = name;
   message.from_sender = sender;
-  message.attempt = attempt_;
-  message.partner = there_ ? theirs_.attempt : 0;
+  message.epoch = epoch_;
+  message.partner = there_ ? theirs_.epoch : 0;
   message.index = index;
   message.status = status;
   message.text = text;
-  agent_.send(peer, message);
+  proxy_.send(peer, message);
 }
 
 // ------------------------------------------------------------------------------------------------ rounds
@@ -283,10 +283,10 @@ void Channel::say_rounds() {
   ControlMessage message;
   message.type = Control::prepared;
   message.name = name;
-  message.attempt = attempt_;
-  message.partner = theirs_.attempt;
+  message.epoch = epoch_;
+  message.partner = theirs_.epoch;
   message.capacity = alone_ || every_round_ ? kEveryRound : rounds_told_;
-  agent_.send(peer, message);
+  proxy_.send(peer, message);
 }
 
 void Channel::tell_round() {
@@ -298,8 +298,8 @@ void Channel::tell_round() {
   say_rounds();
 }
 
-void Channel::untell_round(uint32_t attempt) {
-  if (attempt == attempt_ && alive()) ++rounds_in_vain_;
+void Channel::untell_round(uint32_t epoch) {
+  if (epoch == epoch_ && alive()) ++rounds_in_vain_;
 }
 
 void Channel::tell_every_round() {
@@ -307,8 +307,8 @@ void Channel::tell_every_round() {
   say_rounds();
 }
 
-void Channel::return_round(uint32_t attempt) {
-  if (attempt == attempt_ && alive() && rounds_there_ != kEveryRound && rounds_taken_ > 0) --rounds_taken_;
+void Channel::return_round(uint32_t epoch) {
+  if (epoch == epoch_ && alive() && rounds_there_ != kEveryRound && rounds_taken_ > 0) --rounds_taken_;
 }
 
 // ------------------------------------------------------------------------------------------------ users
@@ -338,13 +338,13 @@ Status Channel::add(User* user, bool alone) {
 void Channel::rely(User* user) {
   used_ = true;
   for (Use& one : users_) {
-    if (one.user == user) one.relies = attempt_;
+    if (one.user == user) one.relies = epoch_;
   }
   plans_ += !user->stays();
 }
 
-void Channel::relied_in_vain(uint32_t attempt) {
-  if (attempt == attempt_ && plans_ > 0) --plans_;
+void Channel::relied_in_vain(uint32_t epoch) {
+  if (epoch == epoch_ && plans_ > 0) --plans_;
 }
 
 std::vector<Channel::User*> Channel::users() const {
@@ -361,7 +361,7 @@ void Channel::remove(User* user) {
   std::erase_if(users_, [user](const Use& one) { return one.user == user; });
   const bool was_alone = std::exchange(alone_, false);
   if (alive() && !used_ && !has_waiter())
-    end_attempt(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
+    end_epoch(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
   if (open() && asked_there_ == Asks::another && !relied_on()) agree();
   if (was_alone) end_alone();
   if (users_.empty() && state_ == State::failed) {  // nobody stores there any more
@@ -394,43 +394,42 @@ void Channel::take(ControlMessage&& message) {
     case Control::refused:
       ended_there(message);
       break;
-    case Control::drop:  // of a buffer, whatever became of the attempt
+    case Control::drop:  // of a buffer, whatever became of the epoch
       if (sender && message.index < kLandings) give_back(message.index);
       break;
     case Control::dropped:
       if (!sender) landing_dropped(message.index);
       break;
     default:
-      if (alive() && there_ && message.attempt == theirs_.attempt && message.partner == attempt_)
-        take_of_pair(std::move(message));
+      if (alive() && there_ && message.epoch == theirs_.epoch && message.partner == epoch_) take_of_pair(std::move(message));
   }
-  agent_.changed.notify_all();
+  proxy_.changed.notify_all();
 }
 
 void Channel::opened_there(ControlMessage&& message) {
-  if (message.attempt <= theirs_.attempt) return;
+  if (message.epoch <= theirs_.epoch) return;
   theirs_ = std::move(message);
   there_ = true;
   if (state_ == State::opening) return begin_pair();
-  fail_end(attempt_, TW_ERR_STALE, "the peer has opened the channel again: prepare the plan again");
+  fail_end(epoch_, TW_ERR_STALE, "the peer has opened the channel again: prepare the plan again");
 }
 
 void Channel::ended_there(const ControlMessage& message) {
-  const bool turned_away = message.type == Control::refused && message.attempt == 0;  // before there was an end of the peer's
-  if (!turned_away && (!there_ || message.attempt != theirs_.attempt)) return;
+  const bool turned_away = message.type == Control::refused && message.epoch == 0;  // before there was an end of the peer's
+  if (!turned_away && (!there_ || message.epoch != theirs_.epoch)) return;
   if (!turned_away) there_ = false;
   const Status status = is_error(message.status) ? Status{message.status} : Status{TW_ERR_PROTOCOL};
-  if (message.type == Control::refused && message.partner == attempt_) {
-    refuse_end(attempt_, status, message.text);
+  if (message.type == Control::refused && message.partner == epoch_) {
+    refuse_end(epoch_, status, message.text);
   } else if (state_ != State::opening) {
-    fail_end(attempt_, status, message.text);
+    fail_end(epoch_, status, message.text);
   }
 }
 
 void Channel::take_of_pair(ControlMessage&& message) {
   switch (message.type) {
-    case Control::verdict:
-      verdict_there_ = true;
+    case Control::result:
+      result_there_ = true;
       if (is_error(message.status)) {
         both_reach_ = false;
         if (why_.empty()) why_ = "at the peer: " + message.text;

@@ -3,25 +3,25 @@
 //
 // Life: made by the first plan that names it -> opening: both ends say who runs them and where their words are, each tries to
 // reach the other's, the sender also the receiver's first buffers (landings) -> mapped: the executors store to each other, this
-// class is not needed any more but for new landings; or proxied: the agents exchange tagged messages -> failed: a run of either
+// class is not needed any more but for new landings; or proxied: the proxies exchange tagged messages -> failed: a run of either
 // side gave up, or whoever waited for the opening does so no more. The next prepare opens it again, with fresh words where the
 // peer may have got to know the last ones, so late stores hit nothing.
 //
-// Opening. Each end makes attempts of its own, numbered upwards; one lives while somebody here waits for it, or has used it. It
+// Opening. Each end makes epochs of its own, numbered upwards; one lives while a plan or kernel here waits for it, or has used it. It
 // begins with `open` and is over with `failed`; each is said once, and messages arrive in order, so what an end knows of the
-// other's attempts is always a beginning of what happened there. Whatever else is said belongs to a pair of attempts, names both,
-// and is taken only by that pair: what crosses with an end or a beginning hits nothing. An attempt that is opening pairs with the
-// peer's newest one, again as often as that changes; when an attempt that was open is over, who still waits here begins another
-// one. So two ends that both wait come to know each other's last attempts, and these open. Why: docs/decisions/0017-opening.md.
+// other's epochs is always a beginning of what happened there. Whatever else is said belongs to a pair of epochs, names both,
+// and is taken only by that pair: what crosses with an end or a beginning hits nothing. An epoch that is opening pairs with the
+// peer's newest one, again as often as that changes; when an epoch that was open is over, who still waits here begins another
+// one. So two ends that both wait come to know each other's last epochs, and these open. Why: docs/decisions/0017-opening.md.
 //
-// All under Agent::mutex(); progress is made on the agent's thread.
+// All under Proxy::mutex(); progress is made on the proxy's thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <string>
 #include <vector>
 
-#include "plans/agent.hpp"
+#include "plans/proxy.hpp"
 #include "plans/reach.hpp"
 
 namespace thalweg::impl {
@@ -73,7 +73,7 @@ class Channel {
     uint64_t words = 0;
     uint32_t count = 0;
   };
-  /// Told when an attempt fails: plans, and ends of kernels.
+  /// Told when an epoch fails: plans, and ends of kernels.
   struct User {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status, const std::string& why) = 0;
@@ -82,24 +82,24 @@ class Channel {
     virtual bool stays() const { return true; }         // no other plan will come in its place
   };
 
-  Channel(Agent& agent, const ChannelName& name, bool sender, Executor& by, AgentPeer& peer);
+  Channel(Proxy& proxy, const ChannelName& name, bool sender, Executor& by, ProxyPeer& peer);
   ~Channel();
 
   // --- for prepare
-  /// Who runs the end from its next attempt on. False: somebody uses it, and another one runs it.
+  /// Who runs the end from its next epoch on. False: it is in use, and another executor runs it.
   bool run_by(Executor& wanted);
   const Executor& runner() const { return *wanted_; }
-  /// Begins an attempt to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
+  /// Begins an epoch to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
   /// open, and that nobody uses here any more, is decided again with the peer's end (0019): who waits (`waits`) does so until the
   /// peer's plans have gone, or have shown that they go on, and, where nobody uses it there either, until the partner comes.
   /// From now on `user`, who was added, waits until the channel is open.
   Status start(const User* user, Status reachable, const std::string& why_not, bool waits);
   bool asks() const { return asked_here_ == Asks::another; }
-  /// Would the next attempt be carried by the host again, whatever buffers are used?
+  /// Would the next epoch be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
-  /// The host carries another message. On the agent's thread.
+  /// The host carries another message. On the proxy's thread.
   void carry();
-  uint32_t attempt() const { return attempt_; }  // the newest one here
+  uint32_t epoch() const { return epoch_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
   /// when the landing's state says so.
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
@@ -115,11 +115,11 @@ class Channel {
   /// it. Who fails behind that gives it back. A receiver's end that is a kernel's, or a queue's operations, has buffers for every
   /// plan of the sender; when a kernel's end is released, both begin to count where the receiver is.
   void tell_round();
-  void untell_round(uint32_t attempt);
+  void untell_round(uint32_t epoch);
   void tell_every_round();
   bool round_ready() const { return rounds_there_ == kEveryRound || rounds_there_ > rounds_taken_; }
   void take_round() { rounds_taken_ += rounds_there_ != kEveryRound; }
-  void return_round(uint32_t attempt);
+  void return_round(uint32_t epoch);
 
   State state() const { return state_; }
   Status status() const { return status_; }        // failed
@@ -127,18 +127,18 @@ class Channel {
   uint64_t words() const { return words_; }        // SendEnd or RecvEnd
   uint64_t number() const { return number_; }      // proxied: tag of the messages
 
-  /// A run gave up, or the peer is lost: this attempt, if it is still alive, is over. The peer is told.
-  void fail_end(uint32_t attempt, Status status, const std::string& why);
-  /// The same of an attempt that another one would not better: who waits for it at either end has failed, too.
-  void refuse_end(uint32_t attempt, Status status, const std::string& why);
+  /// A run gave up, or the peer is lost: this epoch, if it is still alive, is over. The peer is told.
+  void fail_end(uint32_t epoch, Status status, const std::string& why);
+  /// The same of an epoch that another one would not better: who waits for it at either end has failed, too.
+  void refuse_end(uint32_t epoch, Status status, const std::string& why);
   /// Keeps the end as it is run. alone: the user is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user,
   /// as for others while it is there.
   Status add(User* user, bool alone);
-  /// The user has found the channel open, and uses this attempt: it fails with it. Who does not yet waits for the next.
+  /// The user has found the channel open, and uses this epoch: it fails with it. Who does not yet waits for the next.
   void rely(User* user);
   /// The user's prepare failed behind that: its partner at the peer, the n-th as it was the n-th, is the next one's.
-  void relied_in_vain(uint32_t attempt);
-  /// An attempt that nobody has used is over when nobody waits for it any more; one that was used stays open.
+  void relied_in_vain(uint32_t epoch);
+  /// An epoch that nobody has used is over when nobody waits for it any more; one that was used stays open.
   void remove(User* user);
   std::vector<User*> users() const;
 
@@ -150,21 +150,21 @@ class Channel {
   uint64_t awaited(uint64_t n) const { return slot_of(words_, n); }
   uint64_t credit(uint64_t n) const { return slot_of(their_words_.address() + theirs_.offset, n); }
 
-  // --- on the agent's thread
+  // --- on the proxy's thread
   unsigned advance();
   void take(ControlMessage&& message);
 
   const ChannelName name;
   const bool sender;
-  AgentPeer& peer;
+  ProxyPeer& peer;
   std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_run.cpp); read without the mutex
 
  private:
   static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }
   struct Use {
     User* user;
-    uint32_t relies = 0;   // on which attempt; 0: none
-    bool started = false;  // what it needs is known: an attempt may begin for it
+    uint32_t relies = 0;   // on which epoch; 0: none
+    bool started = false;  // what it needs is known: an epoch may begin for it
   };
   bool has_waiter() const;
   bool relied_on() const;
@@ -181,9 +181,9 @@ class Channel {
   void agree();
   void change_executor();
   bool alive() const { return state_ == State::opening || state_ == State::mapped || state_ == State::proxied; }
-  Status begin_attempt();
+  Status begin_epoch();
   void begin_pair();
-  void end_attempt(Control how, Status status, const std::string& why);
+  void end_epoch(Control how, Status status, const std::string& why);
   Status make_words();
   void say_open();
   void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
@@ -203,28 +203,28 @@ class Channel {
   void forget(uint16_t index);
   void forget_landings();
   void give_back(uint16_t index);
-  void give_verdict(Status status, const std::string& why);
+  void give_result(Status status, const std::string& why);
   void decide();
   Status finish_mapped();
   void forget_words();
   void end_alone();
 
-  Agent& agent_;
-  Executor *executor_, *wanted_;  // of the attempt; of the next one
+  Proxy& proxy_;
+  Executor *executor_, *wanted_;  // of the epoch; of the next one
   State state_ = State::closed;
   Status status_ = TW_OK;
   std::string why_;
-  uint32_t attempt_ = 0;
-  bool used_ = false;                                                      // that attempt, by somebody here
-  ControlMessage theirs_;                                                  // the `open` of the peer's newest attempt
-  bool there_ = false;                                                     // that attempt is not over, as far as is known here
-  bool verdict_here_ = false, verdict_there_ = false, both_reach_ = true;  // of the pair
+  uint32_t epoch_ = 0;
+  bool used_ = false;                                                    // that epoch, by a plan or kernel here
+  ControlMessage theirs_;                                                // the `open` of the peer's newest epoch
+  bool there_ = false;                                                   // that epoch is not over, as far as is known here
+  bool result_here_ = false, result_there_ = false, both_reach_ = true;  // of the pair
   Asks asked_here_ = Asks::nothing;   // the peer is to say whether the pair ends; what is here waits for the answer
   Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer
   bool bound_ = false;                // a kernel had the end: credits may be under way
   bool hopeless_ = false;             // the other end's words were not reached
   uint64_t carried_ = 0, carried_there_ = 0;
-  uint64_t plans_ = 0;  // that have relied on the attempt, gone ones too: the n-th here goes with the n-th there
+  uint64_t plans_ = 0;  // that have relied on the epoch, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;
   std::string unreachable_;
   bool waits_ = true;  // whoever came last waits for the peer's plans to go

@@ -74,7 +74,7 @@ Status tw_channel_end::take_buffers(std::span<const tw_channel_buffer> given) {
 }
 
 Status tw_channel_end::choose_executor(const char* place) {
-  if (place != nullptr) return agent_.executor_at(place, &executor_);
+  if (place != nullptr) return proxy_.executor_at(place, &executor_);
   Device* device = nullptr;
   for (const Buffer& one : buffers_) {
     BufferInfo info;
@@ -83,7 +83,7 @@ Status tw_channel_end::choose_executor(const char* place) {
         wants_device(place_of(info)))
       device = info.device;
   }
-  return agent_.executor(device, &executor_);
+  return proxy_.executor(device, &executor_);
 }
 
 Status tw_channel_end::make_guard(uint64_t timeout_ns) {
@@ -114,14 +114,14 @@ Status tw_channel_end::offer(Status* reachable, std::string* why) {
 }
 
 Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) {
-  Agent::Route route;
-  const Status found = agent_.await_route(endpoint_, deadline, &route);
+  Proxy::Route route;
+  const Status found = proxy_.await_route(endpoint_, deadline, &route);
   if (is_error(found)) return found;
   if (found != TW_OK) return missing(tag);
   {
-    const std::lock_guard lock(agent_.mutex());
+    const std::lock_guard lock(proxy_.mutex());
     Channel* channel = nullptr;
-    if (Status s = agent_.channel(route, sends, tag, *executor_, &channel); is_error(s)) return s;
+    if (Status s = proxy_.channel(route, sends, tag, *executor_, &channel); is_error(s)) return s;
     if (Status s = channel->add(this, true); is_error(s)) return s;
     channel_ = channel;
     Status reachable = TW_OK;
@@ -129,7 +129,7 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
     if (Status s = offer(&reachable, &why); is_error(s)) return s;
     if (Status s = channel->start(this, reachable, why, true); is_error(s)) return s;
   }
-  agent_.hurry();
+  proxy_.hurry();
   return await_open(deadline);
 }
 
@@ -143,27 +143,27 @@ Status tw_channel_end::settled() const {
 }
 
 Status tw_channel_end::await_open(const Deadline& deadline) {
-  std::unique_lock lock(agent_.mutex());
+  std::unique_lock lock(proxy_.mutex());
   Status status;
   while ((status = settled()) == TW_IN_PROGRESS) {
-    if (is_error(status = Agent::check_peer(endpoint_)) || is_error(status = interrupted())) break;
+    if (is_error(status = Proxy::check_peer(endpoint_)) || is_error(status = interrupted())) break;
     if (deadline.passed()) {
       status = missing(channel_->name.tag);
       break;
     }
-    agent_.await_change(lock, [this] { tw_progress(endpoint_.worker); });
+    proxy_.await_change(lock, [this] { tw_progress(endpoint_.worker); });
   }
   if (status == TW_OK && channel_->state() == Channel::State::proxied) {
     const std::string why = channel_->why();
     status = fail(TW_ERR_UNSUPPORTED, "the channel with tag %llu is carried by the host: %s; %s", number(channel_->name.tag),
                   why.c_str(), kRemedy);
     const std::string text = last_error();
-    channel_->refuse_end(channel_->attempt(), status, text);  // the next attempt begins anew
+    channel_->refuse_end(channel_->epoch(), status, text);  // the next epoch begins anew
     set_last_error(text);
   }
   if (is_error(status)) return status;
   channel_->rely(this);
-  attempt_ = channel_->attempt();
+  epoch_ = channel_->epoch();
   if (!channel_->sender) channel_->tell_every_round();
   address = channel_->words();
   return TW_OK;
@@ -179,8 +179,8 @@ Status tw_channel_end::check() {
   const auto& failure = *static_cast<const device::Failure*>(guard.failure);
   // acquire: the record was filled in before its code
   const auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure.code, __ATOMIC_ACQUIRE)));
-  const std::lock_guard lock(agent_.mutex());
-  if (is_error(code)) channel_->fail_end(attempt_, code, text_of(failure));
+  const std::lock_guard lock(proxy_.mutex());
+  if (is_error(code)) channel_->fail_end(epoch_, code, text_of(failure));
   if (channel_->state() != Channel::State::failed) return TW_OK;
   const std::string why = channel_->why();
   return fail(channel_->status(),
@@ -193,8 +193,8 @@ Status tw_channel_end::end_receives() {
   device::RecvEnd end{};
   if (Status s = executor_->load(&end, address, sizeof end); is_error(s)) return s;
   if (end.posted == end.taken) return TW_OK;
-  const std::lock_guard lock(agent_.mutex());
-  channel_->fail_end(attempt_, TW_ERR_CANCELED, "the receiver has ended with receives that it did not take");
+  const std::lock_guard lock(proxy_.mutex());
+  channel_->fail_end(epoch_, TW_ERR_CANCELED, "the receiver has ended with receives that it did not take");
   return fail(TW_ERR_CANCELED, "%llu receives of the channel with tag %llu were posted and not taken: the channel has failed",
               end.posted - end.taken, number(channel_->name.tag));
 }
@@ -210,14 +210,14 @@ Status tw_channel_end::release() {
 
 void tw_channel_end::let_go() {
   if (channel_ != nullptr) {
-    Agent::Offered offered;
+    Proxy::Offered offered;
     for (const uint16_t index : landings) offered.emplace_back(channel_, index);
     {
-      const std::lock_guard lock(agent_.mutex());
+      const std::lock_guard lock(proxy_.mutex());
       channel_->remove(this);
     }
-    agent_.take_back(offered);
-    agent_.abandon(offered);
+    proxy_.take_back(offered);
+    proxy_.abandon(offered);
   }
   if (executor_ == nullptr) return;
   executor_->own().free(poison_, sizeof(uint64_t));

@@ -13,8 +13,8 @@
 
 struct tw_channel_end final : thalweg::impl::Channel::User {
   using Status = thalweg::impl::Status;
-  tw_channel_end(thalweg::impl::Agent& of, tw_endpoint& to) : agent_(of), endpoint_(to) { agent_.users_.fetch_add(1); }
-  ~tw_channel_end() override { agent_.users_.fetch_sub(1); }
+  tw_channel_end(thalweg::impl::Proxy& of, tw_endpoint& to) : proxy_(of), endpoint_(to) { proxy_.users_.fetch_add(1); }
+  ~tw_channel_end() override { proxy_.users_.fetch_sub(1); }
   /// buffers: of a receiver.
   Status bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> buffers, const tw_channel_options& options);
   Status check();
@@ -41,12 +41,12 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   Status end_receives();
   void let_go();
 
-  thalweg::impl::Agent& agent_;
+  thalweg::impl::Proxy& proxy_;
   tw_endpoint& endpoint_;  // while binding
   thalweg::impl::Executor* executor_ = nullptr;
   std::optional<thalweg::impl::KernelsWait> kernels_wait_;  // a device's
   thalweg::impl::Channel* channel_ = nullptr;
   std::vector<Buffer> buffers_;
   uint64_t poison_ = 0, pinned_ = 0;
-  uint32_t attempt_ = 0;  // of the channel: what the code runs on
+  uint32_t epoch_ = 0;  // of the channel: what the code runs on
 };

@@ -28,7 +28,7 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   const int64_t first = layout != nullptr ? layout->first : 0;
   const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(length);
   void* const begin = reinterpret_cast<void*>(address + static_cast<uint64_t>(first));
-  Registry& registry = *agent_.context.registry;
+  Registry& registry = *proxy_.context.registry;
   const auto span = static_cast<size_t>(last - first);
   uint64_t segment = 0, offset = 0;
   if (span != 0) {
@@ -96,8 +96,8 @@ unsigned Channel::tell_landings() {
     ControlMessage message;
     message.type = Control::landing;
     message.name = name;
-    message.attempt = attempt_;
-    message.partner = theirs_.attempt;
+    message.epoch = epoch_;
+    message.partner = theirs_.epoch;
     message.index = static_cast<uint16_t>(i);
     message.key = landing.key;
     message.offset = static_cast<uint64_t>(landing.offset);
@@ -105,7 +105,7 @@ unsigned Channel::tell_landings() {
     message.layout = landing.layout;
     landing.state = LocalLanding::State::told;
     landing.held = true;
-    agent_.send(peer, message);
+    proxy_.send(peer, message);
     ++events;
   }
   return events;
@@ -177,7 +177,7 @@ Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
       const std::vector<std::byte>& key = landing.told.key;
       if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
     }
-    const Status status = reach(agent_.worker(), *region_of(landing.region), *executor_, false, &landing.reached);
+    const Status status = reach(proxy_.worker(), *region_of(landing.region), *executor_, false, &landing.reached);
     if (status != TW_OK) return status;
     if (Status s = check_told(landing.told, region_of(landing.region)->key.length, &layout); is_error(s)) return s;
     const Layout* use = landing.told.layout.empty() ? nullptr : &layout;
@@ -192,8 +192,8 @@ Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
 void Channel::answer(uint16_t index, RemoteLanding& landing, Status status) {
   landing.answered = true;
   say(Control::landing_known, index, status, is_error(status) ? last_error() : "");
-  if (!is_error(status) || verdict_here_) return;
-  give_verdict(status, std::string("the receiver's buffer: ") + last_error());
+  if (!is_error(status) || result_here_) return;
+  give_result(status, std::string("the receiver's buffer: ") + last_error());
 }
 
 unsigned Channel::advance_landings() {
@@ -206,7 +206,7 @@ unsigned Channel::advance_landings() {
       const Status status = reach_landing(index, landing);
       all = all && status != TW_IN_PROGRESS;
       if (status == TW_IN_PROGRESS) {
-        if (landing.reached.how.route() == PreparedRoute::pinned) agent_.hurry();  // nothing wakes the agent when it is pinned
+        if (landing.reached.how.route() == PreparedRoute::pinned) proxy_.hurry();  // nothing wakes the proxy when it is pinned
         continue;
       }
       answer(index, landing, status);
@@ -216,14 +216,13 @@ unsigned Channel::advance_landings() {
     if (landing.reached.revoked() && state_ == State::mapped) {
       if (landing.revoked == 0) landing.revoked = monotonic_ns();
       if (monotonic_ns() - landing.revoked < kLossShowsNs) continue;
-      fail_end(attempt_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
+      fail_end(epoch_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
       if (!alone_) forget(index);
       ++events;
     }
   }
-  // The receiver's verdict stands behind its first landings.
-  if (state_ == State::opening && !verdict_here_ && verdict_there_ && their_words_.address() != 0 && all)
-    give_verdict(TW_OK, "");
+  // The receiver's result stands behind its first landings.
+  if (state_ == State::opening && !result_here_ && result_there_ && their_words_.address() != 0 && all) give_result(TW_OK, "");
   return events;
 }
 

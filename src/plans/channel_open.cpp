@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the two ends of a channel find out whether they reach each other. On the agent's thread.
+// How the two ends of a channel find out whether they reach each other. On the proxy's thread.
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "plans/channel.hpp"
@@ -19,9 +19,9 @@ unsigned Channel::advance() {
   return events;
 }
 
-/// The other end's words; for the receiver that is the verdict.
+/// The other end's words; for the receiver that is the result.
 unsigned Channel::advance_words() {
-  if (verdict_here_) return 0;
+  if (result_here_) return 0;
   Status status = reachable_;
   std::string why = unreachable_;
   if (!is_error(status) && their_words_.address() == 0) {
@@ -29,7 +29,7 @@ unsigned Channel::advance_words() {
       status = tw_memory_import(peer.endpoint, theirs_.key.data(), theirs_.key.size(), &their_words_region_);
     const char* const apart = why_not_paired(executor_->device() != nullptr, theirs_.on_device != 0);
     if (!is_error(status) && apart != nullptr) status = fail(TW_ERR_UNREACHABLE, "%s", apart);
-    if (!is_error(status)) status = reach(agent_.worker(), *region_of(their_words_region_), *executor_, false, &their_words_);
+    if (!is_error(status)) status = reach(proxy_.worker(), *region_of(their_words_region_), *executor_, false, &their_words_);
     if (status == TW_IN_PROGRESS) return 0;
     if (!is_error(status)) {
       status = check_words(region_of(their_words_region_)->key.length, their_words_.address(), theirs_.offset);
@@ -38,32 +38,32 @@ unsigned Channel::advance_words() {
     hopeless_ = is_error(status) && apart == nullptr;
   }
   if (is_error(status)) {
-    give_verdict(status, why);
+    give_result(status, why);
   } else if (!sender) {
-    give_verdict(TW_OK, "");
+    give_result(TW_OK, "");
   }
-  return verdict_here_ ? 1 : 0;
+  return result_here_ ? 1 : 0;
 }
 
-void Channel::give_verdict(Status status, const std::string& why) {
-  verdict_here_ = true;
+void Channel::give_result(Status status, const std::string& why) {
+  result_here_ = true;
   if (is_error(status)) {
     both_reach_ = false;
     why_ = why;
   } else {
     words_known_ = true;
   }
-  say(Control::verdict, 0, status, why.c_str());
+  say(Control::result, 0, status, why.c_str());
   decide();
 }
 
 void Channel::decide() {
-  if (state_ != State::opening || !verdict_here_ || !verdict_there_) return;
+  if (state_ != State::opening || !result_here_ || !result_there_) return;
   state_ = both_reach_ ? State::mapped : State::proxied;
   if (state_ == State::mapped) {
-    if (const Status status = finish_mapped(); is_error(status)) refuse_end(attempt_, status, last_error());
+    if (const Status status = finish_mapped(); is_error(status)) refuse_end(epoch_, status, last_error());
   }
-  agent_.changed.notify_all();
+  proxy_.changed.notify_all();
 }
 
 /// Both ends know where the other's words are: the executor's part is written.

@@ -22,7 +22,7 @@ std::vector<std::byte> write_control(const ControlMessage& message) {
   out.u64(message.name.sender);
   out.u64(message.name.receiver);
   out.u64(message.name.tag);
-  out.u32(message.attempt);
+  out.u32(message.epoch);
   out.u32(message.partner);
   out.raw(message.uuid.data(), message.uuid.size());
   out.u64(message.number);
@@ -48,7 +48,7 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   out->name.sender = in.u64();
   out->name.receiver = in.u64();
   out->name.tag = in.u64();
-  out->attempt = in.u32();
+  out->epoch = in.u32();
   out->partner = in.u32();
   in.raw(out->uuid.data(), out->uuid.size());
   out->number = in.u64();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agents tell each other about the channels between them. A message is one active message; it comes from a peer that knows
+// What proxies tell each other about the channels between them. A message is one active message; it comes from a peer that knows
 // the job key, and is checked all the same.
 #pragma once
 #include <cstdint>
@@ -19,13 +19,13 @@ struct ChannelName {
 
 enum class Control : uint8_t {
   open = 1,           // an end is there: who runs it and where its words are
-  verdict = 2,        // can it reach the other end's words (the sender: and its first landings)?
+  result = 2,         // can it reach the other end's words (the sender: and its first landings)?
   landing = 3,        // receiver: a buffer to send to
   landing_known = 4,  // sender: answer
   drop = 5,           // receiver: takes a landing back
   dropped = 6,        // sender: nothing of it is held any more
   prepared = 7,       // receiver: so many plans were prepared here, and the sender has reached their buffers
-  failed = 8,         // the end's attempt is over, and whoever uses it has failed; another may come
+  failed = 8,         // the end's epoch is over, and whoever uses it has failed; another may come
   refused = 9,        // the same, and the two ends will not do for each other: nobody need wait
   again = 10,         // of an open pair: no plan is left here, and a new one would do better with another way
   stay = 11,          // answer to both: it stays as it is
@@ -38,8 +38,8 @@ struct ControlMessage {
   Control type = Control::open;
   ChannelName name;
   bool from_sender = false;
-  uint32_t attempt = 0;   // of the end that speaks (channel.hpp); refused: 0: there is none, the agent had no room for `open`
-  uint32_t partner = 0;   // of the other end: which of its attempts this is meant for; 0: none in particular
+  uint32_t epoch = 0;     // of the end that speaks (channel.hpp); refused: 0: there is none, the proxy had no room for `open`
+  uint32_t partner = 0;   // of the other end: which of its epochs this is meant for; 0: none in particular
   uint8_t on_device = 0;  // open
   Uuid uuid{};            // open, on a device
   uint64_t number = 0;    // open, sender: tag of its messages when the host carries them; again: plans that relied on the pair
@@ -49,7 +49,7 @@ struct ControlMessage {
                                // stay: 1: to `again`, 0: to `same`
   uint64_t capacity = 0;       // landing: bytes; prepared: how many; again: messages that the host carried here
   std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
-  int32_t status = 0;             // verdict, landing_known, failed, refused
+  int32_t status = 0;             // result, landing_known, failed, refused
   std::string text;               // of the same: why
 };
 

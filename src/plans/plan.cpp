@@ -97,13 +97,13 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
 }
 
 tw_plan::~tw_plan() {
-  agent.abandon(owed);
+  proxy.abandon(owed);
   for (PlanStep& step : steps) {
     thalweg::impl::release(step.layout);
     thalweg::impl::release(step.remote_layout);
     drop(step.remote);
     drop(step.signal);
   }
-  agent.context.traffic.remove(moved_);
-  agent.users_.fetch_sub(1);
+  proxy.context.traffic.remove(moved_);
+  proxy.users_.fetch_sub(1);
 }

@@ -3,7 +3,7 @@
 //
 //   send     mapped: send;            receive  mapped: post, take
 //   put, get, copy: copy              signal, wait, atomic: the same
-//   what the executor does not reach: ring, await (before them its buffer and value); the agent's thread runs it in between
+//   what the executor does not reach: ring, await (before them its buffer and value); the proxy's thread runs it in between
 //   (proxied.hpp)
 //
 // prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.
@@ -54,11 +54,11 @@ struct PlanStep {
 /// A channel of a plan, once, however many steps name it.
 struct ChannelUse {
   Channel* channel = nullptr;
-  size_t step = 0;       // the first that names it
-  uint32_t attempt = 0;  // of the channel: what the plan was built on
-  uint32_t told = 0;     // receiver: the attempt in which the round was told
-  bool taken = false;    // sender: the round was taken
-  uint32_t found = 0;    // the attempt that was open, and carried by the host, before this plan came; 0: none
+  size_t step = 0;     // the first that names it
+  uint32_t epoch = 0;  // of the channel: what the plan was built on
+  uint32_t told = 0;   // receiver: the epoch in which the round was told
+  bool taken = false;  // sender: the round was taken
+  uint32_t found = 0;  // the epoch that was open, and carried by the host, before this plan came; 0: none
 };
 
 /// How prepare() resolved it.
@@ -66,8 +66,8 @@ struct Resolved {
   bool proxied = false;
   std::string why;  // proxied
   Channel* channel = nullptr;
-  AgentPeer* peer = nullptr;
-  uint64_t peer_id = 0;  // of its worker: the agent's thread, which may name it, does not look at users' endpoints
+  ProxyPeer* peer = nullptr;
+  uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not look at users' endpoints
   int landing = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
@@ -76,8 +76,8 @@ struct Resolved {
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
   std::unique_ptr<Proxied> step;
-  tw_remote_memory* agents_remote = nullptr;  // proxied: imported at the agent's endpoint
-  tw_remote_signal* agents_signal = nullptr;
+  tw_remote_memory* proxy_remote = nullptr;  // proxied: imported at the proxy's endpoint
+  tw_remote_signal* proxy_signal = nullptr;
 };
 
 /// Runs of a prepared plan that were begun, or that queues were given.
@@ -104,9 +104,9 @@ struct Outdated {
 struct tw_queue;
 struct tw_plan final : thalweg::impl::Channel::User {
   using Status = thalweg::impl::Status;
-  explicit tw_plan(thalweg::impl::Agent& of) : agent(of) {
-    agent.users_.fetch_add(1);
-    agent.context.traffic.add(moved_);
+  explicit tw_plan(thalweg::impl::Proxy& of) : proxy(of) {
+    proxy.users_.fetch_add(1);
+    proxy.context.traffic.add(moved_);
   }
   ~tw_plan() override;
 
@@ -131,7 +131,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
                    thalweg::device::Side* side);
   Status make_proxied(size_t index);  // plan_proxied.cpp
-  Status import_for_agent(thalweg::impl::RemoteRegion& region, thalweg::impl::AgentPeer& peer, bool signal, void** out);
+  Status import_for_proxy(thalweg::impl::RemoteRegion& region, thalweg::impl::ProxyPeer& peer, bool signal, void** out);
   void progress_workers();
   void reopen_channels();
   Status release();  // gives back what prepare() took
@@ -181,7 +181,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   void fail_run(uint32_t step, Status status, const char* why);
 
   thalweg::impl::BornHere born;
-  thalweg::impl::Agent& agent;
+  thalweg::impl::Proxy& proxy;
   std::string place;
   bool kept = false;  // by a queue, for one operation (queue.cpp)
   uint64_t timeout_ns = 0;
@@ -205,22 +205,22 @@ struct tw_plan final : thalweg::impl::Channel::User {
   uint64_t pinned = 0;
   size_t pinned_length = 0;
   bool told = false;                                // the failure was reported
-  std::string agent_why;                            // of a proxied step that failed
+  std::string proxy_why;                            // of a proxied step that failed
   std::string channel_why;                          // of a channel that did
   std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                // a run by the host
   bool proxies = false;                  // some step is proxied
-  thalweg::impl::Channel::Roles roles_;  // under the agent's mutex
+  thalweg::impl::Channel::Roles roles_;  // under the proxy's mutex
   thalweg::impl::WaitsAhead ahead;
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
   std::shared_ptr<thalweg::impl::Version> version = std::make_shared<thalweg::impl::Version>(runs_due);
   std::vector<thalweg::impl::Outdated> outdated;
-  thalweg::impl::Agent::Offered owed;  // buffers that peers have been asked to give back, and have not
-  std::mutex mutex;                    // agent_why, channel_why, told
+  thalweg::impl::Proxy::Offered owed;  // buffers that peers have been asked to give back, and have not
+  std::mutex mutex;                    // proxy_why, channel_why, told
 
  private:
   struct Moves {

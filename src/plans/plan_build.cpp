@@ -23,7 +23,7 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
-/// For the agent, which does what this run says: another launch of the plan may have another buffer, or another value.
+/// For the proxy, which does what this run says: another launch of the plan may have another buffer, or another value.
 void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
   const auto say = [out](uint64_t* word, uint64_t value, uint64_t increment) {
     device::Step made{};
@@ -93,7 +93,7 @@ void tw_plan::compose_step(uint32_t i, std::vector<uint32_t>& last) {
   how.first = static_cast<uint32_t>(program.size());
   std::vector<uint32_t> after;
   for (const uint32_t earlier : steps[i].after) after.push_back(last[earlier]);
-  if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the agent sees one message of it at a time
+  if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the proxy sees one message of it at a time
     for (uint32_t j = i; j-- > 0;) {
       if (resolved[j].channel != how.channel) continue;
       after.push_back(last[j]);
@@ -140,7 +140,7 @@ Status tw_plan::build() {
   if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
   auto* const words = device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
   {
-    const std::lock_guard lock(agent.mutex());
+    const std::lock_guard lock(proxy.mutex());
     roles_ = {reinterpret_cast<uint64_t>(words), executor->device() != nullptr ? shape.blocks : 1};
   }
   return place_program();

@@ -24,15 +24,15 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
   const PlanStep& step = steps[index];
   Resolved& out = resolved[index];
   if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-  Agent::Route route;
-  const Status found = agent.await_route(*step.endpoint, deadline, &route);
+  Proxy::Route route;
+  const Status found = proxy.await_route(*step.endpoint, deadline, &route);
   if (is_error(found)) return found;
   if (found != TW_OK) return missing(step, "the peer has not prepared its end, or does not progress its worker");
   const bool sends = step.verb == StepVerb::send;
-  const std::lock_guard lock(agent.mutex());
+  const std::lock_guard lock(proxy.mutex());
   out.peer = route.peer;
   Channel* channel = nullptr;
-  if (Status s = agent.channel(route, sends, step.tag, *executor, &channel); is_error(s)) return s;
+  if (Status s = proxy.channel(route, sends, step.tag, *executor, &channel); is_error(s)) return s;
   const bool known =
       std::any_of(channels.begin(), channels.end(), [=](const ChannelUse& use) { return use.channel == channel; });
   if (!known) {
@@ -49,12 +49,12 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
 
 /// A buffer that the executor does not reach makes the whole channel go by the host.
 Status tw_plan::start_channels() {
-  const std::lock_guard lock(agent.mutex());
+  const std::lock_guard lock(proxy.mutex());
   for (ChannelUse& use : channels) {
     const auto bad = std::find_if(resolved.begin(), resolved.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved.end();
-    if (use.channel->state() == Channel::State::proxied) use.found = use.channel->attempt();
+    if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
     const Status status =
         use.channel->start(this, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept);
     if (is_error(status)) return status;
@@ -66,16 +66,16 @@ Status tw_plan::open_channels(const Deadline& deadline) {
   // Every peer is greeted before any is waited for: in a ring each one waits for the next.
   for (const PlanStep& step : steps) {
     if (!uses_channel(step)) continue;
-    Agent::Route route;
+    Proxy::Route route;
     if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-    static_cast<void>(agent.route(*step.endpoint, &route));  // whatever it says, find_channel() is told, too
+    static_cast<void>(proxy.route(*step.endpoint, &route));  // whatever it says, find_channel() is told, too
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!uses_channel(steps[i])) continue;
     if (Status s = find_channel(i, deadline); is_error(s)) return s;
   }
   if (Status s = start_channels(); is_error(s)) return s;
-  agent.hurry();
+  proxy.hurry();
   return await_channels(deadline);
 }
 
@@ -91,7 +91,7 @@ Status tw_plan::settled(size_t index) const {
 /// Of a channel whose buffers here are reached.
 std::string tw_plan::why_carried(const Channel& channel) const {
   const auto earlier = std::find_if(channels.begin(), channels.end(), [&](const ChannelUse& use) {
-    return use.channel == &channel && use.found == channel.attempt();
+    return use.channel == &channel && use.found == channel.epoch();
   });
   if (earlier == channels.end() || channel.hopeless()) return channel.why();
   return "the channel was opened so for an earlier plan, and is used: destroy the plans of both sides that use it, or use "
@@ -112,8 +112,8 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
     if (status != TW_OK) return status;
   }
   for (ChannelUse& use : channels) {
-    if (use.channel->sender || use.told == use.channel->attempt()) continue;
-    use.told = use.channel->attempt();
+    if (use.channel->sender || use.told == use.channel->epoch()) continue;
+    use.told = use.channel->epoch();
     kept ? use.channel->tell_every_round() : use.channel->tell_round();
   }
   const auto counts = [this](const ChannelUse& use) {
@@ -125,7 +125,7 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
     if (counts(use) && !use.channel->round_ready()) return TW_IN_PROGRESS;
   }
   for (ChannelUse& use : channels) {
-    use.attempt = use.channel->attempt();
+    use.epoch = use.channel->epoch();
     use.taken = counts(use);
     if (use.taken) use.channel->take_round();
     use.channel->rely(this);
@@ -140,39 +140,39 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
 }
 
 Status tw_plan::await_channels(const Deadline& deadline) {
-  std::unique_lock lock(agent.mutex());
+  std::unique_lock lock(proxy.mutex());
   for (;;) {
     size_t waits_for = 0;
     const char* what = nullptr;
     const Status status = join_channels(&waits_for, &what);
     if (status != TW_IN_PROGRESS) return status;
-    if (Status s = Agent::check_peer(*steps[waits_for].endpoint); is_error(s)) return s;
+    if (Status s = Proxy::check_peer(*steps[waits_for].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[waits_for], what);
     if (Status s = interrupted(); is_error(s)) return s;
-    agent.await_change(lock, [this] { progress_workers(); });
+    proxy.await_change(lock, [this] { progress_workers(); });
   }
 }
 
 Status tw_plan::await_landing(size_t index, const Deadline& deadline) {
-  std::unique_lock lock(agent.mutex());
+  std::unique_lock lock(proxy.mutex());
   Status status;
   while ((status = settled(index)) == TW_IN_PROGRESS) {
-    if (Status s = Agent::check_peer(*steps[index].endpoint); is_error(s)) return s;
+    if (Status s = Proxy::check_peer(*steps[index].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(steps[index], "the peer has not answered to the new buffer");
     if (Status s = interrupted(); is_error(s)) return s;
-    agent.await_change(lock, [this] { progress_workers(); });
+    proxy.await_change(lock, [this] { progress_workers(); });
   }
   return status;
 }
 
 /// Prepared again, or not at all: what was told and taken is given back, for the next plan of the channel.
 void tw_plan::leave_channels() {
-  const std::lock_guard lock(agent.mutex());
+  const std::lock_guard lock(proxy.mutex());
   roles_ = {};
   for (const ChannelUse& use : channels) {
     if (!prepared && use.told != 0 && !kept) use.channel->untell_round(use.told);
-    if (!prepared && use.taken) use.channel->return_round(use.attempt);
-    if (!prepared && use.attempt != 0 && !kept) use.channel->relied_in_vain(use.attempt);
+    if (!prepared && use.taken) use.channel->return_round(use.epoch);
+    if (!prepared && use.epoch != 0 && !kept) use.channel->relied_in_vain(use.epoch);
     use.channel->remove(this);
   }
   channels.clear();

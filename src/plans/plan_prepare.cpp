@@ -35,7 +35,7 @@ void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
 }  // namespace
 
 Status tw_plan::choose_executor() {
-  if (!place.empty()) return agent.executor_at(place.c_str(), &executor);
+  if (!place.empty()) return proxy.executor_at(place.c_str(), &executor);
   Device* device = nullptr;
   for (const PlanStep& step : steps) {
     BufferInfo info;
@@ -46,7 +46,7 @@ Status tw_plan::choose_executor() {
       if (address != 0 && find_device(address, &info) == TW_OK && wants_device(place_of(info))) device = info.device;
     }
   }
-  return agent.executor(device, &executor);
+  return proxy.executor(device, &executor);
 }
 
 Status tw_plan::make_side(Resolved& out, uint64_t address, const Layout* layout, uint64_t length, device::Side* side) {
@@ -193,9 +193,9 @@ Status tw_plan::prepare(uint64_t limit_ns) {
 
 /// Prepared again: whatever the two ends think of their channels, they begin anew; once, where several plans use them.
 void tw_plan::reopen_channels() {
-  const std::lock_guard lock(agent.mutex());
+  const std::lock_guard lock(proxy.mutex());
   for (const ChannelUse& use : channels)
-    use.channel->fail_end(use.attempt, TW_ERR_STALE, "a plan that uses the channel was prepared again");
+    use.channel->fail_end(use.epoch, TW_ERR_STALE, "a plan that uses the channel was prepared again");
 }
 
 /// Who ends a failed plan may never have asked it: its channels' ends no longer agree on what has passed.
@@ -209,7 +209,7 @@ Status tw_plan::release() {
   if (prepared) tell_failure();
   for (Resolved& one : resolved) {
     if (one.step == nullptr) continue;
-    if (Status s = agent.unwatch(one.step.get()); is_error(s)) return s;
+    if (Status s = proxy.unwatch(one.step.get()); is_error(s)) return s;
     one.step.reset();
   }
   for (const Resolved& one : resolved) {
@@ -219,12 +219,12 @@ Status tw_plan::release() {
     if (one.channel != nullptr) owed.emplace_back(one.channel, one.landing);
   }
   leave_channels();
-  agent.take_back(owed);
+  proxy.take_back(owed);
   if (executor != nullptr) executor->settle();  // a wait that was ended may have closed this program
   for (Resolved& one : resolved) {
     for (const auto& [address, length] : one.tables) executor->own().free(address, length);
-    if (one.agents_remote != nullptr) tw_remote_memory_release(one.agents_remote);
-    if (one.agents_signal != nullptr) tw_remote_signal_release(one.agents_signal);
+    if (one.proxy_remote != nullptr) tw_remote_memory_release(one.proxy_remote);
+    if (one.proxy_signal != nullptr) tw_remote_signal_release(one.proxy_signal);
   }
   resolved.clear();
   if (executor != nullptr) {
@@ -244,10 +244,10 @@ Status tw_plan::release() {
   owner.clear();
   prepared = told = proxies = under_way = false;
   host_run.reset();
-  if (own_queue != nullptr) agent.forget(own_queue.get());
+  if (own_queue != nullptr) proxy.forget(own_queue.get());
   own_queue.reset();
   last_queue = nullptr;
-  agent_why.clear();
+  proxy_why.clear();
   channel_why.clear();
   runs_due = new_run_count();
   version = std::make_shared<Version>(runs_due);

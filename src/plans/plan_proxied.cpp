@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that the agent's worker runs for the executor: the ordinary operations, host-triggered.
+// Steps that the proxy's worker runs for the executor: the ordinary operations, host-triggered.
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "plans/plan.hpp"
 
 using namespace thalweg::impl;
 
-/// The region's key once more, for the connection between the agents.
-Status tw_plan::import_for_agent(RemoteRegion& region, AgentPeer& peer, bool signal, void** out) {
+/// The region's key once more, for the connection between the proxies.
+Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out) {
   std::byte key[TW_KEY_MAX];
   size_t length = sizeof key;
   if (Status s = write_key(region.key, key, &length); is_error(s)) return s;
@@ -21,22 +21,22 @@ Status tw_plan::make_proxied(size_t index) {
   PlanStep& step = steps[index];
   Resolved& out = resolved[index];
   if (out.peer == nullptr) {
-    Agent::Route route;
-    const Status found = agent.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
+    Proxy::Route route;
+    const Status found = proxy.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
     if (is_error(found)) return found;
     if (found != TW_OK) {
       return fail(TW_ERR_TIMED_OUT,
-                  "the host carries this step (%s), and the peer's agent is not known: it must prepare a plan too",
+                  "the host carries this step (%s), and the peer's proxy is not known: it must prepare a plan too",
                   out.why.c_str());
     }
     out.peer = route.peer;
   }
   if (step.remote != nullptr) {
-    if (Status s = import_for_agent(*step.remote, *out.peer, false, reinterpret_cast<void**>(&out.agents_remote)); is_error(s))
+    if (Status s = import_for_proxy(*step.remote, *out.peer, false, reinterpret_cast<void**>(&out.proxy_remote)); is_error(s))
       return s;
   }
   if (step.signal != nullptr) {
-    if (Status s = import_for_agent(*step.signal, *out.peer, true, reinterpret_cast<void**>(&out.agents_signal)); is_error(s))
+    if (Status s = import_for_proxy(*step.signal, *out.peer, true, reinterpret_cast<void**>(&out.proxy_signal)); is_error(s))
       return s;
   }
   out.step = std::make_unique<Proxied>();
@@ -65,25 +65,25 @@ Status tw_plan::make_proxied(size_t index) {
         return tw_send(endpoint, buffer, what.length, how.number, &options, &self.request);
       case StepVerb::recv:
         options.source = endpoint;
-        return tw_recv(&agent.worker(), buffer, what.length, how.number, ~uint64_t{0}, &options, &self.request);
+        return tw_recv(&proxy.worker(), buffer, what.length, how.number, ~uint64_t{0}, &options, &self.request);
       case StepVerb::put:
         options.flags |= TW_OP_REMOTE;
-        options.signal = how.agents_signal;
+        options.signal = how.proxy_signal;
         options.signal_op = what.signal_op;
         options.signal_value = value;
-        return tw_put(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
+        return tw_put(endpoint, buffer, what.length, how.proxy_remote, what.offset, &options, &self.request);
       case StepVerb::get:
-        return tw_get(endpoint, buffer, what.length, how.agents_remote, what.offset, &options, &self.request);
+        return tw_get(endpoint, buffer, what.length, how.proxy_remote, what.offset, &options, &self.request);
       case StepVerb::signal:
         options.flags |= TW_OP_REMOTE;
-        return tw_signal_post(how.agents_signal, value, &options, &self.request);
+        return tw_signal_post(how.proxy_signal, value, &options, &self.request);
       default:
         options.flags |= TW_OP_REMOTE;
-        return tw_atomic(endpoint, what.atomic_op, how.agents_remote, what.offset, what.length, value, what.operand2,
+        return tw_atomic(endpoint, what.atomic_op, how.proxy_remote, what.offset, what.length, value, what.operand2,
                          reinterpret_cast<void*>(what.result), &options, &self.request);
     }
   };
-  agent.watch(out.step.get());
+  proxy.watch(out.step.get());
   proxies = true;
   warn_once(("plan-proxied-" + out.why).c_str(),
             "a step of a plan (" + std::string(name_of(step.verb)) + ") is carried by the host: " + out.why);

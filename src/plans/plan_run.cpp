@@ -40,12 +40,12 @@ Status tw_plan::failure_now() {
   std::string text;
   {
     const std::lock_guard lock(mutex);
-    text = agent_why.empty() && !recorded ? channel_why : agent_why;
+    text = proxy_why.empty() && !recorded ? channel_why : proxy_why;
   }
   if (code != TW_ERR_BUSY) {  // the peers' waits end too
-    const std::lock_guard agents(agent.mutex());
+    const std::lock_guard proxies(proxy.mutex());
     for (const ChannelUse& use : channels)
-      use.channel->fail_end(use.attempt, code, text.empty() ? "a plan at the peer failed" : text);
+      use.channel->fail_end(use.epoch, code, text.empty() ? "a plan at the peer failed" : text);
   }
   if (text.empty()) text = text_of(*this, *failure);
   return fail(code, "%s", text.c_str());
@@ -67,7 +67,7 @@ Status tw_plan::check() {
 Status tw_plan::claim_channels(Queue* queue) {
   const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
   if (std::all_of(channels.begin(), channels.end(), claimed)) return TW_OK;
-  const std::lock_guard lock(agent.mutex());
+  const std::lock_guard lock(proxy.mutex());
   for (const ChannelUse& use : channels) {
     const Queue* const other = use.channel->queue;
     if (other == nullptr || other == queue) continue;
@@ -126,7 +126,7 @@ Status tw_plan::trigger(tw_queue* on) {
   if (Status s = enqueue(*on); is_error(s)) return s;
   if (last_queue != on) on->note(*this);
   last_queue = on;
-  if (proxies) agent.hurry();
+  if (proxies) proxy.hurry();
   return TW_OK;
 }
 
@@ -180,13 +180,13 @@ Status tw_plan::trigger_by_host() {
     count_messages(true);
   }
   count_run();
-  if (proxies) agent.hurry();
+  if (proxies) proxy.hurry();
   under_way = status == TW_IN_PROGRESS;
   return is_error(status) ? failure_now() : Status{TW_OK};
 }
 
 /// Every block that a launch brought ends as part of a run that is counted, or in vain (devices/program/hold.hpp). A run's last
-/// blocks let go of their roles behind its count, so these are looked at last. Any thread, under the agent's mutex or the user's
+/// blocks let go of their roles behind its count, so these are looked at last. Any thread, under the proxy's mutex or the user's
 /// own order of calls.
 Status tw_plan::runs_over() const {
   if (roles_.count == 0) return TW_OK;
@@ -239,7 +239,7 @@ void tw_plan::on_channel_failed(Status status, const std::string& why) {
 void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
   {
     const std::lock_guard lock(mutex);
-    agent_why = "step " + std::to_string(index) + " (" + name_of(steps[index].verb) + "), carried by the host: " + why;
+    proxy_why = "step " + std::to_string(index) + " (" + name_of(steps[index].verb) + "), carried by the host: " + why;
   }
   __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }

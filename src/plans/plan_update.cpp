@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changing addresses and values of a prepared plan. What graphs that were captured before name stays as it is: the program that
 // a long plan reads from memory, tables of layouts, landings. It is given back when the plan sees that they are gone, at its next
-// update; of graphs that somebody else has made of a stream, when it is prepared again.
+// update; of graphs that the program has captured from a stream, when it is prepared again.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ void tw_plan::give_back(const Outdated& left) {
   executor->own().free(left.table.first, left.table.second);
   if (left.channel == nullptr) return;
   owed.emplace_back(left.channel, left.landing);
-  agent.take_back(owed);
+  proxy.take_back(owed);
 }
 
 Status tw_plan::update(uint32_t index, const void* address, const uint64_t* value) {
@@ -38,7 +38,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   PlanStep& step = steps[index];
   const bool has_value = step.signal != nullptr || step.verb == StepVerb::wait || step.verb == StepVerb::atomic;
   if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.verb));
-  if (!owed.empty()) agent.take_back(owed);
+  if (!owed.empty()) proxy.take_back(owed);
   std::erase_if(outdated, [this](const Outdated& one) {
     if (in_graphs(one.version)) return false;
     give_back(one);
@@ -72,7 +72,7 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   if (step.length == 0) return TW_OK;  // nothing is read or written there
   const uint64_t before = step.address;
   step.address = address + step.start;
-  if (how.proxied) return TW_OK;  // the program tells the agent
+  if (how.proxied) return TW_OK;  // the program tells the proxy
   const int64_t first = step.layout != nullptr ? step.layout->first : 0;
   const int64_t last = step.layout != nullptr ? step.layout->last : static_cast<int64_t>(step.length);
   const Asks asks{.carriable = step.verb != StepVerb::copy};
@@ -106,17 +106,17 @@ Status tw_plan::move_landing(uint32_t index, Outdated* left) {
   const int before = how.landing;
   uint16_t made = 0;
   {
-    const std::lock_guard lock(agent.mutex());
+    const std::lock_guard lock(proxy.mutex());
     const PlanStep& step = steps[index];
     if (Status s = how.channel->offer(step.address, step.layout, step.length, &made); is_error(s)) return s;
     how.landing = made;
   }
-  agent.hurry();
+  proxy.hurry();
   const Status status = await_landing(index, Deadline(10 * kSecond));
   if (is_error(status)) {
     how.landing = before;
     owed.emplace_back(how.channel, made);
-    agent.take_back(owed);
+    proxy.take_back(owed);
     return status;
   }
   left->channel = how.channel;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that the host carries out for an executor, because the executor's own loads and stores do not get there: over tcp, from
-// pageable memory, between a device and the host. The executor stores the run's number into `ring`; the agent's thread sees it,
+// pageable memory, between a device and the host. The executor stores the run's number into `ring`; the proxy's thread sees it,
 // runs the ordinary operation on its worker, and stores the number into `done`, for which the executor waits. Which buffer this run
 // moves, and what its signal or atomic operation carries, the executor has stored into `address` and `value` before: graphs that
 // were captured before an update have others.
@@ -30,7 +30,7 @@ struct Proxied {
   /// A run failed: the plan is told. Any thread.
   std::function<void(Status status, const char* why)> failed;
 
-  /// Begins the next run when it was asked for. True: something happened. Agent's thread.
+  /// Begins the next run when it was asked for. True: something happened. Proxy's thread.
   bool look();
   void finish(Status status, const char* why);
   static void on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info);

@@ -35,7 +35,7 @@ Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out) {
   if (found == known.streams.end()) {
     std::unique_ptr<Queue> wrapped;
     if (Status s = executor.device()->wrap_queue(stream, &wrapped); is_error(s)) return s;
-    auto made = std::make_unique<tw_queue>(plan.agent, executor);
+    auto made = std::make_unique<tw_queue>(plan.proxy, executor);
     made->open(std::move(wrapped), TW_WAITS_AUTO);
     made->of_stream = true;
     known.all.insert(made.get());
@@ -78,7 +78,7 @@ using namespace thalweg::impl;
 void tw_queue::open(std::unique_ptr<Queue> of, uint32_t waits_) {
   queue = std::move(of);
   waits = waits_;
-  if (executor.device() != nullptr && waits != TW_WAITS_KERNEL) rows = std::make_unique<WaitRows>(agent, executor, *queue);
+  if (executor.device() != nullptr && waits != TW_WAITS_KERNEL) rows = std::make_unique<WaitRows>(proxy, executor, *queue);
 }
 
 tw_queue::~tw_queue() {
@@ -98,9 +98,9 @@ tw_queue::~tw_queue() {
     if (plan->last_queue == this) plan->last_queue = nullptr;
   }
   leave_captured();
-  agent.forget(queue.get());
+  proxy.forget(queue.get());
   queue.reset();
-  agent.users_.fetch_sub(1);
+  proxy.users_.fetch_sub(1);
 }
 
 void tw_queue::note(tw_plan& plan) {
@@ -166,7 +166,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan**
                 "this operation was not used on the queue before, and preparing it cannot be captured: call it once "
                 "before the capture, or prepare a plan");
   }
-  auto plan = std::make_unique<tw_plan>(agent);
+  auto plan = std::make_unique<tw_plan>(proxy);
   plan->place = executor.name();
   plan->kept = true;
   if (Status s = plan->add(std::move(step), options, nullptr); is_error(s)) return s;

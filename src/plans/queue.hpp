@@ -15,7 +15,7 @@ using CapturedRuns = std::map<std::shared_ptr<Version>, uint64_t>;  // how many 
 
 struct tw_queue {
   using Status = thalweg::impl::Status;
-  tw_queue(thalweg::impl::Agent& of, thalweg::impl::Executor& by) : agent(of), executor(by) { agent.users_.fetch_add(1); }
+  tw_queue(thalweg::impl::Proxy& of, thalweg::impl::Executor& by) : proxy(of), executor(by) { proxy.users_.fetch_add(1); }
   ~tw_queue();
   /// waits_: TW_WAITS_*.
   void open(std::unique_ptr<thalweg::impl::Queue> of, uint32_t waits_);
@@ -27,7 +27,7 @@ struct tw_queue {
   Status kept(thalweg::impl::PlanStep&& step, const tw_step_options& options, tw_plan** out);
 
   thalweg::impl::BornHere born;
-  thalweg::impl::Agent& agent;
+  thalweg::impl::Proxy& proxy;
   thalweg::impl::Executor& executor;
   std::unique_ptr<thalweg::impl::Queue> queue;
   uint32_t waits = TW_WAITS_AUTO;
@@ -35,7 +35,7 @@ struct tw_queue {
   std::mutex order;                               // a run's numbers are taken as the queue has the runs
   bool of_stream = false;                         // the library's wrapper of a stream (queue_of_stream)
   thalweg::impl::CapturedRuns captured;           // since the capture began; like it, of one thread
-  void leave_captured();                          // to graphs that somebody else has made of them
+  void leave_captured();                          // to graphs that the program has captured
 
  private:
   std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that

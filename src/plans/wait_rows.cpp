@@ -34,13 +34,13 @@ Status WaitRows::open() {
   if (Status s = executor_.own().allocate(sizeof(uint64_t), &bar_); is_error(s)) return s;
   if (Status s = executor_.store(bar_, words_ + kUp, sizeof(uint64_t)); is_error(s)) return s;
   queues_ = executor_.queues();
-  agent_.watch(this);
+  proxy_.watch(this);
   return TW_OK;
 }
 
 WaitRows::~WaitRows() {
   if (words_ == nullptr) return;
-  agent_.unwatch(this);
+  proxy_.unwatch(this);
   executor_.settle();
   forget_ended();
   for (const Row& row : rows_) row.plan->rows.fetch_sub(1);  // the queue is broken: nothing runs there any more
@@ -95,7 +95,7 @@ Status WaitRows::enqueue(tw_plan& plan) {
   return status;
 }
 
-// ------------------------------------------------------------------------------------------------ the agent's thread
+// ------------------------------------------------------------------------------------------------ the proxy's thread
 
 /// One row at a time, the one that the queue is at: earlier runs, which may use the same words, are over.
 unsigned WaitRows::watch() {
@@ -125,7 +125,7 @@ unsigned WaitRows::watch() {
   } else {
     asked_ = row.number;
   }
-  agent_.hurry();  // there is an answer soon; or another row may have to be let go, too
+  proxy_.hurry();  // there is an answer soon; or another row may have to be let go, too
   return 1;
 }
 
@@ -184,7 +184,7 @@ void WaitRows::fail_channels(const Row& row, size_t missing) {
     status = static_cast<Status>(failure.code);
     why = text_of(plan, failure);
   }
-  for (const ChannelUse& use : plan.channels) use.channel->fail_end(use.attempt, status, why);
+  for (const ChannelUse& use : plan.channels) use.channel->fail_end(use.epoch, status, why);
 }
 
 Status WaitRows::close_programs(const tw_plan& plan) {

@@ -6,7 +6,7 @@
 // flags of its receives, and then for a bar, which is up; says that it has ended. The kernel behind it is the same as without a
 // row, and looks at everything again. So a row may let through too early, and never may it wait for more than the kernel would.
 //
-// Nothing limits such a wait but whoever watches: the agent's thread. At the limit, or when a channel has failed,
+// Nothing limits such a wait but whoever watches: the proxy's thread. At the limit, or when a channel has failed,
 //   1. it lowers the bar, then reads the words: one that is not there now was not there before, so the queue has not passed and
 //      cannot pass. All are there: the bar is raised, and the run goes on.
 //   2. Otherwise the plan's channels fail, at both ends. All programs that use them are closed, which nobody runs now: an end is
@@ -26,7 +26,7 @@ struct tw_plan;
 
 namespace thalweg::impl {
 
-class Agent;
+class Proxy;
 
 /// Of a plan's run: numbers of its steps.
 struct WaitsAhead {
@@ -44,13 +44,13 @@ inline constexpr unsigned kHeldPart = 4;
 /// The rows of one queue. Any thread.
 class WaitRows {
  public:
-  WaitRows(Agent& agent, Executor& executor, Queue& queue) : agent_(agent), executor_(executor), queue_(queue) {}
+  WaitRows(Proxy& proxy, Executor& executor, Queue& queue) : proxy_(proxy), executor_(executor), queue_(queue) {}
   ~WaitRows();
   /// Ahead of a run that the caller enqueues next; it holds the queue's `order`.
   Status enqueue(tw_plan& plan);
   /// Forgets rows that the queue is through with. True: there are others.
   bool pending();
-  /// By the agent's thread, under its mutex.
+  /// By the proxy's thread, under its mutex.
   unsigned watch();
 
  private:
@@ -75,14 +75,14 @@ class WaitRows {
   Status set_bar(uint64_t* from);
   bool missing(const Row& row, size_t look) const;
 
-  Agent& agent_;
+  Proxy& proxy_;
   Executor& executor_;
   Queue& queue_;
   uint64_t bar_ = 0;           // the executor's memory
   uint64_t* words_ = nullptr;  // pinned
   uint64_t last_ = 0;          // under the queue's order
-  uint64_t asked_ = 0;         // agent's: the row for which the bar is down, and what its words hold is on its way
-  unsigned queues_ = 0;        // agent's: Executor::queues() when the bar was last known to be as it should be
+  uint64_t asked_ = 0;         // proxy's: the row for which the bar is down, and what its words hold is on its way
+  unsigned queues_ = 0;        // proxy's: Executor::queues() when the bar was last known to be as it should be
   std::mutex mutex_;
   std::deque<Row> rows_;
 };

@@ -96,7 +96,7 @@ std::string tw_plan::explain_waits() const {
 Status tw_plan::await_rows() {
   const Deadline patience(kSecond);
   while (rows.load() != 0) {
-    agent.look_through_rows();
+    proxy.look_through_rows();
     if (rows.load() == 0) break;
     if ((!failed() && __atomic_load_n(abort_word, __ATOMIC_ACQUIRE) == 0) || patience.passed())
       return fail(TW_ERR_BUSY, "a queue waits for what the plan's next run needs");

@@ -9,10 +9,10 @@
 #include <new>
 
 #include "base/log.hpp"
+#include "protocols/bounce_buffer.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
-#include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/select.hpp"
@@ -322,13 +322,13 @@ namespace {
 void take_payload(Engine& engine, OpRun& run, const std::byte* payload, uint64_t length) {
   const OpDesc& op = *run.op;
   const uint64_t n = std::min(length, op.length);
-  if (needs_parcel(op)) {
-    if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
+  if (needs_bounce_buffer(op)) {
+    if (!open_bounce_buffer(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
   } else {
     run.cursor.reset(op.address, op.layout, op.length);
   }
   if (n != 0) unpack(run.cursor, payload, n);
-  if (run.parcel != nullptr) return deliver_parcel(engine, run);
+  if (run.bounce_buffer != nullptr) return deliver_bounce_buffer(engine, run);
   engine.complete_received(run);
 }
 }  // namespace

@@ -175,7 +175,7 @@ Status start_atomic(Engine& engine, const OpDesc& op, const Completion& completi
     if (const Status status = atomic_mapped(checked); !frames_decide(status)) return status;
   }
   const Status status = op.peer->link != nullptr ? move_at_once(checked, access_of(checked)) : Status{TW_AGAIN};
-  return status == TW_AGAIN ? launch_one_sided(engine, checked, completion, kLater) : status;
+  return status == TW_AGAIN ? launch_one_sided(engine, checked, completion, kDeferred) : status;
 }
 
 }  // namespace thalweg::impl

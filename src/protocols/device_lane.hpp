@@ -95,7 +95,7 @@ class DeviceLane {
   /// Devices of the other side, in this process, may touch the run's buffer, as guests of this name, until the run ends: then it
   /// completes when they are out of it.
   uint64_t lend(OpRun& run);
-  /// The run is about to complete. False: somebody's device is still at its buffer, and poll() completes it.
+  /// The run is about to complete. False: a device of the other side is still at its buffer, and poll() completes it.
   bool take_back(OpRun& run, Status status);
   unsigned poll();  // events handled
   /// As poll() does, within calls that post, after which nobody may poll for a while: what was gathered goes to its device, if that is

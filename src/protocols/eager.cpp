@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "protocols/active.hpp"
+#include "protocols/bounce_buffer.hpp"
 #include "protocols/device_lane.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/offers.hpp"
-#include "protocols/parcel.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
 #include "protocols/select.hpp"
@@ -160,10 +160,10 @@ inline void deliver_to_host(Engine& engine, OpRun& run, const std::byte* body, u
 }
 
 void deliver(Engine& engine, OpRun& run, const std::byte* body, uint64_t length) {
-  if (!needs_parcel(*run.op)) return deliver_to_host(engine, run, body, length);
-  if (!open_parcel(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
+  if (!needs_bounce_buffer(*run.op)) return deliver_to_host(engine, run, body, length);
+  if (!open_bounce_buffer(run, length)) return engine.complete(run, TW_ERR_NO_MEMORY);
   if (const uint64_t n = std::min(length, run.op->length); n != 0) unpack(run.cursor, body, n);
-  deliver_parcel(engine, run);
+  deliver_bounce_buffer(engine, run);
 }
 
 void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* body, uint64_t length, uint64_t sync) {
@@ -218,7 +218,7 @@ void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return;
   OpRun* run = engine.receives().match(header.a, &peer);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
-  if (needs_parcel(*run->op)) [[unlikely]]
+  if (needs_bounce_buffer(*run->op)) [[unlikely]]
     return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
   run->info = {peer.endpoint, header.a, header.b, length};
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
@@ -239,7 +239,8 @@ std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header)
   if ((header.flags & kFrameSync) != 0 || peer.landing != nullptr) return nullptr;
   OpRun* run = engine.receives().peek(header.a, &peer);
   // on_frame does it.
-  if (run == nullptr || run->op->layout != nullptr || needs_parcel(*run->op) || run->op->length < header.length) return nullptr;
+  if (run == nullptr || run->op->layout != nullptr || needs_bounce_buffer(*run->op) || run->op->length < header.length)
+    return nullptr;
   engine.matcher().withdraw(*run);
   run->cancelable = false;
   run->info = {peer.endpoint, header.a, header.b, header.length};
@@ -281,7 +282,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   assembly = Assembly{};
   if (done.kind == Assembly::Kind::receive) {
     consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
-    if (done.run->parcel != nullptr) return deliver_parcel(engine, *done.run);
+    if (done.run->bounce_buffer != nullptr) return deliver_bounce_buffer(engine, *done.run);
     engine.complete_received(*done.run);
   } else if (done.kind == Assembly::Kind::message) {
     done.message->kind = tw_message::Kind::here;
@@ -295,8 +296,9 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
 void receive_assembly(Engine& engine, Peer& peer, OpRun& run) {
   run.cancelable = false;
   engine.bind(run, peer);
-  if (needs_parcel(*run.op)) {
-    if (!open_parcel(run, run.info.length)) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for a message to a device");
+  if (needs_bounce_buffer(*run.op)) {
+    if (!open_bounce_buffer(run, run.info.length))
+      return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for a message to a device");
   } else {
     run.cursor.reset(run.op->address, run.op->layout, run.op->length);
   }
@@ -353,8 +355,8 @@ void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bo
 std::byte* more_landing(Peer& peer, const FrameHeader& header) {
   if (!continues(peer, header)) return nullptr;  // on_frame names the violation
   const Assembly& assembly = peer.assembly;
-  if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr || assembly.run->parcel != nullptr ||
-      assembly.arrived + header.length > assembly.run->op->length) {
+  if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr ||
+      assembly.run->bounce_buffer != nullptr || assembly.arrived + header.length > assembly.run->op->length) {
     return nullptr;
   }
   return assembly.run->op->address + assembly.arrived;

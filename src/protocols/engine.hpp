@@ -134,7 +134,7 @@ class Engine final : public Sink {
   /// The same for a caller that waits: progress() until receive.done(), then end_wait(), which says how it ended.
   void post_wait(WaitedReceive& receive);
   Status end_wait(WaitedReceive& receive);
-  /// on_tagged's first question: is this whole message for the receive that somebody waits for? Then it is delivered.
+  /// on_tagged's first question: is this whole message for the receive that a thread waits for? Then it is delivered.
   bool deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body);
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));

@@ -29,7 +29,7 @@ inline bool affordable(const OpDesc& op) { return op.peer->eager_credit >= eager
 /// Sets the first credits and grants this side's share to the peer.
 void open_credit(Engine& engine, Peer& peer);
 void close_credit(Engine& engine, Peer& peer);
-/// More room for a byte stream that somebody reads.
+/// More room for a byte stream that is read.
 void widen_stream(Engine& engine, Peer& peer);
 void give_back_messages(Engine& engine, Peer& peer);
 void give_back_stream(Engine& engine, Peer& peer);

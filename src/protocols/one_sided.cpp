@@ -193,7 +193,7 @@ Status start_data(Engine& engine, const OpDesc& op, const Completion& completion
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   if (needs_device(op)) return launch_one_sided(engine, op, completion, op.verb == Verb::put ? kPutDevice : kGetDevice);
   if (op.peer->link == nullptr || behind_fence(op) || awaits_import(*op.remote)) {
-    return launch_one_sided(engine, op, completion, kLater);
+    return launch_one_sided(engine, op, completion, kDeferred);
   }
   const Status status = move_at_once(op, access_of(op));
   if (status == TW_OK) return signal_after_data(op);

@@ -63,7 +63,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer, bool room = true);
 
 extern const Protocol kPutFrames, kGetFrames, kAtomicFrames, kSignalFrames, kFlushFrames;
 extern const Protocol kAtomicDevice;
-extern const Protocol kLater;  // not a way of its own: waits in the lane, then one of the above
+extern const Protocol kDeferred;  // not a way of its own: waits in the lane, then one of the above
 
 // --- one_sided_device.cpp
 /// Memory that only devices touch: its segment is imported for one of them.

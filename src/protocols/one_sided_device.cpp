@@ -16,9 +16,9 @@
 #include "base/log.hpp"
 #include "devices/registry.hpp"
 #include "protocols/bounce.hpp"
+#include "protocols/bounce_buffer.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/parcel.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/staging.hpp"
 #include "routes/costs.hpp"
@@ -35,7 +35,7 @@ enum Stage : uint8_t { kWaiting, kMoving, kRelaying, kSignal };
 /// OpRun::state of a relay or window.
 struct Relay {
   uint64_t position;
-  bool gathered;  // get with a remote layout: all of it is in the parcel
+  bool gathered;  // get with a remote layout: all of it is in the bounce buffer
   bool named;     // put: pieces are named to the target (bounce.hpp), which answers each when it has copied it
   Status failed;  // of a part
 };
@@ -218,7 +218,7 @@ void piece_applied(Engine& engine, OpRun& run, Status status) {
 Status start_relay(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
   stage(engine, run, is_put(op) ? Staging::Direction::out : Staging::Direction::in, 0, op.length);
-  if (op.remote_layout != nullptr && !open_parcel(run, op.length))
+  if (op.remote_layout != nullptr && !open_bounce_buffer(run, op.length))
     return fail(TW_ERR_NO_MEMORY, "no memory to gather a layout");
   const bool named = is_put(op) && name_put(engine, *run.peer, run);
   const Status status = take_turns(engine, run, kRelaying);
@@ -314,19 +314,20 @@ Status relay_put(Engine& engine, OpRun& run) {
   const std::byte* bytes = run.staging->look(at, &n, &status);
   if (bytes == nullptr) return status;
   position += n;
-  if (run.parcel == nullptr) return start_part(engine, run, bytes, at, n);
-  std::memcpy(run.parcel + at, bytes, n);
-  return position == run.op->length ? start_part(engine, run, run.parcel, 0, position) : Status{TW_OK};
+  if (run.bounce_buffer == nullptr) return start_part(engine, run, bytes, at, n);
+  std::memcpy(run.bounce_buffer + at, bytes, n);
+  return position == run.op->length ? start_part(engine, run, run.bounce_buffer, 0, position) : Status{TW_OK};
 }
 
 /// What has come from the target goes on to the device, and more of it is asked for.
 Status relay_get(Engine& engine, OpRun& run) {
   Relay& state = relay_of(run);
   const uint64_t length = run.op->length, at = state.position;
-  if (run.parcel != nullptr && !std::exchange(state.gathered, true)) return start_part(engine, run, run.parcel, 0, length);
-  if (run.parcel != nullptr) {
+  if (run.bounce_buffer != nullptr && !std::exchange(state.gathered, true))
+    return start_part(engine, run, run.bounce_buffer, 0, length);
+  if (run.bounce_buffer != nullptr) {
     run.list->remove(&run);
-    return unload_parcel(engine, run, length, over), TW_OK;
+    return unload_bounce_buffer(engine, run, length, over), TW_OK;
   }
   if (at != 0) {
     if (at == length) run.list->remove(&run);
@@ -362,7 +363,7 @@ Status step(OpRun& run) {
     if (status == TW_IN_PROGRESS) engine.devices().note_awaited();
     if (status != TW_OK) return status == TW_IN_PROGRESS ? Status{TW_AGAIN} : status;
   }
-  if (op.length == 0 || !has_device_end(op)) return go_on_as(run, kLater);
+  if (op.length == 0 || !has_device_end(op)) return go_on_as(run, kDeferred);
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;
   const Access access = device_access_of(op);
   AccessRoute route = access_route(access);

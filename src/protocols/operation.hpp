@@ -169,16 +169,16 @@ struct alignas(64) OpRun {
   RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
   LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
-  std::string* text = nullptr;   // why it failed; freed on release
-  Staging* staging = nullptr;    // pinned memory between a device and frames; freed on release
-  std::byte* parcel = nullptr;   // parcel.hpp; freed on release
-  Gate* gate = nullptr;          // streams wait for its end; gates.hpp
-  Mapping* holding = nullptr;    // the import that its device work uses, counted
-  Loan* loan = nullptr;          // its buffer is lent to devices of the other side; freed when it completes
-  uint16_t work = 0;             // pieces of device work under way: the run completes after them
-  bool ended = false;            // ... with `ending`; nothing else happens to it
-  uint32_t wire_generation = 0;  // of the life that wire_op belongs to
-  uint64_t wire_op = 0;          // its name on the wire: RunPool::wire_op()
+  std::string* text = nullptr;         // why it failed; freed on release
+  Staging* staging = nullptr;          // pinned memory between a device and frames; freed on release
+  std::byte* bounce_buffer = nullptr;  // bounce buffer.hpp; freed on release
+  Gate* gate = nullptr;                // streams wait for its end; gates.hpp
+  Mapping* holding = nullptr;          // the import that its device work uses, counted
+  Loan* loan = nullptr;                // its buffer is lent to devices of the other side; freed when it completes
+  uint16_t work = 0;                   // pieces of device work under way: the run completes after them
+  bool ended = false;                  // ... with `ending`; nothing else happens to it
+  uint32_t wire_generation = 0;        // of the life that wire_op belongs to
+  uint64_t wire_op = 0;                // its name on the wire: RunPool::wire_op()
   Status ending = TW_OK;
   alignas(8) std::byte state[64];  // the protocol's own
   // --- messages

@@ -97,8 +97,8 @@ void RunPool::free_extras(OpRun& run) {
   if ((run.own.flags & kOpLate) != 0) impl::release(run.own.after);
   delete run.staging;
   run.staging = nullptr;
-  std::free(run.parcel);
-  run.parcel = nullptr;
+  std::free(run.bounce_buffer);
+  run.bounce_buffer = nullptr;
   delete run.text;
   run.text = nullptr;
   delete run.loan;

@@ -70,7 +70,7 @@ Status signal_after_data(const OpDesc& op) {
   signal.signal = op.signal;
   signal.signal_op = op.signal_op;
   signal.signal_value = op.signal_value;
-  const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kLater);
+  const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kDeferred);
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
 
@@ -97,7 +97,7 @@ Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* 
 Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion) {
   if (Status s = check_signal(op); is_error(s)) return s;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
-  return touch_now(op, overtakes(op)) ? Status{TW_OK} : launch_one_sided(engine, op, completion, kLater);
+  return touch_now(op, overtakes(op)) ? Status{TW_OK} : launch_one_sided(engine, op, completion, kDeferred);
 }
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {

@@ -52,7 +52,7 @@ Status connect_ends(std::array<UniqueFd, 2>* ends) {
   (*ends)[1] = UniqueFd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&theirs), &their_length, SOCK_CLOEXEC));
   if (!(*ends)[1] || getsockname((*ends)[0].get(), reinterpret_cast<sockaddr*>(&mine), &mine_length) != 0)
     return fail_errno(errno, "accepting over the loopback");
-  if (mine.sin_port != theirs.sin_port) return fail(TW_ERR_IO, "somebody else came first");
+  if (mine.sin_port != theirs.sin_port) return fail(TW_ERR_IO, "another process connected first");
   const int on = 1;
   for (const UniqueFd& end : *ends) setsockopt(end.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return TW_OK;

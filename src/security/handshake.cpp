@@ -2,8 +2,8 @@
 // The mutual challenge-response as a state machine. One message is under way at a time; each has a fixed size, so a stranger
 // costs one State (about a kilobyte; plus OpenSSL's buffers with TLS) and may send at most 120 bytes before it is judged.
 //
-//   client: (tls) -> hello! -> challenge? -> proof! -> verdict? -> done        ! sends, ? receives
-//   server: (tls) -> hello? -> challenge! -> proof? -> verdict! -> done
+//   client: (tls) -> hello! -> challenge? -> proof! -> authentication result? -> done        ! sends, ? receives
+//   server: (tls) -> hello? -> challenge! -> proof? -> authentication result! -> done
 #include "security/handshake.hpp"
 
 #include <openssl/crypto.h>
@@ -65,7 +65,7 @@ const char* purpose_name(Purpose purpose) {
 }  // namespace
 
 struct Handshake::State {
-  enum class Step { tls, hello, challenge, proof, verdict, done, failed };
+  enum class Step { tls, hello, challenge, proof, authentication_result, done, failed };
 
   Role role;
   JobKey key;
@@ -97,7 +97,7 @@ struct Handshake::State {
   Want judge_hello();
   Want judge_challenge();
   Want judge_proof(int fd);
-  Want judge_verdict();
+  Want judge_authentication_result();
   Transcript transcript_of(const char* who, Answer answer) const;
   Mac proof_of(const char* who, Answer answer) const;
   bool wrong_start() const;
@@ -151,7 +151,7 @@ size_t Handshake::State::message_size() const {
     case Step::proof:
       return sizeof(Proof);
     default:
-      return sizeof(Verdict);
+      return sizeof(AuthenticationResult);
   }
 }
 
@@ -244,9 +244,9 @@ void Handshake::State::compose(int fd) {
     const Answer answer = refusal_after_send == Refusal::none     ? Answer::accepted
                           : refusal_after_send == Refusal::target ? Answer::not_here
                                                                   : Answer::wrong_proof;
-    Verdict verdict{uint32_t(answer), {}};
-    if (answer != Answer::wrong_proof) verdict.mac = proof_of("server", answer);
-    std::memcpy(buffer.data(), &verdict, sizeof verdict);
+    AuthenticationResult authentication_result{uint32_t(answer), {}};
+    if (answer != Answer::wrong_proof) authentication_result.mac = proof_of("server", answer);
+    std::memcpy(buffer.data(), &authentication_result, sizeof authentication_result);
   }
 }
 
@@ -299,15 +299,15 @@ Handshake::Want Handshake::State::judge_proof(int fd) {
   return Want::done;
 }
 
-Handshake::Want Handshake::State::judge_verdict() {
-  Verdict verdict;
-  std::memcpy(&verdict, buffer.data(), sizeof verdict);
-  const Answer answer = Answer(verdict.answer);
+Handshake::Want Handshake::State::judge_authentication_result() {
+  AuthenticationResult authentication_result;
+  std::memcpy(&authentication_result, buffer.data(), sizeof authentication_result);
+  const Answer answer = Answer(authentication_result.answer);
   const std::string remedy = "mine is from " + key.source() + ": give both sides the same key";
   if (answer != Answer::accepted && answer != Answer::not_here)
     return stop(Refusal::authentication, ("the server refused this side's job key; " + remedy).c_str());
   const Mac expected = proof_of("server", answer);
-  if (!equal_secret(expected.data(), verdict.mac.data(), expected.size())) {
+  if (!equal_secret(expected.data(), authentication_result.mac.data(), expected.size())) {
     return stop(Refusal::authentication, ("the server does not know the job key; " + remedy).c_str());
   }
   if (answer == Answer::accepted) return Want::done;
@@ -330,7 +330,7 @@ Handshake::Want Handshake::State::judge(int fd) {
     case Step::proof:
       return judge_proof(fd);
     default:
-      return judge_verdict();
+      return judge_authentication_result();
   }
 }
 

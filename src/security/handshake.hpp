@@ -4,7 +4,7 @@
 //   client -> hello      magic, version range, feature bits, nonce_c, whom it means (target.hpp), what carries the connection
 //   server -> challenge  version, feature bits, nonce_s
 //   client -> proof      HMAC-SHA256(key, transcript of "client")
-//   server -> verdict    accepted or refused, HMAC-SHA256(key, transcript of "server", which has the client's proof)
+//   server -> authentication result    accepted or refused, HMAC-SHA256(key, transcript of "server", which has the client's proof)
 //
 // All messages have fixed sizes. A server verifies the client first, then that it is the one whom the client means. Both then
 // derive the keys of their session (session.hpp). With TLS, TLS 1.3 with an external PSK derived from the job key comes first

@@ -60,11 +60,11 @@ enum class Answer : uint32_t {
 };
 
 /// server -> client: HMAC(transcript of "server", which has the answer and the client's mac). After a refusal comes a close.
-struct Verdict {
+struct AuthenticationResult {
   uint32_t answer;
   Mac mac;
 };
-static_assert(sizeof(Verdict) == 36);
+static_assert(sizeof(AuthenticationResult) == 36);
 
 /// What both proofs cover, and what the session's keys are derived with, without holes.
 struct Transcript {

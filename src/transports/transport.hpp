@@ -30,7 +30,7 @@ namespace thalweg::impl {
 
 struct FrameHeader {
   uint32_t length;  // body bytes
-  uint8_t type;     // wire.hpp FrameType; bit 7 is reserved for the transport (shm: lap parity)
+  uint8_t type;     // wire.hpp FrameType; bit 7 is reserved for the transport (shm: phase parity)
   uint8_t flags;
   uint16_t id;
   uint64_t a;
@@ -71,7 +71,7 @@ struct Link {
   uint32_t reference_max = 0;  // largest body of send_reference()
   bool wide = false;           // much that moves is worth a wide ring; set with the costs of the link, as is body_copy
   BodyCopy body_copy;          // into what reserve() gives, too
-  /// Where the peer says that its worker sleeps (not 0), for stores into its memory that somebody may wait for: ring() then.
+  /// Where the peer says that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring() then.
   /// Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
   const uint32_t* sleeping = nullptr;
   bool fence_before_sleeping = false;

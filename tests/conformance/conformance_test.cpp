@@ -39,15 +39,15 @@ void answer(Side& side) {
     Row row{};
     side.receive_control(&row, sizeof row);
     if (row.end) return;
-    char verdict[512] = {};
+    char outcome[512] = {};
     try {
       run_row(side, row);
     } catch (const Failure& f) {
-      std::snprintf(verdict, sizeof verdict, "rank 1: %s", f.text.c_str());
-      std::fprintf(stderr, "%s %llu: %s\n", row.operation, (unsigned long long)row.size, verdict);
+      std::snprintf(outcome, sizeof outcome, "rank 1: %s", f.text.c_str());
+      std::fprintf(stderr, "%s %llu: %s\n", row.operation, (unsigned long long)row.size, outcome);
       _exit(9);  // the two sides are out of step: rank 0 sees the loss
     }
-    side.send_control(verdict, sizeof verdict);
+    side.send_control(outcome, sizeof outcome);
   }
 }
 
@@ -99,9 +99,9 @@ class Counterpart {
       std::fprintf(stderr, "rank 0: %s\n", f.text.c_str());  // rank 1 may end this process when it notices
       throw;
     }
-    char verdict[512] = {};
-    side_->receive_control(verdict, sizeof verdict);
-    if (verdict[0]) failed("%s", verdict);
+    char outcome[512] = {};
+    side_->receive_control(outcome, sizeof outcome);
+    if (outcome[0]) failed("%s", outcome);
   }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between agents: whatever parses, is written as the same message again.
+// Messages between proxies: whatever parses, is written as the same message again.
 #include <cstdlib>
 
 #include "plans/control_wire.hpp"
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> written = write_control(message);
   ControlMessage again;
   if (is_error(parse_control(written.data(), written.size(), &again))) std::abort();
-  const bool same = again.type == message.type && again.name == message.name && again.attempt == message.attempt &&
+  const bool same = again.type == message.type && again.name == message.name && again.epoch == message.epoch &&
                     again.partner == message.partner && again.number == message.number && again.offset == message.offset &&
                     again.index == message.index && again.capacity == message.capacity && again.status == message.status &&
                     again.key == message.key && again.text == message.text && again.layout == message.layout;

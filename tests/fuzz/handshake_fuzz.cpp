@@ -78,7 +78,7 @@ void stranger(Role role, bool tls, std::span<const uint8_t> input) {
   require(want == Want::failed && is_error(handshake.status()) && handshake.refusal() != Refusal::none);
   int left = 0;
   require(ioctl(pair.b, FIONREAD, &left) == 0);
-  if (!tls) require(sent - size_t(left) <= sizeof(handshake_wire::Hello) + sizeof(handshake_wire::Verdict));
+  if (!tls) require(sent - size_t(left) <= sizeof(handshake_wire::Hello) + sizeof(handshake_wire::AuthenticationResult));
 }
 
 // Moves what has come from one socket to the other, xored with the input. Returns whether anything came, or its end; *changed: a byte of

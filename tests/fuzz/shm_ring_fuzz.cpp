@@ -88,17 +88,17 @@ void make_plausible(shm::Connection& memory) {
   for (shm::Slot& slot : memory.direction[0].slots) slot.word = (slot.word & ~uint64_t(0xffffffff)) | uint32_t(slot.a % 17000);
 }
 
-/// What outlives a run: the port and its answer to set-ups, and the memory and the bell of its peers.
+/// What outlives a run: the port and its answer to set-ups, and the memory and the doorbell of its peers.
 struct Rig {
   ReadingSink sink;
   std::unique_ptr<Port> port;
   Segment rings;
-  shm::OwnBell bell;
+  shm::OwnDoorbell doorbell;
   LinkInit init;
   Rig() {
     PortOptions options;
     options.sink = &sink;
-    if (shm::ShmPort::open(options, &port) != TW_OK || bell.open() != TW_OK) abort();
+    if (shm::ShmPort::open(options, &port) != TW_OK || doorbell.open() != TW_OK) abort();
     if (Segment::create("fuzz", sizeof(shm::Connection), true, false, &rings) != TW_OK) abort();
     const shm::SetupBody body = setup_body();
     init.theirs.bytes.resize(sizeof body);
@@ -108,7 +108,7 @@ struct Rig {
   }
   void pass_descriptors() {
     init.theirs.fds.clear();
-    for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+    for (int fd : {doorbell.segment().fd(), doorbell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
   }
   /// All the port reads of the connection's memory is zero; what bodies there are from the last run stays.
   Link* connect() {

@@ -198,7 +198,7 @@ TEST_P(Programs, TheOrderOfTheListLocksNothingUp) {
 
 TEST_P(Programs, AtomicsRingsAndAwaits) {
   Site site(GetParam(), device, ordinary);
-  const uint64_t words = site.allocate(64), bell = site.pinned(8), answer = site.pinned(8), done = site.pinned(8);
+  const uint64_t words = site.allocate(64), doorbell = site.pinned(8), answer = site.pinned(8), done = site.pinned(8);
   for (const uint32_t blocks : {1u, 8u}) {
     Written program(site, blocks);
     const auto atomic = [&](uint64_t at, uint32_t op, uint32_t bytes, uint64_t operand, uint64_t compare, uint64_t result,
@@ -211,7 +211,7 @@ TEST_P(Programs, AtomicsRingsAndAwaits) {
       step.operand2 = compare;
       step.result = pointer<device::u64>(result);
     };
-    program.add(StepKind::ring).word = pointer<device::u64>(bell);
+    program.add(StepKind::ring).word = pointer<device::u64>(doorbell);
     program.add(StepKind::await, {0}).word = pointer<device::u64>(answer);
     atomic(words, TW_ATOMIC_ADD, 8, 5, 0, words + 8, {1});
     atomic(words + 16, TW_ATOMIC_XOR, 4, 0xff, 0, 0, {});
@@ -220,11 +220,11 @@ TEST_P(Programs, AtomicsRingsAndAwaits) {
     program.prepare();
     site.write(words, Bytes(64));
     site.put_word(words + 24, 7);
-    __atomic_store_n(pointer<uint64_t>(bell), 0, __ATOMIC_RELEASE);
+    __atomic_store_n(pointer<uint64_t>(doorbell), 0, __ATOMIC_RELEASE);
     __atomic_store_n(pointer<uint64_t>(answer), 0, __ATOMIC_RELEASE);
     for (uint64_t turn = 0; turn < 5; ++turn) {
       program.trigger();
-      while (__atomic_load_n(pointer<uint64_t>(bell), __ATOMIC_ACQUIRE) != turn + 1) {  // this is the proxy
+      while (__atomic_load_n(pointer<uint64_t>(doorbell), __ATOMIC_ACQUIRE) != turn + 1) {  // this is the proxy
         program.advance();
         site.poke();
       }

@@ -118,10 +118,10 @@ TEST(Waits, TheirLimitOutlivesTheCountOfLooks) {
   const device::DirectMachine m;
   device::u64 poison = 0;
   const device::Guard guard{&poison, nullptr, nullptr, 1'000'000};
-  const device::Tired first = device::tire(m, guard, 0, 0);
+  const device::TimeoutCheck first = device::check_timeout(m, guard, 0, 0);
   EXPECT_EQ(first.code, 0);
   EXPECT_NE(first.since, 0u);
-  const device::Tired wrapped = device::tire(m, guard, first.since - 2'000'000, 0);
+  const device::TimeoutCheck wrapped = device::check_timeout(m, guard, first.since - 2'000'000, 0);
   EXPECT_EQ(wrapped.code, device::kTimedOut);
 }
 

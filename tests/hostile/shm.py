@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shm link without Thalweg: its shared memory and its bell, by hand (src/transports/shm/layout.hpp). Whoever makes the link
+"""A shm link without Thalweg: its shared memory and its doorbell, by hand (src/transports/shm/layout.hpp). Its maker
 may store to every byte of it, at any time."""
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ BULK_AT = SLOTS_AT + SLOTS * SLOT
 DIRECTION = BULK_AT + BULK
 OFFERS = 1280  # what a side tells of its receives, behind both directions
 CONNECTION = 2 * (DIRECTION + OFFERS)
-BELL = 4096
+DOORBELL = 4096
 _ADD_SEALS, _SHRINK, _GROW = 1033, 2, 4
-_SETUP = struct.Struct("<IHHIIQ")  # magic, version, membarrier, segment size, bell bit, address of the bell
+_SETUP = struct.Struct("<IHHIIQ")  # magic, version, membarrier, segment size, doorbell bit, address of the doorbell
 
 
 def segment(length: int) -> int:
@@ -47,30 +47,30 @@ class Ring:
     def __init__(self, key: bytes, to: wire.Address, socket_dir: str) -> None:
         self.sock = wire.connect(f"{socket_dir}/thalweg-{os.geteuid()}/{to.token:016x}.sock")
         self.session = session = wire.dial(self.sock, key, wire.worker_target(to))
-        bell, rings = segment(BELL), segment(CONNECTION)
+        doorbell, rings = segment(DOORBELL), segment(CONNECTION)
         self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         offer = _SETUP.pack(0x6D687374, 5, 0, CONNECTION, 0, 0)
-        link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(bell, ringer.fileno(), rings))
+        link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(doorbell, ringer.fileno(), rings))
         assert link.transport == "shm"
         self._map = mmap.mmap(rings, CONNECTION)
         words = memoryview(self._map).cast("Q")
         self.halves = memoryview(self._map).cast("I")  # the same, by 32 bits
         self.mine, self.theirs = words[: DIRECTION // 8], words[DIRECTION // 8 : 2 * DIRECTION // 8]
         self._bit = _SETUP.unpack(link.answer)[4]
-        self._bell = memoryview(mmap.mmap(link.fds[0], BELL)).cast("Q")
+        self._doorbell = memoryview(mmap.mmap(link.fds[0], DOORBELL)).cast("Q")
         self._ringer = socket.socket(fileno=link.fds[1])
         self.head = 0
         self._bulk = 0  # where the next body goes
         self._bulk_head = 0  # bytes with padding
-        for fd in (bell, rings, link.fds[0]):
+        for fd in (doorbell, rings, link.fds[0]):
             os.close(fd)
         ringer.close()
 
     def ring(self) -> None:
         """Says that the ring has something, and wakes the worker whether it sleeps or not."""
         word = self._bit // 64
-        self._bell[32 + word] |= 1 << self._bit % 64
-        self._bell[0] |= 1 << word
+        self._doorbell[32 + word] |= 1 << self._bit % 64
+        self._doorbell[0] |= 1 << word
         with contextlib.suppress(OSError):
             self._ringer.send(b"\1", socket.MSG_DONTWAIT)
 

@@ -46,7 +46,7 @@ def refused(man):
     """Waits for the end of what the man carried; the client's proof went to the door, which said no and closed."""
     assert man.done.wait(wire.SECONDS)
     assert len(man.bytes_to(server=True)) == 88 + 32, "set-up messages went through"
-    answer, _ = wire._VERDICT.unpack(man.bytes_to(server=False)[48:84])
+    answer, _ = wire._AUTHENTICATION_RESULT.unpack(man.bytes_to(server=False)[48:84])
     assert answer == wire.NOT_HERE
 
 

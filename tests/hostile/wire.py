@@ -34,12 +34,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 SECONDS = 10.0  # of every socket here
 WORKER, LISTENER, STORE = 1, 2, 3  # purposes
 TCP, UNIX = 1, 2  # carriers
-ACCEPTED, WRONG_PROOF, NOT_HERE = 0, 1, 2  # answers of a verdict
+ACCEPTED, WRONG_PROOF, NOT_HERE = 0, 1, 2  # answers of an authentication result
 VERSION = 3
 
 _HELLO = struct.Struct("<IHHQ32sHHI32s")
 _CHALLENGE = struct.Struct("<IHHQ32s")
-_VERDICT = struct.Struct("<I32s")
+_AUTHENTICATION_RESULT = struct.Struct("<I32s")
 _HEADER = struct.Struct("<IHHQ")  # length, type, descriptors, counter
 _MAC = 32
 
@@ -190,7 +190,7 @@ def dial(sock: socket.socket, key: bytes, target: Target, carrier: int | None = 
     challenge = read(sock, _CHALLENGE.size)
     proof = mac(derive(key, "handshake"), _transcript("client", hello, challenge))
     sock.sendall(proof)
-    answer, theirs = _VERDICT.unpack(read(sock, _VERDICT.size))
+    answer, theirs = _AUTHENTICATION_RESULT.unpack(read(sock, _AUTHENTICATION_RESULT.size))
     if answer != WRONG_PROOF:
         right = mac(derive(key, "handshake"), _transcript("server", hello, challenge, proof, answer))
         assert theirs == right, "the server does not know the key"
@@ -208,7 +208,9 @@ def serve(sock: socket.socket, key: bytes) -> tuple[Session, Target]:
     proof = read(sock, _MAC)
     if proof != mac(derive(key, "handshake"), _transcript("client", hello, challenge)):
         raise Refused(WRONG_PROOF)
-    sock.sendall(_VERDICT.pack(ACCEPTED, mac(derive(key, "handshake"), _transcript("server", hello, challenge, proof))))
+    sock.sendall(
+        _AUTHENTICATION_RESULT.pack(ACCEPTED, mac(derive(key, "handshake"), _transcript("server", hello, challenge, proof)))
+    )
     return _session(sock, key, hello, challenge, proof, False), (fields[5], fields[8])
 
 

@@ -121,7 +121,7 @@ TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
                                                    "if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);"});
   check([](Program& p) {
     const Word buffer = p.word(), ring = p.word(), done = p.word();
-    Thread &executor = p.thread(), &agent = p.thread();
+    Thread &executor = p.thread(), &proxy = p.thread();
     const bool fence = p.keeps("the executor's fence before it asks");
     const Order see = p.order("Proxied::look", Order::acquire, Order::relaxed);
     executor.store(buffer, 11, Order::relaxed, "first");
@@ -131,11 +131,11 @@ TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
     executor.store(buffer, 22, Order::relaxed, "second");
     if (fence) executor.fence(Order::acq_rel, "fence");
     executor.store(ring, 2, Order::relaxed, "ask again");
-    agent.await(ring, kOne, see, "asked");
-    const Reg first = agent.load(buffer, Order::relaxed, "carry first");
-    agent.store(done, 1, p.order("Proxied::finish", Order::release, Order::relaxed), "done");
-    agent.await(ring, kTwo, see, "asked again");
-    const Reg second = agent.load(buffer, Order::relaxed, "carry second");
+    proxy.await(ring, kOne, see, "asked");
+    const Reg first = proxy.load(buffer, Order::relaxed, "carry first");
+    proxy.store(done, 1, p.order("Proxied::finish", Order::release, Order::relaxed), "done");
+    proxy.await(ring, kTwo, see, "asked again");
+    const Reg second = proxy.load(buffer, Order::relaxed, "carry second");
     p.holds = [=](const Final& end) { return !end.stuck && end.of(first) == 11 && end.of(second) == 22; };
   });
 }

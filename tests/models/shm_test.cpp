@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring, the bell and the copier's words of shared memory (src/transports/shm), and a put with its signal.
+// The ring, the doorbell and the copier's words of shared memory (src/transports/shm), and a put with its signal.
 #include "models/check.hpp"
 
 namespace thalweg::models {
@@ -40,7 +40,7 @@ TEST(ShmModels, TheParityShowsABodyAndTheCreditFreesIt) {
   });
 }
 
-/// PeerBell::ring.
+/// PeerDoorbell::ring.
 void ring(Thread& producer, Word bits, Word summary, Word sleeping, Word event, Order order) {
   producer.set_bits(bits, 1, order, "ring: its bit");
   producer.set_bits(summary, 1, order, "ring: the summary");
@@ -52,7 +52,7 @@ void ring(Thread& producer, Word bits, Word summary, Word sleeping, Word event, 
 }
 
 /// Falling asleep beside a publication. Hot: the ring was polled, so its mode changes, and it is looked at once more, behind the
-/// kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the bell is
+/// kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the doorbell is
 /// looked at; its own order does, as does the barrier.
 enum class Sleep { hot_by_membarrier, hot_by_fences, cold };
 void sleep(Program& p, Sleep how) {
@@ -62,9 +62,9 @@ void sleep(Program& p, Sleep how) {
   Thread &producer = p.thread(), &consumer = p.thread();
   producer.store(word, 1, Order::release, "publish");
   if (how == Sleep::hot_by_fences && p.keeps("Producer::must_ring, the fence")) producer.fence(Order::seq_cst, "fence");
-  const Reg wants = producer.load(mode, Order::relaxed, "does the consumer want its bell rung?");
-  const Order bell = hot ? Order::seq_cst : p.order("PeerBell::ring", Order::seq_cst, Order::relaxed);
-  producer.when(wants, kNotZero, [&] { ring(producer, bits, summary, sleeping, event, bell); });
+  const Reg wants = producer.load(mode, Order::relaxed, "does the consumer want its doorbell rung?");
+  const Order doorbell = hot ? Order::seq_cst : p.order("PeerDoorbell::ring", Order::seq_cst, Order::relaxed);
+  producer.when(wants, kNotZero, [&] { ring(producer, bits, summary, sleeping, event, doorbell); });
   if (hot) consumer.store(mode, 1, Order::relaxed, "mode: belled");
   consumer.store(sleeping, 1, Order::seq_cst, "sleeping");
   if (how == Sleep::hot_by_membarrier && p.keeps("ShmPort::barrier, membarrier")) consumer.barrier("membarrier");
@@ -78,16 +78,16 @@ TEST(ShmModels, NoFrameIsMissedByWhoFallsAsleep) {
   expect_code("src/transports/shm/producer.hpp",
               {"bool must_ring() const {", "if (fence_needed_)", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_signal_fence(__ATOMIC_SEQ_CST);", "load_relaxed(shared_->control.consumer_mode) != kPolled"});
-  expect_code("src/transports/shm/bell.cpp",
+  expect_code("src/transports/shm/doorbell.cpp",
               {"__atomic_fetch_or(&memory().words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);",
                "__atomic_fetch_or(&memory().summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);",
                "__atomic_load_n(&memory().sleeping, __ATOMIC_SEQ_CST) == 0",
                "__atomic_exchange_n(&memory().sleeping, 0, __ATOMIC_SEQ_CST)"});
-  expect_code("src/transports/shm/bell.hpp", {"__atomic_load_n(&memory().summary, __ATOMIC_RELAXED)",
-                                              "__atomic_store_n(&memory().sleeping, 1u, __ATOMIC_SEQ_CST)"});
+  expect_code("src/transports/shm/doorbell.hpp", {"__atomic_load_n(&memory().summary, __ATOMIC_RELAXED)",
+                                                  "__atomic_store_n(&memory().sleeping, 1u, __ATOMIC_SEQ_CST)"});
   expect_code("src/transports/shm/wakeup.cpp",
               {"membarrier::global();", "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "Status ShmPort::arm() {",
-               "set_mode(kBelled);", "bell.set_sleeping();", "barrier();", "anything_there()"});
+               "set_mode(kWantsDoorbell);", "doorbell.set_sleeping();", "barrier();", "anything_there()"});
   for (const Sleep how : {Sleep::hot_by_membarrier, Sleep::hot_by_fences, Sleep::cold}) {
     SCOPED_TRACE(static_cast<int>(how));
     check([how](Program& p) { sleep(p, how); });
@@ -95,11 +95,11 @@ TEST(ShmModels, NoFrameIsMissedByWhoFallsAsleep) {
 }
 
 TEST(ShmModels, NoBitOfABellIsLost) {
-  expect_code("src/transports/shm/bell.hpp", {"__atomic_exchange_n(&memory().summary, 0, __ATOMIC_SEQ_CST)",
-                                              "__atomic_exchange_n(&memory().words[word], 0, __ATOMIC_SEQ_CST)"});
+  expect_code("src/transports/shm/doorbell.hpp", {"__atomic_exchange_n(&memory().summary, 0, __ATOMIC_SEQ_CST)",
+                                                  "__atomic_exchange_n(&memory().words[word], 0, __ATOMIC_SEQ_CST)"});
   check([](Program& p) {
     const Word bits = p.word(), summary = p.word();
-    const Order order = p.order("PeerBell::ring, its bit before the summary", Order::seq_cst, Order::relaxed);
+    const Order order = p.order("PeerDoorbell::ring, its bit before the summary", Order::seq_cst, Order::relaxed);
     Thread& owner = p.thread();
     for (const int bit : {1, 2}) {
       Thread& peer = p.thread();
@@ -165,7 +165,9 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
   expect_code("src/memory/signal.hpp",
               {"__atomic_load_n(signal.word, __ATOMIC_ACQUIRE)", "__atomic_fetch_add(word, value, __ATOMIC_RELEASE);",
                "__atomic_store_n(word, value, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/put_mapped.cpp", {"std::memmove(to, op.address, op.length);", "return signal_after_data(op);"});
+  expect_code("src/protocols/put_mapped.cpp", {"std::memmove(to, op.address, op.length);"});
+  expect_code("src/protocols/one_sided.cpp",
+              {"const Status status = move_at_once(op, access_of(op));", "if (status == TW_OK) return signal_after_data(op);"});
   for (const bool adds : {false, true}) {
     check([=](Program& p) {
       const Word word = p.word();

@@ -269,7 +269,7 @@ TEST(Security, AnotherJobKeyIsRefusedAndCounted) {
     EXPECT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_ERR_AUTHENTICATION) << tw_last_error();
     (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
-  // The client may hear the verdict before the server has counted it.
+  // The client may hear the outcome before the server has counted it.
   char text[1024];
   EXPECT_TRUE(progress_until(
       a.worker,

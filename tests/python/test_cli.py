@@ -254,9 +254,9 @@ def test_tune_checks(library, devices):
 def test_tune_says_which_path_passes(library):
     command = [*COMMAND, "tune", "--check", "--rounds", "1", "--seconds", "0.002", "--size", "8", "--paths", "tcp"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    verdict = done.stdout.splitlines()[-1]
-    assert verdict.split(":")[0] == ("PASS tcp" if done.returncode == 0 else "FAIL tcp"), done.stdout + done.stderr
-    assert "(95 %)" in verdict and "1.25" in verdict and "15 %" in verdict
+    outcome = done.stdout.splitlines()[-1]
+    assert outcome.split(":")[0] == ("PASS tcp" if done.returncode == 0 else "FAIL tcp"), done.stdout + done.stderr
+    assert "(95 %)" in outcome and "1.25" in outcome and "15 %" in outcome
 
 
 def test_explain_refuses_what_is_no_size():

@@ -10,7 +10,7 @@ using u32 = unsigned;
 
 /// Why a wait gave up. In pinned host memory; written once, by who poisoned the guard first, `code` last.
 struct Failure {
-  u64 claimed;   // somebody writes it, or did
+  u64 claimed;   // it is being written, or was
   i64 code;      // tw_status, negative; 0: all is well
   u64 what;      // Step number of a plan, or what the caller of device code chose
   u64 expected;  // value or generation that was waited for

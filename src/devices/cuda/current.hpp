@@ -30,7 +30,7 @@ class Current {
   bool pushed_ = false;
 };
 
-/// For calls that would spoil a capture that somebody else has begun: allocating, loading, asking, waiting. Enqueuing would not.
+/// For calls that would spoil a capture that the program has begun: allocating, loading, asking, waiting. Enqueuing would not.
 class Relaxed {
  public:
   /// `ready`: an error that came before; then nothing is asked of the driver.

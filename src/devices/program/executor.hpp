@@ -26,7 +26,7 @@
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
 
-#include "devices/program/tired.hpp"
+#include "devices/program/timeout.hpp"
 
 namespace thalweg::device {
 
@@ -314,10 +314,10 @@ class Executor {
   /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
   THALWEG_DEVICE void look_around() {
     if (++looks_ % kLooksPerClock != 0) return;
-    const Tired tired = tire(m_, guard_, since_, looks_ / kLooksPerClock - 1);
-    since_ = tired.since;
-    stop_ = tired.code != 0;
-    if (tired.code != kPoisoned) code_ = tired.code;
+    const TimeoutCheck timeout = check_timeout(m_, guard_, since_, looks_ / kLooksPerClock - 1);
+    since_ = timeout.since;
+    stop_ = timeout.code != 0;
+    if (timeout.code != kPoisoned) code_ = timeout.code;
   }
 
   /// Names the first step that waits.

@@ -20,7 +20,7 @@
 #include <thalweg/device/channel_steps.hpp>
 
 #include "devices/program/form.hpp"
-#include "devices/program/tired.hpp"
+#include "devices/program/timeout.hpp"
 
 namespace thalweg::device {
 
@@ -35,7 +35,7 @@ struct AnyForm {
   Move move;
 };
 
-constexpr u32 kFailed = 1, kShut = 2;  // of a verdict
+constexpr u32 kFailed = 1, kShut = 2;  // of an outcome
 /// ProgramState::arrived of a form: the upper half counts blocks over all runs, `blocks`, a power of two, for each; its carry
 /// goes nowhere. The lower half counts those that failed, no more than one run's, as none begins after.
 constexpr u64 kOneArrived = u64{1} << 32;
@@ -93,12 +93,12 @@ class FormRun {
     return looks ? look() : Gate::open;
   }
   /// After a look in vain. True: no more looks, the run has failed.
-  THALWEG_DEVICE bool tired() {
+  THALWEG_DEVICE bool timed_out() {
     if (++looks_ % kLooksPerClock != 0) return false;
-    const Tired tired = tire(m_, program_.guard, since_, looks_ / kLooksPerClock - 1);
-    since_ = tired.since;
-    if (tired.code == 0) return false;
-    if (tired.code != kPoisoned) blame(tired.code);
+    const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, looks_ / kLooksPerClock - 1);
+    since_ = timeout.since;
+    if (timeout.code == 0) return false;
+    if (timeout.code != kPoisoned) blame(timeout.code);
     return true;
   }
 
@@ -116,20 +116,20 @@ class FormRun {
 
   /// Behind a barrier. By one thread.
   THALWEG_DEVICE bool arrive(bool failed) {
-    verdict_ = failed ? kFailed : 0;
+    outcome_ = failed ? kFailed : 0;
     if (blocks_ == 1) return true;
     if (announces()) m_.fence();
     const u64 closed = m_.load(&program_.state->closed);
     const u64 before = m_.fetch_add(&program_.state->arrived, failed ? kOneArrived | 1 : kOneArrived);
-    verdict_ |= (static_cast<u32>(before) != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
+    outcome_ |= (static_cast<u32>(before) != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
     return ((before / kOneArrived + 1) & (blocks_ - 1)) == 0;
   }
   /// What the last block to arrive knows; its other threads join. Returns: has the run failed?
-  THALWEG_DEVICE u32 verdict() const { return verdict_; }
-  THALWEG_DEVICE bool join(u64 run, u32 verdict) {
+  THALWEG_DEVICE u32 outcome() const { return outcome_; }
+  THALWEG_DEVICE bool join(u64 run, u32 outcome) {
     run_ = run;
-    verdict_ = verdict;
-    return (verdict & kFailed) != 0;
+    outcome_ = outcome;
+    return (outcome & kFailed) != 0;
   }
   /// By each of `lanes` threads of the last block. False, to the first: the run has failed.
   THALWEG_DEVICE bool announce(u32 lane, u32 lanes) {
@@ -169,7 +169,7 @@ class FormRun {
     }
   }
   THALWEG_DEVICE void end(bool failed, u32 lane, u32 lanes) const {
-    let_go(m_, program_.state, program_.step_count, blocks_, run_, !failed && (verdict_ & kShut) == 0, lane, lanes);
+    let_go(m_, program_.state, program_.step_count, blocks_, run_, !failed && (outcome_ & kShut) == 0, lane, lanes);
   }
 
  private:
@@ -242,7 +242,7 @@ class FormRun {
   u64 expected_ = 0, found_ = 0;
   u32 what_ = 0, looks_ = 0;
   i64 status_ = 0;
-  u32 verdict_ = 0;
+  u32 outcome_ = 0;
   u64 since_ = 0;
 };
 

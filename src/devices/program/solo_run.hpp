@@ -44,7 +44,7 @@ class SoloForm {
       if (gate == device::Gate::open) move();
       part_ = Part::after;
       if (!run_.arrive(gate == device::Gate::failed)) return true;
-      failed_ = run_.join(run_.run(), run_.verdict()) || !run_.announce(0, 1);
+      failed_ = run_.join(run_.run(), run_.outcome()) || !run_.announce(0, 1);
     }
     const device::Gate gate = failed_ ? device::Gate::open : ask(run_.after());
     if (gate == device::Gate::shut) return false;
@@ -61,7 +61,7 @@ class SoloForm {
     const device::Step& step(uint32_t i) const { return steps[i]; }
   };
 
-  device::Gate ask(device::Gate gate) { return gate == device::Gate::shut && run_.tired() ? device::Gate::failed : gate; }
+  device::Gate ask(device::Gate gate) { return gate == device::Gate::shut && run_.timed_out() ? device::Gate::failed : gate; }
   void move() {
     if (shape_.form.move == device::Move::none) return;
     if (shape_.form.move == device::Move::send) {

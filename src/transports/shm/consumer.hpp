@@ -58,7 +58,7 @@ class Consumer {
     return Take::frame;
   }
 
-  /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its bell.
+  /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its doorbell.
   bool consumed() {
     if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]]
       return false;
@@ -100,7 +100,7 @@ class Consumer {
 
   Direction* shared_ = nullptr;
   const Slot* next_ = nullptr;
-  uint64_t parity_ = kParity;  // of the lap that next_ is in: lap 0 publishes parity 1, lap 1 parity 0
+  uint64_t parity_ = kParity;  // of the phase that next_ is in: phase 0 publishes parity 1, phase 1 parity 0
   uint64_t head_ = 0;
   uint64_t slots_given_ = 0;
   const std::byte* bulk_ = nullptr;

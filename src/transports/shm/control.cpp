@@ -35,7 +35,7 @@ void Mailbox::post(Event&& event) {
     events_.push_back(std::move(event));
     full.store(true, std::memory_order_release);
   }
-  bell.wake();
+  doorbell.wake();
 }
 
 std::vector<Event> Mailbox::take() {

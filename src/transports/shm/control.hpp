@@ -19,11 +19,11 @@
 #include "memory/registry.hpp"
 #include "memory/segment.hpp"
 #include "security/handshake.hpp"
-#include "transports/shm/bell.hpp"
 #include "transports/shm/copying.hpp"
 #include "transports/shm/device_answer.hpp"
 #include "transports/shm/device_imports.hpp"
 #include "transports/shm/device_loans.hpp"
+#include "transports/shm/doorbell.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/transport.hpp"
 
@@ -57,7 +57,7 @@ class Control;
 
 /// From the service thread to a port. Outlives the port while callbacks hold it.
 struct Mailbox {
-  OwnBell bell;
+  OwnDoorbell doorbell;
   std::atomic<bool> full{false};
   void post(Event&& event);   // any thread
   std::vector<Event> take();  // progress owner

@@ -52,7 +52,7 @@ void DeviceImports::close_entry(Entries::iterator entry) {
   closed_.splice(closed_.begin(), open_, entry);
 }
 
-/// The newest stays: somebody is about to use it.
+/// The newest stays: it is about to be used.
 void DeviceImports::evict() {
   for (auto at = open_.end(); open_.size() > kMaxCount && at != std::next(open_.begin());) {
     const auto entry = std::prev(at);

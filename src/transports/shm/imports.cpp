@@ -56,7 +56,7 @@ void ImportCache::trim() {
   revoked_.remove_if([](const Entry& entry) { return entry.import->mapping.users == 0; });
   for (auto at = entries_.end(); at != entries_.begin() && (entries_.size() > kMaxCount || bytes_ > kMaxBytes);) {
     --at;
-    // The newest stays: somebody is about to use it.
+    // The newest stays: it is about to be used.
     if (at->import->mapping.users != 0 || at == entries_.begin()) continue;
     bytes_ -= at->import->mapping.length;
     index_.erase({at->link, at->segment});

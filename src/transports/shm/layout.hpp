@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two processes share: the memory of one connection, the bell of one port, the set-up message.
+// What two processes share: the memory of one connection, the doorbell of one port, the set-up message.
 //
 // A connection has two direction blocks, each with one producer and one consumer. A direction is
 //   - a command ring of 64-byte slots. A slot is the frame's header and up to 40 body bytes. The header's first 8 bytes are
-//     stored last, with one release store; bit 7 of `type` (kParity) flips each lap, so that the consumer sees a new frame in
+//     stored last, with one release store; bit 7 of `type` (kParity) flips each phase, so that the consumer sees a new frame in
 //     the slot itself and the two sides share nothing else per frame;
 //   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
 //     from the body lengths alone, so no position is ever read from the peer. A producer that often finds no room gets a deep
@@ -57,11 +57,11 @@ struct alignas(kSlotBytes) Slot {
 static_assert(sizeof(Slot) == kSlotBytes);
 
 /// How the consumer of a ring wants to learn of frames.
-inline constexpr uint32_t kPolled = 0;  // it polls
-inline constexpr uint32_t kBelled = 1;  // ring its bell after publishing
+inline constexpr uint32_t kPolled = 0;         // it polls
+inline constexpr uint32_t kWantsDoorbell = 1;  // ring its doorbell after publishing
 
 struct RingControl {
-  alignas(128) uint32_t producer_waiting;  // written by the producer: ring my bell when you give room back
+  alignas(128) uint32_t producer_waiting;  // written by the producer: ring my doorbell when you give room back
   alignas(128) uint64_t consumed_slots;    // written by the consumer, monotonic
   uint64_t consumed_bulk;                  // bytes with padding, monotonic
   alignas(128) uint32_t consumer_mode;     // written by the consumer
@@ -76,7 +76,7 @@ struct Direction {
   std::byte bulk[kBulkBytes];
 };
 
-/// Direction 0: from the initiator. All zero at first: lap 0 publishes parity 1.
+/// Direction 0: from the initiator. All zero at first: phase 0 publishes parity 1.
 struct Connection {
   Direction direction[2];
   OfferTable offers[2];  // what the side that writes to that direction offers to receive
@@ -111,30 +111,30 @@ inline void store_release(uint64_t& w, uint64_t v) {
 inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
-/// The memory of a port's bell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
+/// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
 /// but nothing else: bits only say where to look.
-inline constexpr uint32_t kBellWords = 64;
-inline constexpr uint32_t kBellBits = kBellWords * 64;
+inline constexpr uint32_t kDoorbellWords = 64;
+inline constexpr uint32_t kDoorbellBits = kDoorbellWords * 64;
 inline constexpr uint32_t kProbeWords = 256;
-struct BellMemory {
+struct DoorbellMemory {
   alignas(128) uint64_t summary;   // bit w: words[w] has something
   alignas(128) uint32_t sleeping;  // 1: also wake the owner by its socket; the first that takes it to 0 does
-  alignas(128) uint64_t words[kBellWords];
-  /// A peer stores a number of its own here and reads it back through the kernel (PeerBell::probe).
+  alignas(128) uint64_t words[kDoorbellWords];
+  /// A peer stores a number of its own here and reads it back through the kernel (PeerDoorbell::probe).
   alignas(128) uint64_t probes[kProbeWords];
 };
-inline constexpr size_t kBellBytes = 4096;
-static_assert(sizeof(BellMemory) <= kBellBytes);
+inline constexpr size_t kDoorbellBytes = 4096;
+static_assert(sizeof(DoorbellMemory) <= kDoorbellBytes);
 
-/// SetupMessage.bytes of both sides. Descriptors: bell memory, the end of the bell's socket pair that peers write to; the
+/// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write to; the
 /// initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
 struct SetupBody {
   uint32_t magic;
   uint16_t version;
-  uint16_t membarrier;    // 1: this process takes part in global expedited barriers
-  uint32_t segment_size;  // sizeof(Connection)
-  uint32_t bell_bit;      // rings at the sender of this message for frames of this connection
-  uint64_t bell_address;  // where the sender's own process has its bell memory
+  uint16_t membarrier;        // 1: this process takes part in global expedited barriers
+  uint32_t segment_size;      // sizeof(Connection)
+  uint32_t doorbell_bit;      // rings at the sender of this message for frames of this connection
+  uint64_t doorbell_address;  // where the sender's own process has its doorbell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
 inline constexpr uint16_t kSetupVersion = 5;

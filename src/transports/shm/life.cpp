@@ -35,7 +35,7 @@ void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
 void ShmPort::retire(ShmLink& link, bool graceful) {
   cool(link);
   link.ended = true;
-  link.sleeping = nullptr;  // the bell's memory goes away
+  link.sleeping = nullptr;  // the doorbell's memory goes away
   link.out.stop();
   if (link.state == TW_OK) link.state = TW_ERR_CLOSED;
   ShmLink** at = &by_bit_[link.my_bit];
@@ -65,7 +65,7 @@ void ShmPort::bury() {
     found->second->segment = Segment();
     found->second->deep_out.forget();
     found->second->deep_in.forget();
-    found->second->bell = PeerBell();
+    found->second->doorbell = PeerDoorbell();
   }
   unmapping_.clear();
 }

@@ -104,7 +104,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   link.control->offer_ring(wide ? kWideBytes : kDeepBytes);
 }
 
-[[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.bell.ring(link.peer_bit); }
+[[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.doorbell.ring(link.peer_bit); }
 
 Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) {
   return fail(TW_ERR_UNSUPPORTED, "shm has no sends by reference");
@@ -178,11 +178,11 @@ unsigned ShmPort::poll_all(unsigned budget) {
   return done;
 }
 
-/// What is rarely there: bells of cold rings, news of the service thread, idle rings, links that ended.
+/// What is rarely there: doorbells of cold rings, news of the service thread, idle rings, links that ended.
 inline unsigned ShmPort::look_around() {
   unsigned done = 0;
-  if (mailbox_->bell.rung()) [[unlikely]]
-    answer_bell();
+  if (mailbox_->doorbell.rung()) [[unlikely]]
+    answer_doorbell();
   if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]]
     done = handle_events();
   if (sweep_ >= next_house_) [[unlikely]]
@@ -255,7 +255,7 @@ unsigned ShmPort::take(unsigned budget, FrameTest test) {
   if (progressing_) return 0;
   progressing_ = true;
   unsigned done = 0;
-  if (mailbox_->bell.rung()) answer_bell();
+  if (mailbox_->doorbell.rung()) answer_doorbell();
   for (size_t i = 0; i < hot_.size() && done < budget; ++i) {
     if (!hot_[i].arrived()) continue;
     ShmLink& link = *hot_[i].link;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shm port: rings that are polled (hot), rings that ring the bell (cold), sleep and wake, the ends of links.
+// The shm port: rings that are polled (hot), rings that ring the doorbell (cold), sleep and wake, the ends of links.
 //
 // A ring is hot at first. One found empty for a long time while more than kHotMin are hot is demoted: its consumer_mode says
-// "ring the bell", and the bell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone active one
+// "ring the doorbell", and the doorbell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone active one
 // costs one load and one compare. Demotion and sleep use the same asymmetric barrier (producer.hpp explains it).
 //
 // Life of a link: establish -> (frames) -> lost or closed. The service thread only posts events (Mailbox); everything else
@@ -16,10 +16,10 @@
 #include "base/event_loop.hpp"
 #include "memory/registry.hpp"
 #include "transports/link_count.hpp"
-#include "transports/shm/bell.hpp"
 #include "transports/shm/consumer.hpp"
 #include "transports/shm/control.hpp"
 #include "transports/shm/deep_ring.hpp"
+#include "transports/shm/doorbell.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/shm/producer.hpp"
 #include "transports/shm/single_copy.hpp"
@@ -43,8 +43,8 @@ struct ShmLink final : Link {
   DeepIn deep_in;
   OfferTables offers;
   uint32_t reserved = 0;       // of the reservation that is open
-  uint32_t my_bit = 0;         // of my bell, for frames that arrive here
-  uint32_t peer_bit = 0;       // of the peer's bell
+  uint32_t my_bit = 0;         // of my doorbell, for frames that arrive here
+  uint32_t peer_bit = 0;       // of the peer's doorbell
   uint32_t hot_index = kCold;  // place in the port's hot list
   bool ended = false;          // lost or closed: no callback for it any more, its memory goes away
   bool starved = false;        // a send found no room since the last that did not
@@ -55,7 +55,7 @@ struct ShmLink final : Link {
   uint64_t id = 0;
   ShmLink* next_same_bit = nullptr;
   Segment segment;
-  PeerBell bell;
+  PeerDoorbell doorbell;
   pid_t pid = 0;  // for process_vm_*; 0: not possible
   Copier copier;
   std::shared_ptr<Control> control;
@@ -102,7 +102,7 @@ class ShmPort final : public Port, private SegmentListener {
     return static_cast<ShmLink&>(link).state == TW_OK && static_cast<ShmLink&>(link).copier.enter();
   }
   void leave_peer(Link& link) override { static_cast<ShmLink&>(link).copier.leave(); }
-  void ring(Link& link) override { static_cast<ShmLink&>(link).bell.wake(); }
+  void ring(Link& link) override { static_cast<ShmLink&>(link).doorbell.wake(); }
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
@@ -111,9 +111,9 @@ class ShmPort final : public Port, private SegmentListener {
   bool any_behind(const Link& link, uint64_t taken, FrameTest test, const void* what) override;
   unsigned take(unsigned budget, FrameTest test) override;
   unsigned progress(unsigned budget) override;
-  int fd() const override { return mailbox_->bell.event_fd(); }
+  int fd() const override { return mailbox_->doorbell.event_fd(); }
   Status arm() override;
-  void wake() override { mailbox_->bell.wake(); }
+  void wake() override { mailbox_->doorbell.wake(); }
 
   void close(Link& link, bool graceful) override;
   size_t queued(const Link&) const override { return 0; }  // accepted means in the ring
@@ -172,7 +172,7 @@ class ShmPort final : public Port, private SegmentListener {
   void refresh_hot(ShmLink& link);
   void keep_house();
   void demote_idle();
-  void answer_bell();
+  void answer_doorbell();
   void disarm();
   bool anything_there() const;
   unsigned handle_events();
@@ -201,7 +201,7 @@ class ShmPort final : public Port, private SegmentListener {
   bool rung_ = false;  // while it slept: perhaps for a signal, which is no frame but an event all the same
   bool progressing_ = false;
   bool pinned_ = false;           // an import of device memory was found since the last progress
-  std::vector<ShmLink*> by_bit_;  // heads; as many as links have needed, at most kBellBits
+  std::vector<ShmLink*> by_bit_;  // heads; as many as links have needed, at most kDoorbellBits
   std::unordered_map<uint64_t, std::unique_ptr<ShmLink>> links_;
   std::vector<std::unique_ptr<ShmLink>> graveyard_;  // closed during progress
   std::vector<uint64_t> unmapping_;                  // lost during progress: ids

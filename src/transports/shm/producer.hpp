@@ -110,7 +110,7 @@ class Producer {
   /// Before sleeping for room, and after. The caller orders it against refresh() with a full barrier on both sides.
   void set_waiting(bool waiting) { store_relaxed(shared_->control.producer_waiting, waiting ? 1 : 0); }
 
-  /// After a publication: does the consumer want its bell rung?
+  /// After a publication: does the consumer want its doorbell rung?
   bool must_ring() const {
     if (fence_needed_) [[unlikely]]
       __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -125,7 +125,7 @@ class Producer {
     std::memcpy(&word, &header, sizeof word);
     slot.a = header.a;
     slot.b = header.b;
-    // Lap 0 publishes parity 1, lap 1 parity 0, and so on.
+    // Phase 0 publishes parity 1, phase 1 parity 0, and so on.
     const uint64_t head = head_;
     const uint64_t parity = (head & kSlots) != 0 ? 0 : kParity;
     head_ = head + 1;

@@ -20,7 +20,7 @@
 namespace thalweg::impl::shm {
 namespace {
 
-constexpr size_t kBellFd = 0, kRingerFd = 1, kSegmentFd = 2;
+constexpr size_t kDoorbellFd = 0, kRingerFd = 1, kSegmentFd = 2;
 
 Status pass_copy(int fd, SetupMessage& message) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -33,7 +33,7 @@ Status pass_copy(int fd, SetupMessage& message) {
 
 Status ShmPort::open(const PortOptions& options, std::unique_ptr<Port>* port) {
   auto mailbox = std::make_shared<Mailbox>();
-  if (Status s = mailbox->bell.open(); is_error(s)) return s;
+  if (Status s = mailbox->doorbell.open(); is_error(s)) return s;
   membarrier::available();  // registers this process
   port->reset(new ShmPort(options, std::move(mailbox)));
   return TW_OK;
@@ -51,13 +51,13 @@ Status ShmPort::start_setup(SetupMessage& mine) {
   body.membarrier = membarrier::available() ? 1 : 0;
   body.segment_size = sizeof(Connection);
   // Bits are given out in turn and may come around: two rings with one bit only cost a look too many.
-  body.bell_bit = next_bit_.fetch_add(1, std::memory_order_relaxed) % kBellBits;
-  body.bell_address = reinterpret_cast<uintptr_t>(mailbox_->bell.segment().data());
+  body.doorbell_bit = next_bit_.fetch_add(1, std::memory_order_relaxed) % kDoorbellBits;
+  body.doorbell_address = reinterpret_cast<uintptr_t>(mailbox_->doorbell.segment().data());
   mine.bytes.resize(sizeof body);
   std::memcpy(mine.bytes.data(), &body, sizeof body);
   mine.fds.clear();
-  if (Status s = pass_copy(mailbox_->bell.segment().fd(), mine); is_error(s)) return s;
-  return pass_copy(mailbox_->bell.ringer_fd(), mine);
+  if (Status s = pass_copy(mailbox_->doorbell.segment().fd(), mine); is_error(s)) return s;
+  return pass_copy(mailbox_->doorbell.ringer_fd(), mine);
 }
 
 Status ShmPort::offer(const PeerIdentity&, SetupMessage& mine) {
@@ -82,8 +82,9 @@ Status ShmPort::check_setup(const SetupMessage& theirs, size_t fds, SetupBody* o
   if (out->version != kSetupVersion || out->segment_size != sizeof(Connection))
     return fail(TW_ERR_VERSION, "the peer's shm rings are of version %u (%u bytes), these of %u (%zu bytes)", out->version,
                 out->segment_size, kSetupVersion, sizeof(Connection));
-  if (out->bell_bit >= kBellBits || theirs.fds.size() != fds)
-    return fail(TW_ERR_PROTOCOL, "a shm set-up message with %zu descriptors and bell bit %u", theirs.fds.size(), out->bell_bit);
+  if (out->doorbell_bit >= kDoorbellBits || theirs.fds.size() != fds)
+    return fail(TW_ERR_PROTOCOL, "a shm set-up message with %zu descriptors and doorbell bit %u", theirs.fds.size(),
+                out->doorbell_bit);
   return TW_OK;
 }
 
@@ -132,7 +133,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   SetupBody mine, theirs;
   if (Status s = check_setup(init.theirs, init.initiator ? 2 : 3, &theirs); is_error(s)) return s;
   if (Status s = check_setup(init.mine, init.initiator ? 3 : 2, &mine); is_error(s)) return s;
-  if (Status s = link.bell.open(std::move(init.theirs.fds[kBellFd]), std::move(init.theirs.fds[kRingerFd])); is_error(s))
+  if (Status s = link.doorbell.open(std::move(init.theirs.fds[kDoorbellFd]), std::move(init.theirs.fds[kRingerFd]));
+      is_error(s))
     return s;
 
   link.port = this;
@@ -141,11 +143,11 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   link.inline_max = kInlineMax;
   link.copy_max = kCopyMax;
   link.fragment = kFragment;
-  link.my_bit = mine.bell_bit;
-  link.peer_bit = theirs.bell_bit;
+  link.my_bit = mine.doorbell_bit;
+  link.peer_bit = theirs.doorbell_bit;
   auto& connection = *reinterpret_cast<Connection*>(early.segment.data());
   const bool fence_needed = mine.membarrier == 0 || theirs.membarrier == 0;
-  link.sleeping = link.bell.sleeping();
+  link.sleeping = link.doorbell.sleeping();
   link.fence_before_sleeping = fence_needed;
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
@@ -177,7 +179,7 @@ Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen
     return TW_OK;
   }
   if (seen <= 0) return TW_OK;
-  if (link.bell.probe(seen, theirs.bell_address, theirs.bell_bit)) {
+  if (link.doorbell.probe(seen, theirs.doorbell_address, theirs.doorbell_bit)) {
     link.pid = seen;
     link.features |= kLinkSingleCopy;
   } else if (errno == EPERM || errno == ENOSYS) {

@@ -13,7 +13,7 @@ namespace thalweg::impl::shm {
 
 void ShmPort::heat(ShmLink& link) {
   if (link.hot_index != ShmLink::kCold) return;
-  link.in.set_mode(armed_ ? kBelled : kPolled);  // a producer that still sees the old mode rings once too often
+  link.in.set_mode(armed_ ? kWantsDoorbell : kPolled);  // a producer that still sees the old mode rings once too often
   link.hot_index = uint32_t(hot_.size());
   link.last_active = sweep_;
   hot_.push_back({nullptr, 0, &link});
@@ -68,15 +68,15 @@ void ShmPort::barrier() const {
   if (batch.empty()) return;
   for (ShmLink* link : batch) {
     cool(*link);
-    link->in.set_mode(kBelled);
+    link->in.set_mode(kWantsDoorbell);
   }
   barrier();
   for (ShmLink* link : batch)
     if (link->in.ready()) heat(*link);
 }
 
-[[gnu::cold]] void ShmPort::answer_bell() {
-  mailbox_->bell.collect([this](unsigned bit) {
+[[gnu::cold]] void ShmPort::answer_doorbell() {
+  mailbox_->doorbell.collect([this](unsigned bit) {
     if (bit >= by_bit_.size()) return;  // whoever holds the job key can ring any bit
     for (ShmLink* link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
       if (link->state == TW_OK) heat(*link);
@@ -84,7 +84,7 @@ void ShmPort::barrier() const {
 }
 
 bool ShmPort::anything_there() const {
-  if (mailbox_->bell.rung() || mailbox_->full.load(std::memory_order_acquire)) return true;
+  if (mailbox_->doorbell.rung() || mailbox_->full.load(std::memory_order_acquire)) return true;
   for (const Hot& hot : hot_)
     if (((load_acquire(*hot.word) ^ hot.parity) & kParity) == 0) return true;
   return false;
@@ -95,7 +95,7 @@ Status ShmPort::arm() {
   armed_ = true;
   unpin();
   bool waiting = false;
-  for (const Hot& hot : hot_) hot.link->in.set_mode(kBelled);
+  for (const Hot& hot : hot_) hot.link->in.set_mode(kWantsDoorbell);
   // Ids, not pointers: a starved link may have been closed since.
   std::erase_if(starved_, [this](uint64_t id) {
     const auto found = links_.find(id);
@@ -105,7 +105,7 @@ Status ShmPort::arm() {
     return !link.listed;
   });
   for (uint64_t id : starved_) links_[id]->out.set_waiting(true);
-  mailbox_->bell.set_sleeping();
+  mailbox_->doorbell.set_sleeping();
   barrier();
   for (uint64_t id : starved_) {
     ShmLink& link = *links_[id];
@@ -118,8 +118,8 @@ Status ShmPort::arm() {
 
 [[gnu::cold]] void ShmPort::disarm() {
   armed_ = false;
-  rung_ |= mailbox_->bell.end_sleep();
-  mailbox_->bell.drain_event();
+  rung_ |= mailbox_->doorbell.end_sleep();
+  mailbox_->doorbell.drain_event();
   for (const Hot& hot : hot_) hot.link->in.set_mode(kPolled);
   for (uint64_t id : starved_)
     if (const auto found = links_.find(id); found != links_.end() && !found->second->out.stopped())

@@ -121,10 +121,10 @@ class Channels(Deaths):
         kept = self.kept.setdefault(process.number, Kept())
         if context not in process.planned:
             process.planned.add(context)
-            kept.agents += 1
+            kept.proxies += 1
         pair = (context, other.process, self.context_of(other.worker))
-        if pair not in process.agents:
-            process.agents.add(pair)
+        if pair not in process.proxies:
+            process.proxies.add(pair)
             kept.peers.append(other.process)
 
     def note_place(self, process: Process, context: int, place: str) -> None:
@@ -284,7 +284,7 @@ class Channels(Deaths):
         devices = sum(place != "host" for place in places)
         for number in range(1 if devices == 2 else 1 + step.of % 3):
             first, second = sides[:: -1 if "both" in step.flags and number % 2 else 1]
-            if number == 0 and "put" in step.flags:  # what the host carries needs an agent at both sides, which this makes
+            if number == 0 and "put" in step.flags:  # what the host carries needs a proxy at both sides, which this makes
                 self.send_on(first, second, link, step, size)
             self.put_on(first, second, link, step.kind, size) if "put" in step.flags else self.send_on(
                 first, second, link, step, size

@@ -16,10 +16,10 @@ from .state import REGION, Place
 
 @dataclasses.dataclass
 class Kept:
-    """What the plans of a program may leave in a process: agents, their connections to those of other processes, and what a
+    """What the plans of a program may leave in a process: proxies, their connections to those of other processes, and what a
     context's first queue makes at each place."""
 
-    agents: int = 0
+    proxies: int = 0
     devices: int = 0
     queued: bool = False  # emulated devices make threads for a context when they first need them
     peers: list[Process] = dataclasses.field(default_factory=list)
@@ -28,9 +28,9 @@ class Kept:
         """What there may be now. A channel's words stay, many in a segment."""
         links = sum(peer.alive for peer in self.peers)
         return Census(
-            before.descriptors + 3 + 12 * self.agents + 8 * links + 4 * self.devices,
-            before.threads + self.agents + 2 * self.queued + 16 * self.devices,
-            before.segments + 3 + 10 * self.agents + 6 * links + 4 * self.devices,
+            before.descriptors + 3 + 12 * self.proxies + 8 * links + 4 * self.devices,
+            before.threads + self.proxies + 2 * self.queued + 16 * self.devices,
+            before.segments + 3 + 10 * self.proxies + 6 * links + 4 * self.devices,
             before.links + links,
         )
 

@@ -53,7 +53,7 @@ class Process:
         self.programs = 0
         self.planned: set[int] = set()  # contexts that have had a plan
         self.devices: set[tuple[int, str]] = set()  # that have had queues: context, place
-        self.agents: set[tuple[int, Process, int]] = set()  # which are connected: context, the other process and its context
+        self.proxies: set[tuple[int, Process, int]] = set()  # which are connected: context, the other process and its context
         self.commands: list[tuple[str, tuple[Any, ...]]] = []
 
     def tell(self, name: str, *arguments: Any) -> None:

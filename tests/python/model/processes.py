@@ -49,7 +49,7 @@ class Processes(Channels):
         for process in self.all_processes:
             if not process.alive:
                 continue
-            wanted = sum(other.alive for _, other, _ in process.agents)
+            wanted = sum(other.alive for _, other, _ in process.proxies)
             for link in self.links.values():
                 if link.ending == NEVER:
                     wanted += sum(self.lives_in(end, process) for end in set(link.workers))

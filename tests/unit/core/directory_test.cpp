@@ -7,7 +7,7 @@
 namespace thalweg::impl {
 namespace {
 
-using Verdict = Directory::Verdict;
+using Decision = Directory::Decision;
 using State = Directory::State;
 
 constexpr WorkerId kSelf = 100, kLower = 50, kHigher = 200;
@@ -22,8 +22,8 @@ TEST(Directory, LowerIdWins) {
   Directory directory(kSelf);
   go_out(directory, kLower, 1, endpoint(1));
   go_out(directory, kHigher, 2, endpoint(2));
-  EXPECT_EQ(directory.arrived(kLower, 7, 0), Verdict::answer);
-  EXPECT_EQ(directory.arrived(kHigher, 8, 0), Verdict::superseded);
+  EXPECT_EQ(directory.arrived(kLower, 7, 0), Decision::answer);
+  EXPECT_EQ(directory.arrived(kHigher, 8, 0), Decision::superseded);
   uint64_t own = 0;
   EXPECT_TRUE(directory.confirmed(kLower, 7, 0, &own));
   EXPECT_EQ(own, 1u);
@@ -37,15 +37,15 @@ TEST(Directory, LateRivalOfAnEstablishedConnectionIsSuperseded) {
   Directory directory(kSelf);
   go_out(directory, kHigher, 2, endpoint(2));
   EXPECT_TRUE(directory.won(kHigher, 2, 80));
-  EXPECT_EQ(directory.arrived(kHigher, 9, 0), Verdict::superseded);
+  EXPECT_EQ(directory.arrived(kHigher, 9, 0), Decision::superseded);
 }
 
 TEST(Directory, ReconnectNamesWhatItReplaces) {
   Directory directory(kSelf);
   uint64_t own = 0;
-  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Verdict::answer);
+  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Decision::answer);
   EXPECT_TRUE(directory.confirmed(kHigher, 5, 0, &own));
-  EXPECT_EQ(directory.arrived(kHigher, 6, 5), Verdict::answer);
+  EXPECT_EQ(directory.arrived(kHigher, 6, 5), Decision::answer);
   EXPECT_TRUE(directory.confirmed(kHigher, 6, 5, &own));
   EXPECT_EQ(directory.entries[kHigher].token, 6u);
 }
@@ -66,12 +66,12 @@ TEST(Directory, EndOfTheOldDoesNotTouchTheNew) {
 
 TEST(Directory, BrokenIncomingAttemptIsTriedFromHere) {
   Directory directory(kSelf);
-  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Verdict::answer);
+  EXPECT_EQ(directory.arrived(kHigher, 5, 0), Decision::answer);
   EXPECT_FALSE(directory.broke(kHigher, 4)) << "another attempt";
   directory.entries[kHigher].endpoint = endpoint(3);
   EXPECT_TRUE(directory.broke(kHigher, 5));
   EXPECT_EQ(directory.entries[kHigher].state, State::outgoing);
-  EXPECT_EQ(directory.arrived(kLower, 6, 0), Verdict::answer);
+  EXPECT_EQ(directory.arrived(kLower, 6, 0), Decision::answer);
   EXPECT_FALSE(directory.broke(kLower, 6));
   EXPECT_EQ(directory.entries.count(kLower), 0u) << "nobody here waits for it";
 }

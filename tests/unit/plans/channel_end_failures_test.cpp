@@ -37,10 +37,10 @@ class ChannelEndFailures : public ChannelEnds {
          [&] { EXPECT_EQ(tw_plan_prepare(made, kLong), TW_OK) << tw_last_error(); });
     return made;
   }
-  impl::Agent* agent_of_b() {
-    impl::Agent* agent = nullptr;
-    EXPECT_EQ(impl::Agent::of(*b.context, &agent), TW_OK);
-    return agent;
+  impl::Proxy* proxy_of_b() {
+    impl::Proxy* proxy = nullptr;
+    EXPECT_EQ(impl::Proxy::of(*b.context, &proxy), TW_OK);
+    return proxy;
   }
   /// What the peer tells arrives by a message.
   static tw_status failure_of(const Bound& end) {
@@ -323,14 +323,14 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
   tw_plan* const receives = prepare_recv(to, &send, 30'000'000);
   EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_TIMED_OUT);
   EXPECT_EQ(failure_of(send), TW_ERR_TIMED_OUT);
-  impl::Agent* const agent = agent_of_b();
-  agent->patience = std::chrono::milliseconds(20);
+  impl::Proxy* const proxy = proxy_of_b();
+  proxy->patience = std::chrono::milliseconds(20);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
     expect_text({"has not given back", "tag 9"});
   }
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
-  agent->patience = std::chrono::seconds(20);
+  proxy->patience = std::chrono::seconds(20);
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
@@ -350,8 +350,8 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuff
   Bound send;
   tw_plan* const receives = prepare_recv(to, &send);
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
-  impl::Agent* const agent = agent_of_b();
-  agent->patience = std::chrono::seconds(1);  // until the peer has given it back
+  impl::Proxy* const proxy = proxy_of_b();
+  proxy->patience = std::chrono::seconds(1);  // until the peer has given it back
   CopyingPeer peer(*b.context->registry);
   EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
   peer.stopped = false;
@@ -362,8 +362,8 @@ TEST_P(ChannelEndFailures, AnUpdateSaysThatAStoppedPeerMayStoreToTheBufferBefore
   unsigned char *const before = memory(b, 8), *const after = memory(b, 8);
   Bound send;
   tw_plan* const receives = prepare_recv(before, &send);
-  impl::Agent* const agent = agent_of_b();
-  agent->patience = std::chrono::seconds(1);  // until the peer has given it back
+  impl::Proxy* const proxy = proxy_of_b();
+  proxy->patience = std::chrono::seconds(1);  // until the peer has given it back
   CopyingPeer peer(*b.context->registry);
   EXPECT_EQ(tw_plan_update(receives, 0, after, nullptr), TW_IN_PROGRESS) << tw_last_error();
   EXPECT_EQ(tw_plan_update(receives, 0, nullptr, nullptr), TW_IN_PROGRESS) << tw_last_error();

@@ -17,13 +17,13 @@ class ChannelOpening : public ChannelEnds {
   static void pause() { std::this_thread::sleep_for(std::chrono::microseconds(random()() % 4000)); }
   /// Around what opening takes, so that some of it happens and some does not.
   static uint64_t short_limit() { return 200'000 + random()() % 6'000'000; }
-  /// Tries now and then for a while; `attempt` is given the limit. What the last attempt said; TW_OK: there were none, or it went.
-  static tw_status try_some(const std::function<tw_status(uint64_t)>& attempt) {
+  /// Tries now and then for a while; `epoch` is given the limit. What the last epoch said; TW_OK: there were none, or it went.
+  static tw_status try_some(const std::function<tw_status(uint64_t)>& epoch) {
     tw_status status = TW_OK;
     const unsigned tries = random()() % (kMostTries + 1);
     for (unsigned i = 0; i < tries; ++i) {
       pause();
-      status = attempt(short_limit());
+      status = epoch(short_limit());
       if (status == TW_OK) return status;
       EXPECT_EQ(status, TW_ERR_TIMED_OUT) << tw_last_error();
     }
@@ -168,8 +168,8 @@ TEST_P(PlanOpening, PlansOfOneChannelArePreparedAgainTogether) {
   }
 }
 
-/// A failure of an earlier attempt does not end a later one.
-TEST_P(PlanOpening, AnOldFailureHurtsNoNewAttempt) {
+/// A failure of an earlier epoch does not end a later one.
+TEST_P(PlanOpening, AnOldFailureHurtsNoNewEpoch) {
   Exchange at_a = make_exchange(a, 1), at_b = make_exchange(b, 1);
   const Exchange other_a = make_exchange(a, 1), other_b = make_exchange(b, 1);
   both(

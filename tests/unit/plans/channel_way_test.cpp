@@ -223,7 +223,7 @@ TEST_P(ChannelWay, OfManyPlansInTurnIsFoundEachTime) {
   }
 }
 
-/// A plan has found its channel, and waits for another peer, when its partner asks for another way: the attempt that follows is made
+/// A plan has found its channel, and waits for another peer, when its partner asks for another way: the epoch that follows is made
 /// when it is known what this plan needs.
 TEST_P(ChannelWay, IsNotDecidedForAPlanThatStillWaitsForAnotherPeer) {
   constexpr uint64_t kTagOfThird = 9;

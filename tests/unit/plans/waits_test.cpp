@@ -337,7 +337,7 @@ TEST_P(Waits, AWaitThatExpiresLetsTheQueueGo) {
     EXPECT_EQ(tw_plan_trigger(waits.plan, mine), TW_ERR_TIMED_OUT);
     tw_status told = TW_OK;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kLong);
-    while (told == TW_OK && std::chrono::steady_clock::now() < limit) told = tw_queue_check(theirs);  // its agent hears it
+    while (told == TW_OK && std::chrono::steady_clock::now() < limit) told = tw_queue_check(theirs);  // its proxy hears it
     EXPECT_EQ(told, TW_ERR_TIMED_OUT) << tw_last_error();
     expect(b, receives, Bytes(receives.size, 0xdd));
     prepare(sends, receives);

@@ -175,8 +175,8 @@ TEST(Handshake, ServerThatDoesNotKnowTheKeyIsFoundOut) {
   const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, {}};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
-  const Verdict verdict{0, {}};  // "accepted", without a proof
-  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  const AuthenticationResult authentication_result{0, {}};  // "accepted", without a proof
+  ASSERT_EQ(write(pair.b.get(), &authentication_result, sizeof authentication_result), ssize_t(sizeof authentication_result));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
   EXPECT_EQ(client.status(), TW_ERR_AUTHENTICATION);
 }
@@ -223,9 +223,10 @@ TEST(Handshake, ProofReflectedAtItsMakerFails) {
   const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, hello.nonce};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
-  Verdict verdict{};
-  ASSERT_EQ(read(pair.b.get(), &verdict.mac, sizeof verdict.mac), ssize_t(sizeof verdict.mac));
-  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  AuthenticationResult authentication_result{};
+  ASSERT_EQ(read(pair.b.get(), &authentication_result.mac, sizeof authentication_result.mac),
+            ssize_t(sizeof authentication_result.mac));
+  ASSERT_EQ(write(pair.b.get(), &authentication_result, sizeof authentication_result), ssize_t(sizeof authentication_result));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
   EXPECT_EQ(client.refusal(), Refusal::authentication);
 }
@@ -313,8 +314,8 @@ TEST(Handshake, AnUnprovenAnswerThatItIsNotHereIsNotBelieved) {
   const Challenge challenge{kChallengeMagic, kVersionMax, kVersionMax, 0, {}};
   ASSERT_EQ(write(pair.b.get(), &challenge, sizeof challenge), ssize_t(sizeof challenge));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
-  const Verdict verdict{uint32_t(Answer::not_here), {}};
-  ASSERT_EQ(write(pair.b.get(), &verdict, sizeof verdict), ssize_t(sizeof verdict));
+  const AuthenticationResult authentication_result{uint32_t(Answer::not_here), {}};
+  ASSERT_EQ(write(pair.b.get(), &authentication_result, sizeof authentication_result), ssize_t(sizeof authentication_result));
   EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::failed);
   EXPECT_EQ(client.refusal(), Refusal::authentication);
 }

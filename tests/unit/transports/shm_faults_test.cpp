@@ -14,15 +14,15 @@ namespace {
 struct Hostile {
   Side side;
   Segment rings;
-  shm::OwnBell bell;
-  shm::PeerBell theirs;  // the port's
+  shm::OwnDoorbell doorbell;
+  shm::PeerDoorbell theirs;  // the port's
   UniqueFd socket;
   Link* link = nullptr;
   shm::Connection& memory() { return *reinterpret_cast<shm::Connection*>(rings.data()); }
   shm::Direction& incoming() { return memory().direction[0]; }
   Hostile() {
     EXPECT_EQ(Segment::create("hostile", sizeof(shm::Connection), true, false, &rings), TW_OK);
-    EXPECT_EQ(bell.open(), TW_OK);
+    EXPECT_EQ(doorbell.open(), TW_OK);
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     socket = UniqueFd(fds[0]);
@@ -34,19 +34,19 @@ struct Hostile {
     body.segment_size = sizeof(shm::Connection);
     init.theirs.bytes.resize(sizeof body);
     std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-    for (int fd : {bell.segment().fd(), bell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+    for (int fd : {doorbell.segment().fd(), doorbell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
     EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
     EXPECT_EQ(theirs.open(UniqueFd(dup(init.mine.fds[0].get())), UniqueFd(dup(init.mine.fds[1].get()))), TW_OK);
     EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
   }
 };
 
-TEST(ShmFaults, BitsOfTheBellThatNobodyHasAreHarmless) {
+TEST(ShmFaults, BitsOfTheDoorbellThatNobodyHasAreHarmless) {
   Hostile h;
   Side other;
   Link *la, *lb;
   connect_sides(other, h.side, &la, &lb);
-  for (uint32_t bit = 0; bit < shm::kBellBits; ++bit) h.theirs.ring(bit);
+  for (uint32_t bit = 0; bit < shm::kDoorbellBits; ++bit) h.theirs.ring(bit);
   const uint64_t value = std::random_device{}();
   uint64_t got = ~value;
   h.side.sink.frame = [&](Link&, const FrameHeader& header, const std::byte* body) {

@@ -78,7 +78,8 @@ TEST(ShmIdentity, OurOwnValuesReplayedDoNotMakeUsCopyIntoOurselves) {
     EXPECT_EQ(us.link->features & kLinkSameProcess, 0u);
     uint64_t mine = 1, other = 2;
     const iovec from{&other, sizeof other}, to{&mine, sizeof mine};
-    (void)us.side.port->write_peer(*us.link, &from, 1, &to, 1);  // a forked child may have its bell, and this word, where we do
+    (void)us.side.port->write_peer(*us.link, &from, 1, &to,
+                                   1);  // a forked child may have its doorbell, and this word, where we do
     EXPECT_EQ(mine, 1u);
   }
   EXPECT_EQ(child.wait(), 0);
@@ -100,15 +101,15 @@ TEST(ShmIdentity, AProcessThatClaimsToBeThisOneIsRefused) {
 // ------------------------------------------------------------------------------------------------ doorbells
 
 /// A link whose peer gave `ringer` as its doorbell.
-struct Belled {
+struct WithDoorbell {
   Side side;
   Segment rings;
-  shm::OwnBell bell;
+  shm::OwnDoorbell doorbell;
   Link* link = nullptr;
   Status status = TW_OK;
-  explicit Belled(UniqueFd ringer) {
+  explicit WithDoorbell(UniqueFd ringer) {
     EXPECT_EQ(Segment::create("peer", sizeof(shm::Connection), true, false, &rings), TW_OK);
-    EXPECT_EQ(bell.open(), TW_OK);
+    EXPECT_EQ(doorbell.open(), TW_OK);
     LinkInit init;
     shm::SetupBody body{};
     body.magic = shm::kSetupMagic;
@@ -116,7 +117,7 @@ struct Belled {
     body.segment_size = sizeof(shm::Connection);
     init.theirs.bytes.resize(sizeof body);
     std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-    init.theirs.fds.emplace_back(dup(bell.segment().fd()));
+    init.theirs.fds.emplace_back(dup(doorbell.segment().fd()));
     init.theirs.fds.push_back(std::move(ringer));
     init.theirs.fds.emplace_back(dup(rings.fd()));
     EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
@@ -124,11 +125,11 @@ struct Belled {
   }
   /// The peer sleeps, so a frame to it rings.
   void send_to_a_sleeper() {
-    reinterpret_cast<shm::Connection*>(rings.data())->direction[1].control.consumer_mode = shm::kBelled;
-    bell.set_sleeping();
+    reinterpret_cast<shm::Connection*>(rings.data())->direction[1].control.consumer_mode = shm::kWantsDoorbell;
+    doorbell.set_sleeping();
     const uint64_t value = 7;
     EXPECT_EQ(side.port->send(*link, FrameHeader{8, 1, 0, 0, 0, 0}, &value), TW_OK);
-    EXPECT_TRUE(bell.rung());
+    EXPECT_TRUE(doorbell.rung());
   }
 };
 
@@ -149,7 +150,7 @@ TEST(ShmDoorbell, AnythingButAUnixStreamSocketIsRefused) {
   cases.emplace_back("a unix datagram socket", UniqueFd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
   for (auto& [what, fd] : cases) {
     ASSERT_TRUE(fd) << what;
-    const Belled peer(std::move(fd));
+    const WithDoorbell peer(std::move(fd));
     EXPECT_EQ(peer.status, TW_ERR_PROTOCOL) << what;
   }
 }
@@ -164,7 +165,7 @@ TEST(ShmDoorbell, AFullOrDeadOneBlocksNobody) {
     while (!dead && send(ringer.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
     }
     if (dead) reader.reset();  // a write would raise SIGPIPE
-    Belled peer(std::move(ringer));
+    WithDoorbell peer(std::move(ringer));
     ASSERT_EQ(peer.status, TW_OK) << last_error();
     alarm(60);
     peer.send_to_a_sleeper();

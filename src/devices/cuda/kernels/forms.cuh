@@ -151,7 +151,7 @@ __device__ __forceinline__ bool await(Run& run) {
   for (;;) {
     const Gate gate = kWait == Wait::credit ? run.credit() : kWait == Wait::before ? run.before() : run.after();
     if (gate != Gate::shut) return gate == Gate::open;
-    if (run.tired()) return false;
+    if (run.timed_out()) return false;
   }
 }
 
@@ -225,7 +225,7 @@ __device__ __forceinline__ void run_form(const Arguments& arguments, const Progr
   bool failed = gate == kBegun;
   if (common.blocks != 1 && __shfl_sync(~0u, threadIdx.x == 0 && run.arrive(failed), 0) == 0) return;
   if (kMove == Move::list || common.blocks != 1)
-    failed = run.join(__shfl_sync(~0u, run.run(), 0), __shfl_sync(~0u, run.verdict(), 0)) || failed;
+    failed = run.join(__shfl_sync(~0u, run.run(), 0), __shfl_sync(~0u, run.outcome(), 0)) || failed;
   if (!failed) failed = !run.announce(threadIdx.x, 32);
   if (threadIdx.x == 0) {
     if (!failed) failed = !await<Wait::after>(run);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bells: set-up and the system calls.
-#include "transports/shm/bell.hpp"
+// Doorbells: set-up and the system calls.
+#include "transports/shm/doorbell.hpp"
 
 #include <sys/socket.h>
 
@@ -31,8 +31,8 @@ bool unix_stream(int fd) {
 
 }  // namespace
 
-Status OwnBell::open() {
-  if (Status s = Segment::create("thalweg-bell", kBellBytes, true, false, &segment_); is_error(s)) return s;
+Status OwnDoorbell::open() {
+  if (Status s = Segment::create("thalweg-doorbell", kDoorbellBytes, true, false, &segment_); is_error(s)) return s;
   int fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) return fail_errno(errno, "socketpair");
   sleeper_ = UniqueFd(fds[0]);
@@ -40,42 +40,42 @@ Status OwnBell::open() {
   return TW_OK;
 }
 
-void OwnBell::wake() const { send_wake_up(ringer_.get()); }
+void OwnDoorbell::wake() const { send_wake_up(ringer_.get()); }
 
-void OwnBell::drain_event() const {
+void OwnDoorbell::drain_event() const {
   char bytes[512];
   // A peer that sends without end only keeps us awake.
   for (int i = 0; i < 8 && recv(sleeper_.get(), bytes, sizeof bytes, MSG_DONTWAIT) == ssize_t(sizeof bytes); ++i) {
   }
 }
 
-Status PeerBell::open(UniqueFd memory, UniqueFd ringer) {
-  if (Status s = Segment::open(std::move(memory), kBellBytes, &segment_); is_error(s)) return s;
+Status PeerDoorbell::open(UniqueFd memory, UniqueFd ringer) {
+  if (Status s = Segment::open(std::move(memory), kDoorbellBytes, &segment_); is_error(s)) return s;
   segment_.close_fd();
   if (!unix_stream(ringer.get())) return fail(TW_ERR_PROTOCOL, "the peer's wake-up descriptor is no unix stream socket");
   ringer_ = std::move(ringer);
   return TW_OK;
 }
 
-void PeerBell::ring(uint32_t bit) const {
-  const uint32_t word = bit / 64 % kBellWords;
+void PeerDoorbell::ring(uint32_t bit) const {
+  const uint32_t word = bit / 64 % kDoorbellWords;
   // The word before the summary: the owner clears them in the other order, so that no bit is lost.
   __atomic_fetch_or(&memory().words[word], uint64_t(1) << (bit % 64), __ATOMIC_SEQ_CST);
   __atomic_fetch_or(&memory().summary, uint64_t(1) << word, __ATOMIC_SEQ_CST);
   wake();
 }
 
-void PeerBell::wake() const {
+void PeerDoorbell::wake() const {
   if (__atomic_load_n(&memory().sleeping, __ATOMIC_SEQ_CST) == 0) return;
   if (__atomic_exchange_n(&memory().sleeping, 0, __ATOMIC_SEQ_CST) == 0) return;
   send_wake_up(ringer_.get());
 }
 
-bool PeerBell::probe(pid_t pid, uint64_t address, uint32_t bit) const {
+bool PeerDoorbell::probe(pid_t pid, uint64_t address, uint32_t bit) const {
   constexpr int kTries = 64;  // another link may use the same word at this moment
   const uint32_t index = bit % kProbeWords;
   uint64_t* const word = &memory().probes[index];
-  const uint64_t theirs = address + offsetof(BellMemory, probes) + index * sizeof *word;
+  const uint64_t theirs = address + offsetof(DoorbellMemory, probes) + index * sizeof *word;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t nonce = random_id();
     uint64_t found = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a context that works for its plans: a private worker with a thread of its own. It talks with the agents of peers
+// The part of a context that works for its plans: a private worker with a thread of its own. It talks with the proxies of peers
 // (channels' words and landings, channel.hpp) and runs the steps that an executor cannot run itself (proxied.hpp).
 //
 // Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
@@ -28,8 +28,8 @@ class Channel;
 class WaitRows;
 struct Proxied;
 
-/// Another process's agent, or our own.
-struct AgentPeer {
+/// Another process's proxy, or our own.
+struct ProxyPeer {
   tw_endpoint* endpoint = nullptr;
   Status lost = TW_OK;
   size_t early = 0;                 // channels that it opened and nobody here has named yet
@@ -37,12 +37,12 @@ struct AgentPeer {
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
 };
 
-class Agent final : public Extension {
+class Proxy final : public Extension {
  public:
   /// The context's, made at the first call. Any thread.
-  static Status of(tw_context& context, Agent** out);
-  explicit Agent(tw_context& context) : context(context) {}
-  ~Agent() override;
+  static Status of(tw_context& context, Proxy** out);
+  explicit Proxy(tw_context& context) : context(context) {}
+  ~Proxy() override;
   unsigned users() const override { return users_.load(); }
 
   std::mutex& mutex() { return mutex_; }
@@ -54,7 +54,7 @@ class Agent final : public Extension {
 
   /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and ask again.
   struct Route {
-    AgentPeer* peer = nullptr;
+    ProxyPeer* peer = nullptr;
     uint64_t mine = 0, theirs = 0;  // tokens
   };
   Status route(tw_endpoint& endpoint, Route* out);
@@ -67,7 +67,7 @@ class Agent final : public Extension {
   Status channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out);
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
-  void send(AgentPeer& peer, const ControlMessage& message);
+  void send(ProxyPeer& peer, const ControlMessage& message);
   using Offered = std::vector<std::pair<Channel*, uint16_t>>;
   /// Takes offered buffers back, which waits for their senders to let go of them, up to `patience`. Those that are left then are
   /// still in `offered`, and what they name may be stored to: to be asked for again, or abandoned. Not under mutex().
@@ -77,7 +77,7 @@ class Agent final : public Extension {
   /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
   size_t held();
   std::chrono::milliseconds patience{5000};
-  /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a greeting needs.
+  /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a handshake needs.
   template <class Progress>
   void await_change(std::unique_lock<std::mutex>& lock, Progress progress) {
     changed.wait_for(lock, std::chrono::microseconds(200));
@@ -96,7 +96,7 @@ class Agent final : public Extension {
   void look_through_rows();
   /// Something was or will be triggered just now: looks more often for a while. Any thread, no lock.
   void hurry();
-  /// Somebody waits for a change under mutex().
+  /// A thread waits for a change under mutex().
   std::condition_variable changed;
 
   tw_context& context;
@@ -122,21 +122,21 @@ class Agent final : public Extension {
   unsigned fetch_arrivals();
   void fetch(Arrivals::iterator place);
   Arrivals take_arrivals();
-  void take(AgentPeer& peer, ControlMessage&& message);
-  void take_early(AgentPeer& peer, ControlMessage&& message);
-  void refuse_early(AgentPeer& peer, const ControlMessage& open);
-  AgentPeer& peer_of(tw_endpoint* endpoint);
+  void take(ProxyPeer& peer, ControlMessage&& message);
+  void take_early(ProxyPeer& peer, ControlMessage&& message);
+  void refuse_early(ProxyPeer& peer, const ControlMessage& open);
+  ProxyPeer& peer_of(tw_endpoint* endpoint);
   static tw_status on_message(void* arg, const tw_am_message* message);
 
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
   std::vector<std::byte> address_;
-  std::map<WorkerId, std::unique_ptr<AgentPeer>> peers_;
+  std::map<WorkerId, std::unique_ptr<ProxyPeer>> peers_;
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   /// What peers opened where nobody here has named the channel yet.
-  std::map<std::tuple<AgentPeer*, ChannelName, bool>, ControlMessage> early_;
-  bool answering_ = false;  // the agent's thread looks at what peers said
+  std::map<std::tuple<ProxyPeer*, ChannelName, bool>, ControlMessage> early_;
+  bool answering_ = false;  // the proxy's thread looks at what peers said
   std::vector<Proxied*> steps_;
   std::vector<WaitRows*> rows_;
 

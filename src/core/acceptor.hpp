@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Somebody who came in by a door: authenticate, hear what he wants, answer, and hand the confirmed link to the worker.
+// An incoming connection of a listening socket: authenticates it, reads its request, answers, and hands the confirmed link to the worker.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace thalweg::impl {
 
-class Visitor final : public Conversation::User, public std::enable_shared_from_this<Visitor> {
+class Acceptor final : public Conversation::User, public std::enable_shared_from_this<Acceptor> {
  public:
-  Visitor(Setup& setup, uint64_t id, const Door& door);
-  ~Visitor() override;
+  Acceptor(Setup& setup, uint64_t id, const Door& door);
+  ~Acceptor() override;
   Status start(UniqueFd socket, bool tls);
   /// The listener's user has answered.
   void answered(Answer&& answer);
@@ -24,7 +24,7 @@ class Visitor final : public Conversation::User, public std::enable_shared_from_
   tw_worker* worker() const { return worker_; }
   uint64_t listener() const { return listener_; }
   uint64_t key() const { return key_; }
-  /// The listener connection goes on over another visitor's socket: its claim passes on.
+  /// The listener connection goes on over another acceptor's socket: its claim passes on.
   void pass_on() { key_ = 0; }
 
   void on_authenticated(Conversation&) override {}
@@ -51,7 +51,7 @@ class Visitor final : public Conversation::User, public std::enable_shared_from_
   uint64_t id_, listener_, key_ = 0, timer_ = 0, ticket_ = 0;
   tw_worker* worker_;
   std::vector<DialTarget> known_as_;
-  bool claimed_ = false;  // another visitor came with this one's ticket
+  bool claimed_ = false;  // another acceptor came with this one's ticket
   State state_ = State::stranger;
   std::shared_ptr<Conversation> conversation_;
   ConnectMessage message_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outgoing connections.
-#include "core/caller.hpp"
+#include "core/connector.hpp"
 
 #include <algorithm>
 
@@ -19,9 +19,9 @@ constexpr unsigned kMaxTurnedAway = 12, kLongestWait = 4;  // kRetryNs << kLonge
 
 }  // namespace
 
-Caller::~Caller() { end(); }
+Connector::~Connector() { end(); }
 
-void Caller::end() {
+void Connector::end() {
   if (committed_ && !over_ && by_address() && plan_.worker->directory.dropped(plan_.message.target, plan_.message.token)) {
     News news;
     news.kind = News::Kind::retry;
@@ -37,7 +37,7 @@ void Caller::end() {
   if (upgrade_) upgrade_->abandon();
 }
 
-void Caller::start() {
+void Connector::start() {
   deadline_timer_ = setup_.context().loop.after(plan_.timeout_ns, [this] {
     deadline_timer_ = 0;
     failed(TW_ERR_TIMED_OUT, "not connected within " + std::to_string(plan_.timeout_ns / kMillisecond) + " ms" +
@@ -46,7 +46,7 @@ void Caller::start() {
   next_candidate();
 }
 
-void Caller::next_candidate() {
+void Connector::next_candidate() {
   tw_context& context = setup_.context();
   while (next_ < plan_.candidates.size()) {
     const SocketAddress& candidate = plan_.candidates[next_++];
@@ -63,7 +63,7 @@ void Caller::next_candidate() {
   failed(last_status_, last_text_);
 }
 
-void Caller::retry(uint64_t after_ns) {
+void Connector::retry(uint64_t after_ns) {
   if (conversation_) conversation_->abandon();
   retry_timer_ = setup_.context().loop.after(after_ns, [this] {
     retry_timer_ = 0;
@@ -73,7 +73,7 @@ void Caller::retry(uint64_t after_ns) {
   });
 }
 
-void Caller::failed(Status status, const std::string& why, std::vector<std::byte> data) {
+void Connector::failed(Status status, const std::string& why, std::vector<std::byte> data) {
   if (over_) return;
   auto self = shared_from_this();
   over_ = true;  // the failure is told, and with it the directory
@@ -86,12 +86,12 @@ void Caller::failed(Status status, const std::string& why, std::vector<std::byte
   news.text = why;
   news.data = std::move(data);
   plan_.worker->inbox.post(std::move(news));
-  setup_.end_caller(plan_.key);
+  setup_.end_connector(plan_.key);
 }
 
-bool Caller::wants(const char* transport) const { return plan_.transport.empty() || plan_.transport == transport; }
+bool Connector::wants(const char* transport) const { return plan_.transport.empty() || plan_.transport == transport; }
 
-void Caller::make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
+void Connector::make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
   offers->clear();
   for (const char* name : {"shm", "tcp"}) {
     const bool shm = name[0] == 's';
@@ -109,7 +109,7 @@ void Caller::make_offers(const Conversation& from, const PeerIdentity& peer, std
   }
 }
 
-void Caller::on_authenticated(Conversation& from) {
+void Connector::on_authenticated(Conversation& from) {
   auto self = shared_from_this();
   const bool upgrading = &from == upgrade_.get();
   ConnectMessage& message = plan_.message;
@@ -137,7 +137,7 @@ void Caller::on_authenticated(Conversation& from) {
   from.push();
 }
 
-void Caller::on_message(Conversation& from, SetupChannel::Message&& message) {
+void Connector::on_message(Conversation& from, SetupChannel::Message&& message) {
   auto self = shared_from_this();
   if (over_) return;
   if (!committed_ && message.type == uint16_t(SetupType::accept)) return accepted(from, std::move(message));
@@ -146,7 +146,7 @@ void Caller::on_message(Conversation& from, SetupChannel::Message&& message) {
   on_broken(from, TW_ERR_PROTOCOL, Refusal::malformed, "the other side sent an unexpected message during connection set-up");
 }
 
-void Caller::rejected(Conversation& from, SetupChannel::Message&& message) {
+void Connector::rejected(Conversation& from, SetupChannel::Message&& message) {
   RejectMessage reject;
   if (is_error(parse_reject(std::move(message), &reject))) return failed(TW_ERR_PROTOCOL, last_error());
   if (&from == upgrade_.get()) return upgrade_failed(reject.text);
@@ -155,7 +155,7 @@ void Caller::rejected(Conversation& from, SetupChannel::Message&& message) {
   failed(reject.status, reject.text, std::move(reject.data));
 }
 
-void Caller::accepted(Conversation& from, SetupChannel::Message&& message) {
+void Connector::accepted(Conversation& from, SetupChannel::Message&& message) {
   AcceptMessage accept;
   const Status status = parse_accept(from.channel().session(), std::move(message), plan_.message.worker, &accept);
   if (status == TW_ERR_AUTHENTICATION) return impostor(from, last_error());
@@ -172,14 +172,14 @@ void Caller::accepted(Conversation& from, SetupChannel::Message&& message) {
 }
 
 /// Is it the worker of the address, or, on the way to shared memory, the one that accepted first? A listener's may be any.
-bool Caller::is_meant(const Conversation& from, const AcceptMessage& accept) const {
+bool Connector::is_meant(const Conversation& from, const AcceptMessage& accept) const {
   if (&from == upgrade_.get()) return accept.worker == accept_.worker && accept.incarnation == accept_.incarnation;
   const ConnectMessage& mine = plan_.message;
   return !by_address() || (accept.worker == mine.target && accept.incarnation == mine.target_incarnation);
 }
 
 /// It has the key, and is not the worker that it says it is, or not the one that was dialled. That one may be at the next candidate.
-void Caller::impostor(Conversation& from, const std::string& why) {
+void Connector::impostor(Conversation& from, const std::string& why) {
   setup_.refused(Refusal::identity, from.peer_text() + ": " + why);
   from.abandon();
   if (&from == upgrade_.get()) return upgrade_failed(why);
@@ -188,7 +188,7 @@ void Caller::impostor(Conversation& from, const std::string& why) {
   next_candidate();
 }
 
-bool Caller::begin_upgrade() {
+bool Connector::begin_upgrade() {
   WorkerAddress address;
   SocketAddress candidate;
   if (is_error(parse_address(accept_.address.data(), accept_.address.size(), &address)) ||
@@ -203,7 +203,7 @@ bool Caller::begin_upgrade() {
   return true;
 }
 
-void Caller::upgrade_failed(const std::string& why) {
+void Connector::upgrade_failed(const std::string& why) {
   if (upgrade_) upgrade_->abandon();
   if (accept_.answer.transport.empty()) {
     return failed(TW_ERR_UNREACHABLE, "shared memory cannot be set up (" + why + ") and tcp was not offered");
@@ -215,7 +215,7 @@ void Caller::upgrade_failed(const std::string& why) {
   confirm(*conversation_);
 }
 
-void Caller::confirm(Conversation& from) {
+void Connector::confirm(Conversation& from) {
   const std::vector<Offer>& mine = &from == upgrade_.get() ? upgrade_offers_ : offers_;
   bool offered = false;
   for (const Offer& offer : mine) offered |= offer.transport == accept_.answer.transport;
@@ -223,8 +223,8 @@ void Caller::confirm(Conversation& from) {
     return failed(TW_ERR_UNREACHABLE, last_text_.empty() ? "no transport in common with the listener" : last_text_);
   }
   if (by_address() && !plan_.worker->directory.won(plan_.message.target, plan_.key, plan_.message.token)) {
-    from.abandon();  // the other side's attempt won meanwhile: the visitor's news comes
-    return setup_.end_caller(plan_.key);
+    from.abandon();  // the other side's attempt won meanwhile: the acceptor's news comes
+    return setup_.end_connector(plan_.key);
   }
   committed_ = true;
   queue_confirm(from.channel());
@@ -233,7 +233,7 @@ void Caller::confirm(Conversation& from) {
   from.push_then([self, conversation] { self->hand_over(*conversation); });
 }
 
-void Caller::hand_over(Conversation& from) {
+void Connector::hand_over(Conversation& from) {
   if (over_) return;
   const bool upgraded = &from == upgrade_.get();
   News news;
@@ -262,10 +262,10 @@ void Caller::hand_over(Conversation& from) {
   end();
   if (news.port != nullptr) news.port->adopt(news.init);
   plan_.worker->inbox.post(std::move(news));
-  setup_.end_caller(plan_.key);
+  setup_.end_connector(plan_.key);
 }
 
-void Caller::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+void Connector::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
   if (over_) return;
   auto self = shared_from_this();
   if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);

@@ -8,10 +8,10 @@
 
 namespace thalweg::impl {
 
-class Caller final : public Conversation::User, public std::enable_shared_from_this<Caller> {
+class Connector final : public Conversation::User, public std::enable_shared_from_this<Connector> {
  public:
-  Caller(Setup& setup, CallPlan&& plan) : setup_(setup), plan_(std::move(plan)) {}
-  ~Caller() override;
+  Connector(Setup& setup, ConnectPlan&& plan) : setup_(setup), plan_(std::move(plan)) {}
+  ~Connector() override;
   void start();
   void end();
   void give_up(Status status, const std::string& why) { failed(status, why); }
@@ -39,7 +39,7 @@ class Caller final : public Conversation::User, public std::enable_shared_from_t
   bool by_address() const { return plan_.message.target != 0; }
 
   Setup& setup_;
-  CallPlan plan_;
+  ConnectPlan plan_;
   size_t next_ = 0;
   unsigned turned_away_ = 0;  // closed before the handshake was over
   uint64_t deadline_timer_ = 0, retry_timer_ = 0;

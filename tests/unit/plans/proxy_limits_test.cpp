@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer with the job key can make an agent hold: its messages wait at the peer, not here, and its channels have a limit of
+// What a peer with the job key can make a proxy hold: its messages wait at the peer, not here, and its channels have a limit of
 // their own.
 #include <algorithm>
 #include <utility>
 
 #include "core/context.hpp"
 #include "pair.hpp"
-#include "plans/agent.hpp"
 #include "plans/channel.hpp"
 #include "plans/control_wire.hpp"
+#include "plans/proxy.hpp"
 
 namespace thalweg::tests {
 namespace {
 
-using impl::Agent;
 using impl::Control;
 using impl::ControlMessage;
+using impl::Proxy;
 
 constexpr uint16_t kControlId = 1;
 constexpr uint64_t kLong = 120'000'000'000;  // beside everything else on a busy machine
 constexpr size_t kEarlyMax = 8192;
 
-/// An agent, and workers that speak to it as other agents do.
-class AgentLimits : public testing::Test {
+/// A proxy, and workers that speak to it as other proxies do.
+class ProxyLimits : public testing::Test {
  protected:
   struct Speaker {
     Side side;
     std::vector<ControlMessage> heard;
     std::vector<std::vector<std::byte>> said;  // until it is sent
-    void open(const std::vector<std::byte>& agent) {
+    void open(const std::vector<std::byte>& proxy) {
       side.open("tcp");
       ASSERT_EQ(tw_am_register(side.worker, kControlId, on_message, this), TW_OK);
-      ASSERT_EQ(tw_connect(side.worker, agent.data(), agent.size(), nullptr, &side.endpoint), TW_OK);
+      ASSERT_EQ(tw_connect(side.worker, proxy.data(), proxy.size(), nullptr, &side.endpoint), TW_OK);
       ASSERT_EQ(tw_endpoint_wait(side.endpoint, kLong), TW_OK) << tw_last_error();
     }
     static tw_status on_message(void* arg, const tw_am_message* message) {
@@ -54,10 +54,10 @@ class AgentLimits : public testing::Test {
       message.type = Control::open;
       message.name = {1, 2, tag};
       message.from_sender = true;
-      message.attempt = 7;
+      message.epoch = 7;
       say(impl::write_control(message));
     }
-    /// Progresses until `done`; the agent has a thread of its own.
+    /// Progresses until `done`; the proxy has a thread of its own.
     template <class Done>
     void until(Done done) {
       const impl::Deadline deadline(kLong);
@@ -68,8 +68,8 @@ class AgentLimits : public testing::Test {
 
   void SetUp() override {
     victim_.open("tcp");
-    ASSERT_EQ(Agent::of(*victim_.context, &agent_), TW_OK) << tw_last_error();
-    for (Speaker* one : {&one_, &other_}) one->open(agent_->address());
+    ASSERT_EQ(Proxy::of(*victim_.context, &proxy_), TW_OK) << tw_last_error();
+    for (Speaker* one : {&one_, &other_}) one->open(proxy_->address());
   }
   void TearDown() override {
     one_.side.close();
@@ -78,12 +78,12 @@ class AgentLimits : public testing::Test {
   }
 
   Side victim_;
-  Agent* agent_ = nullptr;
+  Proxy* proxy_ = nullptr;
   Speaker one_, other_;
 };
 
 /// One announces much and lets nothing be fetched; another is served meanwhile, and so is the one once it lets.
-TEST_F(AgentLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
+TEST_F(ProxyLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
   constexpr size_t kMany = 400;
   ControlMessage end;  // of a channel that is not there
   end.type = Control::failed;
@@ -94,7 +94,7 @@ TEST_F(AgentLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
   for (uint64_t tag = 0; tag <= kEarlyMax; ++tag) other_.open_channel(tag);
   size_t most = 0;
   other_.until([&] {
-    most = std::max(most, agent_->held());
+    most = std::max(most, proxy_->held());
     return !other_.heard.empty();  // the last one is refused: all before it were taken
   });
   EXPECT_GT(most, 0u);
@@ -105,7 +105,7 @@ TEST_F(AgentLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
 }
 
 /// A channel that is over the limit is refused by name, and the next peer's are not.
-TEST_F(AgentLimits, ChannelsThatNobodyNamesAreCountedByPeer) {
+TEST_F(ProxyLimits, ChannelsThatNobodyNamesAreCountedByPeer) {
   for (uint64_t tag = 0; tag <= kEarlyMax; ++tag) one_.open_channel(tag);
   one_.until([&] { return !one_.heard.empty(); });
   ASSERT_EQ(one_.heard.size(), 1u);

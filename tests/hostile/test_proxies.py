@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A holder of the key elsewhere speaks to the agent of a victim's plans (src/plans/control_wire.hpp), and makes it hold what it
+"""A holder of the key elsewhere speaks to the proxy of a victim's plans (src/plans/control_wire.hpp), and makes it hold what it
 can."""
 
 import struct
@@ -14,7 +14,7 @@ say(address=worker.address.hex())
 serve(worker)
 """
 HELLO, CONTROL = 4096, 1  # ids of active messages
-VERSION = 4  # of what agents say
+VERSION = 4  # of what proxies say
 OPEN, REFUSED = 1, 9
 LIMIT = -204
 EARLY = 8192  # channels of a peer that nobody has named
@@ -30,8 +30,8 @@ def open_channel(tag):
     return _CONTROL.pack(*fields) + bytes(2 + 2 + 4)
 
 
-class Agent:
-    """A link to the victim's agent, which keeps the credit it has and gives none back."""
+class Proxy:
+    """A link to the victim's proxy, which keeps the credit it has and gives none back."""
 
     def __init__(self, key, address):
         self.sock = wire.connect(("127.0.0.1", address.port))
@@ -67,8 +67,8 @@ class Agent:
 
 
 @pytest.fixture
-def agent(victim, key):
-    """A link to the agent of a victim, whose address it tells whoever asks at its worker."""
+def proxy(victim, key):
+    """A link to the proxy of a victim, whose address it tells whoever asks at its worker."""
     b = victim(VICTIM)
     address = wire.Address.parse(bytes.fromhex(b.hear()["address"]))
     sock = wire.connect(("127.0.0.1", address.port))
@@ -78,7 +78,7 @@ def agent(victim, key):
     frames.send(wire.AM, id=HELLO, a=len(hello), body=hello)
     answer = frames.expect(wire.AM)
     assert answer.id == HELLO
-    made = Agent(key, wire.Address.parse(answer.body[8:]))
+    made = Proxy(key, wire.Address.parse(answer.body[8:]))
     yield made
     made.sock.close()
     sock.close()
@@ -86,48 +86,48 @@ def agent(victim, key):
     b.end()
 
 
-def test_channels_that_nobody_names_are_refused_above_a_limit(agent):
+def test_channels_that_nobody_names_are_refused_above_a_limit(proxy):
     for tag in range(EARLY + 3):
         message = open_channel(tag)
-        assert agent.affords(message)
-        agent.say(message)
-    while len(agent.refused) < 3:
-        agent.listen()
-    assert agent.refused == [EARLY, EARLY + 1, EARLY + 2]
+        assert proxy.affords(message)
+        proxy.say(message)
+    while len(proxy.refused) < 3:
+        proxy.listen()
+    assert proxy.refused == [EARLY, EARLY + 1, EARLY + 2]
 
 
-def test_what_waits_behind_a_message_that_does_not_come_waits_at_the_peer(agent):
+def test_what_waits_behind_a_message_that_does_not_come_waits_at_the_peer(proxy):
     """A long message is announced and not sent: what follows is taken later, so there is no credit for more and more of it."""
     rts = struct.pack("<5Q", 815, LONGEST, 0, 0, 0)
-    agent.frames.send(AM_RTS, id=CONTROL, body=rts)
-    while (cts := agent.listen()).kind != wire.CTS:
+    proxy.frames.send(AM_RTS, id=CONTROL, body=rts)
+    while (cts := proxy.listen()).kind != wire.CTS:
         pass
     said = 0
-    while agent.affords(open_channel(said), 3):
-        agent.say(open_channel(said))
+    while proxy.affords(open_channel(said), 3):
+        proxy.say(open_channel(said))
         said += 1
         assert said < 6 * EARLY, "it takes and takes"
     assert said > 100
     op, offset, length = struct.unpack_from("<3Q", cts.body)
     assert (offset, length) == (0, LONGEST)
     for at in range(0, LONGEST, 16 << 10):
-        agent.frames.send(wire.DATA, a=op, b=at, body=bytes(16 << 10))  # of no version that there is
+        proxy.frames.send(wire.DATA, a=op, b=at, body=bytes(16 << 10))  # of no version that there is
     for tag in range(said, EARLY + 1):  # it goes on, and nothing was lost
         message = open_channel(tag)
-        assert agent.affords(message)
-        agent.say(message)
-    while not agent.refused:
-        agent.listen()
-    assert agent.refused == [EARLY]
+        assert proxy.affords(message)
+        proxy.say(message)
+    while not proxy.refused:
+        proxy.listen()
+    assert proxy.refused == [EARLY]
 
 
-def test_one_who_asks_and_lets_no_answer_come_is_left(agent):
+def test_one_who_asks_and_lets_no_answer_come_is_left(proxy):
     """Every channel above the limit is answered, and no answer may be sent, because no credit is given back."""
     tag = 0
     with pytest.raises((wire.Refused, ConnectionError)):
         while tag < 300_000:
             message = open_channel(tag)
-            assert agent.affords(message)
-            agent.say(message)
+            assert proxy.affords(message)
+            proxy.say(message)
             tag += 1
     assert tag > EARLY

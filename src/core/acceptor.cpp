@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Incoming connections.
-#include "core/visitor.hpp"
+#include "core/acceptor.hpp"
 
 #include <algorithm>
 
@@ -11,12 +11,12 @@
 
 namespace thalweg::impl {
 
-Visitor::Visitor(Setup& setup, uint64_t id, const Door& door)
+Acceptor::Acceptor(Setup& setup, uint64_t id, const Door& door)
     : setup_(setup), id_(id), listener_(door.listener), worker_(door.worker), known_as_(door.known_as) {}
 
-Visitor::~Visitor() { end(); }
+Acceptor::~Acceptor() { end(); }
 
-Status Visitor::start(UniqueFd socket, bool tls) {
+Status Acceptor::start(UniqueFd socket, bool tls) {
   tw_context& context = setup_.context();
   conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
   start_timer(context.settings.handshake_timeout_ns);
@@ -25,7 +25,7 @@ Status Visitor::start(UniqueFd socket, bool tls) {
 }
 
 /// Does a client that has proved the key mean what is behind this door?
-bool Visitor::is_here(const DialTarget& meant, int fd) const {
+bool Acceptor::is_here(const DialTarget& meant, int fd) const {
   if (listener_ == 0) {
     return meant.purpose == Purpose::worker && meant.incarnation() == setup_.context().incarnation &&
            setup_.find(meant.worker()) != nullptr;
@@ -34,7 +34,7 @@ bool Visitor::is_here(const DialTarget& meant, int fd) const {
          std::find(known_as_.begin(), known_as_.end(), meant) != known_as_.end();
 }
 
-void Visitor::start_timer(uint64_t timeout_ns) {
+void Acceptor::start_timer(uint64_t timeout_ns) {
   EventLoop& loop = setup_.context().loop;
   if (timer_ != 0) loop.cancel(timer_);
   timer_ = loop.after(timeout_ns, [this] {
@@ -45,7 +45,7 @@ void Visitor::start_timer(uint64_t timeout_ns) {
   });
 }
 
-void Visitor::end() {
+void Acceptor::end() {
   state_ = State::over;
   if (timer_ != 0) setup_.context().loop.cancel(timer_);
   timer_ = 0;
@@ -54,23 +54,23 @@ void Visitor::end() {
   if (conversation_) conversation_->abandon();
 }
 
-void Visitor::evict() {
+void Acceptor::evict() {
   if (conversation_) conversation_->abandon();
   on_broken(*conversation_, TW_ERR_LIMIT, Refusal::overload, "too many connections are being set up: the oldest was dropped");
 }
 
-void Visitor::turn_away() {
+void Acceptor::turn_away() {
   if (state_ == State::asking) reject(TW_ERR_REJECTED, RejectKind::refused, "the listener was closed");
 }
 
-void Visitor::leave() {
+void Acceptor::leave() {
   state_ = State::over;
   if (timer_ != 0) setup_.context().loop.cancel(timer_);
   timer_ = 0;
-  setup_.end_visitor(id_);
+  setup_.end_acceptor(id_);
 }
 
-void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+void Acceptor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
   if (state_ == State::over) return leave();  // before it had read why it was rejected
   // The client went on over the unix socket and closed this one: the claim stays until that is confirmed, or in vain.
   if (state_ == State::answered && claimed_ && refusal != Refusal::timeout) return;
@@ -91,7 +91,7 @@ void Visitor::on_broken(Conversation& from, Status status, Refusal refusal, cons
   leave();
 }
 
-void Visitor::failed(Status status, const std::string& why) {
+void Acceptor::failed(Status status, const std::string& why) {
   if (message_.target != 0) {
     if (worker_->directory.broke(message_.worker, message_.token)) {
       News news;
@@ -110,7 +110,7 @@ void Visitor::failed(Status status, const std::string& why) {
   worker_->inbox.post(std::move(news));
 }
 
-void Visitor::on_message(Conversation& from, SetupChannel::Message&& message) {
+void Acceptor::on_message(Conversation& from, SetupChannel::Message&& message) {
   auto self = shared_from_this();
   if (state_ == State::stranger && message.type == uint16_t(SetupType::connect)) return connect(std::move(message));
   if (state_ == State::answered && message.type == uint16_t(SetupType::confirm)) return confirmed();
@@ -118,7 +118,7 @@ void Visitor::on_message(Conversation& from, SetupChannel::Message&& message) {
   on_broken(from, TW_ERR_PROTOCOL, Refusal::malformed, "sent an unexpected message during connection set-up");
 }
 
-void Visitor::connect(SetupChannel::Message&& message) {
+void Acceptor::connect(SetupChannel::Message&& message) {
   const Status status = parse_connect(conversation_->channel().session(), std::move(message), &message_);
   if (status == TW_ERR_AUTHENTICATION) return impostor(last_error());
   if (is_error(status)) {
@@ -142,18 +142,18 @@ void Visitor::connect(SetupChannel::Message&& message) {
 }
 
 /// It has the key, and claims another worker's id: nothing that has that id is looked up for it.
-void Visitor::impostor(const std::string& why) {
+void Acceptor::impostor(const std::string& why) {
   setup_.refused(Refusal::identity, conversation_->peer_text() + ": " + why);
   reject(TW_ERR_AUTHENTICATION, RejectKind::refused, why);
 }
 
-void Visitor::by_address() {
+void Acceptor::by_address() {
   worker_ = setup_.find(message_.target);
   if (worker_ == nullptr || message_.target_incarnation != setup_.context().incarnation) {
     return reject(TW_ERR_STALE, RejectKind::refused,
                   "the address is of a worker that has ended: get a fresh one from the peer");
   }
-  if (worker_->directory.arrived(message_.worker, message_.token, message_.previous) == Directory::Verdict::superseded) {
+  if (worker_->directory.arrived(message_.worker, message_.token, message_.previous) == Directory::Decision::superseded) {
     return reject(TW_ERR_BUSY, RejectKind::superseded, "connecting from the other side already");
   }
   Offer answer;
@@ -165,8 +165,8 @@ void Visitor::by_address() {
   accept(std::move(answer), {}, 0);
 }
 
-void Visitor::by_ticket() {
-  Visitor* first = setup_.by_ticket(message_.ticket);
+void Acceptor::by_ticket() {
+  Acceptor* first = setup_.by_ticket(message_.ticket);
   if (first == nullptr || !conversation_->is_unix() || first->message_.worker != message_.worker ||
       first->worker_->id != conversation_->target().worker()) {
     return reject(TW_ERR_STALE, RejectKind::refused, "this ticket is not known (any more)");
@@ -179,7 +179,7 @@ void Visitor::by_ticket() {
   accept(std::move(answer), {}, 0);
 }
 
-void Visitor::by_listener() {
+void Acceptor::by_listener() {
   if (!setup_.admit(listener_)) {
     setup_.refused(Refusal::overload, "listener backlog is full");
     return reject(TW_ERR_LIMIT, RejectKind::refused, "the listener's backlog is full: it must answer its requests");
@@ -194,13 +194,13 @@ void Visitor::by_listener() {
   tw_connection_request& request = *news.connection_request;
   request.worker = worker_;
   request.listener = listener_;
-  request.visitor = id_;
+  request.acceptor = id_;
   request.data = message_.data;
   request.peer = conversation_->peer_text();
   worker_->inbox.post(std::move(news));
 }
 
-bool Visitor::choose(const std::string& forced, Offer* answer, std::string* why) {
+bool Acceptor::choose(const std::string& forced, Offer* answer, std::string* why) {
   *why = "no transport in common";
   for (Offer& offer : message_.offers) {
     if (!forced.empty() && offer.transport != forced) continue;
@@ -221,7 +221,7 @@ bool Visitor::choose(const std::string& forced, Offer* answer, std::string* why)
   return false;
 }
 
-void Visitor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket) {
+void Acceptor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket) {
   AcceptMessage message;
   message.worker = worker_->id;
   message.incarnation = setup_.context().incarnation;
@@ -246,7 +246,7 @@ void Visitor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket
   conversation_->push();
 }
 
-void Visitor::reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data) {
+void Acceptor::reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data) {
   state_ = State::over;
   const RejectMessage message{status, kind, text, std::move(data)};
   auto self = shared_from_this();
@@ -255,7 +255,7 @@ void Visitor::reject(Status status, RejectKind kind, const std::string& text, st
   conversation_->push_then([self] { self->leave(); });
 }
 
-void Visitor::answered(Answer&& answer) {
+void Acceptor::answered(Answer&& answer) {
   if (state_ != State::asking) {
     key_ = answer.key;
     if (answer.accept) failed(TW_ERR_PEER_LOST, "the client gave up, or the listener was closed, before it was accepted");
@@ -282,11 +282,11 @@ void Visitor::answered(Answer&& answer) {
   accept(std::move(offer), std::move(answer.data), ticket_);
 }
 
-void Visitor::confirmed() {
+void Acceptor::confirmed() {
   News news;
   news.kind = News::Kind::linked;
   if (message_.ticket != 0) {
-    Visitor* first = setup_.by_ticket(message_.ticket);
+    Acceptor* first = setup_.by_ticket(message_.ticket);
     if (first == nullptr) return on_broken(*conversation_, TW_ERR_STALE, Refusal::none, "came too late");
     news.key = first->key();
     news.data = first->message_.data;
@@ -295,7 +295,7 @@ void Visitor::confirmed() {
   } else if (message_.target != 0) {
     uint64_t own = 0;
     if (!worker_->directory.confirmed(message_.worker, message_.token, message_.previous, &own)) return leave();
-    if (own != 0) setup_.end_caller(own);
+    if (own != 0) setup_.end_connector(own);
     news.token = message_.token;
     news.data = std::move(message_.data);
   } else {

@@ -17,7 +17,7 @@
 namespace thalweg::impl::shm {
 
 /// The owner's end. collect() and sleep are for the progress owner; wake() for any thread.
-class OwnBell {
+class OwnDoorbell {
  public:
   Status open();
   const Segment& segment() const { return segment_; }
@@ -46,27 +46,27 @@ class OwnBell {
   void drain_event() const;  // takes back earlier wake-ups
 
  private:
-  BellMemory& memory() const { return *reinterpret_cast<BellMemory*>(segment_.data()); }
+  DoorbellMemory& memory() const { return *reinterpret_cast<DoorbellMemory*>(segment_.data()); }
   Segment segment_;
   UniqueFd sleeper_, ringer_;
 };
 
 /// The end of a peer, one per link.
-class PeerBell {
+class PeerDoorbell {
  public:
-  /// TW_ERR_PROTOCOL when they are anything but what an OwnBell gives out.
+  /// TW_ERR_PROTOCOL when they are anything but what an OwnDoorbell gives out.
   Status open(UniqueFd memory, UniqueFd ringer);
   /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
   [[gnu::cold]] void ring(uint32_t bit) const;
   /// Wakes the peer when it sleeps, for what is in no ring.
   [[gnu::cold]] void wake() const;
   const uint32_t* sleeping() const { return &memory().sleeping; }
-  /// Does process `pid` have the bell's memory at `address`? Then it is the peer, and the kernel lets us reach its memory. The
+  /// Does process `pid` have the doorbell's memory at `address`? Then it is the peer, and the kernel lets us reach its memory. The
   /// number that is looked for is ours and fresh. `bit`: of the peer's rings, so that links look at different words. Sets errno.
   bool probe(pid_t pid, uint64_t address, uint32_t bit) const;
 
  private:
-  BellMemory& memory() const { return *reinterpret_cast<BellMemory*>(segment_.data()); }
+  DoorbellMemory& memory() const { return *reinterpret_cast<DoorbellMemory*>(segment_.data()); }
   Segment segment_;
   UniqueFd ringer_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plans/agent.hpp"
+#include "plans/proxy.hpp"
 
 #include <pthread.h>
 
@@ -30,26 +30,26 @@ constexpr uint64_t kNapNs = 200'000;           // steps may be asked for by a re
 constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
 
 std::vector<std::byte> address_of(tw_context& context) {
-  Agent* agent = nullptr;
-  return is_error(Agent::of(context, &agent)) ? std::vector<std::byte>() : agent->address();
+  Proxy* proxy = nullptr;
+  return is_error(Proxy::of(context, &proxy)) ? std::vector<std::byte>() : proxy->address();
 }
 
-[[maybe_unused]] const bool kAnswers = (set_agent_address(address_of), true);
+[[maybe_unused]] const bool kAnswers = (set_proxy_address(address_of), true);
 
 }  // namespace
 
-Status Agent::of(tw_context& context, Agent** out) {
+Status Proxy::of(tw_context& context, Proxy** out) {
   const std::lock_guard lock(context.plans_mutex);
   if (context.plans == nullptr) {
-    auto agent = std::make_unique<Agent>(context);
-    if (Status s = agent->open(); is_error(s)) return s;
-    context.plans = std::move(agent);
+    auto proxy = std::make_unique<Proxy>(context);
+    if (Status s = proxy->open(); is_error(s)) return s;
+    context.plans = std::move(proxy);
   }
-  *out = static_cast<Agent*>(context.plans.get());
+  *out = static_cast<Proxy*>(context.plans.get());
   return TW_OK;
 }
 
-Status Agent::open() {
+Status Proxy::open() {
   tw_worker_options options = TW_WORKER_OPTIONS_INIT;
   options.threads = TW_THREADS_MULTI;
   if (Status s = tw_worker_create(&context, &options, &worker_); is_error(s)) return s;
@@ -64,7 +64,7 @@ Status Agent::open() {
   return TW_OK;
 }
 
-Agent::~Agent() {
+Proxy::~Proxy() {
   stop_.store(true);
   if (worker_ != nullptr) (void)tw_worker_wake(worker_);
   if (thread_.joinable()) thread_.join();
@@ -72,7 +72,7 @@ Agent::~Agent() {
   tw_worker_destroy(worker_);
 }
 
-Status Agent::executor(Device* device, Executor** out) {
+Status Proxy::executor(Device* device, Executor** out) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Executor>& slot = executors_[device];
   if (slot == nullptr) {
@@ -88,7 +88,7 @@ Status Agent::executor(Device* device, Executor** out) {
   return TW_OK;
 }
 
-Status Agent::executor_at(const char* place, Executor** out) {
+Status Proxy::executor_at(const char* place, Executor** out) {
   MemoryPlace where;
   if (Status s = parse_place(place, &where); is_error(s)) return s;
   return executor(where.kind == MemoryKind::pinned ? nullptr : where.device, out);
@@ -96,18 +96,18 @@ Status Agent::executor_at(const char* place, Executor** out) {
 
 // ------------------------------------------------------------------------------------------------ peers
 
-Status Agent::route(tw_endpoint& endpoint, Route* out) {
+Status Proxy::route(tw_endpoint& endpoint, Route* out) {
   Route made;
-  std::vector<std::byte> agent;
+  std::vector<std::byte> proxy;
   if (Status s = say_hello(endpoint, &made.mine); is_error(s)) return s;
-  if (!hello_of(endpoint, &made.theirs, &agent)) return TW_IN_PROGRESS;
+  if (!hello_of(endpoint, &made.theirs, &proxy)) return TW_IN_PROGRESS;
   WorkerAddress address;
-  if (Status s = parse_address(agent.data(), agent.size(), &address); is_error(s)) return s;
+  if (Status s = parse_address(proxy.data(), proxy.size(), &address); is_error(s)) return s;
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<AgentPeer>& peer = peers_[address.worker];
+  std::unique_ptr<ProxyPeer>& peer = peers_[address.worker];
   if (peer == nullptr) {
-    auto fresh = std::make_unique<AgentPeer>();
-    if (Status s = tw_connect(worker_, agent.data(), agent.size(), nullptr, &fresh->endpoint); is_error(s)) {
+    auto fresh = std::make_unique<ProxyPeer>();
+    if (Status s = tw_connect(worker_, proxy.data(), proxy.size(), nullptr, &fresh->endpoint); is_error(s)) {
       peers_.erase(address.worker);
       return s;
     }
@@ -122,13 +122,13 @@ Status Agent::route(tw_endpoint& endpoint, Route* out) {
   return TW_OK;
 }
 
-Status Agent::check_peer(tw_endpoint& endpoint) {
+Status Proxy::check_peer(tw_endpoint& endpoint) {
   const Status state = tw_endpoint_state(&endpoint);
   return is_error(state) ? fail(state, "the peer of a step, or of a channel's end, is lost") : Status{TW_OK};
 }
 
-Status Agent::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route* out) {
-  const Deadline patience(kSecond);  // an agent that is not there: soon the endpoint says that its process is gone
+Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route* out) {
+  const Deadline patience(kSecond);  // a proxy that is not there: soon the endpoint says that its process is gone
   for (;;) {
     const Status status = route(endpoint, out);
     if (Status s = check_peer(endpoint); is_error(s)) return s;
@@ -139,10 +139,10 @@ Status Agent::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
 }
 
 /// Also of one that has connected before this side did.
-AgentPeer& Agent::peer_of(tw_endpoint* endpoint) {
-  std::unique_ptr<AgentPeer>& peer = peers_[endpoint->remote];
+ProxyPeer& Proxy::peer_of(tw_endpoint* endpoint) {
+  std::unique_ptr<ProxyPeer>& peer = peers_[endpoint->remote];
   if (peer == nullptr) {
-    peer = std::make_unique<AgentPeer>();
+    peer = std::make_unique<ProxyPeer>();
     peer->endpoint = endpoint;
     const Engine::Guard guard(*worker_->engine);
     ++endpoint->references;
@@ -150,7 +150,7 @@ AgentPeer& Agent::peer_of(tw_endpoint* endpoint) {
   return *peer;
 }
 
-unsigned Agent::look_at_peers() {
+unsigned Proxy::look_at_peers() {
   unsigned events = 0;
   for (const auto& [id, peer] : peers_) {
     const Status state = tw_endpoint_state(peer->endpoint);
@@ -158,7 +158,7 @@ unsigned Agent::look_at_peers() {
     peer->lost = state;
     ++events;
     for (const auto& [key, channel] : channels_) {
-      if (&channel->peer == peer.get()) channel->fail_end(channel->attempt(), state, "the peer is lost");
+      if (&channel->peer == peer.get()) channel->fail_end(channel->epoch(), state, "the peer is lost");
     }
     std::erase_if(early_, [gone = peer.get()](const auto& kept) { return std::get<0>(kept.first) == gone; });
     peer->early = 0;
@@ -169,16 +169,16 @@ unsigned Agent::look_at_peers() {
 
 // ------------------------------------------------------------------------------------------------ messages
 
-void Agent::forget(const Queue* queue) {
+void Proxy::forget(const Queue* queue) {
   const std::lock_guard lock(mutex_);
   for (const auto& [name, channel] : channels_) {
     if (channel->queue.load() == queue) channel->queue = nullptr;
   }
 }
 
-void Agent::send(AgentPeer& peer, const ControlMessage& message) {
+void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {
   struct Sending {
-    AgentPeer* peer;
+    ProxyPeer* peer;
     std::vector<std::byte> bytes;
     uint64_t cost() const { return bytes.size() + kMessageCost; }
     ~Sending() { peer->unsent.fetch_sub(cost()); }
@@ -194,22 +194,22 @@ void Agent::send(AgentPeer& peer, const ControlMessage& message) {
   if (unsent > kUnsentMax && answering_) {   // what a user prepares is no answer
     const Engine::Guard guard(*worker_->engine);
     worker_->engine->doom(*peer.endpoint->peer, TW_ERR_LIMIT,
-                          "the peer's agent asks on and on and does not read the answers: its channels end");
+                          "the peer's proxy asks on and on and does not read the answers: its channels end");
   }
   (void)tw_worker_wake(worker_);
 }
 
 /// Under the worker's lock: only the inbox's own lock may be taken.
-tw_status Agent::on_message(void* arg, const tw_am_message* message) {
-  auto* agent = static_cast<Agent*>(arg);
-  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no agent says that
-  const std::lock_guard lock(agent->inbox_mutex_);
-  agent->inbox_.push_back({message->endpoint, message->length, message->descriptor});
+tw_status Proxy::on_message(void* arg, const tw_am_message* message) {
+  auto* proxy = static_cast<Proxy*>(arg);
+  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy says that
+  const std::lock_guard lock(proxy->inbox_mutex_);
+  proxy->inbox_.push_back({message->endpoint, message->length, message->descriptor});
   return TW_IN_PROGRESS;
 }
 
-/// On the agent's thread, which alone takes arrivals out.
-unsigned Agent::fetch_arrivals() {
+/// On the proxy's thread, which alone takes arrivals out.
+unsigned Proxy::fetch_arrivals() {
   std::vector<Arrivals::iterator> next;
   {
     std::map<const tw_endpoint*, size_t> under_way;
@@ -224,9 +224,9 @@ unsigned Agent::fetch_arrivals() {
   return static_cast<unsigned>(next.size());
 }
 
-void Agent::fetch(Arrivals::iterator place) {
+void Proxy::fetch(Arrivals::iterator place) {
   struct Fetch {
-    Agent* agent;
+    Proxy* proxy;
     Arrivals::iterator place;
   };
   std::vector<std::byte>& bytes = place->bytes;
@@ -241,7 +241,7 @@ void Agent::fetch(Arrivals::iterator place) {
   options.arg = fetch;
   options.callback = [](void* of, tw_request, tw_status status, const tw_recv_info*) {
     const std::unique_ptr<Fetch> done(static_cast<Fetch*>(of));
-    const std::lock_guard lock(done->agent->inbox_mutex_);
+    const std::lock_guard lock(done->proxy->inbox_mutex_);
     if (is_error(status)) done->place->bytes.clear();
     done->place->here = true;
   };
@@ -251,7 +251,7 @@ void Agent::fetch(Arrivals::iterator place) {
   options.callback(fetch, TW_REQUEST_NONE, status, nullptr);
 }
 
-size_t Agent::held() {
+size_t Proxy::held() {
   const std::lock_guard lock(inbox_mutex_);
   size_t bytes = 0;
   for (const Arrival& one : inbox_) bytes += one.bytes.size();
@@ -259,7 +259,7 @@ size_t Agent::held() {
 }
 
 /// In each peer's order.
-Agent::Arrivals Agent::take_arrivals() {
+Proxy::Arrivals Proxy::take_arrivals() {
   Arrivals taken;
   std::set<const tw_endpoint*> late;
   const std::lock_guard lock(inbox_mutex_);
@@ -271,14 +271,14 @@ Agent::Arrivals Agent::take_arrivals() {
   return taken;
 }
 
-void Agent::take(AgentPeer& peer, ControlMessage&& message) {
+void Proxy::take(ProxyPeer& peer, ControlMessage&& message) {
   const auto found = channels_.find({message.name, !message.from_sender});
   if (found == channels_.end()) return take_early(peer, std::move(message));
   if (&found->second->peer == &peer) found->second->take(std::move(message));
 }
 
-/// Only the peer's newest attempt is worth keeping, until it is over: everything else answers something of ours.
-void Agent::take_early(AgentPeer& peer, ControlMessage&& message) {
+/// Only the peer's newest epoch is worth keeping, until it is over: everything else answers something of ours.
+void Proxy::take_early(ProxyPeer& peer, ControlMessage&& message) {
   const auto key = std::make_tuple(&peer, message.name, message.from_sender);
   const auto kept = early_.find(key);
   if (message.type == Control::open) {
@@ -294,12 +294,12 @@ void Agent::take_early(AgentPeer& peer, ControlMessage&& message) {
 }
 
 /// Other peers' are not concerned.
-void Agent::refuse_early(AgentPeer& peer, const ControlMessage& open) {
+void Proxy::refuse_early(ProxyPeer& peer, const ControlMessage& open) {
   ControlMessage answer;
   answer.type = Control::refused;
   answer.name = open.name;
   answer.from_sender = !open.from_sender;
-  answer.partner = open.attempt;
+  answer.partner = open.epoch;
   answer.status = TW_ERR_LIMIT;
   answer.text = std::to_string(kEarlyMax) +
                 " channels of this process wait at the peer for plans that name them: prepare those " +
@@ -307,7 +307,7 @@ void Agent::refuse_early(AgentPeer& peer, const ControlMessage& open) {
   send(peer, answer);
 }
 
-Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
+Status Proxy::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
   const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag};
   std::unique_ptr<Channel>& slot = channels_[{name, sender}];
   if (slot == nullptr) {
@@ -326,7 +326,7 @@ Status Agent::channel(const Route& route, bool sender, uint64_t tag, Executor& e
   return TW_OK;
 }
 
-void Agent::take_back(Offered& offered) {
+void Proxy::take_back(Offered& offered) {
   std::unique_lock lock(mutex_);
   for (const auto& [channel, index] : offered) channel->withdraw(index);
   const auto limit = std::chrono::steady_clock::now() + patience;
@@ -335,20 +335,20 @@ void Agent::take_back(Offered& offered) {
   });
 }
 
-void Agent::abandon(const Offered& offered) {
+void Proxy::abandon(const Offered& offered) {
   const std::lock_guard lock(mutex_);
   for (const auto& [channel, index] : offered) channel->abandon(index);
 }
 
 // ------------------------------------------------------------------------------------------------ the thread
 
-void Agent::watch(Proxied* step) {
+void Proxy::watch(Proxied* step) {
   const std::lock_guard lock(mutex_);
   steps_.push_back(step);
   (void)tw_worker_wake(worker_);
 }
 
-Status Agent::unwatch(Proxied* step) {
+Status Proxy::unwatch(Proxied* step) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(steps_, step);
@@ -366,39 +366,39 @@ Status Agent::unwatch(Proxied* step) {
   return TW_OK;
 }
 
-void Agent::watch(WaitRows* rows) {
+void Proxy::watch(WaitRows* rows) {
   const std::lock_guard lock(mutex_);
   rows_.push_back(rows);
 }
 
-void Agent::unwatch(WaitRows* rows) {
+void Proxy::unwatch(WaitRows* rows) {
   const std::lock_guard lock(mutex_);
   std::erase(rows_, rows);
 }
 
-void Agent::look_through_rows() {
+void Proxy::look_through_rows() {
   const std::lock_guard lock(mutex_);
   for (WaitRows* rows : rows_) rows->pending();
 }
 
-void Agent::hurry() {
+void Proxy::hurry() {
   hurried_.store(monotonic_ns(), std::memory_order_relaxed);
   (void)tw_worker_wake(worker_);
 }
 
-unsigned Agent::look_at_steps() {
+unsigned Proxy::look_at_steps() {
   unsigned events = 0;
   for (Proxied* step : steps_) events += step->look();
   return events;
 }
 
-unsigned Agent::look_at_rows() {
+unsigned Proxy::look_at_rows() {
   unsigned events = 0;
   for (WaitRows* rows : rows_) events += rows->watch();
   return events;
 }
 
-unsigned Agent::turn() {
+unsigned Proxy::turn() {
   unsigned events = tw_progress(worker_);
   events += fetch_arrivals();
   Arrivals news = take_arrivals();
@@ -407,7 +407,7 @@ unsigned Agent::turn() {
   for (const Arrival& one : news) {
     if (one.bytes.empty()) continue;  // what was to be fetched went with its peer
     ControlMessage message;
-    AgentPeer& peer = peer_of(one.endpoint);
+    ProxyPeer& peer = peer_of(one.endpoint);
     if (const Status s = parse_control(one.bytes.data(), one.bytes.size(), &message); is_error(s)) {
       // Once for each peer, because one that goes on would fill the log.
       if (!std::exchange(peer.malformed, true)) log(LogLevel::warning, "plans: %s", last_error());
@@ -422,8 +422,8 @@ unsigned Agent::turn() {
   return events + look_at_steps() + look_at_rows();
 }
 
-void Agent::run() {
-  pthread_setname_np(pthread_self(), "thalweg-agent");
+void Proxy::run() {
+  pthread_setname_np(pthread_self(), "thalweg-proxy");
   Waiting waiting;
   uint64_t hurried = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
