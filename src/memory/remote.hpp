@@ -50,6 +50,13 @@ struct RemoteRegion {
   void note_unreached(const Device* device) {
     if (!unreached_by(device)) unreached.push_back(device);
   }
+  std::vector<const Device*> unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
+  bool unlaunched_by(const Device* device) const {
+    return std::find(unlaunched.begin(), unlaunched.end(), device) != unlaunched.end();
+  }
+  void note_unlaunched(const Device* device) {
+    if (!unlaunched_by(device)) unlaunched.push_back(device);
+  }
 };
 
 }  // namespace thalweg::impl

@@ -95,6 +95,7 @@ Status step(OpRun& run) {
       status = launch(*peer.engine, run, *device, reached);
       if (!is_error(status)) return status;
     }
+    if (status == TW_ERR_UNSUPPORTED || (status == TW_OK && !reached.kernels)) region.note_unlaunched(device);
   }
   run.protocol = &kAtomicFrames;
   return run.protocol->step(run);

@@ -48,6 +48,7 @@ Status reach_blocks(Peer& peer, RemoteRegion& region, Device& device, DeviceReac
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   if (status != TW_OK || out->kernels) return status;
+  region.note_unlaunched(&device);
   return fail(TW_ERR_UNREACHABLE, "the devices of these blocks do not reach each other");
 }
 
@@ -167,6 +168,7 @@ Status settle_route(OpRun& run) {
     const Status launched = launch_all(run, reached);
     if (launched != TW_ERR_UNSUPPORTED) return launched;
     transfer.tried |= bit_of(BlocksRoute::device);  // a build without kernels
+    for (RemoteRegion* region : transfer.there->regions) region->note_unlaunched(reached.device);
     take_route(transfer, facts);
   }
   begin_turns(run, reached);

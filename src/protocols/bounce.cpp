@@ -242,13 +242,24 @@ void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) 
 
 // ------------------------------------------------------------------------------------------------ the receiver
 
+namespace {
+
+/// While memory of the sender's device is not imported: in host memory, if that is mapped and pinned already, else in frames.
+uint64_t forms_until_then(Peer& peer, const Uuid& from) {
+  const Bounces::Theirs* const theirs = told_of(peer, from, false);
+  const bool there = theirs != nullptr && theirs->mapping != nullptr && theirs->mapping->pinned != nullptr;
+  return there ? uint64_t{kPiecesInHost | kLongPieces} : 0;
+}
+
+}  // namespace
+
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed) {
   const Pieces facts = pieces_of(engine, peer, run, from, from_managed);
   PieceRoute route = piece_route(facts);
   if (route == PieceRoute::in_device) {
     const Status status = take_in_device(peer, *run.op->device, from);
     if (status == TW_OK) return kPiecesInDevice;
-    if (status == TW_IN_PROGRESS) return kTellOfDevice;  // until then they come in frames
+    if (status == TW_IN_PROGRESS) return kTellOfDevice | forms_until_then(peer, from);
     route = piece_route(facts, bit_of(PieceRoute::in_device));
   }
   if (route == PieceRoute::in_frames) return 0;

@@ -207,9 +207,6 @@ Status DeviceLane::flush(Place& place) {
   std::vector<Copy> copies;
   copies.swap(place.gathered);
   place.gathered_bytes = 0;
-  for (size_t i = 0; i < std::size(place.gathered_flow); ++i) {
-    if (std::exchange(place.gathered_flow[i], false)) place.flow_ticket[i] = line.ticket + 1;
-  }
   Status status = TW_OK;
   size_t at = 0;  // among the copies
   auto first = waiters.begin();
@@ -223,6 +220,7 @@ Status DeviceLane::flush(Place& place) {
     at += count;
     for (; first != end; ++first) {
       first->ticket = line.ticket;
+      place.flow_ticket[static_cast<size_t>(first->flow)] = line.ticket;
       if (first->visit != nullptr) first->visit->enqueued(line.finished, line.ticket);
       line.pending.push_back(std::move(*first));
     }
@@ -237,16 +235,18 @@ Status DeviceLane::flush(Place& place) {
 
 void DeviceLane::note_flow(Device& device, Flow flow) {
   for (auto& place : places_) {
-    if (place->device == &device) place->gathered_flow[static_cast<size_t>(flow)] = true;
+    if (place->device == &device && !place->gathering.empty()) place->gathering.back().flow = flow;
   }
 }
 
 bool DeviceLane::busy_against(Device& device, Flow flow) {
   if (flow == Flow::none) return false;
-  const auto other = static_cast<size_t>(flow == Flow::in ? Flow::out : Flow::in);
+  const Flow other = flow == Flow::in ? Flow::out : Flow::in;
   for (auto& place : places_) {
     if (place->device != &device) continue;
-    return place->gathered_flow[other] || place->flow_ticket[other] > place->copies.now_finished();
+    const auto against = [other](const Waiter& waiter) { return waiter.flow == other; };
+    if (std::any_of(place->gathering.begin(), place->gathering.end(), against)) return true;
+    return place->flow_ticket[static_cast<size_t>(other)] > place->copies.now_finished();
   }
   return false;
 }

@@ -123,6 +123,7 @@ class DeviceLane {
     std::shared_ptr<DeviceVisit> visit;  // null: it touches nobody else's memory
     size_t copies = 0;                   // of those that are gathered
     bool last = false;                   // ... in a call
+    Flow flow = Flow::none;
   };
   /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
   struct Line {
@@ -141,8 +142,7 @@ class DeviceLane {
     std::vector<Copy> gathered;              // not enqueued yet
     std::vector<Waiter> gathering;
     uint64_t gathered_bytes = 0, words = 0;
-    bool gathered_flow[3] = {};                   // by Flow
-    uint64_t flow_ticket[3] = {};                 // ... of the last call on `copies` that had such
+    uint64_t flow_ticket[3] = {};                 // by Flow: of the last call on `copies` that had such
     std::unordered_map<uint64_t, bool> admitted;  // by buffer id: for kernels too?
     std::vector<std::pair<Uuid, bool>> reached;
     std::vector<std::byte*> chunks;

@@ -132,6 +132,22 @@ const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
 
 }  // namespace
 
+namespace {
+
+/// What a first try would find.
+void say_visible(const OpDesc& op, Access* access) {
+  const bool local = (op.flags & kOpDevice) != 0 && op.verb != Verb::atomic;
+  const Uuid there = uuid_of(op.remote->key.device_uuid);
+  if (!local && device_of(*op.remote) == nullptr)
+    access->why_not_reached = "the target's device is not visible in this process";
+  if (!local || op.device->uuid() == there) return;
+  const PeerAccess peer = op.device->peer(there);
+  if (!peer.access && peer.link != DeviceLink::unknown)
+    access->why_not_reached = "there is no peer access between the two devices";
+}
+
+}  // namespace
+
 Access said_access_of(const OpDesc& op) {
   Access access = device_access_of(op);
   const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
@@ -139,6 +155,7 @@ Access said_access_of(const OpDesc& op) {
     if (!target) access.why_not_reached = why_not_reached_by_devices(*op.remote);
     if (target && in_process(*op.remote) && !known_here(*op.remote))
       access.why_not_reached = "it is device memory of another context of this process";
+    if (target) say_visible(op, &access);
   }
   const Costs costs = costs_of_copies(op);
   access.resident = by_resident(op, costs);

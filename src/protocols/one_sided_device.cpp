@@ -134,6 +134,8 @@ Access device_access_of(const OpDesc& op) {
   } else if ((!op.remote->unreached.empty() && op.remote->unreached_by(local ? op.device : device_of(*op.remote))) ||
              (!in_process(*op.remote) && op.remote->key.segment == 0)) {
     access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
+  } else if (op.verb == Verb::atomic && !op.remote->unlaunched.empty() && op.remote->unlaunched_by(device_of(*op.remote))) {
+    access.why_not_reached = "kernels of the word's device do not reach it, or this build has none";
   }
   return access;
 }

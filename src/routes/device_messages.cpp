@@ -111,7 +111,8 @@ const char* why_not(const DeviceMessage& m, DeviceRoute route) {
 }  // namespace
 
 DeviceRoute device_route(const DeviceMessage& m, uint32_t failed) {
-  const bool near = (m.same_device || (m.second && worth_hiding(m.length, m.hidden_from))) && !m.from.late;
+  const bool hides = m.second && m.to.on_device() && worth_hiding(m.length, m.hidden_from);
+  const bool near = (m.same_device || hides) && !m.from.late;
   const DeviceRoute first = near ? DeviceRoute::pull : DeviceRoute::push, second = near ? DeviceRoute::push : DeviceRoute::pull;
   for (const DeviceRoute route : {DeviceRoute::in_process, first, second, DeviceRoute::push_bounce, DeviceRoute::copy}) {
     if ((failed & bit_of(route)) == 0 && why_not(m, route) == nullptr) return route;

@@ -32,6 +32,11 @@ TEST(DeviceMessages, WhatIsPostedSecondIsPulledFromSomeSizeOn) {
     m.second = true;
     EXPECT_EQ(device_route(m), length < kHiddenFrom ? DeviceRoute::push : DeviceRoute::pull) << length;
     EXPECT_EQ(device_route(m, bit_of(DeviceRoute::pull)), DeviceRoute::push) << "what fails is not asked for again";
+    DeviceMessage pinned = m;
+    pinned.to.kind = MemoryKind::pinned;
+    pinned.to.library = true;
+    const bool small = length < kNamedFrom;  // not worth pinning at the sender
+    EXPECT_EQ(device_route(pinned), small ? DeviceRoute::pull : DeviceRoute::push) << "its receive does nothing in its call";
     m.from.late = true;
     EXPECT_EQ(device_route(m), DeviceRoute::push) << "only its sender knows when it may be read";
     m.from.late = false;
