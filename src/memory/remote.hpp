@@ -33,6 +33,19 @@ struct KeyBody {
   uint8_t device_uuid[16];
 };
 
+/// A few devices of this process.
+class DeviceList {
+ public:
+  bool empty() const { return devices_.empty(); }
+  bool has(const Device* device) const { return std::find(devices_.begin(), devices_.end(), device) != devices_.end(); }
+  void add(const Device* device) {
+    if (!has(device)) devices_.push_back(device);
+  }
+
+ private:
+  std::vector<const Device*> devices_;
+};
+
 /// C handle tw_remote_memory (and the target of tw_remote_signal).
 struct RemoteRegion {
   Peer* peer = nullptr;
@@ -42,21 +55,8 @@ struct RemoteRegion {
   std::atomic<uint32_t> references{1};
   bool revoked = false;
   bool unmappable = false;  // import() of host memory said no: not asked again
-  // Devices of this process for which an import of device memory failed: not asked again. Null as a device: whose is not visible here.
-  std::vector<const Device*> unreached;
-  bool unreached_by(const Device* device) const {
-    return std::find(unreached.begin(), unreached.end(), device) != unreached.end();
-  }
-  void note_unreached(const Device* device) {
-    if (!unreached_by(device)) unreached.push_back(device);
-  }
-  std::vector<const Device*> unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
-  bool unlaunched_by(const Device* device) const {
-    return std::find(unlaunched.begin(), unlaunched.end(), device) != unlaunched.end();
-  }
-  void note_unlaunched(const Device* device) {
-    if (!unlaunched_by(device)) unlaunched.push_back(device);
-  }
+  DeviceList unreached;   // devices for which an import of device memory failed: not asked again; null: it is not visible here
+  DeviceList unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
 };
 
 }  // namespace thalweg::impl

@@ -48,6 +48,18 @@ struct Reaching {
   /// Why the runner does not get there by itself.
   std::string why_not() const { return why.empty() ? why_not_reached(facts) : why; }
   void fail_route(PreparedRoute route);  // with the thread's error text
+  /// By the best route that works: `take` tries one, and TW_ERR_UNREACHABLE and TW_ERR_UNSUPPORTED leave the others. `none`: there is none.
+  template <class Take>
+  Status try_routes(Status none, const Take& take) {
+    Status status = none;
+    while (route() < PreparedRoute::carried) {
+      const PreparedRoute next = route();
+      status = take(next);
+      if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) break;
+      fail_route(next);
+    }
+    return status;
+  }
 };
 
 /// Who runs what touches facts->place, null: the host, and what that device gets to there.

@@ -39,22 +39,20 @@ Status reach_pinned(RemoteRegion& region, Device& device, uint64_t* address, Map
   return pin_mapping_ahead(device, *region.mapping);
 }
 
-namespace {
-
-/// What src/routes is asked with. An error: the region is gone.
-Status describe(RemoteRegion& region, const Executor& executor, bool changes, uint64_t* address, Prepared* facts) {
-  facts->changes = changes;
-  facts->carriable = true;
-  facts->place = peer_place(region.key, region.peer->link->features);
+Status describe(RemoteRegion& region, const Device* device, uint64_t* address, Prepared* facts) {
+  const Link* const link = region.peer != nullptr ? region.peer->link : nullptr;
+  facts->place = peer_place(region.key, link != nullptr ? link->features : 0);
   facts->mine = in_process(region);
   if (facts->mine) {
     if (Status s = find_in_process(region, address); is_error(s)) return s;
     facts->place = local_place(*address, region.key.length);
     if (!facts->place.on_device()) facts->place.reach |= kPinnable;  // its owner has registered it
   }
-  describe_runner(executor.device(), facts);
+  describe_runner(device, facts);
   return TW_OK;
 }
+
+namespace {
 
 Status import_for(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping) {
   const KeyBody& key = region.key;
@@ -65,7 +63,7 @@ Status import_for(RemoteRegion& region, Device& device, uint64_t* address, Mappi
 
 }  // namespace
 
-Status take_route(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping) {
+Status take_prepared(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping) {
   switch (route) {
     case PreparedRoute::mapped: {
       const Status status = map_region(region);
@@ -92,18 +90,16 @@ Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool c
   if (region.key.incarnation != peer.identity.incarnation) return fail(TW_ERR_STALE, "its key is of an earlier process");
   Reached made;
   Reaching& how = made.how;
-  if (Status s = describe(region, executor, changes, &made.address_, &how.facts); is_error(s)) return s;
+  how.facts.changes = changes;
+  how.facts.carriable = true;
+  if (Status s = describe(region, executor.device(), &made.address_, &how.facts); is_error(s)) return s;
   how.asked = true;
-  Status status = TW_ERR_UNREACHABLE;
-  while (how.route() < PreparedRoute::carried) {
-    const PreparedRoute route = how.route();
-    status = route == PreparedRoute::own ? executor.grant(made.address_, region.key.length)
-                                         : take_route(route, region, executor.device(), &made.address_, &made.mapping_);
-    if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) break;
-    how.fail_route(route);
+  Status status = how.try_routes(TW_ERR_UNREACHABLE, [&](PreparedRoute route) {
     made.mapping_ = nullptr;
-    status = TW_ERR_UNREACHABLE;
-  }
+    return route == PreparedRoute::own ? executor.grant(made.address_, region.key.length)
+                                       : take_prepared(route, region, executor.device(), &made.address_, &made.mapping_);
+  });
+  if (status == TW_ERR_UNSUPPORTED) status = TW_ERR_UNREACHABLE;
   if (status != TW_OK) {
     made.mapping_ = nullptr;
     out->how = std::move(how);

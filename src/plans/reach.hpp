@@ -38,9 +38,12 @@ Status find_in_process(RemoteRegion& region, uint64_t* address);
 /// not. Under the engine's lock.
 Status reach_pinned(RemoteRegion& region, Device& device, uint64_t* address, Mapping** mapping);
 
+/// What src/routes is asked with of a region, for `device`, null: this CPU. *address: of memory of this process. An error: it is gone.
+/// Under the engine's lock.
+Status describe(RemoteRegion& region, const Device* device, uint64_t* address, Prepared* facts);
 /// A region of another process by a route of src/routes, for `device`, null: this CPU. As reach_pinned; TW_ERR_UNREACHABLE and
 /// TW_ERR_UNSUPPORTED leave the other routes. Under the engine's lock.
-Status take_route(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping);
+Status take_prepared(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping);
 
 /// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores do not get
 /// there; or another error. changes: also atomic operations, or signals that add.

@@ -63,25 +63,18 @@ Status tw_window::reach_host(uint32_t of, uint64_t* address) const {
 }
 
 Status tw_window::describe(uint32_t of, Device* device, Prepared* out, uint64_t* address) const {
-  Prepared& part = *out;
-  auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
-  *address = region == nullptr ? reinterpret_cast<uint64_t>(memory->address) : 0;
-  part.mine = region == nullptr;
-  if (region != nullptr) {
+  if (auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote); region != nullptr) {
     const Engine::Guard guard(*worker.engine);
-    const Link* const link = region->peer != nullptr ? region->peer->link : nullptr;
-    part.place = peer_place(region->key, link != nullptr ? link->features : 0);
-    part.mine = in_process(*region);
-    if (part.mine) {
-      if (Status s = find_in_process(*region, address); is_error(s)) return s;
-    }
+    if (Status s = thalweg::impl::describe(*region, device, address, out); is_error(s)) return s;
+  } else {
+    *address = reinterpret_cast<uint64_t>(memory->address);
+    out->mine = true;
+    out->place = local_place(*address, memory->length);
+    if (!out->place.on_device()) out->place.reach |= kPinnable;
+    describe_runner(device, out);
   }
-  if (part.mine) {
-    part.place = local_place(*address, memory->length);
-    // Who has pinned it may unpin it before the window ends.
-    if (!part.place.on_device()) part.place.reach = (part.place.reach & ~uint32_t{kByKernel}) | kPinnable;
-  }
-  describe_runner(device, &part);
+  // Who has pinned it may unpin it before the window ends.
+  if (out->mine && !out->place.on_device()) out->place.reach &= ~uint32_t{kByKernel};
   return TW_OK;
 }
 
@@ -112,7 +105,7 @@ Status tw_window::take_remote(PreparedRoute route, RemoteRegion& region, Device&
         if (region.peer == nullptr || region.peer->link == nullptr) {
           status = fail(TW_ERR_PEER_LOST, "its endpoint has ended");
         } else {
-          status = take_route(route, region, &device, address, &mapping);
+          status = take_prepared(route, region, &device, address, &mapping);
           if (status == TW_OK && mapping != nullptr) hold(mapping);
         }
         return status != TW_IN_PROGRESS;
@@ -131,13 +124,10 @@ Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
   Reaching how;
   if (const Status s = describe(of, &device, &how.facts, address); is_error(s)) return s == TW_ERR_STALE ? fail_released() : s;
   auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
-  Status status = how.facts.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE;
-  while (how.route() < PreparedRoute::carried) {
-    const PreparedRoute route = how.route();
-    status = how.facts.mine ? take_own(route, device, *address) : take_remote(route, *region, device, address);
-    if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) return status;
-    how.fail_route(route);
-  }
+  const Status status = how.try_routes(how.facts.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, [&](PreparedRoute route) {
+    return how.facts.mine ? take_own(route, device, *address) : take_remote(route, *region, device, address);
+  });
+  if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) return status;
   return fail(status, "%s", how.why_not().c_str());
 }
 

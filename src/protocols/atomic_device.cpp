@@ -89,13 +89,13 @@ Status step(OpRun& run) {
     Status status = reach_word(run, &device, &reached);
     if (status == TW_IN_PROGRESS) return TW_AGAIN;
     // Released, or of another context of this process: the target's answer says which. Else it stays like this.
-    if (is_error(status) && status != TW_ERR_STALE) region.note_unreached(device);
+    if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
     // Where only engines get there, and in a build without kernels, the target's progress does it.
     if (status == TW_OK && reached.kernels) {
       status = launch(*peer.engine, run, *device, reached);
       if (!is_error(status)) return status;
     }
-    if (status == TW_ERR_UNSUPPORTED || (status == TW_OK && !reached.kernels)) region.note_unlaunched(device);
+    if (status == TW_ERR_UNSUPPORTED || (status == TW_OK && !reached.kernels)) region.unlaunched.add(device);
   }
   run.protocol = &kAtomicFrames;
   return run.protocol->step(run);

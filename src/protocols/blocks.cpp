@@ -170,7 +170,7 @@ void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool 
   if (of_device(region)) {
     facts.device_there = true;
     if (device == nullptr) device = device_of(region);
-    if (region.unreached_by(device) || region.unlaunched_by(device))
+    if (region.unreached.has(device) || region.unlaunched.has(device))
       facts.why_not_reached = "no device of this process reaches the peer's blocks";
   } else if (!mapped) {
     facts.mapped = false;

@@ -43,12 +43,12 @@ struct Reached {
 Status reach_blocks(Peer& peer, RemoteRegion& region, Device& device, DeviceReach* out) {
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  if (is_error(status) && status != TW_ERR_STALE) region.note_unreached(&device);
+  if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(&device);
   // Unknown here may still be alive in another context of this process: its own progress will say.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   if (status != TW_OK || out->kernels) return status;
-  region.note_unlaunched(&device);
+  region.unlaunched.add(&device);
   return fail(TW_ERR_UNREACHABLE, "the devices of these blocks do not reach each other");
 }
 
@@ -152,7 +152,8 @@ Status settle_route(OpRun& run) {
   BlockTransfer& transfer = *run.op->blocks;
   const Blocks facts = blocks_of(*run.op);
   Reached reached;
-  if (facts.mixed && (run.peer->link->features & kLinkMaps) != 0)
+  const bool maps = (run.peer->link->features & kLinkMaps) != 0;
+  if (facts.mixed && maps)
     warn_once("device.mixed-blocks",
               "blocks of device memory go through the host, because others of the same list are host "
               "memory: prepare them apart");
@@ -160,7 +161,7 @@ Status settle_route(OpRun& run) {
     const Status status = reach_all(run, &reached);
     if (status == TW_AGAIN) return status;
     if (is_error(status)) transfer.tried |= bit_of(BlocksRoute::device) | bit_of(BlocksRoute::window);
-    if (is_error(status) && status != TW_ERR_STALE && (run.peer->link->features & kLinkMaps) != 0)
+    if (is_error(status) && status != TW_ERR_STALE && maps)
       warn_once("device.relayed-blocks", std::string("blocks of device memory go through the host: ") + last_error());
   }
   take_route(transfer, facts);
@@ -168,7 +169,7 @@ Status settle_route(OpRun& run) {
     const Status launched = launch_all(run, reached);
     if (launched != TW_ERR_UNSUPPORTED) return launched;
     transfer.tried |= bit_of(BlocksRoute::device);  // a build without kernels
-    for (RemoteRegion* region : transfer.there->regions) region->note_unlaunched(reached.device);
+    for (RemoteRegion* region : transfer.there->regions) region->unlaunched.add(reached.device);
     take_route(transfer, facts);
   }
   begin_turns(run, reached);

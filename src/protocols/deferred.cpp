@@ -72,6 +72,6 @@ Status settle_import(RemoteRegion* region) {
   return region->revoked ? TW_ERR_STALE : TW_OK;
 }
 
-const Protocol kDeferred = {"later", Verb::put, step, nullptr};
+const Protocol kDeferred = {"deferred", Verb::put, step, nullptr};
 
 }  // namespace thalweg::impl

@@ -128,8 +128,8 @@ Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& 
                      DeviceLane::Done done, void* token, const GuestLists& hosts) {
   const Copy& first = copies.front();
   DeviceCopies facts{copies.size() == 1, how.kernels, first.width, first.rows * first.slices};
-  const bool much = how.flow != DeviceLane::Flow::none && facts.row * facts.rows >= how.much;
-  facts.against = much && lane.busy_against(device, how.flow);
+  const DeviceLane::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceLane::Flow::none;
+  facts.against = lane.busy_against(device, flow);
   facts.waited_for = facts.against && kernels_wait();
   const CopyBy by = copy_by(facts, how.much);
   if (by == CopyBy::kernel) {
@@ -137,9 +137,7 @@ Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& 
     if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
   if (by == CopyBy::resident && lane.submit_resident(device, first, done, token, hosts)) return TW_OK;
-  const Status status = lane.submit(device, copies, done, token, hosts);
-  if (status == TW_OK && much) lane.note_flow(device, how.flow);
-  return status;
+  return lane.submit(device, copies, done, token, hosts, flow);
 }
 
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,

@@ -233,12 +233,6 @@ Status DeviceLane::flush(Place& place) {
   return status;
 }
 
-void DeviceLane::note_flow(Device& device, Flow flow) {
-  for (auto& place : places_) {
-    if (place->device == &device && !place->gathering.empty()) place->gathering.back().flow = flow;
-  }
-}
-
 bool DeviceLane::busy_against(Device& device, Flow flow) {
   if (flow == Flow::none) return false;
   const Flow other = flow == Flow::in ? Flow::out : Flow::in;
@@ -257,12 +251,13 @@ void DeviceLane::cut(Device& device) {
   }
 }
 
-Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts) {
+Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts,
+                          Flow flow) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
-  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size(), false});
+  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size(), false, flow});
   ++pending_;
   return TW_OK;
 }

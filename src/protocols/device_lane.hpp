@@ -62,11 +62,11 @@ class DeviceLane {
   /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
   /// between two polls goes to the device in one call. `hosts`: of memory of others in this process that is touched. Where one of
   /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
+  /// `flow`: they move much to another device, or from one.
   using Done = void (*)(Engine& engine, void* token, Status status);
-  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {});
-  /// What was submitted last moves much to another device, or from one.
   enum class Flow : uint8_t { none, in, out };
-  void note_flow(Device& device, Flow flow);
+  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {},
+                Flow flow = Flow::none);
   /// Does an engine of the device move much against this flow?
   bool busy_against(Device& device, Flow flow);
   /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of

@@ -14,7 +14,7 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
   OpDesc op = given;
   op.remote = &region;
   op.verb = given.verb == Verb::get_blocks ? Verb::get : Verb::put;
-  const Access device = said_access_of(op);
+  const Access device = said_device_access_of(op);
   Blocks facts;
   facts.get = op.verb == Verb::get;
   facts.length = op.length;

@@ -125,14 +125,10 @@ const char* message_ways(std::string& text, const OpDesc& op) {
 
 /// Of a put, get or atomic: its way, and the name of what is chosen.
 const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
-  const Access access = said_access_of(op);
+  const Access access = said_device_access_of(op);
   *way = way_of(access, access_route(access));
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
-
-}  // namespace
-
-namespace {
 
 /// What a first try would find.
 void say_visible(const OpDesc& op, Access* access) {
@@ -148,7 +144,7 @@ void say_visible(const OpDesc& op, Access* access) {
 
 }  // namespace
 
-Access said_access_of(const OpDesc& op) {
+Access said_device_access_of(const OpDesc& op) {
   Access access = device_access_of(op);
   const bool target = op.remote != nullptr && of_device(*op.remote), local = (op.flags & kOpDevice) != 0;
   if (access.why_not_reached == nullptr) {

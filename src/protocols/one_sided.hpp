@@ -68,14 +68,12 @@ extern const Protocol kDeferred;  // not a way of its own: waits in the lane, th
 // --- one_sided_device.cpp
 /// Memory that only devices touch: its segment is imported for one of them.
 inline bool of_device(const RemoteRegion& region) { return !by_cpu(static_cast<MemoryKind>(region.key.kind)); }
-/// Does this operation touch device memory at either end, or wait for a stream?
-inline bool needs_device(const OpDesc& op) {
-  return (op.flags & (kOpDevice | kOpLate)) != 0 || (op.remote != nullptr && of_device(*op.remote));
-}
 /// Is one end memory of a device? What only waits for a stream then moves as between host memories.
 inline bool has_device_end(const OpDesc& op) {
   return (op.flags & kOpDevice) != 0 || (op.remote != nullptr && of_device(*op.remote));
 }
+/// ... or does it wait for a stream?
+inline bool needs_device(const OpDesc& op) { return (op.flags & kOpLate) != 0 || has_device_end(op); }
 extern const Protocol kPutDevice, kGetDevice;
 /// Of a put, get or atomic that needs a device: what the table of routes is asked with. What only trying tells is possible.
 Access device_access_of(const OpDesc& op);

@@ -114,7 +114,7 @@ Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   if ((peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
   }
-  region.note_unreached(out->device);
+  region.unreached.add(out->device);
   return TW_ERR_UNREACHABLE;
 }
 
@@ -126,15 +126,15 @@ Access device_access_of(const OpDesc& op) {
   access.fenced = false;  // devices wait for what is before a fence
   access.devices = true;
   access.staged = local;
-  access.local = local || is_pinned(op.address);
+  access.local = local || (op.verb != Verb::atomic && is_pinned(op.address));
   if (!target) {
     access.why_not_reached = local && op.remote != nullptr ? nullptr : "the target is host memory";
   } else if (!in_process(*op.remote) && (link_features(op) & kLinkMaps) == 0) {
     access.why_not_reached = "this link shares no device memory";
-  } else if ((!op.remote->unreached.empty() && op.remote->unreached_by(local ? op.device : device_of(*op.remote))) ||
+  } else if ((!op.remote->unreached.empty() && op.remote->unreached.has(local ? op.device : device_of(*op.remote))) ||
              (!in_process(*op.remote) && op.remote->key.segment == 0)) {
     access.why_not_reached = "the target cannot be imported: pool or managed memory, or no access between the devices";
-  } else if (op.verb == Verb::atomic && !op.remote->unlaunched.empty() && op.remote->unlaunched_by(device_of(*op.remote))) {
+  } else if (op.verb == Verb::atomic && !op.remote->unlaunched.empty() && op.remote->unlaunched.has(device_of(*op.remote))) {
     access.why_not_reached = "kernels of the word's device do not reach it, or this build has none";
   }
   return access;

@@ -273,8 +273,11 @@ uint64_t share_with_sender(Engine& engine, Peer& peer, OpRun& run, const Elsewhe
     into.library = find_segment(engine, *run.op, &where->segment, &where->segment_offset);
   const MessageRoute route = pull.by_kernel ? MessageRoute::kernel : MessageRoute::direct;
   const uint64_t part = receivers_part(peer.limits, link.features, route, wanted(run), into);
-  if (pull.by_kernel) where->address = reinterpret_cast<uint64_t>(run.op->address) + part;
-  where->segment_offset += part;
+  if (pull.by_kernel) {
+    where->address = reinterpret_cast<uint64_t>(run.op->address) + part;
+  } else {
+    where->segment_offset += part;
+  }
   return part;
 }
 

@@ -129,14 +129,14 @@ const char* explain_messages(std::string& text, const OpDesc& op) {
   return say_routes(text, message_routes(op.peer->limits, costs_of(*op.peer), message_of(op)));
 }
 
-Access said_access(const OpDesc& op) {
+Access said_host_access_of(const OpDesc& op) {
   if (op.verb == Verb::signal) return signal_access_of(op, behind_fence(op));
   const RemoteRegion& target = *op.remote;
   return access_of(op, target.mapped != nullptr || known_here(target) || will_map(target));
 }
 
 const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
-  const Access access = said_access(op);
+  const Access access = said_host_access_of(op);
   if (way != nullptr) *way = way_of(access, access_route(access));
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }

@@ -16,6 +16,7 @@ struct DeviceCopies {
   uint64_t rows = 0;        // in all slices
   bool against = false;     // an engine moves much between this device and another one in the other direction
   bool waited_for = false;  // kernels may wait for this process: they may hold all multiprocessors
+  uint64_t bytes() const { return row * rows; }
 };
 
 enum class CopyBy : uint8_t { engine, kernel, resident };
