@@ -13,6 +13,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/status.hpp"
@@ -39,6 +40,12 @@ struct ProgramShape {
 /// more than device::kSlots receives of one channel. `blocks`: thread blocks wanted, 0: chosen.
 Status arrange(std::span<device::Step> steps, std::span<const uint32_t> after, uint32_t blocks, ProgramShape* out);
 
+/// Runs what a program rings for, in the progress of the thread that runs the program. True: something happened.
+struct Carrier {
+  virtual ~Carrier() = default;
+  virtual bool drive() = 0;
+};
+
 struct ProgramRun {
   std::span<const device::Step> steps;  // arranged; host memory, which the call reads and does not keep
   std::span<const uint32_t> after;
@@ -46,6 +53,7 @@ struct ProgramRun {
   uint64_t state = 0;     // device::ProgramState, executor's memory, state_bytes() long, zeroed before the first run
   device::Guard guard{};  // of every wait; poison is the state's
   ProgramShape shape{};
+  std::shared_ptr<Carrier> carrier;  // of runs by the host; null: nothing is rung for, or another thread looks after it
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }

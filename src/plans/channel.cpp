@@ -136,11 +136,6 @@ void Channel::agree() {
   end_epoch(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
 }
 
-void Channel::carry() {
-  ++carried_;
-  if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
-}
-
 bool Channel::relied_on() const {
   return std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == epoch_; });
 }
@@ -187,7 +182,8 @@ void Channel::begin_pair() {
   asked_here_ = asked_there_ = Asks::nothing;
   hopeless_ = false;
   bound_ = alone_;
-  carried_ = carried_there_ = plans_ = 0;
+  carried_ = carried_there_ = 0;
+  plans_ = 0;
   why_.clear();
   rounds_told_ = rounds_in_vain_ = rounds_there_ = rounds_taken_ = 0;
   for (LocalLanding& landing : landings_) {

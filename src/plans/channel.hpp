@@ -97,8 +97,8 @@ class Channel {
   bool asks() const { return asked_here_ == Asks::another; }
   /// Would the next epoch be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
-  /// The host carries another message. On the proxy's thread.
-  void carry();
+  /// The host carries another message. Any thread.
+  void carry() { carried_.fetch_add(1, std::memory_order_relaxed); }
   uint32_t epoch() const { return epoch_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
   /// when the landing's state says so.
@@ -223,7 +223,8 @@ class Channel {
   Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer
   bool bound_ = false;                // a kernel had the end: credits may be under way
   bool hopeless_ = false;             // the other end's words were not reached
-  uint64_t carried_ = 0, carried_there_ = 0;
+  std::atomic<uint64_t> carried_{0};
+  uint64_t carried_there_ = 0;
   uint64_t plans_ = 0;  // that have relied on the epoch, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;
   std::string unreachable_;

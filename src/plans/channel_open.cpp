@@ -12,6 +12,7 @@ device::u64* slots_of(uint64_t words) { return reinterpret_cast<device::u64*>(wo
 }  // namespace
 
 unsigned Channel::advance() {
+  if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
   if (!there_ || (state_ != State::opening && state_ != State::mapped)) return 0;
   unsigned events = sender ? 0 : tell_landings();
   if (state_ == State::opening) events += advance_words();

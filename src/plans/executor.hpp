@@ -69,6 +69,7 @@ void describe_runner(const Device* device, Prepared* facts);
 struct Asks {
   bool waits = false;      // a word, for which a step waits
   bool carriable = false;  // the host may do the step instead
+  bool scattered = false;  // a receive into short rows
 };
 
 class Executor {

@@ -80,6 +80,14 @@ struct Resolved {
   tw_remote_signal* proxy_signal = nullptr;
 };
 
+/// The proxied steps of a plan that the host runs.
+struct Carried final : Carrier {
+  explicit Carried(Proxy& of) : proxy(of) {}
+  bool drive() override { return proxy.drive(steps); }
+  Proxy& proxy;
+  std::vector<Proxied*> steps;
+};
+
 /// Runs of a prepared plan that were begun, or that queues were given.
 using RunCount = std::shared_ptr<std::atomic<uint64_t>>;
 inline RunCount new_run_count() { return std::make_shared<std::atomic<uint64_t>>(0); }
@@ -118,6 +126,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status choose_executor();
   Status resolve(size_t index);
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
+  Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, bool scattered);
   Status resolve_wait(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
@@ -210,9 +219,9 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
-  bool under_way = false;                // a run by the host
-  bool proxies = false;                  // some step is proxied
-  thalweg::impl::Channel::Roles roles_;  // under the proxy's mutex
+  bool under_way = false;                           // a run by the host
+  std::shared_ptr<thalweg::impl::Carried> carried;  // the proxied steps; null: there are none
+  thalweg::impl::Channel::Roles roles_;             // under the proxy's mutex
   thalweg::impl::WaitsAhead ahead;
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue

@@ -40,6 +40,11 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
     channels.push_back({channel, index});
   }
   out.channel = channel;
+  const bool packs = out.proxied && out.local.facts.scattered;
+  if (!sends && packs &&
+      channel->state() == Channel::State::mapped) {  // by an earlier plan: what it may be carried for is no need
+    if (Status s = admit_buffer(step, out, false); is_error(s)) return s;
+  }
   if (sends || out.proxied) return TW_OK;
   uint16_t landing = 0;
   const Status status = channel->offer(step.address, step.layout, step.length, &landing);

@@ -32,6 +32,20 @@ void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
   *length = static_cast<uint64_t>(step.layout->last - step.layout->first);
 }
 
+/// Rows, on average, shorter than a cache line.
+bool has_short_rows(const Layout* layout) {
+  constexpr uint64_t kLine = 64;
+  if (layout == nullptr || layout->contiguous()) return false;
+  return layout->pieces.empty() ? layout->block < kLine : layout->bytes < kLine * layout->pieces.size();
+}
+
+/// What is done with the other memories of what is carried.
+void carry_along(Resolved& one) {
+  for (Reaching* const other : {&one.local, &one.remote.how, &one.signal.how}) {
+    if (other->asked && other->route() < PreparedRoute::carried) other->facts.along = other->facts.carriable;
+  }
+}
+
 }  // namespace
 
 Status tw_plan::choose_executor() {
@@ -101,6 +115,19 @@ Status check_carried_result(const PlanStep& step, const std::string& why) {
               why.c_str());
 }
 
+/// The step's own bytes: reached by the executor, or carried.
+Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out, bool scattered) {
+  uint64_t begin = 0, length = 0;
+  span_of(step, &begin, &length);
+  out.proxied = false;
+  const Asks asks{.carriable = step.verb != StepVerb::copy, .scattered = scattered};
+  const Status admitted = executor->admit(begin, length, asks, &out.local);
+  if (!is_error(admitted) || out.local.route() != PreparedRoute::carried) return admitted;
+  out.proxied = true;
+  out.why = last_error();
+  return TW_OK;
+}
+
 /// A wait is run by the executor itself, so the word must be near it.
 Status tw_plan::resolve_wait(PlanStep& step, Resolved& out) {
   if (Status s = thalweg::impl::check(step.waited); is_error(s)) return s;
@@ -122,12 +149,8 @@ Status tw_plan::resolve(size_t index) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
-    const Status admitted = executor->admit(begin, length, {.carriable = step.verb != StepVerb::copy}, &out.local);
-    if (is_error(admitted)) {
-      if (out.local.route() != PreparedRoute::carried) return admitted;
-      out.proxied = true;
-      out.why = last_error();
-    }
+    const bool scattered = step.verb == StepVerb::recv && has_short_rows(step.layout);
+    if (Status s = admit_buffer(step, out, scattered); is_error(s)) return s;
   }
   if (step.verb == StepVerb::atomic && out.proxied) return check_carried_result(step, out.why);
   if (step.verb == StepVerb::copy) {
@@ -173,7 +196,9 @@ Status tw_plan::prepare(uint64_t limit_ns) {
   }
   if (!is_error(status)) status = open_channels(deadline);
   for (size_t i = 0; i < steps.size() && !is_error(status); ++i) {
-    if (resolved[i].proxied) status = make_proxied(i);
+    if (!resolved[i].proxied) continue;
+    carry_along(resolved[i]);
+    status = make_proxied(i);
     if (is_error(status)) status = at_step(i, steps[i], status);
   }
   if (!is_error(status)) status = build();
@@ -242,7 +267,8 @@ Status tw_plan::release() {
   program.clear();
   program_after.clear();
   owner.clear();
-  prepared = told = proxies = under_way = false;
+  prepared = told = under_way = false;
+  carried.reset();
   host_run.reset();
   if (own_queue != nullptr) proxy.forget(own_queue.get());
   own_queue.reset();

@@ -84,7 +84,9 @@ Status tw_plan::make_proxied(size_t index) {
     }
   };
   proxy.watch(out.step.get());
-  proxies = true;
+  if (carried == nullptr) carried = std::make_shared<Carried>(proxy);
+  carried->steps.push_back(out.step.get());
+  if (executor->device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
   warn_once(("plan-proxied-" + out.why).c_str(),
             "a step of a plan (" + std::string(name_of(step.verb)) + ") is carried by the host: " + out.why);
   return TW_OK;

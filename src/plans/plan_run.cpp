@@ -91,6 +91,7 @@ ProgramRun tw_plan::run_of() const {
   run.state = state;
   run.guard = {poison_of(state), failure, reinterpret_cast<const device::u64*>(abort_word), limit_ns()};
   run.shape = shape;
+  if (executor->device() == nullptr) run.carrier = carried;
   return run;
 }
 
@@ -126,7 +127,7 @@ Status tw_plan::trigger(tw_queue* on) {
   if (Status s = enqueue(*on); is_error(s)) return s;
   if (last_queue != on) on->note(*this);
   last_queue = on;
-  if (proxies) proxy.hurry();
+  if (carried != nullptr && executor->device() != nullptr) proxy.hurry();
   return TW_OK;
 }
 
@@ -178,9 +179,9 @@ Status tw_plan::trigger_by_host() {
       return s;
     }
     count_messages(true);
+    if (carried != nullptr) proxy.hurry();
   }
   count_run();
-  if (proxies) proxy.hurry();
   under_way = status == TW_IN_PROGRESS;
   return is_error(status) ? failure_now() : Status{TW_OK};
 }

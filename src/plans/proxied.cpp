@@ -4,10 +4,16 @@
 namespace thalweg::impl {
 
 bool Proxied::look() {
-  // acquire: what the executor did before it asked is done
-  if (running.load(std::memory_order_relaxed) || __atomic_load_n(ring, __ATOMIC_ACQUIRE) == seen) return false;
-  ++seen;
-  running.store(true, std::memory_order_relaxed);
+  const auto asked = [this] {  // acquire: what the executor did before it asked is done
+    return __atomic_load_n(ring, __ATOMIC_ACQUIRE) != seen.load(std::memory_order_relaxed);
+  };
+  if (running.load(std::memory_order_relaxed) || !asked()) return false;
+  if (running.exchange(true, std::memory_order_acquire)) return false;  // another thread has begun it
+  if (!asked()) {
+    running.store(false, std::memory_order_release);
+    return false;
+  }
+  seen.fetch_add(1, std::memory_order_relaxed);
   request = TW_REQUEST_NONE;
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.callback = on_complete;
@@ -24,7 +30,7 @@ void Proxied::finish(Status status, const char* why) {
   if (is_error(status)) {
     failed(status, why);
   } else {
-    __atomic_store_n(done, seen, __ATOMIC_RELEASE);  // the data is here, or may be written over
+    __atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);  // the data is here, or may be written over
   }
   running.store(false, std::memory_order_release);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that the host carries out for an executor, because the executor's own loads and stores do not get there: over tcp, from
-// pageable memory, between a device and the host. The executor stores the run's number into `ring`; the proxy's thread sees it,
-// runs the ordinary operation on its worker, and stores the number into `done`, for which the executor waits. Which buffer this run
-// moves, and what its signal or atomic operation carries, the executor has stored into `address` and `value` before: graphs that
-// were captured before an update have others.
+// pageable memory, between a device and the host. The executor stores the run's number into `ring`; the proxy's thread, or the thread
+// that drives a run by the host, sees it, posts the ordinary operation on the proxy's worker, and stores the number into `done` when
+// it is complete, for which the executor waits. Which buffer this run moves, and what its signal or atomic operation carries, the
+// executor has stored into `address` and `value` before: graphs that were captured before an update have others.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -22,7 +22,7 @@ struct Proxied {
   uint64_t* done = nullptr;
   uint64_t* value = nullptr;
   uint64_t* address = nullptr;
-  uint64_t seen = 0;  // runs that were begun
+  std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
   /// Posts the operation of one run; with TW_IN_PROGRESS its callback, which is in `base`, tells how it ended.
@@ -30,7 +30,7 @@ struct Proxied {
   /// A run failed: the plan is told. Any thread.
   std::function<void(Status status, const char* why)> failed;
 
-  /// Begins the next run when it was asked for. True: something happened. Proxy's thread.
+  /// Begins the next run when it was asked for. True: something happened. Any thread.
   bool look();
   void finish(Status status, const char* why);
   static void on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info);

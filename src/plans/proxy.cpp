@@ -26,6 +26,7 @@ constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages t
 constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
 constexpr uint64_t kMessageCost = 512;         // beside its bytes
 constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: look all the time, where cores are free
+constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
 constexpr uint64_t kNapNs = 200'000;           // steps may be asked for by a replayed graph, which wakes nobody
 constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
 
@@ -398,9 +399,28 @@ unsigned Proxy::look_at_rows() {
   return events;
 }
 
-unsigned Proxy::turn() {
-  unsigned events = tw_progress(worker_);
-  events += fetch_arrivals();
+bool Proxy::drive(std::span<Proxied* const> steps) {
+  drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // that it changes is enough
+  if (armed_.load(std::memory_order_relaxed) && armed_.exchange(false)) [[unlikely]]
+    (void)tw_worker_wake(worker_);
+  bool began = false;
+  for (Proxied* const step : steps) began |= step->look();
+  return began || tw_progress(worker_) != 0;
+}
+
+unsigned Proxy::turn() { return tw_progress(worker_) + look_around(); }
+
+/// Does a thread drive runs since this was asked last? Then the worker is left to it for a while, and not armed.
+bool Proxy::keeps_away(uint64_t* drives) {
+  const uint64_t now = drives_.load(std::memory_order_relaxed);
+  if (std::exchange(*drives, now) == now) return false;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kDrivenNs));
+  return true;
+}
+
+/// What the thread does beside progress.
+unsigned Proxy::look_around() {
+  unsigned events = fetch_arrivals();
   Arrivals news = take_arrivals();
   const std::lock_guard lock(mutex_);
   answering_ = true;
@@ -425,8 +445,12 @@ unsigned Proxy::turn() {
 void Proxy::run() {
   pthread_setname_np(pthread_self(), "thalweg-proxy");
   Waiting waiting;
-  uint64_t hurried = 0;
+  uint64_t hurried = 0, drives = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
+    if (keeps_away(&drives)) {
+      (void)look_around();
+      continue;
+    }
     if (turn() != 0) {
       waiting.restart();
       continue;
@@ -441,7 +465,9 @@ void Proxy::run() {
       const std::lock_guard lock(mutex_);
       waiting = !steps_.empty();
     }
-    (void)tw_worker_wait(worker_, waiting ? kNapNs : kLongNapNs);
+    armed_.store(true, std::memory_order_relaxed);
+    if (drives_.load(std::memory_order_relaxed) == drives) (void)tw_worker_wait(worker_, waiting ? kNapNs : kLongNapNs);
+    armed_.store(false, std::memory_order_relaxed);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -96,6 +97,9 @@ class Proxy final : public Extension {
   void look_through_rows();
   /// Something was or will be triggered just now: looks more often for a while. Any thread, no lock.
   void hurry();
+  /// Runs these steps in the caller's progress, once around; while calls follow each other, the proxy's thread leaves the worker to
+  /// them. True: something happened. Any thread, no lock.
+  bool drive(std::span<Proxied* const> steps);
   /// A thread waits for a change under mutex().
   std::condition_variable changed;
 
@@ -106,6 +110,8 @@ class Proxy final : public Extension {
   Status open();
   void run();
   unsigned turn();
+  unsigned look_around();
+  bool keeps_away(uint64_t* drives);
   unsigned look_at_peers();
   unsigned look_at_steps();
   unsigned look_at_rows();
@@ -144,6 +150,8 @@ class Proxy final : public Extension {
   Arrivals inbox_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> hurried_{0};  // monotonic ns
+  std::atomic<uint64_t> drives_{0};
+  std::atomic<bool> armed_{false};  // the thread waits for the worker's events, which costs whoever makes one a system call
   std::thread thread_;
 };
 

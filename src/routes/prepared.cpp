@@ -64,6 +64,7 @@ constexpr PreparedRoute route_at(size_t i) { return static_cast<PreparedRoute>(i
 
 const char* why_not(const Prepared& m, PreparedRoute route) {
   if (route == PreparedRoute::carried) return m.carriable ? nullptr : "nobody does this for its runner";
+  if (m.along) return "another memory of the step, or another buffer of the channel, is carried";
   const char* const place = route == PreparedRoute::own      ? why_not_own(m)
                             : route == PreparedRoute::mapped ? why_not_mapped(m)
                             : route == PreparedRoute::pinned ? why_not_pinned(m)
@@ -72,6 +73,7 @@ const char* why_not(const Prepared& m, PreparedRoute route) {
 }
 
 PreparedRoute prepared_route(const Prepared& memory, uint32_t failed) {
+  if (memory.packed() && (failed & bit_of(PreparedRoute::carried)) == 0) return PreparedRoute::carried;
   for (size_t i = 0; i < kPreparedRoutes; ++i) {
     const PreparedRoute route = route_at(i);
     if ((failed & bit_of(route)) == 0 && why_not(memory, route) == nullptr) return route;
@@ -84,6 +86,7 @@ const char* why_not_reached(const Prepared& m) {
                               : m.place.on_device() ? (m.mine ? PreparedRoute::own : PreparedRoute::imported)
                                                     : PreparedRoute::pinned;
   const char* const why = why_not(m, usual);
+  if (why == nullptr && m.packed()) return "its rows are shorter than a cache line, and a message packs them";
   return why != nullptr ? why : "it was tried in vain";
 }
 

@@ -21,6 +21,11 @@ struct Prepared {
   bool changes = false;    // words are changed by atomic operations, or by signals that add
   bool waits = false;      // a word is waited for
   bool carriable = false;  // the host may do it for the runner
+  bool along =
+      false;  // what is done with it is one with something that is carried: a step's other memory, a channel's other buffer
+  bool scattered = false;  // a receive's rows are shorter than a cache line: its sender would store a line for each
+  /// An operation that packs takes less than the sender's stores.
+  bool packed() const { return scattered && carriable && !by_device; }
 };
 
 enum class PreparedRoute : uint8_t {
@@ -36,7 +41,8 @@ constexpr uint32_t bit_of(PreparedRoute route) { return 1u << static_cast<unsign
 
 /// Null: possible.
 const char* why_not(const Prepared& memory, PreparedRoute route);
-/// The best one that was not tried in vain (`failed`: bits). What needs nobody comes before what the host carries.
+/// The best one that was not tried in vain (`failed`: bits). What needs nobody comes before what is carried, except where two CPUs would
+/// hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes took 4 times as long.
 PreparedRoute prepared_route(const Prepared& memory, uint32_t failed = 0);
 /// Why the runner does not get there by itself: of the way that would be the usual one for such memory.
 const char* why_not_reached(const Prepared& memory);

@@ -6,6 +6,7 @@
 //   run    both sides contiguous: words of 16 bytes, several in flight for each thread, whatever the alignment of the source
 //   words  short rows: threads take words of the packed order; the largest word that divides blocks, strides and addresses
 //   walk   long rows, lists of pieces, odd sizes: groups of 32 threads walk along both sides and copy run by run
+// On the host one thread moves all: runs, and rows of equal blocks by one loop each.
 #pragma once
 #include <thalweg/device/level.hpp>
 #include <thalweg/device/side.hpp>
@@ -108,7 +109,7 @@ THALWEG_DEVICE void copy_rows(M m, u32 rank, u32 size, const Side& to, const Sid
 /// The packed bytes of `part`, run by run: each group of 32 threads has a share of them.
 template <class M>
 THALWEG_DEVICE void copy_walk(M m, u32 rank, u32 size, const Side& to, const Side& from, Part part) {
-  const u32 width = M::whole_runs ? size : size < 32 ? size : 32;
+  const u32 width = size < 32 ? size : 32;
   const u32 groups = size / width;  // threads of an incomplete group at the end have nothing to do
   if (rank / width >= groups) return;
   const u64 share = ((part.end - part.begin + groups - 1) / groups + 15) / 16 * 16;
@@ -127,15 +128,54 @@ THALWEG_DEVICE void copy_walk(M m, u32 rank, u32 size, const Side& to, const Sid
   }
 }
 
+/// `rows` blocks of type W, `to_step` and `from_step` bytes apart.
+template <class W, class M>
+THALWEG_DEVICE void copy_column(M m, u64 to, u64 to_step, u64 from, u64 from_step, u64 rows) {
+  for (u64 i = 0; i < rows; ++i) {
+    m.write(reinterpret_cast<W*>(to + i * to_step), m.read(reinterpret_cast<const W*>(from + i * from_step)));
+  }
+}
+
+template <class M>
+THALWEG_DEVICE void copy_blocks(M m, u64 block, u64 to, u64 to_step, u64 from, u64 from_step, u64 rows) {
+  if (block == sizeof(Word16)) return copy_column<Word16>(m, to, to_step, from, from_step, rows);
+  if (block == sizeof(u64)) return copy_column<u64>(m, to, to_step, from, from_step, rows);
+  if (block == sizeof(u32)) return copy_column<u32>(m, to, to_step, from, from_step, rows);
+  if (block == 1) return copy_column<unsigned char>(m, to, to_step, from, from_step, rows);
+  for (u64 i = 0; i < rows; ++i) m.copy(to + i * to_step, from + i * from_step, block);
+}
+
+/// By one thread of a machine that moves whole runs: as many rows of equal blocks at a time as both sides have ahead.
+template <class M>
+THALWEG_DEVICE void copy_whole(M m, const Side& to, const Side& from, Part part) {
+  Cursor<M> target(m, to, part.begin), source(m, from, part.begin);
+  for (u64 at = part.begin; at < part.end;) {
+    const u64 most = part.end - at;
+    u64 run = target.left < source.left ? target.left : source.left;
+    if (run >= most) return m.copy(target.address, source.address, most);
+    u64 to_step = run, from_step = run, rows = target.rows(run, &to_step);
+    if (const u64 there = source.rows(run, &from_step); there < rows) rows = there;
+    if (rows > most / run) rows = most / run;
+    copy_blocks(m, run, target.address, to_step, source.address, from_step, rows);
+    target.skip(rows * run);
+    source.skip(rows * run);
+    at += rows * run;
+  }
+}
+
 /// Sides by value: a reference would keep them in memory also where they are not needed.
 template <class M>
 THALWEG_DEVICE_CALL void copy_sides(M m, u32 rank, u32 size, Side to, Side from, u64 bytes, Part part) {
-  const u64 word = common_word(to, from, bytes);
-  if (M::whole_runs || word == 0) return copy_walk(m, rank, size, to, from, part);
-  if (word == 16) return copy_rows<Word16>(m, rank, size, to, from, part);
-  if (word == 8) return copy_rows<u64>(m, rank, size, to, from, part);
-  if (word == 4) return copy_rows<u32>(m, rank, size, to, from, part);
-  copy_rows<unsigned char>(m, rank, size, to, from, part);
+  if constexpr (M::whole_runs) {
+    if (rank == 0) copy_whole(m, to, from, part);
+  } else {
+    const u64 word = common_word(to, from, bytes);
+    if (word == 0) return copy_walk(m, rank, size, to, from, part);
+    if (word == 16) return copy_rows<Word16>(m, rank, size, to, from, part);
+    if (word == 8) return copy_rows<u64>(m, rank, size, to, from, part);
+    if (word == 4) return copy_rows<u32>(m, rank, size, to, from, part);
+    copy_rows<unsigned char>(m, rank, size, to, from, part);
+  }
 }
 
 /// The packed bytes of `part` of a transfer of `bytes`. Begin and end of a part are multiples of 16, or the transfer's end.

@@ -71,6 +71,23 @@ struct Cursor {
     locate();
   }
 
+  /// How many runs of `run` bytes, at most `left`, follow one another *step bytes apart from here on; at least one.
+  THALWEG_DEVICE u64 rows(u64 run, u64* step) const {
+    if (left != run) {  // within a longer one
+      *step = run;
+      return left / run;
+    }
+    if (side.pieces != nullptr || side.block != run) return 1;  // a list's piece, or the end of a longer block
+    *step = static_cast<u64>(side.stride[0]);
+    return side.count[0] == 0 ? kContiguous : side.count[0] - divide(at, side.block) % side.count[0];
+  }
+  /// Over whole runs that rows() told of.
+  THALWEG_DEVICE void skip(u64 bytes) {
+    if (bytes <= left) return advance(bytes);
+    at += bytes;
+    locate();
+  }
+
  private:
   THALWEG_DEVICE u64 offset_of(u64 number) const { return m.read(&side.pieces[number].offset); }
   /// The last piece that begins at or before `at`.

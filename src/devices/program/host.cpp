@@ -9,7 +9,8 @@ namespace thalweg::impl {
 HostProgram::HostProgram(const ProgramRun& program)
     : steps_{program.steps.data(), program.after.data(), std::vector<uint8_t>(program.steps.size())},
       program_{program.steps.data(), static_cast<uint32_t>(program.steps.size()), program.after.data(),
-               reinterpret_cast<device::ProgramState*>(program.state), program.guard} {}
+               reinterpret_cast<device::ProgramState*>(program.state), program.guard},
+      carrier_(program.carrier) {}
 
 Status HostProgram::start() {
   if (runs_) return fail(TW_ERR_BUSY, "the plan's last run is not over; test or finish it first");
@@ -20,9 +21,12 @@ Status HostProgram::start() {
 }
 
 Status HostProgram::advance() {
-  if (!runs_) return TW_OK;
-  runs_ = !executor_->pass();
-  return runs_ ? TW_IN_PROGRESS : TW_OK;
+  constexpr unsigned kMostRounds = 4;  // an operation that ends lets the next steps begin; but this waits for nothing
+  for (unsigned round = 0; runs_; ++round) {
+    runs_ = !executor_->pass();
+    if (runs_ && (carrier_ == nullptr || round == kMostRounds || !carrier_->drive())) return TW_IN_PROGRESS;
+  }
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

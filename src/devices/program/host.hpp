@@ -24,6 +24,7 @@ class HostProgram {
  private:
   SoloSteps steps_;
   const device::Program program_;
+  const std::shared_ptr<Carrier> carrier_;
   std::optional<device::Executor<device::DirectMachine, Solo>> executor_;
   bool runs_ = false;
 };

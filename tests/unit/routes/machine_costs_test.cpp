@@ -67,7 +67,8 @@ TEST_F(MachineCosts, AreMeasuredOnceAndKept) {
     EXPECT_GT(cost, 0);
     EXPECT_LT(cost, 10);
   }
-  EXPECT_NEAR(second.tcp.frame, first.tcp.frame, 0.001 * first.tcp.frame);
+  // Tcp is measured last: the first context may have had no undisturbed time for it, and leaves it to the next.
+  if (first.tcp_measured) EXPECT_NEAR(second.tcp.frame, first.tcp.frame, 0.001 * first.tcp.frame);
 }
 
 TEST_F(MachineCosts, OfAnotherVersionAreMeasuredAgainAndDamagedOnesAreLeft) {

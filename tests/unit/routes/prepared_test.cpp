@@ -147,6 +147,30 @@ TEST(PreparedRoutes, WhatFailedIsNotTakenAgain) {
   EXPECT_EQ(prepared_route(memory, bit_of(PreparedRoute::pinned)), PreparedRoute::none);
 }
 
+TEST(PreparedRoutes, OfShortRowsTheHostPacks) {
+  Prepared rows = mine(false, MemoryKind::host);
+  rows.scattered = true;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::carried);
+  EXPECT_EQ(prepared_route(rows, bit_of(PreparedRoute::carried)), PreparedRoute::own);
+  EXPECT_TRUE(says(rows, "a message packs them"));
+  const std::string table = prepared_table(rows, 0, "");
+  EXPECT_NE(table.find("at its own address: another way needs less"), std::string::npos) << table;
+  rows.carriable = false;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::own);
+  Prepared of_device = mine(true, MemoryKind::device);
+  of_device.scattered = true;
+  EXPECT_EQ(prepared_route(of_device), PreparedRoute::own) << "kernels store rows side by side";
+}
+
+TEST(PreparedRoutes, GoWithWhatIsCarried) {
+  for (const bool by_device : {false, true}) {
+    Prepared memory = mine(by_device, MemoryKind::pinned);
+    memory.along = true;
+    EXPECT_EQ(prepared_route(memory), PreparedRoute::carried);
+    EXPECT_TRUE(says(memory, "another memory of the step"));
+  }
+}
+
 TEST(PreparedRoutes, TheTableNamesEachOnceAndStarsTheChosen) {
   const Prepared memory = peers(true, MemoryKind::host);
   const std::string first = prepared_table(memory, 0, "");
