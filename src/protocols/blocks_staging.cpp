@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "routes/device_copies.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -16,16 +18,14 @@ uint64_t bytes_of(Parts parts) {
                          [](uint64_t sum, const BlockPart& p) { return sum + p.length; });
 }
 
-/// One kernel for all parts, as pairs of one length, listed in the chunk behind the bytes. False: too few parts to be worth a
-/// launch, parts that have no length in common but a short one, or no room for the list.
+/// One kernel for all parts, as pairs of one length, listed in the chunk behind the bytes. False: by an engine.
 bool as_kernel(std::byte* chunk, Parts parts, bool gather, BlocksKernel* kernel) {
-  constexpr size_t kFew = 4, kPairsEach = 16;
-  if (parts.size() <= kFew) return false;
   uint64_t unit = 0;
   for (const BlockPart& part : parts) unit = std::gcd(unit, part.length);
   const uint64_t bytes = bytes_of(parts), begin = (bytes + alignof(BlockPair) - 1) & ~uint64_t{alignof(BlockPair) - 1};
   const uint64_t count = bytes / unit;
-  if (count > kPairsEach * parts.size() || begin + count * sizeof(BlockPair) > DeviceLane::kChunk) return false;
+  const bool room = begin + count * sizeof(BlockPair) <= DeviceLane::kChunk;
+  if (gather_by({parts.size(), count, room}) != CopyBy::kernel) return false;
   auto* pair = reinterpret_cast<BlockPair*>(chunk + begin);
   *kernel = {reinterpret_cast<uint64_t>(pair), count, unit, {}, 0, 0};
   uint64_t packed = reinterpret_cast<uint64_t>(chunk);

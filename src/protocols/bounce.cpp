@@ -244,11 +244,10 @@ void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) 
 
 namespace {
 
-/// While memory of the sender's device is not imported: in host memory, if that is mapped and pinned already, else in frames.
-uint64_t forms_until_then(Peer& peer, const Uuid& from) {
+uint64_t forms_meanwhile(Peer& peer, const Uuid& from, const Pieces& facts) {
   const Bounces::Theirs* const theirs = told_of(peer, from, false);
-  const bool there = theirs != nullptr && theirs->mapping != nullptr && theirs->mapping->pinned != nullptr;
-  return there ? uint64_t{kPiecesInHost | kLongPieces} : 0;
+  const bool ready = theirs != nullptr && theirs->mapping != nullptr && theirs->mapping->pinned != nullptr;
+  return piece_route_meanwhile(facts, ready) == PieceRoute::in_host ? uint64_t{kPiecesInHost | kLongPieces} : 0;
 }
 
 }  // namespace
@@ -259,7 +258,7 @@ uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, b
   if (route == PieceRoute::in_device) {
     const Status status = take_in_device(peer, *run.op->device, from);
     if (status == TW_OK) return kPiecesInDevice;
-    if (status == TW_IN_PROGRESS) return kTellOfDevice | forms_until_then(peer, from);
+    if (status == TW_IN_PROGRESS) return kTellOfDevice | forms_meanwhile(peer, from, facts);
     route = piece_route(facts, bit_of(PieceRoute::in_device));
   }
   if (route == PieceRoute::in_frames) return 0;

@@ -124,20 +124,40 @@ Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t b
   return TW_OK;
 }
 
+namespace {
+
+DeviceCopies facts_of(const std::vector<Copy>& copies, bool kernels) {
+  const Copy& first = copies.front();
+  return {copies.size() == 1, kernels, first.width, first.rows * first.slices};
+}
+
+Kernel kernel_of(const Copy& copy) { return CopyKernel{copy, {}, 0, 0}; }
+
+}  // namespace
+
 Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
                      DeviceLane::Done done, void* token, const GuestLists& hosts) {
-  const Copy& first = copies.front();
-  DeviceCopies facts{copies.size() == 1, how.kernels, first.width, first.rows * first.slices};
+  DeviceCopies facts = facts_of(copies, how.kernels);
   const DeviceLane::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceLane::Flow::none;
   facts.against = lane.busy_against(device, flow);
   facts.waited_for = facts.against && kernels_wait();
+  facts.resident_most = lane.resident_most_of(device, &facts.resident_free);
   const CopyBy by = copy_by(facts, how.much);
   if (by == CopyBy::kernel) {
-    const Status status = lane.submit(device, Kernel{CopyKernel{first, {}, 0, 0}}, done, token, hosts);
+    const Status status = lane.submit(device, kernel_of(copies.front()), done, token, hosts);
     if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
-  if (by == CopyBy::resident && lane.submit_resident(device, first, done, token, hosts)) return TW_OK;
+  if (by == CopyBy::resident && lane.submit_resident(device, copies.front(), done, token, hosts)) return TW_OK;
   return lane.submit(device, copies, done, token, hosts, flow);
+}
+
+Status run_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies) {
+  if (copies.empty()) return TW_OK;
+  if (copy_by(facts_of(copies, true), 0) == CopyBy::kernel) {
+    const Status status = lane.run(device, kernel_of(copies.front()));
+    if (status != TW_ERR_UNSUPPORTED) return status;
+  }
+  return lane.run(device, copies);
 }
 
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,

@@ -30,6 +30,9 @@ struct Submission {
 Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
                      DeviceLane::Done done, void* token, const GuestLists& hosts = {});
 
+/// The same, waited for, without kernels that stay. As DeviceLane::run.
+Status run_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies);
+
 /// Moves the run's whole local side from (or to) `other`; `then` follows, or an error is returned and nothing was enqueued.
 /// `hold` (may be null) is counted as used meanwhile; `hosts`: as DeviceLane::submit.
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,

@@ -262,12 +262,17 @@ Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done don
   return TW_OK;
 }
 
-/// Only while no engine is at work: then whatever the kernel has was submitted before what an engine has, and poll() keeps that order.
+uint64_t DeviceLane::resident_most_of(Device& device, bool* free) {
+  if (engine_.options().resident.blocks == 0) return 0;
+  Place* place = nullptr;
+  if (is_error(place_of(device, &place)) || place->resident == nullptr) return 0;
+  *free = place->gathering.empty() && place->copies.pending.empty() && place->resident->has_room();
+  return place->resident->most();
+}
+
 bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
-  if (engine_.options().resident.blocks == 0) return false;
   Place* place = nullptr;
   if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
-  if (!place->gathering.empty() || !place->copies.pending.empty()) return false;
   std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
   if (visit != nullptr && !visit->enter()) return false;
   if (!place->resident->submit(copy, done, token, std::move(visit))) return false;

@@ -72,7 +72,10 @@ class DeviceLane {
   /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of
   /// which one goes on while the next ones are copied.
   void cut(Device& device);
-  /// One copy by the device's resident kernel, where the context asked for one and it takes it. False: submit it.
+  /// What the device's resident kernel copies sooner than an engine does, in bytes; 0: the context asked for none. *free: it has room, and
+  /// no engine is at work: then whatever it is given was submitted before what an engine is, and poll() keeps that order.
+  uint64_t resident_most_of(Device& device, bool* free);
+  /// One such copy. False: it could not be started; submit it.
   bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
   /// One that can signal, without a signal.
   Status submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts = {});

@@ -12,6 +12,7 @@
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/select.hpp"
+#include "routes/device_copies.hpp"
 #include "routes/device_table.hpp"
 
 namespace thalweg::impl {
@@ -43,11 +44,20 @@ Costs costs_of_copies(const OpDesc& op) {
   return costs;
 }
 
-/// Would the resident kernel of the local side's device copy it, while it runs?
+/// Would the resident kernel of the local side's device copy it, while no engine is under way?
 bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
-  return blocks != 0 && (op.flags & kOpDevice) != 0 && op.layout == nullptr && op.remote_layout == nullptr &&
-         op.length <= resident_most(costs, nearest_link(*op.device, costs), blocks);
+  if (blocks == 0 || (op.flags & kOpDevice) == 0) return false;
+  const bool far = op.remote != nullptr && of_device(*op.remote) && uuid_of(op.remote->key.device_uuid) != op.device->uuid();
+  DeviceCopies copies;
+  copies.one = op.layout == nullptr && op.remote_layout == nullptr;
+  const PeerAccess there =
+      far ? op.device->peer(uuid_of(op.remote->key.device_uuid)) : PeerAccess{true, true, DeviceLink::same};
+  copies.kernels = there.access || there.link == DeviceLink::unknown;  // an import tells
+  copies.row = op.length;
+  copies.rows = 1;
+  copies.resident_most = resident_most(costs, nearest_link(*op.device, costs), blocks);
+  return copy_by(copies, op.peer->engine->options().hidden_from) == CopyBy::resident;
 }
 
 /// One write by the local side's device.

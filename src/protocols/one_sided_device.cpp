@@ -422,7 +422,7 @@ Status by_chunks(Engine& engine, const Target& target, const Layout* layout, uin
     const Side here{reinterpret_cast<uint64_t>(chunk) - begin, nullptr};
     if (store) piece(chunk, at, n);
     status = plan_copies(store ? there : here, store ? here : there, total, begin, begin + n, &copies);
-    if (status == TW_OK) status = lane.run(*target.device, copies);
+    if (status == TW_OK) status = run_copies(lane, *target.device, copies);
     if (!store && status == TW_OK) piece(chunk, at, n);
     at += n;
   }

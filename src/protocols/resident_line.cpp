@@ -13,8 +13,6 @@ ResidentLine::~ResidentLine() {
 }
 
 bool ResidentLine::submit(const Copy& copy, DeviceLane::Done done, void* token, std::shared_ptr<DeviceVisit> visit) {
-  constexpr size_t kDepth = 4;
-  if (copy.rows != 1 || copy.slices != 1 || copy.width > most_ || pending_.size() >= kDepth || is_error(broken_)) return false;
   UnderWay& one = pending_.emplace_back();
   one.copy = copy;
   one.done = done;

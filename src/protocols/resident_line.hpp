@@ -17,7 +17,9 @@ class ResidentLine {
   ResidentLine(const ResidentLine&) = delete;
   ResidentLine& operator=(const ResidentLine&) = delete;
 
-  /// False: not one for it, or not now; nothing was started.
+  bool has_room() const { return pending_.size() < kDepth && !is_error(broken_); }
+  uint64_t most() const { return most_; }
+  /// One row of at most most() bytes, while it has room. False: the kernel is gone; nothing was started.
   bool submit(const Copy& copy, DeviceLane::Done done, void* token, std::shared_ptr<DeviceVisit> visit = nullptr);
   /// The next one that is over; TW_AGAIN: it is to be copied otherwise. False: none.
   struct Ended {
@@ -33,6 +35,7 @@ class ResidentLine {
   bool empty() const { return pending_.empty(); }
 
  private:
+  static constexpr size_t kDepth = 4;
   struct UnderWay {
     Resident::Ticket ticket;
     Copy copy;

@@ -126,7 +126,9 @@ bool verb_named(const char* name, Verb* verb) {
 namespace {
 
 const char* explain_messages(std::string& text, const OpDesc& op) {
-  return say_routes(text, message_routes(op.peer->limits, costs_of(*op.peer), message_of(op)));
+  Message message = message_of(op);
+  message.library = in_segment(op);
+  return say_routes(text, message_routes(op.peer->limits, costs_of(*op.peer), message));
 }
 
 Access said_host_access_of(const OpDesc& op) {

@@ -7,7 +7,14 @@ CopyBy copy_by(const DeviceCopies& copies, uint64_t much) {
   if (!copies.one || !copies.kernels) return CopyBy::engine;
   if (copies.row < kShortRow && copies.rows >= kManyRows) return CopyBy::kernel;
   if (copies.against && !copies.waited_for && copies.bytes() >= much) return CopyBy::kernel;
-  return CopyBy::resident;
+  const bool small = copies.rows == 1 && copies.row <= copies.resident_most;
+  return small && copies.resident_free ? CopyBy::resident : CopyBy::engine;
+}
+
+CopyBy gather_by(const DeviceGather& blocks) {
+  constexpr size_t kFew = 4, kPairsEach = 16;  // a launch costs as much as some copies; short pairs take long
+  const bool worth = blocks.parts > kFew && blocks.pairs <= kPairsEach * blocks.parts;
+  return worth && blocks.room ? CopyBy::kernel : CopyBy::engine;
 }
 
 }  // namespace thalweg::impl

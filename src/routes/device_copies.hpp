@@ -10,19 +10,29 @@ namespace thalweg::impl {
 inline constexpr uint64_t kShortRow = 256, kManyRows = 512;
 
 struct DeviceCopies {
-  bool one = false;         // one rectangle
-  bool kernels = false;     // kernels of the device reach both sides
-  uint64_t row = 0;         // its bytes
-  uint64_t rows = 0;        // in all slices
-  bool against = false;     // an engine moves much between this device and another one in the other direction
-  bool waited_for = false;  // kernels may wait for this process: they may hold all multiprocessors
+  bool one = false;            // one rectangle
+  bool kernels = false;        // kernels of the device reach both sides
+  uint64_t row = 0;            // its bytes
+  uint64_t rows = 0;           // in all slices
+  bool against = false;        // an engine moves much between this device and another one in the other direction
+  bool waited_for = false;     // kernels may wait for this process: they may hold all multiprocessors
+  uint64_t resident_most = 0;  // bytes that the resident kernel copies in less time than an engine; 0: there is none
+  bool resident_free = true;   // it has room, and no engine is under way, whose order poll() keeps
   uint64_t bytes() const { return row * rows; }
 };
 
 enum class CopyBy : uint8_t { engine, kernel, resident };
 
-/// resident: where it takes it, else the engine. One process's copies to and from memory of another one share an engine, which a link
+/// One process's copies to and from memory of another one share an engine, which a link
 /// of two directions does not want (docs/decisions/0024): what goes against one that is under way goes by a kernel.
 CopyBy copy_by(const DeviceCopies& copies, uint64_t much);
+
+/// Blocks that are gathered or scattered, by one kernel as pairs of one length, or by an engine, one copy each.
+struct DeviceGather {
+  size_t parts = 0;
+  uint64_t pairs = 0;  // of the length that all parts have in common
+  bool room = true;    // for the list of pairs, where the kernel reads it
+};
+CopyBy gather_by(const DeviceGather& blocks);
 
 }  // namespace thalweg::impl

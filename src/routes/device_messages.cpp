@@ -159,6 +159,10 @@ PieceRoute piece_route(const Pieces& pieces, uint32_t failed) {
   return (failed & bit_of(PieceRoute::in_host)) == 0 ? PieceRoute::in_host : PieceRoute::in_frames;
 }
 
+PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready) {
+  return piece_route(pieces, bit_of(PieceRoute::in_device) | (host_ready ? 0 : bit_of(PieceRoute::in_host)));
+}
+
 Way received_way(const Limits& limits, Message message, const DeviceMessage& m, bool cold) {
   const MessageRoute sent = sending_route(limits, message);
   if (sent != MessageRoute::frames) return way_of(sent);

@@ -53,6 +53,8 @@ enum class PieceRoute : uint8_t {
 constexpr uint32_t bit_of(PieceRoute route) { return 1u << static_cast<unsigned>(route); }
 /// The best one that was not tried in vain (`failed`: bits).
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed = 0);
+/// While the receiver's device imports memory of the sender's: what needs nothing more. host_ready: their host memory is pinned here.
+PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready);
 
 struct DeviceMessage {
   struct End {

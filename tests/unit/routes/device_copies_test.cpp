@@ -11,10 +11,16 @@ constexpr uint64_t kMuch = 2u << 20;
 
 DeviceCopies one(uint64_t row, uint64_t rows = 1) { return {true, true, row, rows}; }
 
+DeviceCopies with_resident(uint64_t row, uint64_t rows = 1) {
+  DeviceCopies copies = one(row, rows);
+  copies.resident_most = 4096;
+  return copies;
+}
+
 TEST(DeviceCopies, ManyShortRowsAreAKernels) {
   EXPECT_EQ(copy_by(one(kShortRow - 1, kManyRows), kMuch), CopyBy::kernel);
-  EXPECT_EQ(copy_by(one(kShortRow, kManyRows), kMuch), CopyBy::resident);
-  EXPECT_EQ(copy_by(one(kShortRow - 1, kManyRows - 1), kMuch), CopyBy::resident);
+  EXPECT_EQ(copy_by(one(kShortRow, kManyRows), kMuch), CopyBy::engine);
+  EXPECT_EQ(copy_by(one(kShortRow - 1, kManyRows - 1), kMuch), CopyBy::engine);
 }
 
 TEST(DeviceCopies, SeveralRectanglesAndMemoryOutOfReachAreTheEngines) {
@@ -29,15 +35,36 @@ TEST(DeviceCopies, SeveralRectanglesAndMemoryOutOfReachAreTheEngines) {
 TEST(DeviceCopies, MuchThatGoesAgainstAnEngineIsAKernels) {
   for (const uint64_t rows : {uint64_t{1}, uint64_t{4}}) {
     DeviceCopies copies = one(kMuch / rows, rows);
-    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::resident);
+    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
     copies.against = true;
     EXPECT_EQ(copy_by(copies, kMuch), CopyBy::kernel);
     copies.waited_for = true;
-    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::resident) << "kernels that wait may hold all multiprocessors";
+    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine) << "kernels that wait may hold all multiprocessors";
     copies.waited_for = false;
     copies.row -= 1;
-    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::resident);
+    EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
   }
+}
+
+TEST(DeviceCopies, SmallOnesAreTheResidentKernelsWhileItIsFree) {
+  EXPECT_EQ(copy_by(with_resident(4096), kMuch), CopyBy::resident);
+  EXPECT_EQ(copy_by(with_resident(4097), kMuch), CopyBy::engine);
+  EXPECT_EQ(copy_by(with_resident(64, 2), kMuch), CopyBy::engine) << "one row";
+  EXPECT_EQ(copy_by(one(8), kMuch), CopyBy::engine) << "the context asked for none";
+  DeviceCopies copies = with_resident(8);
+  copies.resident_free = false;
+  EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
+  copies = with_resident(8);
+  copies.kernels = false;
+  EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
+}
+
+TEST(DeviceCopies, ManyBlocksAreGatheredByAKernel) {
+  EXPECT_EQ(gather_by({5, 5, true}), CopyBy::kernel);
+  EXPECT_EQ(gather_by({4, 4, true}), CopyBy::engine);
+  EXPECT_EQ(gather_by({5, 80, true}), CopyBy::kernel);
+  EXPECT_EQ(gather_by({5, 81, true}), CopyBy::engine) << "they have only a short length in common";
+  EXPECT_EQ(gather_by({5, 5, false}), CopyBy::engine);
 }
 
 }  // namespace

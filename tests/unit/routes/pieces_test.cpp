@@ -25,6 +25,12 @@ TEST(PieceRoutes, OfDevicesThatReachEachOther) {
   EXPECT_EQ(piece_route(pieces), PieceRoute::in_host);
 }
 
+TEST(PieceRoutes, WhileMemoryIsImportedNeedNothingMore) {
+  const Pieces pieces = between_devices();
+  EXPECT_EQ(piece_route_meanwhile(pieces, true), PieceRoute::in_host);
+  EXPECT_EQ(piece_route_meanwhile(pieces, false), PieceRoute::in_frames);
+}
+
 TEST(PieceRoutes, WithHostMemoryAtOneEnd) {
   for (bool Pieces::*end : {&Pieces::to_device, &Pieces::from_device}) {
     Pieces pieces = between_devices();
