@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that the host runs beside the same messages by hand: thalweg-plans, several times over each transport.
+"""Plans that the host runs beside the same messages by hand: thalweg-plans, over each transport.
 
     benchmarks/plans.py [--program build/release/benchmarks/thalweg-plans] [--rounds 5] [--output FILE]
 
-A round trip of one message by hand is two calls at each end and a wait; by a plan it is one call. Target: 1.1 times the messages' time
-and 30 ns for each of the two steps of a message. The program binds its two processes to processors 0 and 1 and takes the ways in turns.
+A round trip of one message by hand is two calls at each end and a wait; by a plan it is one call. Target: 1.1 times the
+messages' time and 30 ns for each of the two steps of a message. The program binds its two processes to processors 0 and 1 and
+takes the ways in turns.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def main() -> int:
     options = parser.parse_args()
     rows = measure(options.program, options.rounds, options.transports.split(","))
     print(
-        f"{'transport':10}{'test':9}{'memory':10}{'bytes':>8} {'by hand, us':>12} {'plan, us':>9} {'ratio':>6} {'target, us':>11}"
+        f"{'transport':10}{'test':9}{'memory':10}{'bytes':>8} {'by hand, us':>12} {'plan, us':>9} {'ratio':>6} "
+        f"{'target, us':>11}"
     )
     for row in rows:
         print(

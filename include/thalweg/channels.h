@@ -53,7 +53,7 @@ TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **ad
 /** Pass it by value, as a thalweg::device::Guard. */
 TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, struct tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
-TW_CHECKED tw_status tw_channel_end_landing(const tw_channel_end *end, size_t index, uint32_t *landing);
+TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end *end, size_t index, uint32_t *recv_buffer);
 /** TW_OK, or what went wrong, with a text: what the code recorded when it gave up, which is told to the peer here; the peer's failure;
  *  TW_ERR_PEER_LOST. It does not get better: release both ends and bind (or prepare) them again. Waits for nothing. */
 TW_CHECKED tw_status tw_channel_end_check(tw_channel_end *end);

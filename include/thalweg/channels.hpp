@@ -92,9 +92,9 @@ class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
     hold(made);
   }
   /// The number by which its code posts a receive into buffer `index`.
-  uint32_t landing(size_t index) const {
+  uint32_t recv_buffer(size_t index) const {
     uint32_t number = 0;
-    check_status(tw_channel_end_landing(get(), index, &number));
+    check_status(tw_channel_end_recv_buffer(get(), index, &number));
     return number;
   }
 };

@@ -92,11 +92,11 @@ nb::bytes guard_of(ChannelEnd& self) {
   return nb::bytes(&guard, sizeof guard);
 }
 
-nb::object landings_of(ChannelEnd& self) {
+nb::object recv_buffers_of(ChannelEnd& self) {
   nb::list numbers;
   for (size_t i = 0; i < self.buffers.size(); ++i) {
     uint32_t number = 0;
-    check(tw_channel_end_landing(self.get(), i, &number));
+    check(tw_channel_end_recv_buffer(self.get(), i, &number));
     numbers.append(number);
   }
   return nb::steal(PyList_AsTuple(numbers.ptr()));
@@ -115,7 +115,7 @@ void bind_channel_end(nb::module_& m) {
       .def_prop_ro("address", &address_of,
                    "Of the thalweg::device::SendEnd or RecvEnd, in the place's memory: the kernel's pointer argument.")
       .def_prop_ro("guard", &guard_of, "The bytes of a thalweg::device::Guard, which the kernel takes by value.")
-      .def_prop_ro("landings", &landings_of, "For each buffer the number by which the kernel posts a receive into it.")
+      .def_prop_ro("recv_buffers", &recv_buffers_of, "For each buffer the number by which the kernel posts a receive into it.")
       .def(
           "check", [](ChannelEnd& s) { check(tw_channel_end_check(s.get())); },
           "Raises what went wrong: what the kernel recorded when it gave up, the peer's failure, PeerLost. Waits for nothing.")

@@ -5,7 +5,7 @@
 
 #include "core/worker.hpp"
 #include "devices/registry.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {

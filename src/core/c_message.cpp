@@ -121,7 +121,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
-/// Bytes have no announcement that would let the other side choose a way.
+/// Bytes have no RTS that would let the other side choose a way.
 Status refuse_device(const OpDesc& op) {
   if ((op.flags & (kOpDevice | kOpLate)) == 0) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,

@@ -105,7 +105,7 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   uint64_t items = 0;  // so far; who copies an item follows from its number
   for (Step& step : steps) {
     if (!moves(step)) continue;
-    step.landing = static_cast<uint32_t>(items);
+    step.recv_buffer = static_cast<uint32_t>(items);
     items += (step.bytes + out->item - 1) / out->item;
   }
   out->form = form_of(steps, after);
@@ -132,7 +132,7 @@ void place(std::span<const Step> steps, std::span<const uint32_t> after, const P
   auto* const pieces = reinterpret_cast<uint32_t*>(out + steps.size_bytes() + after.size_bytes());
   for (uint32_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != StepKind::copy) continue;
-    std::fill_n(pieces + steps[i].landing, (steps[i].bytes + shape.item - 1) / shape.item, i);
+    std::fill_n(pieces + steps[i].recv_buffer, (steps[i].bytes + shape.item - 1) / shape.item, i);
   }
 }
 

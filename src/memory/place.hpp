@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a memory is, said by what reaches it from this process: the facts by which src/routes judges ways. One constructor for memory
-// of this process; what a peer says of its own (keys, announcements) is judged in routes/peer_places.hpp.
+// of this process; what a peer says of its own (keys, RTS messages) is judged in routes/peer_places.hpp.
 #pragma once
 #include "devices/device.hpp"
 

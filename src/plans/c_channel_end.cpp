@@ -55,11 +55,11 @@ tw_status tw_channel_end_guard(const tw_channel_end* end, tw_device_guard* guard
   return TW_OK;
 }
 
-tw_status tw_channel_end_landing(const tw_channel_end* end, size_t index, uint32_t* landing) {
-  if (Status s = check(end, landing); is_error(s)) return s;
-  if (index >= end->landings.size())
-    return fail(TW_ERR_INVALID, "there is no buffer %zu: the end has %zu", index, end->landings.size());
-  *landing = end->landings[index];
+tw_status tw_channel_end_recv_buffer(const tw_channel_end* end, size_t index, uint32_t* recv_buffer) {
+  if (Status s = check(end, recv_buffer); is_error(s)) return s;
+  if (index >= end->recv_buffers.size())
+    return fail(TW_ERR_INVALID, "there is no buffer %zu: the end has %zu", index, end->recv_buffers.size());
+  *recv_buffer = end->recv_buffers[index];
   return TW_OK;
 }
 

@@ -10,7 +10,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kTableBytes = Channel::kLandings * sizeof(device::Landing);
+constexpr size_t kTableBytes = Channel::kRecvBuffers * sizeof(device::RecvBuffer);
 
 }  // namespace
 
@@ -18,10 +18,10 @@ Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& 
     : name(of), sender(is_sender), peer(to), proxy_(proxy), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
-  for (RemoteLanding& landing : remote_) release(landing);
+  for (RemoteRecvBuffer& recv_buffer : remote_) release(recv_buffer);
   forget_words();
-  for (LocalLanding& landing : landings_) {
-    if (landing.memory != nullptr) (void)tw_memory_release(landing.memory);  // busy: the context's registry ends it
+  for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
+    if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
   }
 }
 
@@ -52,9 +52,9 @@ bool Channel::run_by(Executor& by) {
 /// Where the end's words were the peer may still store; they are not used again.
 void Channel::change_executor() {
   forget_words();
-  forget_landings();
-  executor_->own().free(landing_table_, kTableBytes);
-  landing_table_ = words_ = 0;
+  forget_recv_buffers();
+  executor_->own().free(recv_buffer_table_, kTableBytes);
+  recv_buffer_table_ = words_ = 0;
   words_known_ = false;
   executor_ = wanted_;
 }
@@ -162,8 +162,8 @@ Status Channel::begin_epoch() {
 
 /// Words that the peer may know of are not used again: a late store may still come.
 Status Channel::make_words() {
-  if (sender && landing_table_ == 0) {
-    if (Status s = executor_->own().allocate(kTableBytes, &landing_table_); is_error(s)) return s;
+  if (sender && recv_buffer_table_ == 0) {
+    if (Status s = executor_->own().allocate(kTableBytes, &recv_buffer_table_); is_error(s)) return s;
   }
   if (words_ != 0 && !words_known_) return TW_OK;
   if (Status s = executor_->shared().allocate(kWordsBytes, &words_); is_error(s)) return s;
@@ -174,9 +174,9 @@ Status Channel::make_words() {
 /// What the sender knew of buffers, it is told again. Nobody has stored to anything yet: who is not open has heard no result, or
 /// has given none.
 void Channel::begin_pair() {
-  using State = LocalLanding::State;
+  using State = LocalRecvBuffer::State;
   forget_words();
-  forget_landings();
+  forget_recv_buffers();
   result_here_ = result_there_ = false;
   both_reach_ = true;
   asked_here_ = asked_there_ = Asks::nothing;
@@ -186,9 +186,9 @@ void Channel::begin_pair() {
   plans_ = 0;
   why_.clear();
   rounds_told_ = rounds_in_vain_ = rounds_there_ = rounds_taken_ = 0;
-  for (LocalLanding& landing : landings_) {
-    if (landing.state == State::told || landing.state == State::known || landing.state == State::refused)
-      landing.state = State::new_;
+  for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
+    if (recv_buffer.state == State::told || recv_buffer.state == State::known || recv_buffer.state == State::refused)
+      recv_buffer.state = State::new_;
   }
   if (!sender && there_) number_ = theirs_.number;
 }
@@ -203,7 +203,7 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
     if (one.relies == epoch_) one.user->on_channel_failed(status, why);
   }
   if (users_.empty()) {  // nobody stores there any more; else when the last one leaves
-    forget_landings();
+    forget_recv_buffers();
     forget_words();
   }
   if (how == Control::failed && has_waiter() && !is_error(peer.lost)) {
@@ -232,12 +232,13 @@ Status Channel::settled(int index) const {
   }
   if (state_ == State::proxied) return TW_OK;
   if (index < 0) return TW_OK;
-  const LocalLanding& landing = landings_[static_cast<size_t>(index)];
-  if (landing.state == LocalLanding::State::refused) {
-    return fail(landing.status, "the channel is mapped, but the peer does not reach this buffer: %s; use another tag for it",
-                landing.text.c_str());
+  const LocalRecvBuffer& recv_buffer = recv_buffers_[static_cast<size_t>(index)];
+  if (recv_buffer.state == LocalRecvBuffer::State::refused) {
+    return fail(recv_buffer.status,
+                "the channel is mapped, but the peer does not reach this buffer: %s; use another tag for it",
+                recv_buffer.text.c_str());
   }
-  return landing.state == LocalLanding::State::known ? TW_OK : TW_IN_PROGRESS;
+  return recv_buffer.state == LocalRecvBuffer::State::known ? TW_OK : TW_IN_PROGRESS;
 }
 
 // ------------------------------------------------------------------------------------------------ what is said
@@ -361,7 +362,7 @@ void Channel::remove(User* user) {
   if (open() && asked_there_ == Asks::another && !relied_on()) agree();
   if (was_alone) end_alone();
   if (users_.empty() && state_ == State::failed) {  // nobody stores there any more
-    forget_landings();
+    forget_recv_buffers();
     forget_words();
   }
 }
@@ -391,10 +392,10 @@ void Channel::take(ControlMessage&& message) {
       ended_there(message);
       break;
     case Control::drop:  // of a buffer, whatever became of the epoch
-      if (sender && message.index < kLandings) give_back(message.index);
+      if (sender && message.index < kRecvBuffers) give_back(message.index);
       break;
     case Control::dropped:
-      if (!sender) landing_dropped(message.index);
+      if (!sender) recv_buffer_dropped(message.index);
       break;
     default:
       if (alive() && there_ && message.epoch == theirs_.epoch && message.partner == epoch_) take_of_pair(std::move(message));
@@ -432,11 +433,11 @@ void Channel::take_of_pair(ControlMessage&& message) {
       }
       decide();
       break;
-    case Control::landing:
-      if (sender && message.index < kLandings) landing_told(std::move(message));
+    case Control::recv_buffer:
+      if (sender && message.index < kRecvBuffers) recv_buffer_told(std::move(message));
       break;
-    case Control::landing_known:
-      if (!sender && message.index < landings_.size()) landing_answered(message);
+    case Control::recv_buffer_known:
+      if (!sender && message.index < recv_buffers_.size()) recv_buffer_answered(message);
       break;
     case Control::prepared:
       if (rounds_there_ == kEveryRound && message.capacity != kEveryRound) rounds_taken_ = message.capacity;

@@ -2,8 +2,8 @@
 // One end of one direction of a channel, as this process knows it.
 //
 // Life: made by the first plan that names it -> opening: both ends say who runs them and where their words are, each tries to
-// reach the other's, the sender also the receiver's first buffers (landings) -> mapped: the executors store to each other, this
-// class is not needed any more but for new landings; or proxied: the proxies exchange tagged messages -> failed: a run of either
+// reach the other's, the sender also the receiver's first buffers -> mapped: the executors store to each other, this
+// class is not needed any more but for new receive buffers; or proxied: the proxies exchange tagged messages -> failed: a run of either
 // side gave up, or whoever waited for the opening does so no more. The next prepare opens it again, with fresh words where the
 // peer may have got to know the last ones, so late stores hit nothing.
 //
@@ -31,14 +31,14 @@ inline constexpr size_t kEndBytes = std::max(sizeof(device::SendEnd), sizeof(dev
 inline constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
 inline constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 
-/// What the peer says of its buffer (`landing`), against the `memory` bytes that its key names (0: no key): *layout is its layout,
+/// What the peer says of its buffer (`recv_buffer`), against the `memory` bytes that its key names (0: no key): *layout is its layout,
 /// if it has one. An error has its text.
 Status check_told(const ControlMessage& told, uint64_t memory, Layout* layout);
 /// The same of its words, `offset` bytes behind `address`, where its memory is reached.
 Status check_words(uint64_t memory, uint64_t address, uint64_t offset);
 
 /// A buffer that a receiving end offers. Numbers of dropped ones are used again.
-struct LocalLanding {
+struct LocalRecvBuffer {
   enum class State : uint8_t { unused, new_, told, known, refused, dropping, dropped };
   State state = State::unused;
   tw_memory* memory = nullptr;  // registered for it; with its key
@@ -52,7 +52,7 @@ struct LocalLanding {
 };
 
 /// The same at the sender.
-struct RemoteLanding {
+struct RemoteRecvBuffer {
   bool used = false;
   tw_remote_memory* region = nullptr;
   ControlMessage told;
@@ -66,7 +66,7 @@ struct RemoteLanding {
 class Channel {
  public:
   enum class State : uint8_t { closed, opening, mapped, proxied, failed };
-  static constexpr unsigned kLandings = device::kLandings;
+  static constexpr unsigned kRecvBuffers = device::kRecvBuffers;
   static constexpr uint64_t kEveryRound = ~uint64_t{0};
 
   struct Roles {  // of a program (devices/program/hold.hpp)
@@ -95,20 +95,21 @@ class Channel {
   /// From now on `user`, who was added, waits until the channel is open.
   Status start(const User* user, Status reachable, const std::string& why_not, bool waits);
   bool asks() const { return asked_here_ == Asks::another; }
+  bool relied_on() const;  // by a plan or kernel here
   /// Would the next epoch be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
   /// The host carries another message. Any thread.
   void carry() { carried_.fetch_add(1, std::memory_order_relaxed); }
   uint32_t epoch() const { return epoch_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
-  /// when the landing's state says so.
+  /// when the receive buffer's state says so.
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
   void abandon(uint16_t index);
   void take_abandoned();
-  /// TW_OK: it is open, and the sender knows the landing (-1: none); TW_IN_PROGRESS; or why it will not be so.
-  Status settled(int landing) const;
+  /// TW_OK: it is open, and the sender knows the receive buffer (-1: none); TW_IN_PROGRESS; or why it will not be so.
+  Status settled(int recv_buffer) const;
 
   /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
   /// while its kernel already waits for it. The receiver tells a round when a plan's buffers are known; the sender's plan takes
@@ -167,7 +168,6 @@ class Channel {
     bool started = false;  // what it needs is known: an epoch may begin for it
   };
   bool has_waiter() const;
-  bool relied_on() const;
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
   /// Of an open pair that nobody relies on at the end that asks.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
@@ -191,17 +191,17 @@ class Channel {
   void opened_there(ControlMessage&& message);
   void ended_there(const ControlMessage& message);
   void take_of_pair(ControlMessage&& message);
-  void landing_told(ControlMessage&& message);
-  void landing_answered(const ControlMessage& message);
-  void landing_dropped(uint16_t index);
-  unsigned tell_landings();
+  void recv_buffer_told(ControlMessage&& message);
+  void recv_buffer_answered(const ControlMessage& message);
+  void recv_buffer_dropped(uint16_t index);
+  unsigned tell_recv_buffers();
   unsigned advance_words();
-  unsigned advance_landings();
-  Status reach_landing(uint16_t index, RemoteLanding& landing);
-  void answer(uint16_t index, RemoteLanding& landing, Status status);
-  void release(RemoteLanding& landing);
+  unsigned advance_recv_buffers();
+  Status reach_recv_buffer(uint16_t index, RemoteRecvBuffer& recv_buffer);
+  void answer(uint16_t index, RemoteRecvBuffer& recv_buffer, Status status);
+  void release(RemoteRecvBuffer& recv_buffer);
   void forget(uint16_t index);
-  void forget_landings();
+  void forget_recv_buffers();
   void give_back(uint16_t index);
   void give_result(Status status, const std::string& why);
   void decide();
@@ -235,11 +235,11 @@ class Channel {
   bool every_round_ = false;                       // receiver: operations of a queue were the end
   uint64_t words_ = 0;                             // in executor.shared(): the end, then its slots
   bool words_known_ = false;                       // the peer may store to them
-  uint64_t landing_table_ = 0;
+  uint64_t recv_buffer_table_ = 0;
   tw_remote_memory* their_words_region_ = nullptr;
   Reached their_words_;
-  std::vector<LocalLanding> landings_;  // receiver
-  std::vector<RemoteLanding> remote_;   // sender
+  std::vector<LocalRecvBuffer> recv_buffers_;  // receiver
+  std::vector<RemoteRecvBuffer> remote_;       // sender
   std::vector<Use> users_;
   bool alone_ = false;          // the user is a kernel's end
   std::vector<uint16_t> held_;  // sender: buffers that a kernel may still be storing to

@@ -57,8 +57,8 @@ Status tw_channel_end::bind(uint64_t tag, bool sends, std::span<const tw_channel
 }
 
 Status tw_channel_end::take_buffers(std::span<const tw_channel_buffer> given) {
-  if (given.size() > Channel::kLandings)
-    return fail(TW_ERR_LIMIT, "%zu buffers: an end of a channel has at most %u", given.size(), Channel::kLandings);
+  if (given.size() > Channel::kRecvBuffers)
+    return fail(TW_ERR_LIMIT, "%zu buffers: an end of a channel has at most %u", given.size(), Channel::kRecvBuffers);
   for (const tw_channel_buffer& one : given) {
     Buffer made{reinterpret_cast<uint64_t>(one.address), one.length, one.layout};
     if (Status s = check_layout(made.layout, &made.length); is_error(s)) return s;
@@ -108,7 +108,7 @@ Status tw_channel_end::offer(Status* reachable, std::string* why) {
   for (const Buffer& one : buffers_) {
     uint16_t index = 0;
     if (Status s = channel_->offer(one.address, one.layout, one.length, &index); is_error(s)) return s;
-    landings.push_back(index);
+    recv_buffers.push_back(index);
   }
   return TW_OK;
 }
@@ -136,8 +136,8 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
 /// As Channel::settled(), of all buffers.
 Status tw_channel_end::settled() const {
   Status status = channel_->settled(-1);
-  for (const uint16_t landing : landings) {
-    if (status == TW_OK) status = channel_->settled(landing);
+  for (const uint16_t recv_buffer : recv_buffers) {
+    if (status == TW_OK) status = channel_->settled(recv_buffer);
   }
   return status;
 }
@@ -211,7 +211,7 @@ Status tw_channel_end::release() {
 void tw_channel_end::let_go() {
   if (channel_ != nullptr) {
     Proxy::Offered offered;
-    for (const uint16_t index : landings) offered.emplace_back(channel_, index);
+    for (const uint16_t index : recv_buffers) offered.emplace_back(channel_, index);
     {
       const std::lock_guard lock(proxy_.mutex());
       channel_->remove(this);

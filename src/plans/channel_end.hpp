@@ -22,7 +22,7 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   void on_channel_failed(Status status, const std::string& why) override;
 
   thalweg::impl::BornHere born;
-  std::vector<uint16_t> landings;
+  std::vector<uint16_t> recv_buffers;
   tw_device_guard guard{};
   uint64_t address = 0;  // SendEnd or RecvEnd
 

@@ -14,9 +14,9 @@ device::u64* slots_of(uint64_t words) { return reinterpret_cast<device::u64*>(wo
 unsigned Channel::advance() {
   if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
   if (!there_ || (state_ != State::opening && state_ != State::mapped)) return 0;
-  unsigned events = sender ? 0 : tell_landings();
+  unsigned events = sender ? 0 : tell_recv_buffers();
   if (state_ == State::opening) events += advance_words();
-  if (sender) events += advance_landings();
+  if (sender) events += advance_recv_buffers();
   return events;
 }
 
@@ -75,7 +75,7 @@ Status Channel::finish_mapped() {
     device::SendEnd end{};
     end.credits = mine;
     end.flags = other;
-    end.landings = reinterpret_cast<const device::Landing*>(landing_table_);
+    end.recv_buffers = reinterpret_cast<const device::RecvBuffer*>(recv_buffer_table_);
     return executor_->store(words_, &end, sizeof end);
   }
   device::RecvEnd end{};

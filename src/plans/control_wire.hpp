@@ -18,18 +18,18 @@ struct ChannelName {
 };
 
 enum class Control : uint8_t {
-  open = 1,           // an end is there: who runs it and where its words are
-  result = 2,         // can it reach the other end's words (the sender: and its first landings)?
-  landing = 3,        // receiver: a buffer to send to
-  landing_known = 4,  // sender: answer
-  drop = 5,           // receiver: takes a landing back
-  dropped = 6,        // sender: nothing of it is held any more
-  prepared = 7,       // receiver: so many plans were prepared here, and the sender has reached their buffers
-  failed = 8,         // the end's epoch is over, and whoever uses it has failed; another may come
-  refused = 9,        // the same, and the two ends will not do for each other: nobody need wait
-  again = 10,         // of an open pair: no plan is left here, and a new one would do better with another way
-  stay = 11,          // answer to both: it stays as it is
-  same = 12,          // of an open pair: no plan is left here, and a new one will do with it, unless its partner will not
+  open = 1,               // an end is there: who runs it and where its words are
+  result = 2,             // can it reach the other end's words (the sender: and its first receive buffers)?
+  recv_buffer = 3,        // receiver: a buffer to send to
+  recv_buffer_known = 4,  // sender: answer
+  drop = 5,               // receiver: takes a receive buffer back
+  dropped = 6,            // sender: nothing of it is held any more
+  prepared = 7,           // receiver: so many plans were prepared here, and the sender has reached their buffers
+  failed = 8,             // the end's epoch is over, and whoever uses it has failed; another may come
+  refused = 9,            // the same, and the two ends will not do for each other: nobody need wait
+  again = 10,             // of an open pair: no plan is left here, and a new one would do better with another way
+  stay = 11,              // answer to both: it stays as it is
+  same = 12,              // of an open pair: no plan is left here, and a new one will do with it, unless its partner will not
   count_
 };
 
@@ -43,13 +43,13 @@ struct ControlMessage {
   uint8_t on_device = 0;  // open
   Uuid uuid{};            // open, on a device
   uint64_t number = 0;    // open, sender: tag of its messages when the host carries them; again: plans that relied on the pair
-  std::vector<std::byte> key;  // open: of the block that holds its words; landing: of the buffer's span
-  uint64_t offset = 0;         // open: of the words; landing: of the buffer's first byte (signed, relative to the key's range)
-  uint16_t index = 0;          // landing, landing_known, drop, dropped; again: 1: who asks does not wait;
-                               // stay: 1: to `again`, 0: to `same`
-  uint64_t capacity = 0;       // landing: bytes; prepared: how many; again: messages that the host carried here
-  std::vector<std::byte> layout;  // landing: as memory/layout.hpp encodes; empty: contiguous
-  int32_t status = 0;             // result, landing_known, failed, refused
+  std::vector<std::byte> key;  // open: of the block that holds its words; receive buffer: of the buffer's span
+  uint64_t offset = 0;  // open: of the words; receive buffer: of the buffer's first byte (signed, relative to the key's range)
+  uint16_t index = 0;   // receive buffer, recv_buffer_known, drop, dropped; again: 1: who asks does not wait;
+                        // stay: 1: to `again`, 0: to `same`
+  uint64_t capacity = 0;          // receive buffer: bytes; prepared: how many; again: messages that the host carried here
+  std::vector<std::byte> layout;  // receive buffer: as memory/layout.hpp encodes; empty: contiguous
+  int32_t status = 0;             // result, recv_buffer_known, failed, refused
   std::string text;               // of the same: why
 };
 

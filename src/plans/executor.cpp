@@ -181,7 +181,8 @@ Status Executor::admit(uint64_t address, uint64_t length, Asks asks, Reaching* h
   here.asked = here.facts.mine = true;
   here.facts.waits = asks.waits;
   here.facts.carriable = asks.carriable;
-  here.facts.scattered = asks.scattered;
+  here.facts.row = asks.row;
+  here.facts.in_use = asks.in_use;
   here.facts.place = local_place(address, length, context_.registry.get());
   describe_runner(device_, &here.facts);
   Status status = TW_ERR_UNREACHABLE;

@@ -69,7 +69,8 @@ void describe_runner(const Device* device, Prepared* facts);
 struct Asks {
   bool waits = false;      // a word, for which a step waits
   bool carriable = false;  // the host may do the step instead
-  bool scattered = false;  // a receive into short rows
+  uint64_t row = 0;        // of a receive: bytes of its rows, 0: contiguous
+  bool in_use = false;     // ... its channel is mapped, and relied on
 };
 
 class Executor {
@@ -81,7 +82,7 @@ class Executor {
   /// Kernels are loaded before any waits.
   Status open();
 
-  Arena& own() { return own_; }        // programs, state, landings
+  Arena& own() { return own_; }        // programs, state, receive buffers
   Arena& shared() { return shared_; }  // words that peers write
   Arena& pinned() { return pinned_; }  // host memory that the executor reaches too
   /// Copies into or out of the executor's memory; returns when it is done. Not under a capture of the calling thread.

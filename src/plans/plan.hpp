@@ -68,7 +68,7 @@ struct Resolved {
   Channel* channel = nullptr;
   ProxyPeer* peer = nullptr;
   uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not look at users' endpoints
-  int landing = -1;
+  int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
   Reaching local, target;  // the step's buffer, or the waited word; of a copy its other buffer
@@ -103,8 +103,8 @@ struct Version {
 struct Outdated {
   std::shared_ptr<Version> version;
   std::pair<uint64_t, size_t> placed{}, table{};  // in executor.own()
-  Channel* channel = nullptr;                     // of the landing
-  uint16_t landing = 0;
+  Channel* channel = nullptr;                     // of the receive buffer
+  uint16_t recv_buffer = 0;
 };
 
 }  // namespace thalweg::impl
@@ -126,15 +126,17 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status choose_executor();
   Status resolve(size_t index);
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
-  Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, bool scattered);
+  Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, bool in_use);
+  Status settle_rows(thalweg::impl::ChannelUse& use);
   Status resolve_wait(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
+  Status offer(size_t index);
   Status start_channels();
   Status await_channels(const thalweg::impl::Deadline& deadline);
   Status join_channels(size_t* waits_for, const char** what);
   Status settled(size_t index) const;
-  Status await_landing(size_t index, const thalweg::impl::Deadline& deadline);
+  Status await_recv_buffer(size_t index, const thalweg::impl::Deadline& deadline);
   std::string why_carried(const thalweg::impl::Channel& channel) const;
   void leave_channels();
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
@@ -179,7 +181,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   void set_value(uint32_t step, uint64_t value);
   Status move_step(uint32_t step, uint64_t address, thalweg::impl::Outdated* left);
   Status move_side(uint32_t step, thalweg::impl::Outdated* left);
-  Status move_landing(uint32_t step, thalweg::impl::Outdated* left);
+  Status move_recv_buffer(uint32_t step, thalweg::impl::Outdated* left);
   void give_back(const thalweg::impl::Outdated& left);
   Status given_back() const { return owed.empty() ? Status{TW_OK} : Status{TW_IN_PROGRESS}; }
   std::string explain() const;        // plan_explain.cpp

@@ -51,7 +51,7 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
     case StepVerb::recv:
       made.kind = StepKind::post;
       made.end = reinterpret_cast<void*>(how.channel->words());
-      made.landing = static_cast<uint32_t>(how.landing);
+      made.recv_buffer = static_cast<uint32_t>(how.recv_buffer);
       out->push_back(made);
       made.kind = StepKind::take;
       break;

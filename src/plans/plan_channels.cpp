@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels of a plan: found, opened, with a landing for every receive.
+// The channels of a plan: found, opened, with a receive buffer for every receive.
 #include <algorithm>
 
 #include "base/clock.hpp"
@@ -40,22 +40,33 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
     channels.push_back({channel, index});
   }
   out.channel = channel;
-  const bool packs = out.proxied && out.local.facts.scattered;
-  if (!sends && packs &&
-      channel->state() == Channel::State::mapped) {  // by an earlier plan: what it may be carried for is no need
-    if (Status s = admit_buffer(step, out, false); is_error(s)) return s;
-  }
-  if (sends || out.proxied) return TW_OK;
-  uint16_t landing = 0;
-  const Status status = channel->offer(step.address, step.layout, step.length, &landing);
-  if (!is_error(status)) out.landing = landing;
+  return sends || out.proxied ? Status{TW_OK} : offer(index);
+}
+
+Status tw_plan::offer(size_t index) {
+  const PlanStep& step = steps[index];
+  uint16_t made = 0;
+  const Status status = resolved[index].channel->offer(step.address, step.layout, step.length, &made);
+  if (!is_error(status)) resolved[index].recv_buffer = made;
   return status;
+}
+
+/// Rows that would be packed are stored one by one where others rely on the channel as it is, which is mapped.
+Status tw_plan::settle_rows(ChannelUse& use) {
+  if (use.channel->state() != Channel::State::mapped || !use.channel->relied_on()) return TW_OK;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (resolved[i].channel != use.channel || !resolved[i].proxied || !resolved[i].local.facts.packed()) continue;
+    if (Status s = admit_buffer(steps[i], resolved[i], true); is_error(s)) return s;
+    if (Status s = offer(i); is_error(s)) return s;
+  }
+  return TW_OK;
 }
 
 /// A buffer that the executor does not reach makes the whole channel go by the host.
 Status tw_plan::start_channels() {
   const std::lock_guard lock(proxy.mutex());
   for (ChannelUse& use : channels) {
+    if (Status s = settle_rows(use); is_error(s)) return s;
     const auto bad = std::find_if(resolved.begin(), resolved.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved.end();
@@ -87,7 +98,7 @@ Status tw_plan::open_channels(const Deadline& deadline) {
 Status tw_plan::settled(size_t index) const {
   const Resolved& one = resolved[index];
   if (one.channel == nullptr) return TW_OK;
-  if (Status s = one.channel->settled(one.landing); s != TW_OK) return s;
+  if (Status s = one.channel->settled(one.recv_buffer); s != TW_OK) return s;
   if (one.channel->state() == Channel::State::mapped && one.proxied)
     return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another tag for this buffer", one.why.c_str());
   return TW_OK;
@@ -158,7 +169,7 @@ Status tw_plan::await_channels(const Deadline& deadline) {
   }
 }
 
-Status tw_plan::await_landing(size_t index, const Deadline& deadline) {
+Status tw_plan::await_recv_buffer(size_t index, const Deadline& deadline) {
   std::unique_lock lock(proxy.mutex());
   Status status;
   while ((status = settled(index)) == TW_IN_PROGRESS) {

@@ -32,11 +32,9 @@ void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
   *length = static_cast<uint64_t>(step.layout->last - step.layout->first);
 }
 
-/// Rows, on average, shorter than a cache line.
-bool has_short_rows(const Layout* layout) {
-  constexpr uint64_t kLine = 64;
-  if (layout == nullptr || layout->contiguous()) return false;
-  return layout->pieces.empty() ? layout->block < kLine : layout->bytes < kLine * layout->pieces.size();
+uint64_t row_of(const Layout* layout) {
+  if (layout == nullptr || layout->contiguous()) return 0;
+  return layout->pieces.empty() ? layout->block : layout->bytes / layout->pieces.size();
 }
 
 /// What is done with the other memories of what is carried.
@@ -116,11 +114,12 @@ Status check_carried_result(const PlanStep& step, const std::string& why) {
 }
 
 /// The step's own bytes: reached by the executor, or carried.
-Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out, bool scattered) {
+Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out, bool in_use) {
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   out.proxied = false;
-  const Asks asks{.carriable = step.verb != StepVerb::copy, .scattered = scattered};
+  const uint64_t row = step.verb == StepVerb::recv ? row_of(step.layout) : 0;
+  const Asks asks{.carriable = step.verb != StepVerb::copy, .row = row, .in_use = in_use};
   const Status admitted = executor->admit(begin, length, asks, &out.local);
   if (!is_error(admitted) || out.local.route() != PreparedRoute::carried) return admitted;
   out.proxied = true;
@@ -149,8 +148,7 @@ Status tw_plan::resolve(size_t index) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
-    const bool scattered = step.verb == StepVerb::recv && has_short_rows(step.layout);
-    if (Status s = admit_buffer(step, out, scattered); is_error(s)) return s;
+    if (Status s = admit_buffer(step, out, false); is_error(s)) return s;
   }
   if (step.verb == StepVerb::atomic && out.proxied) return check_carried_result(step, out.why);
   if (step.verb == StepVerb::copy) {
@@ -238,10 +236,10 @@ Status tw_plan::release() {
     one.step.reset();
   }
   for (const Resolved& one : resolved) {
-    if (one.channel != nullptr && one.landing >= 0) owed.emplace_back(one.channel, static_cast<uint16_t>(one.landing));
+    if (one.channel != nullptr && one.recv_buffer >= 0) owed.emplace_back(one.channel, static_cast<uint16_t>(one.recv_buffer));
   }
   for (const Outdated& one : outdated) {
-    if (one.channel != nullptr) owed.emplace_back(one.channel, one.landing);
+    if (one.channel != nullptr) owed.emplace_back(one.channel, one.recv_buffer);
   }
   leave_channels();
   proxy.take_back(owed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changing addresses and values of a prepared plan. What graphs that were captured before name stays as it is: the program that
-// a long plan reads from memory, tables of layouts, landings. It is given back when the plan sees that they are gone, at its next
+// a long plan reads from memory, tables of layouts, receive buffers. It is given back when the plan sees that they are gone, at its next
 // update; of graphs that the program has captured from a stream, when it is prepared again.
 #include <algorithm>
 #include <utility>
@@ -28,7 +28,7 @@ void tw_plan::give_back(const Outdated& left) {
   executor->own().free(left.placed.first, left.placed.second);
   executor->own().free(left.table.first, left.table.second);
   if (left.channel == nullptr) return;
-  owed.emplace_back(left.channel, left.landing);
+  owed.emplace_back(left.channel, left.recv_buffer);
   proxy.take_back(owed);
 }
 
@@ -79,7 +79,7 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   Reaching local;
   Status status =
       executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), asks, &local);
-  if (!is_error(status)) status = step.verb == StepVerb::recv ? move_landing(index, left) : move_side(index, left);
+  if (!is_error(status)) status = step.verb == StepVerb::recv ? move_recv_buffer(index, left) : move_side(index, left);
   if (is_error(status)) {
     step.address = before;
   } else {
@@ -101,25 +101,25 @@ Status tw_plan::move_side(uint32_t index, Outdated* left) {
   return TW_OK;
 }
 
-Status tw_plan::move_landing(uint32_t index, Outdated* left) {
+Status tw_plan::move_recv_buffer(uint32_t index, Outdated* left) {
   Resolved& how = resolved[index];
-  const int before = how.landing;
+  const int before = how.recv_buffer;
   uint16_t made = 0;
   {
     const std::lock_guard lock(proxy.mutex());
     const PlanStep& step = steps[index];
     if (Status s = how.channel->offer(step.address, step.layout, step.length, &made); is_error(s)) return s;
-    how.landing = made;
+    how.recv_buffer = made;
   }
   proxy.hurry();
-  const Status status = await_landing(index, Deadline(10 * kSecond));
+  const Status status = await_recv_buffer(index, Deadline(10 * kSecond));
   if (is_error(status)) {
-    how.landing = before;
+    how.recv_buffer = before;
     owed.emplace_back(how.channel, made);
     proxy.take_back(owed);
     return status;
   }
   left->channel = how.channel;
-  left->landing = static_cast<uint16_t>(before);
+  left->recv_buffer = static_cast<uint16_t>(before);
   return TW_OK;
 }

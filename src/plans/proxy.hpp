@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a context that works for its plans: a private worker with a thread of its own. It talks with the proxies of peers
-// (channels' words and landings, channel.hpp) and runs the steps that an executor cannot run itself (proxied.hpp).
+// (channels' words and receive buffers, channel.hpp) and runs the steps that an executor cannot run itself (proxied.hpp).
 //
 // Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
 // of messages hold the worker's lock, so they only put into a queue that has a lock of its own.

@@ -70,7 +70,7 @@ Status WaitRows::enqueue(tw_plan& plan) {
   for (const uint32_t step : plan.ahead.posts) {
     const Resolved& how = plan.resolved[step];
     const uint64_t n = plan.message_of(step);
-    ops.push_back({Kind::store, how.channel->credit(n), device::slot_word(n, static_cast<uint32_t>(how.landing))});
+    ops.push_back({Kind::store, how.channel->credit(n), device::slot_word(n, static_cast<uint32_t>(how.recv_buffer))});
   }
   for (const uint32_t step : plan.ahead.looks) {
     const uint64_t n = plan.message_of(step);

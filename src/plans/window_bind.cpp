@@ -10,7 +10,7 @@
 #include "devices/registry.hpp"
 #include "plans/reach.hpp"
 #include "plans/window.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "routes/peer_places.hpp"
 
 using namespace thalweg::impl;

@@ -107,7 +107,9 @@ Status step_am_single(OpRun& run) {
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.stream.position = run.stream.end = op.length;
   run.then = complete_then;
-  Status status = send_piece(peer, run, am_header(Frame::am, op), Piece{op.header, op.header_length, 0, op.length});
+  Piece piece{op.header, op.header_length, 0, op.length};
+  piece.by_reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length + op.header_length);
+  const Status status = send_piece(peer, run, am_header(Frame::am, op), piece);
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length + op.header_length);
   run.cancelable = false;
@@ -196,7 +198,7 @@ void settle(Engine& engine, tw_am_data& data) {
   Peer* peer = data.peer;
   bool alive = peer != nullptr && peer->link != nullptr;
   if (alive && data.kind == Kind::announced) {
-    consumed_announcement(engine, *peer);
+    consumed_rts(engine, *peer);
     rendezvous_drop(engine, *peer, data.rts.rts.op);
   } else if (alive && data.cost != 0) {
     consumed(engine, *peer, data.cost);
@@ -305,13 +307,12 @@ void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
 }
 
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  Announcement rts;
+  ReceivedRts rts;
   std::byte copy[TW_AM_HEADER_MAX];
-  if (!take_announcement(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != body.left() ||
-      !body.take(copy, header.a)) {
-    return engine.violation(peer, "a bad active message announcement");
+  if (!take_rts(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != body.left() || !body.take(copy, header.a)) {
+    return engine.violation(peer, "a bad active message RTS");
   }
-  if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
+  if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
   tw_am_data* data = open(engine, peer, header, Kind::announced, rts.rts.length);
   if (data == nullptr) return;
   data->rts = rts;
@@ -345,9 +346,9 @@ Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completi
     complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
     data->kind = Kind::ended;
   } else if (data->kind == Kind::announced) {
-    const Announcement rts = data->rts;
+    const ReceivedRts rts = data->rts;
     --peer->held_messages;
-    consumed_announcement(*this, *peer);
+    consumed_rts(*this, *peer);
     data->kind = Kind::ended;
     bind(*run, *peer);
     const InCall in_call(*this);

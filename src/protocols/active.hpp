@@ -20,7 +20,7 @@ struct tw_am_data {
   std::byte* memory = nullptr;      // malloc: header, payload
   size_t header_length = 0;
   uint64_t length = 0, cost = 0;
-  thalweg::impl::Announcement rts;
+  thalweg::impl::ReceivedRts rts;
   tw_am_data *next = nullptr, *previous = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a target owes for a get by frames: data, or fin. It is given at once; where there is no room, or others wait already, it
-// becomes a run in Peer::answers. Not in the lane: what waits there may wait for answers of the other side, whose lane waits for these.
+// becomes a run in Peer::answers. Not in the ordered queue: what waits there may wait for answers of the other side, whose ordered queue waits for these.
 #pragma once
 #include <cstring>
 

@@ -2,7 +2,7 @@
 // Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
 // instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose target
 // has the word's device apply it.
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -91,14 +91,14 @@ namespace {
 
 /// The word's domain is its device: a kernel there, waited for.
 Status apply_on_device(Engine& engine, const Target& target, AtomicKernel kernel, uint64_t* old) {
-  DeviceLane& lane = engine.devices();
-  std::byte* chunk = lane.take_chunk(*target.device);
+  DeviceQueues& queues = engine.devices();
+  std::byte* chunk = queues.take_chunk(*target.device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
   kernel.word = reinterpret_cast<uint64_t>(target.address);
   kernel.old = reinterpret_cast<uint64_t>(chunk);
-  const Status status = lane.run(*target.device, Kernel{kernel});
+  const Status status = queues.run(*target.device, Kernel{kernel});
   std::memcpy(old, chunk, sizeof *old);
-  lane.give_chunk(*target.device, chunk);
+  queues.give_chunk(*target.device, chunk);
   return status;
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
 
@@ -45,19 +45,19 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
   constexpr uint32_t kUnderWay =
       8;  // old values at a time: each has a chunk. What is under way ends by itself, so this does too
   const OpDesc& op = *run.op;
-  DeviceLane& lane = engine.devices();
+  DeviceQueues& queues = engine.devices();
   AtomicKernel kernel = atomic_kernel(op.atomic_op, op.word, op.operand, op.compare);
   kernel.word = reached.address + op.remote_offset;
   std::byte* chunk = nullptr;
   if (op.result != nullptr) {
     if (run.peer->one_sided.device >= kUnderWay) return TW_AGAIN;
-    chunk = lane.take_chunk(device);
+    chunk = queues.take_chunk(device);
     if (chunk == nullptr) return fail(TW_ERR_NO_MEMORY, "no pinned memory for the old value of an atomic");
     kernel.old = reinterpret_cast<uint64_t>(chunk);
   }
   launched_of(run) = {&device, chunk};
-  if (const Status status = lane.submit(device, Kernel{kernel}, over, &run, reached.hosts); is_error(status)) {
-    if (chunk != nullptr) lane.give_chunk(device, chunk);
+  if (const Status status = queues.submit(device, Kernel{kernel}, over, &run, reached.hosts); is_error(status)) {
+    if (chunk != nullptr) queues.give_chunk(device, chunk);
     return status;
   }
   run.holding = reached.mapping;

@@ -23,7 +23,7 @@ Status start(OpRun& run) {
   if (facts.fenced && asks_devices(facts)) return TW_AGAIN;  // kernels cannot follow frames
   if (Status s = settle_import(run.op->signal); s != TW_OK) return s;
   const bool behind = front_fenced(*run.peer) || (run.op->flags & TW_OP_AFTER_ALL) != 0;
-  if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the lane
+  if (behind && run.peer->one_sided.device != 0) return TW_AGAIN;  // what devices still move has left the ordered queue
   if (transfer.notify != TW_NOTIFY_NONE) enter_notices(run);
   run.stage = kMove;
   return TW_OK;
@@ -47,7 +47,7 @@ uint8_t covers(const OpRun& run) {
 
 bool first_notice(const OpRun& run) { return run.peer->one_sided.notices.first == &run; }
 
-/// TW_IN_PROGRESS: it is behind earlier ones and waits outside of the lane; a fence waits for it there.
+/// TW_IN_PROGRESS: it is behind earlier ones and waits outside of the ordered queue; a fence waits for it there.
 Status notify(OpRun& run) {
   const BlockTransfer& transfer = *run.op->blocks;
   if (transfer.notify == TW_NOTIFY_NONE) return TW_OK;
@@ -241,7 +241,7 @@ Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completi
 }
 
 void blocks_arrived(Engine& engine, OpRun& run) {
-  if (run.stage != kAnswers) return;  // more is to be asked for: the lane goes on by itself
+  if (run.stage != kAnswers) return;  // more is to be asked for: the ordered queue goes on by itself
   Peer& peer = *run.peer;
   confirm(peer, run);
   engine.count_moved(*run.op, run.op->blocks->moved_by);

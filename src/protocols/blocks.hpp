@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's lane with one completion and one
+// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's ordered queue with one completion and one
 // notification.
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
-// lane moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole
+// ordered queue moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole
 // (routes/blocks.hpp):
 //   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
-//           once, meanwhile the operation is out of the lane
+//           once, meanwhile the operation is out of the ordered queue
 //   window  device memory at the peer that a device here reaches, other memory here: turns move the bytes between here and
 //           pinned memory, the device from there
 //   loads   every region is mapped here, or of this process, or the kernel copies: the caller's turns move the bytes
 //   frames  put_blocks frames carry many pieces each, get_blocks frames ask for many; the target's progress applies them
 // With loads and frames, device memory here is gathered into pinned memory ahead of the turns, or scattered from there behind
-// them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the lane do.
+// them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the ordered queue do.
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
 //
 // Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these, outside of
-// the lane. Whoever comes to its notification before an earlier one has gone leaves the lane and is sent from there
-// (push_notices); but for a put by frames, whose notification must follow them: it waits at the lane's front, and what is earlier
+// the ordered queue. Whoever comes to its notification before an earlier one has gone leaves the ordered queue and is sent from there
+// (push_notices); but for a put by frames, whose notification must follow them: it waits at the ordered queue's front, and what is earlier
 // passes it.
 #pragma once
 #include <atomic>
@@ -109,7 +109,7 @@ void take_route(BlockTransfer& transfer, const Blocks& facts);
 Status move_directly(OpRun& run);
 
 // --- blocks_device.cpp
-/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the lane; TW_AGAIN:
+/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the ordered queue; TW_AGAIN:
 /// an import is under way; or an error.
 Status settle_route(OpRun& run);
 
@@ -135,11 +135,11 @@ void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
-/// Sends the notifications that wait outside of the lane and whose turn it is. Returns how many.
+/// Sends the notifications that wait outside of the ordered queue and whose turn it is. Returns how many.
 unsigned push_notices(Engine& engine, Peer& peer);
 /// Is there one?
 bool notices_wait(const Peer& peer);
-/// At the lane's front, where all its frames have gone: its notification waits for earlier ones.
+/// At the ordered queue's front, where all its frames have gone: its notification waits for earlier ones.
 bool behind_notices(const OpRun& run);
 
 // --- blocks_notify.cpp

@@ -9,14 +9,14 @@
 #include "base/log.hpp"
 #include "devices/registry.hpp"
 #include "protocols/blocks_staging.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/reach_device.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kPairs = DeviceLane::kChunk / sizeof(BlockPair);
+constexpr uint64_t kPairs = DeviceQueues::kChunk / sizeof(BlockPair);
 
 /// One launch: its list, and whose it is.
 struct Launch {

@@ -12,7 +12,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kPieces = 40;    // of a frame: their names fit into what lane_fragment() leaves for prefixes
+constexpr size_t kPieces = 40;    // of a frame: their names fit into what queue_fragment() leaves for prefixes
 constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
 
 /// Where a frame of at most `limit` bytes ends: behind a whole block, if one fits, because a device moves equal pieces best.
@@ -65,7 +65,7 @@ Status resolve_all(const Registry& registry, const Registry::Reading& reading, c
 }
 
 /// The packed bytes into the places, or out of them. Neighbours on one device go together.
-Status move_all(DeviceLane* lane, const Place* places, size_t count, std::byte* packed, bool store) {
+Status move_all(DeviceQueues* queues, const Place* places, size_t count, std::byte* packed, bool store) {
   for (size_t i = 0, end = 0; i < count; i = end) {
     end = i + 1;
     const Place& place = places[i];
@@ -83,7 +83,7 @@ Status move_all(DeviceLane* lane, const Place* places, size_t count, std::byte* 
     }
     if (used == 0) continue;
     const std::span<const BlockPart> all(parts, used);
-    const Status s = store ? store_parts(*lane, *place.device, all, packed) : load_parts(*lane, *place.device, all, packed);
+    const Status s = store ? store_parts(*queues, *place.device, all, packed) : load_parts(*queues, *place.device, all, packed);
     if (s != TW_OK) return s;
     packed += bytes;
   }
@@ -91,7 +91,7 @@ Status move_all(DeviceLane* lane, const Place* places, size_t count, std::byte* 
 }
 
 /// Engines without devices are to stay so.
-DeviceLane* lane_for(Engine& engine, const Place* places, size_t count) {
+DeviceQueues* queues_for(Engine& engine, const Place* places, size_t count) {
   const bool any = std::any_of(places, places + count, [](const Place& place) { return place.device != nullptr; });
   return any ? &engine.devices() : nullptr;
 }
@@ -101,7 +101,7 @@ Status store_all(Engine& engine, const BlockName* names, size_t count, const std
   const Registry::Reading reading(registry);
   Place places[kPieces];
   if (Status s = resolve_all(registry, reading, names, count, TW_MEMORY_WRITE, places); s != TW_OK) return s;
-  return move_all(lane_for(engine, places, count), places, count, const_cast<std::byte*>(packed), true);
+  return move_all(queues_for(engine, places, count), places, count, const_cast<std::byte*>(packed), true);
 }
 
 // ------------------------------------------------------------------------------------------------ answers to gets
@@ -123,7 +123,7 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpD
     if (status == TW_OK) {
       std::byte* const room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
-      status = move_all(lane_for(engine, places, answer.count), places, answer.count, room, false);
+      status = move_all(queues_for(engine, places, answer.count), places, answer.count, room, false);
       // What was reserved must go: after a device's failure as zeros for nobody.
       if (status != TW_OK) std::memset(room, 0, answer.bytes);
       const uint64_t op = status == TW_OK ? answer.op : TW_REQUEST_NONE;
@@ -142,7 +142,7 @@ Status send_blocks(Peer& peer, OpRun& run) {
   BlockName names[kPieces];
   size_t count = 0;
   uint64_t bytes = 0;
-  if (Status s = name_pieces(peer, run, lane_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
+  if (Status s = name_pieces(peer, run, queue_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
   const size_t prefix = count * sizeof(BlockName);
   std::byte* room = peer.link->port->reserve(*peer.link, prefix + bytes);
   if (room == nullptr) return TW_AGAIN;
@@ -160,12 +160,12 @@ Status send_blocks(Peer& peer, OpRun& run) {
 }
 
 Status ask_blocks(Peer& peer, OpRun& run) {
-  if (run.moved - run.op->blocks->arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
+  if (run.moved - run.op->blocks->arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
   BlockPiece pieces[kPieces];
   BlockName names[kPieces];
   size_t count = 0;
   uint64_t bytes = 0;
-  if (Status s = name_pieces(peer, run, lane_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
+  if (Status s = name_pieces(peer, run, queue_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
   const FrameHeader header = make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->wire_op(run), run.moved);
   const Status s = peer.link->port->send(*peer.link, header, names);
   if (s == TW_OK) run.moved += bytes;

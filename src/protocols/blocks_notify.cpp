@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifications: small eager messages bound to a block transfer. They go the lane's way behind the data, cost credit as active
+// Notifications: small eager messages bound to a block transfer. They go the ordered queue's way behind the data, cost credit as active
 // messages do, and end in a handler or in the worker's queue.
 #include <cstring>
 #include <utility>

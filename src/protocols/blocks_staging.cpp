@@ -24,7 +24,7 @@ bool as_kernel(std::byte* chunk, Parts parts, bool gather, BlocksKernel* kernel)
   for (const BlockPart& part : parts) unit = std::gcd(unit, part.length);
   const uint64_t bytes = bytes_of(parts), begin = (bytes + alignof(BlockPair) - 1) & ~uint64_t{alignof(BlockPair) - 1};
   const uint64_t count = bytes / unit;
-  const bool room = begin + count * sizeof(BlockPair) <= DeviceLane::kChunk;
+  const bool room = begin + count * sizeof(BlockPair) <= DeviceQueues::kChunk;
   if (gather_by({parts.size(), count, room}) != CopyBy::kernel) return false;
   auto* pair = reinterpret_cast<BlockPair*>(chunk + begin);
   *kernel = {reinterpret_cast<uint64_t>(pair), count, unit, {}, 0, 0};
@@ -56,8 +56,8 @@ Status move_parts(std::byte* chunk, Parts parts, bool gather, const Enqueue& enq
 }
 
 /// As one frame has them, waited for.
-Status move_now(DeviceLane& lane, Device& device, Parts parts, std::byte* chunk, bool gather) {
-  return move_parts(chunk, parts, gather, [&](const auto& work) { return lane.run(device, work); });
+Status move_now(DeviceQueues& queues, Device& device, Parts parts, std::byte* chunk, bool gather) {
+  return move_parts(chunk, parts, gather, [&](const auto& work) { return queues.run(device, work); });
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ BlockStaging::BlockStaging(Engine& engine, OpRun& run, Device& device, Direction
 /// Whole blocks, with room for the list of them, unless they are too long for that.
 uint64_t BlockStaging::chunk_of(uint64_t) const {
   const uint64_t length = run_.op->blocks->here->length;
-  if (length > DeviceLane::kChunk / 2) return DeviceLane::kChunk;
-  return DeviceLane::kChunk / (length + sizeof(BlockPair)) * length;
+  if (length > DeviceQueues::kChunk / 2) return DeviceQueues::kChunk;
+  return DeviceQueues::kChunk / (length + sizeof(BlockPair)) * length;
 }
 
 uint64_t BlockStaging::place_of(uint64_t pair) {
@@ -82,7 +82,7 @@ uint64_t BlockStaging::place_of(uint64_t pair) {
   return addresses_[range.region] + BlockSpace::place(range, numbers.there);
 }
 
-Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
+Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token) {
   const uint64_t length = run_.op->blocks->here->length;
   std::vector<BlockPart> parts;
   for (uint64_t at = begin, n = 0; at < end; at += n) {
@@ -95,26 +95,26 @@ Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, Device
       parts.push_back({address, n});
     }
   }
-  DeviceLane& lane = engine_.devices();
+  DeviceQueues& queues = engine_.devices();
   return move_parts(chunk, parts, direction_ == Direction::out,
-                    [&](const auto& work) { return lane.submit(*device_, work, done, token, hosts_); });
+                    [&](const auto& work) { return queues.submit(*device_, work, done, token, hosts_); });
 }
 
-Status store_parts(DeviceLane& lane, Device& device, Parts parts, const std::byte* packed) {
-  std::byte* const chunk = lane.take_chunk(device);
+Status store_parts(DeviceQueues& queues, Device& device, Parts parts, const std::byte* packed) {
+  std::byte* const chunk = queues.take_chunk(device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
   std::memcpy(chunk, packed, bytes_of(parts));
-  const Status status = move_now(lane, device, parts, chunk, false);
-  lane.give_chunk(device, chunk);
+  const Status status = move_now(queues, device, parts, chunk, false);
+  queues.give_chunk(device, chunk);
   return status;
 }
 
-Status load_parts(DeviceLane& lane, Device& device, Parts parts, std::byte* packed) {
-  std::byte* const chunk = lane.take_chunk(device);
+Status load_parts(DeviceQueues& queues, Device& device, Parts parts, std::byte* packed) {
+  std::byte* const chunk = queues.take_chunk(device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
-  const Status status = move_now(lane, device, parts, chunk, true);
+  const Status status = move_now(queues, device, parts, chunk, true);
   if (status == TW_OK) std::memcpy(packed, chunk, bytes_of(parts));
-  lane.give_chunk(device, chunk);
+  queues.give_chunk(device, chunk);
   return status;
 }
 

@@ -24,14 +24,14 @@ class BlockStaging final : public Staging {
 
  private:
   uint64_t chunk_of(uint64_t position) const override;
-  Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) override;
+  Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token) override;
   uint64_t place_of(uint64_t pair);
   const std::vector<uint64_t> addresses_;
   const BlockRange* hint_ = nullptr;
 };
 
-/// Target of frames: the parts from, or into, packed bytes of this process, done when it returns. At most DeviceLane::kChunk bytes.
-Status store_parts(DeviceLane& lane, Device& device, std::span<const BlockPart> parts, const std::byte* packed);
-Status load_parts(DeviceLane& lane, Device& device, std::span<const BlockPart> parts, std::byte* packed);
+/// Target of frames: the parts from, or into, packed bytes of this process, done when it returns. At most DeviceQueues::kChunk bytes.
+Status store_parts(DeviceQueues& queues, Device& device, std::span<const BlockPart> parts, const std::byte* packed);
+Status load_parts(DeviceQueues& queues, Device& device, std::span<const BlockPart> parts, std::byte* packed);
 
 }  // namespace thalweg::impl

@@ -143,17 +143,17 @@ void on_bytes(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
   keep(stream, body.payload(), n);
 }
 
-std::byte* bytes_landing(Engine&, Peer& peer, const FrameHeader& header) {
+std::byte* bytes_destination(Engine&, Peer& peer, const FrameHeader& header) {
   OpRun* run = waiting(peer);
   if (run == nullptr || run->op->length - run->moved < header.length) return nullptr;
-  peer.stream->landing = run;
+  peer.stream->destination = run;
   run->cancelable = false;
   return run->op->address + run->moved;
 }
 
 void bytes_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
-  if (!peer.stream || peer.stream->landing == nullptr) return;
-  OpRun* run = std::exchange(peer.stream->landing, nullptr);
+  if (!peer.stream || peer.stream->destination == nullptr) return;
+  OpRun* run = std::exchange(peer.stream->destination, nullptr);
   filled(engine, peer, *run, header.length);
 }
 

@@ -18,13 +18,13 @@ struct ByteStream {
   uint64_t kept = 0;      // bytes in chunks
   uint64_t position = 0;  // of the next byte to arrive
   RunList receivers;
-  OpRun* landing = nullptr;
+  OpRun* destination = nullptr;
 };
 
 Status start_bytes_send(Engine& engine, const OpDesc& op, const Completion& completion);
 Status start_bytes_receive(Engine& engine, const OpDesc& op, const Completion& completion);
 void on_bytes(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-std::byte* bytes_landing(Engine& engine, Peer& peer, const FrameHeader& header);
+std::byte* bytes_destination(Engine& engine, Peer& peer, const FrameHeader& header);
 void bytes_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 
 }  // namespace thalweg::impl

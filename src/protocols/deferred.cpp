@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of an operation that cannot be done at once: while its endpoint connects, while the import of its segment is under
-// way (the owner's service thread answers, never its worker), or behind a fence. It waits in its place in the lane; at the
+// way (the owner's service thread answers, never its worker), or behind a fence. It waits in its place in the ordered queue; at the
 // front it takes the way that needs no CPU of the target, and becomes frames only where there is none.
 #include "protocols/one_sided.hpp"
 

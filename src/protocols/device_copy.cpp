@@ -135,29 +135,29 @@ Kernel kernel_of(const Copy& copy) { return CopyKernel{copy, {}, 0, 0}; }
 
 }  // namespace
 
-Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
-                     DeviceLane::Done done, void* token, const GuestLists& hosts) {
+Status submit_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies, const Submission& how,
+                     DeviceQueues::Done done, void* token, const GuestLists& hosts) {
   DeviceCopies facts = facts_of(copies, how.kernels);
-  const DeviceLane::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceLane::Flow::none;
-  facts.against = lane.busy_against(device, flow);
+  const DeviceQueues::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceQueues::Flow::none;
+  facts.against = queues.busy_against(device, flow);
   facts.waited_for = facts.against && kernels_wait();
-  facts.resident_most = lane.resident_most_of(device, &facts.resident_free);
+  facts.resident_most = queues.resident_most_of(device, &facts.resident_free);
   const CopyBy by = copy_by(facts, how.much);
   if (by == CopyBy::kernel) {
-    const Status status = lane.submit(device, kernel_of(copies.front()), done, token, hosts);
+    const Status status = queues.submit(device, kernel_of(copies.front()), done, token, hosts);
     if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
-  if (by == CopyBy::resident && lane.submit_resident(device, copies.front(), done, token, hosts)) return TW_OK;
-  return lane.submit(device, copies, done, token, hosts, flow);
+  if (by == CopyBy::resident && queues.submit_resident(device, copies.front(), done, token, hosts)) return TW_OK;
+  return queues.submit(device, copies, done, token, hosts, flow);
 }
 
-Status run_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies) {
+Status run_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies) {
   if (copies.empty()) return TW_OK;
   if (copy_by(facts_of(copies, true), 0) == CopyBy::kernel) {
-    const Status status = lane.run(device, kernel_of(copies.front()));
+    const Status status = queues.run(device, kernel_of(copies.front()));
     if (status != TW_ERR_UNSUPPORTED) return status;
   }
-  return lane.run(device, copies);
+  return queues.run(device, copies);
 }
 
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
@@ -165,7 +165,9 @@ Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other
   const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   std::vector<Copy> copies;
   Status status = plan_copies(to_local ? local : other, to_local ? other : local, run.op->length, 0, length, &copies);
-  const DeviceLane::Flow flow = !other.far ? DeviceLane::Flow::none : to_local ? DeviceLane::Flow::in : DeviceLane::Flow::out;
+  const DeviceQueues::Flow flow = !other.far ? DeviceQueues::Flow::none
+                                  : to_local ? DeviceQueues::Flow::in
+                                             : DeviceQueues::Flow::out;
   const Submission how{other.kernels, flow, engine.options().hidden_from};
   if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, how, moved, &run, hosts);
   if (is_error(status)) return status;

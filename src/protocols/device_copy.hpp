@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "memory/layout.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/engine.hpp"
 
 namespace thalweg::impl {
@@ -21,20 +21,20 @@ Side side_of(uint64_t address, const Layout* layout, bool kernels = true);
 /// 65,536 copies: TW_ERR_LIMIT beyond.
 Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies);
 
-/// Enqueues them on `device` as routes/device_copies.hpp says. As DeviceLane::submit.
+/// Enqueues them on `device` as routes/device_copies.hpp says. As DeviceQueues::submit.
 struct Submission {
-  bool kernels = true;                             // kernels reach both sides
-  DeviceLane::Flow flow = DeviceLane::Flow::none;  // from and to other devices
-  uint64_t much = 0;                               // bytes, with a flow: EngineOptions::hidden_from
+  bool kernels = true;                                 // kernels reach both sides
+  DeviceQueues::Flow flow = DeviceQueues::Flow::none;  // from and to other devices
+  uint64_t much = 0;                                   // bytes, with a flow: EngineOptions::hidden_from
 };
-Status submit_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies, const Submission& how,
-                     DeviceLane::Done done, void* token, const GuestLists& hosts = {});
+Status submit_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies, const Submission& how,
+                     DeviceQueues::Done done, void* token, const GuestLists& hosts = {});
 
-/// The same, waited for, without kernels that stay. As DeviceLane::run.
-Status run_copies(DeviceLane& lane, Device& device, const std::vector<Copy>& copies);
+/// The same, waited for, without kernels that stay. As DeviceQueues::run.
+Status run_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies);
 
 /// Moves the run's whole local side from (or to) `other`; `then` follows, or an error is returned and nothing was enqueued.
-/// `hold` (may be null) is counted as used meanwhile; `hosts`: as DeviceLane::submit.
+/// `hold` (may be null) is counted as used meanwhile; `hosts`: as DeviceQueues::submit.
 Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
                    Then then, const GuestLists& hosts = {});
 

@@ -8,7 +8,7 @@
 
 #include "protocols/active.hpp"
 #include "protocols/bounce_buffer.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/offers.hpp"
@@ -51,8 +51,12 @@ Status step_single(OpRun& run) {
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.stream.position = run.stream.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
-  Status status = send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
-                             Piece{.length = op.length, .suffix = &name, .suffix_length = sync ? sizeof name : 0});
+  Status status =
+      send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
+                 Piece{.length = op.length,
+                       .suffix = &name,
+                       .suffix_length = sync ? sizeof name : 0,
+                       .by_reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length)});
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length);
   run.cancelable = false;
@@ -235,8 +239,8 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
   engine.complete(*run, TW_OK);
 }
 
-std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
-  if ((header.flags & kFrameSync) != 0 || peer.landing != nullptr) return nullptr;
+std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if ((header.flags & kFrameSync) != 0 || peer.destination != nullptr) return nullptr;
   OpRun* run = engine.receives().peek(header.a, &peer);
   // on_frame does it.
   if (run == nullptr || run->op->layout != nullptr || needs_bounce_buffer(*run->op) || run->op->length < header.length)
@@ -245,14 +249,14 @@ std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header)
   run->cancelable = false;
   run->info = {peer.endpoint, header.a, header.b, header.length};
   engine.bind(*run, peer);
-  peer.landing = run;
+  peer.destination = run;
   return run->op->address;
 }
 
 void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
-  OpRun* run = peer.landing;
+  OpRun* run = peer.destination;
   if (run == nullptr) return;
-  peer.landing = nullptr;
+  peer.destination = nullptr;
   consumed(engine, peer, static_cast<uint64_t>(eager_cost(header.length)));
   engine.complete(*run, TW_OK);
 }
@@ -261,7 +265,7 @@ void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 namespace {
 
-/// n more bytes of the assembly are at `body`, or (null) where more_landing said.
+/// n more bytes of the assembly are at `body`, or (null) where more_destination said.
 void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   Assembly& assembly = peer.assembly;
   if (n != 0 && body != nullptr) {
@@ -352,7 +356,7 @@ void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bo
   feed(engine, peer, body.payload(), header.length);
 }
 
-std::byte* more_landing(Peer& peer, const FrameHeader& header) {
+std::byte* more_destination(Peer& peer, const FrameHeader& header) {
   if (!continues(peer, header)) return nullptr;  // on_frame names the violation
   const Assembly& assembly = peer.assembly;
   if (assembly.kind != Assembly::Kind::receive || assembly.run->op->layout != nullptr ||
@@ -537,7 +541,7 @@ void receive_kept(Engine& engine, OpRun& run, tw_message& message) {
     case tw_message::Kind::announced:
       --peer->held_messages;
       engine.bind(run, *peer);
-      consumed_announcement(engine, *peer);
+      consumed_rts(engine, *peer);
       rendezvous_receive(engine, *peer, run, message.rts);
       break;
     case tw_message::Kind::lost:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tagged messages that are sent without asking: in one frame, or in several (segmented: the receiver copies out piece k
-// while the sender copies in piece k+1). Out of credit they become announcements (rendezvous.hpp).
+// while the sender copies in piece k+1). Out of credit they become RTS messages (rendezvous.hpp).
 #pragma once
 #include "protocols/engine.hpp"
 #include "protocols/match.hpp"
@@ -24,9 +24,9 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// data frames with kFrameMore: the next bytes of peer.assembly.
 void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-std::byte* more_landing(Peer& peer, const FrameHeader& header);
+std::byte* more_destination(Peer& peer, const FrameHeader& header);
 void more_landed(Engine& engine, Peer& peer, const FrameHeader& header);
-std::byte* tagged_landing(Engine& engine, Peer& peer, const FrameHeader& header);
+std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& header);
 void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 
 /// Gives an unmatched message that was taken out of matching to a receive, and ends the message. The run may complete now.

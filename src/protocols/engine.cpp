@@ -16,7 +16,7 @@
 #include "protocols/blocks.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
@@ -106,8 +106,8 @@ bool keep_header(OpRun& run) {
   return true;
 }
 
-DeviceLane& Engine::devices() {
-  if (devices_ == nullptr) devices_ = std::make_unique<DeviceLane>(*this);
+DeviceQueues& Engine::devices() {
+  if (devices_ == nullptr) devices_ = std::make_unique<DeviceQueues>(*this);
   return *devices_;
 }
 
@@ -137,8 +137,8 @@ void Engine::unlink(OpRun& run) {
       peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is for nobody
       peer.assembly.run = nullptr;
     }
-    if (peer.landing == &run) [[unlikely]] {
-      peer.landing = nullptr;
+    if (peer.destination == &run) [[unlikely]] {
+      peer.destination = nullptr;
       if (peer.link != nullptr) peer.link->port->withdraw(*peer.link, run.op->address);
     }
     run.peer = nullptr;
@@ -301,10 +301,10 @@ unsigned Engine::push(Peer& peer) {
   if (room) {
     events += push_queue(peer, peer.ordered);
     events += push_queue(peer, peer.bytes);
-    const bool lane_first = std::exchange(peer.lane_first, !peer.lane_first);  // where there is room for one of them
-    if (lane_first) events += push_one_sided(*this, peer);
+    const bool queue_first = std::exchange(peer.queue_first, !peer.queue_first);  // where there is room for one of them
+    if (queue_first) events += push_one_sided(*this, peer);
     events += push_queue(peer, peer.answers);
-    if (!lane_first) events += push_one_sided(*this, peer);
+    if (!queue_first) events += push_one_sided(*this, peer);
     events += push_streams(peer);
   } else {
     events += push_one_sided(*this, peer, false);
@@ -312,7 +312,7 @@ unsigned Engine::push(Peer& peer) {
   events += push_windows(peer);
   if (peer.link == nullptr) return events;
   if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
-      !peer.one_sided.lane.empty() || !peer.answers.empty() || notices_wait(peer)) {
+      !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer)) {
     wants_push(peer);
   }
   return events;

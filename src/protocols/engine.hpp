@@ -32,7 +32,7 @@ struct CostTable;
 class DeviceTable;
 class Matcher;
 class ActiveTable;
-class DeviceLane;
+class DeviceQueues;
 
 /// Where counters of an engine start: zero, but in tests that let them wrap or leave 32 bits soon.
 struct FirstNumbers {
@@ -177,7 +177,7 @@ class Engine final : public Sink {
 
   // --- Sink
   void on_frame(Link& link, const FrameHeader& header, const std::byte* body) override;
-  std::byte* landing(Link& link, const FrameHeader& header, const std::byte* prefix, size_t prefix_length) override;
+  std::byte* destination(Link& link, const FrameHeader& header, const std::byte* prefix, size_t prefix_length) override;
   void on_landed(Link& link, const FrameHeader& header) override;
   void on_sent(Link& link, void* token, Status status) override;
   void on_lost(Link& link, Status status, const char* why) override;
@@ -260,7 +260,7 @@ class Engine final : public Sink {
   /// Within a call that posts: nobody may progress for a while after it, here or at the peer.
   bool in_call() const { return in_call_; }
   class InCall;
-  DeviceLane& devices();  // made at the first use
+  DeviceQueues& devices();  // made at the first use
   /// A piece of the run's device work is over. False: nothing more of the run: it was ended meanwhile, and is gone with its last
   /// piece, or it is about to be.
   bool work_over(OpRun& run);
@@ -321,7 +321,7 @@ class Engine final : public Sink {
   RunPool* runs_ = nullptr;
   std::unique_ptr<Matcher> matcher_;
   std::unique_ptr<ActiveTable> active_;
-  std::unique_ptr<DeviceLane> devices_;
+  std::unique_ptr<DeviceQueues> devices_;
   Peer* busy_ = nullptr;
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;

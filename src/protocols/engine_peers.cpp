@@ -56,8 +56,8 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.limits = Limits{};
   peer.control.clear();
   peer.assembly = Assembly{};
-  peer.landing = nullptr;
-  if (peer.stream) peer.stream->landing = nullptr;
+  peer.destination = nullptr;
+  if (peer.stream) peer.stream->destination = nullptr;
   peer.one_sided.issued = peer.one_sided.framed = peer.one_sided.confirmed = peer.one_sided.fence = 0;
   peer.one_sided.silent = peer.one_sided.reported = 0;  // what is counted is so until each run has ended
   while (OpRun* run = peer.waiting.front()) {

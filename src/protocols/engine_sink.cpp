@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ports call: frames, landings, losses. A lost link ends its peer's runs at the end of this progress, because a port
+// What ports call: frames, destinations, losses. A lost link ends its peer's runs at the end of this progress, because a port
 // may notice the loss inside a call of ours.
 #include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
@@ -23,16 +23,16 @@ void Engine::on_frame(Link& link, const FrameHeader& header, const std::byte* bo
   }
 }
 
-std::byte* Engine::landing(Link& link, const FrameHeader& header, const std::byte*, size_t) {
+std::byte* Engine::destination(Link& link, const FrameHeader& header, const std::byte*, size_t) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->doomed || peer->link != &link) return nullptr;
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
     case Frame::tagged:
-      return tagged_landing(*this, *peer, header);
+      return tagged_destination(*this, *peer, header);
     case Frame::data:
-      return data_landing(*this, *peer, header);
+      return data_destination(*this, *peer, header);
     case Frame::bytes:
-      return bytes_landing(*this, *peer, header);
+      return bytes_destination(*this, *peer, header);
     default:
       return nullptr;
   }
@@ -74,12 +74,12 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
   link.port->close(link, false);  // nobody else knows it
 }
 
-/// One-sided operations wait for it in their lane, messages of device memory in `importing`. Another message that would use it
+/// One-sided operations wait for it in their ordered queue, messages of device memory in `importing`. Another message that would use it
 /// goes by frames until the mapping is there.
 void Engine::on_import(Link& link, uint64_t) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;
-  if (!peer->one_sided.lane.empty()) wants_push(*peer);
+  if (!peer->one_sided.queue.empty()) wants_push(*peer);
   settle_bounces(*this, *peer);
   RunList asking;  // what waits for another import joins the list again
   while (OpRun* run = peer->importing.pop_front()) asking.push_back(run);

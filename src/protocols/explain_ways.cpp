@@ -78,6 +78,10 @@ DeviceMessage device_message(const OpDesc& op, const Into& into) {
 void say_ways(std::string& text, const OpDesc& op) {
   const Limits& limits = op.peer->limits;
   const Message message = message_of(op);
+  // What waits for those before it is asked about again at its turn, because credit comes and goes.
+  Message at_its_turn = message;
+  if (!op.peer->ordered.empty()) at_its_turn.affordable = !message.affordable;
+  const char* const credit = message.affordable ? "those before it use up its credit" : "credit has come at its turn";
   for (const Into& into : kinds_into(op)) {
     const DeviceMessage facts = device_message(op, into);
     DeviceMessage second = facts;
@@ -88,6 +92,8 @@ void say_ways(std::string& text, const OpDesc& op) {
     if (pushes_unasked(facts) && warm != Way::push) text += ", or where the receive is posted first: push";
     const Way behind = received_way(limits, message, second, false);
     if (behind != warm) text += std::string(", or where the receive is posted second: ") + name_of(behind);
+    const Way turned = received_way(limits, at_its_turn, facts, false);
+    if (turned != warm) text += std::string(", or where ") + credit + ": " + name_of(turned);
     text += std::string("\nprogress into ") + into.name + ": " + progress_of(facts, warm) + "\n";
   }
 }

@@ -27,7 +27,7 @@ void send_credit(Engine& engine, Peer& peer, uint64_t bytes, uint64_t messages, 
 
 void open_credit(Engine& engine, Peer& peer) {
   peer.eager_credit = kFirstEager;
-  peer.announce_credit = kFirstAnnouncements;
+  peer.rts_credit = kFirstRts;
   peer.bytes_credit = kFirstStream;
   peer.granted_bytes = kFirstEager;
   peer.granted_stream = kFirstStream;
@@ -43,7 +43,7 @@ void open_credit(Engine& engine, Peer& peer) {
 void close_credit(Engine& engine, Peer& peer) {
   engine.granted -= peer.granted_bytes + peer.granted_stream;
   peer.granted_bytes = peer.granted_stream = 0;
-  peer.eager_credit = peer.announce_credit = peer.bytes_credit = 0;
+  peer.eager_credit = peer.rts_credit = peer.bytes_credit = 0;
 }
 
 void widen_stream(Engine& engine, Peer& peer) {
@@ -68,11 +68,11 @@ void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes)
   constexpr uint64_t kSane = 1u << 30;
   int64_t& credit = header.id == kCreditStream ? peer.bytes_credit : peer.eager_credit;
   if (header.a > kSane || header.b > kSane || header.id > kCreditStream || credit > static_cast<int64_t>(kSane) ||
-      peer.announce_credit > static_cast<int64_t>(kSane)) {
+      peer.rts_credit > static_cast<int64_t>(kSane)) {
     return engine.violation(peer, "an impossible amount of credit");
   }
   credit += static_cast<int64_t>(header.a);
-  peer.announce_credit += static_cast<int64_t>(header.b);
+  peer.rts_credit += static_cast<int64_t>(header.b);
   if (!peer.ordered.empty() || !peer.bytes.empty()) engine.wants_push(peer);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flow control of what may arrive unasked: eager messages, announcements, byte streams.
+// Flow control of what may arrive unasked: eager messages, RTS messages, byte streams.
 //
 // Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
 // byte stream) the receiver grants more, out of the worker's budget. What was matched or consumed is given back in quarters.
@@ -15,7 +15,7 @@ inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the most that
 /// must take the largest message.
 inline constexpr uint64_t kLeastEager = 96u << 10;
 static_assert(kLeastEager - kLeastEager / 4 >= kFirstEager);
-inline constexpr uint64_t kFirstAnnouncements = 512;
+inline constexpr uint64_t kFirstRts = 512;
 inline constexpr uint64_t kFirstStream = 64u << 10;
 inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;
 inline constexpr uint64_t kFullStream = 1u << 20;
@@ -40,14 +40,14 @@ inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {
   peer.consumed_bytes += cost;
   if (peer.consumed_bytes * 4 >= peer.granted_bytes) give_back_messages(engine, peer);
 }
-inline void consumed_announcement(Engine& engine, Peer& peer) {
-  if (++peer.consumed_messages * 4 >= kFirstAnnouncements) give_back_messages(engine, peer);
+inline void consumed_rts(Engine& engine, Peer& peer) {
+  if (++peer.consumed_messages * 4 >= kFirstRts) give_back_messages(engine, peer);
 }
 /// An eager message of this cost is kept. False: past the grant.
 inline bool hold(Peer& peer, uint64_t cost) {
   peer.held_bytes += cost;
   return peer.held_bytes <= peer.granted_bytes;
 }
-inline bool hold_announcement(Peer& peer) { return ++peer.held_messages <= kFirstAnnouncements; }
+inline bool hold_rts(Peer& peer) { return ++peer.held_messages <= kFirstRts; }
 
 }  // namespace thalweg::impl

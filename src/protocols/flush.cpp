@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flush: a frame behind everything in the lane, answered when all of it is applied. Endpoints without unconfirmed frames are
+// Flush: a frame behind everything in the ordered queue, answered when all of it is applied. Endpoints without unconfirmed frames are
 // flushed already, because the other ways are complete when they return. A worker's flush is one of each of its peers.
 #include <algorithm>
 #include <utility>
@@ -95,7 +95,7 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   ++peer.one_sided.issued;
   engine.bind(*run, peer);
   if (parent == 0) count_in(*run, Counted::fence);
-  peer.one_sided.lane.push_back(run);
+  peer.one_sided.queue.push_back(run);
   engine.wants_push(peer);
   return TW_OK;
 }

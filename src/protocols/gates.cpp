@@ -2,7 +2,7 @@
 #include "protocols/gates.hpp"
 
 #include "devices/registry.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/engine.hpp"
 
 namespace thalweg::impl {
@@ -43,7 +43,7 @@ Gate::~Gate() {
   if (word != 0) device->free(word);
 }
 
-/// A queue that waits must not hold up the lane's own, which bring the bytes: streams may share a channel of the hardware, all of
+/// A queue that waits must not hold up the library's own, which bring the bytes: streams may share a channel of the hardware, all of
 /// them with CUDA_DEVICE_MAX_CONNECTIONS=1. Looked at once, when the gate is made.
 Status Gates::make(Device& device, Gate** out) {
   auto gate = std::make_unique<Gate>();
@@ -52,10 +52,10 @@ Status Gates::make(Device& device, Gate** out) {
   if (Status s = device.make_event(&gate->event); is_error(s)) return s;
   if (Status s = device.allocate(MemoryKind::pinned, sizeof(uint64_t), &gate->word); is_error(s)) return s;
   *reinterpret_cast<uint64_t*>(gate->word) = gate->generation = first_;
-  if (Status s = lane_.prepare(device); is_error(s)) return s;
-  lane_.measure_no_more();  // from here on streams may wait for this process
+  if (Status s = queues_.prepare(device); is_error(s)) return s;
+  queues_.measure_no_more();  // from here on streams may wait for this process
   if (Status s = close(*gate); is_error(s)) return s;
-  const Status status = lane_.check_moving(device);
+  const Status status = queues_.check_moving(device);
   let_through(*gate);
   if (status == TW_ERR_TIMED_OUT) {
     return fail(TW_ERR_UNSUPPORTED,

@@ -15,7 +15,7 @@
 
 namespace thalweg::impl {
 
-class DeviceLane;
+class DeviceQueues;
 
 struct Gate {
   ~Gate();  // opens it
@@ -35,7 +35,7 @@ class Gates {
  public:
   static constexpr unsigned kMost = 8;  // closed at once, of a device
 
-  Gates(DeviceLane& lane, uint64_t first) : lane_(lane), first_(first) {}
+  Gates(DeviceQueues& queues, uint64_t first) : queues_(queues), first_(first) {}
   /// Later work of `stream` waits until open(*of_run); *of_run: the run's gates so far. TW_ERR_LIMIT: kMost are closed.
   Status hold(Device& device, Queue& stream, Gate** of_run);
 
@@ -43,7 +43,7 @@ class Gates {
   Status take(Device& device, Gate** out);
   Status make(Device& device, Gate** out);
 
-  DeviceLane& lane_;
+  DeviceQueues& queues_;
   const uint64_t first_;  // generation of a gate
   std::vector<std::unique_ptr<Gate>> gates_;
 };

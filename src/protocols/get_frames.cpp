@@ -28,7 +28,7 @@ void refused(Engine& engine, OpRun& run, Status status) {
 
 Status ask(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  uint64_t length = std::min<uint64_t>(op.length - run.moved, lane_fragment(peer)), skip = 0;
+  uint64_t length = std::min<uint64_t>(op.length - run.moved, queue_fragment(peer)), skip = 0;
   std::byte body[sizeof(GetBody) + kWireLayout];
   size_t wire = 0;
   uint64_t offset = op.remote_offset + run.moved;
@@ -55,7 +55,7 @@ Status step(OpRun& run) {
     count_in(run, Counted::get);
     stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
   }
-  if (run.moved - run.stream.arrived >= kWindow * lane_fragment(peer)) return TW_AGAIN;
+  if (run.moved - run.stream.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
   const Status s = ask(peer, run);
   // What came before the link broke is still read, straight into the buffer: the loss, which is told behind it, ends the run.
   if (is_error(s) && run.moved != 0) return TW_AGAIN;

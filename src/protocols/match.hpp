@@ -21,7 +21,7 @@ struct tw_message {
   uint64_t cost = 0;     // flow control: given back when consumed
   uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
-  thalweg::impl::Announcement rts;                                // announced
+  thalweg::impl::ReceivedRts rts;                                 // announced
   tw_message *next = nullptr, *previous = nullptr;                // arrival
   tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash
   std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -84,7 +84,7 @@ class Matcher {
   /// Taken by a probe: remembered until received, so that a loss reaches it.
   void hold(tw_message& message);
   void unhold(tw_message& message);
-  /// The peer is lost: announcements and half-arrived messages of it are dropped (taken ones become `lost`).
+  /// The peer is lost: RTS messages and half-arrived messages of it are dropped (taken ones become `lost`).
   void lose(const Peer& peer);
   /// The peer is going away: messages that are here stay receivable, without an endpoint.
   void orphan(const Peer& peer);

@@ -7,7 +7,7 @@
 
 #include "base/platform/cpu.hpp"
 #include "memory/registry.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/match.hpp"
 #include "protocols/reach_device.hpp"
@@ -230,7 +230,7 @@ Announcing::Announcing(Peer& peer, const OpDesc& op, bool tagged) {
 }
 
 Announcing::~Announcing() {
-  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: who sees it finds the announcement
+  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: who sees it finds the RTS
 }
 
 }  // namespace thalweg::impl

@@ -10,10 +10,10 @@
 // A claim is a match, so both keep the order of matching. The receiver offers a receive only where all earlier ones that could take one
 // of its messages are offered to that peer, too; the sender claims the earliest offer that fits, and only where no message of its own
 // that the receiver may not have seen fits it. Whatever else wants a receive that is offered (another message, a cancel, the end of the
-// peer) withdraws the offer first. Where that fails, the receive is matched: by the message whose announcement is still to come.
+// peer) withdraws the offer first. Where that fails, the receive is matched: by the message whose RTS is still to come.
 //
 // Who posts second finds the first: the sender says that it is about to look (Announcing), the receiver writes its offer, waits for that
-// and looks for an announcement.
+// and looks for an RTS.
 #pragma once
 #include "devices/device.hpp"
 #include "protocols/engine.hpp"
@@ -28,7 +28,7 @@ struct Offers {
   struct Entry {
     OpRun* run = nullptr;
     uint64_t number = 0;
-    bool claimed = false;  // known to be: out of matching, its announcement is still to come
+    bool claimed = false;  // known to be: out of matching, its RTS is still to come
   };
   Entry entries[kOffers];
   uint64_t number = 0;
@@ -44,7 +44,7 @@ bool make_offer(Engine& engine, OpRun& run);
 bool end_offer(Engine& engine, OpRun& run);
 /// The link is about to end: receives that were claimed end with it, the others stay posted.
 void end_offers(Engine& engine, Peer& peer);
-/// Takes the receive that this announcement, of a message of `length` bytes, has claimed out of matching. Null: a violation.
+/// Takes the receive that this RTS, of a message of `length` bytes, has claimed out of matching. Null: a violation.
 OpRun* take_claimed(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length);
 /// Returns when the peer, had it not seen what was offered so far, has announced what it was about to; or after some microseconds.
 void await_announcing(Peer& peer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the one-sided protocols share: regions, checks, the lane.
+// What the one-sided protocols share: regions, checks, the ordered queue.
 #include "protocols/one_sided.hpp"
 
 #include <algorithm>
@@ -219,7 +219,7 @@ Status start_get(Engine& engine, const OpDesc& op, const Completion& completion)
   return start_data(engine, op, completion, kGetFrames);
 }
 
-// ------------------------------------------------------------------------------------------------ the lane
+// ------------------------------------------------------------------------------------------------ the ordered queue
 
 void note_frames(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
@@ -246,20 +246,20 @@ void count_out(OpRun& run) {
 
 void to_front(OpRun& run) {
   Peer& peer = *run.peer;
-  RunList& lane = peer.one_sided.lane;
+  RunList& queue = peer.one_sided.queue;
   const bool part = (run.op->flags & kOpPart) != 0;
   // One whose notification waits for earlier ones is passed by them.
-  const bool stays = lane.front() != nullptr && lane.front()->moved != 0 && (part || !behind_notices(*lane.front()));
-  OpRun* const begun = stays ? lane.pop_front() : nullptr;
+  const bool stays = queue.front() != nullptr && queue.front()->moved != 0 && (part || !behind_notices(*queue.front()));
+  OpRun* const begun = stays ? queue.pop_front() : nullptr;
   // Parts wait for nobody, and what comes back may wait for what they belong to: they stay before it.
   RunList parts;
-  while (!part && lane.front() != nullptr && (lane.front()->op->flags & kOpPart) != 0) parts.push_back(lane.pop_front());
-  lane.push_front(&run);
+  while (!part && queue.front() != nullptr && (queue.front()->op->flags & kOpPart) != 0) parts.push_back(queue.pop_front());
+  queue.push_front(&run);
   while (OpRun* const one = parts.back()) {
     parts.remove(one);
-    lane.push_front(one);
+    queue.push_front(one);
   }
-  if (begun != nullptr) lane.push_front(begun);
+  if (begun != nullptr) queue.push_front(begun);
   peer.engine->wants_push(peer);
 }
 
@@ -302,7 +302,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   Peer& peer = *op.peer;
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   const bool part = (op.flags & kOpPart) != 0;
-  const OpRun* const first = peer.one_sided.lane.front();
+  const OpRun* const first = peer.one_sided.queue.front();
   const bool turn = first == nullptr || (part && first->moved == 0);  // not between the frames of another operation
   const bool may_step = peer.link != nullptr && turn && peer.control.empty();
   const bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
@@ -325,7 +325,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
     if (part) {
       to_front(*run);
     } else {
-      peer.one_sided.lane.push_back(run);
+      peer.one_sided.queue.push_back(run);
       engine.wants_push(peer);
     }
   } else if (status != TW_IN_PROGRESS) {
@@ -338,14 +338,14 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
 
 namespace {
 
-/// The front's notification waits for an earlier one, whose run came back to the lane while the front's frames were going: that one
+/// The front's notification waits for an earlier one, whose run came back to the ordered queue while the front's frames were going: that one
 /// is next.
 bool let_earlier_pass(Peer& peer, const OpRun& front) {
-  RunList& lane = peer.one_sided.lane;
+  RunList& queue = peer.one_sided.queue;
   OpRun* const first = peer.one_sided.notices.first;
-  if (!behind_notices(front) || first->list != &lane) return false;
-  lane.remove(first);
-  lane.push_front(first);
+  if (!behind_notices(front) || first->list != &queue) return false;
+  queue.remove(first);
+  queue.push_front(first);
   return true;
 }
 
@@ -354,7 +354,7 @@ bool let_earlier_pass(Peer& peer, const OpRun& front) {
 unsigned push_one_sided(Engine& engine, Peer& peer, bool room) {
   unsigned events = room ? push_notices(engine, peer) : 0;
   while (events < kPiecesPerTurn) {
-    OpRun* run = peer.one_sided.lane.front();
+    OpRun* run = peer.one_sided.queue.front();
     if (run == nullptr || peer.link == nullptr || peer.doomed || (!room && !in_window(*run))) break;
     const uint64_t moved = run->moved;
     const uint8_t stage = run->stage;
@@ -362,7 +362,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer, bool room) {
     if (status == TW_AGAIN) {
       if (run->moved == moved && run->stage == stage && !let_earlier_pass(peer, *run)) break;
     } else if (status == TW_IN_PROGRESS) {
-      if (run->list == &peer.one_sided.lane) peer.one_sided.lane.remove(run);
+      if (run->list == &peer.one_sided.queue) peer.one_sided.queue.remove(run);
     } else {
       if (is_error(status)) note_failure(peer, *run, status);
       engine.complete(*run, status);
@@ -377,7 +377,7 @@ void on_confirmed(Engine& engine, OpRun& run, Status status) {
   engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
 }
 
-size_t lane_fragment(const Peer& peer) {
+size_t queue_fragment(const Peer& peer) {
   constexpr size_t kOverhead = 64 + kWireLayout;  // prefixes of put_layout and get
   const size_t room = peer.link->copy_max > 2 * kOverhead ? peer.link->copy_max - kOverhead : kOverhead;
   return std::min<size_t>(room, std::max<uint32_t>(peer.limits.fragment, 1));

@@ -6,17 +6,17 @@
 //   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
 //                when it returns, no target CPU.
 //   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
-//   frames       travel in the endpoint's lane (OneSided) in order; the target's progress applies them. Taken only where
+//   frames       travel in the endpoint's ordered queue (OneSided) in order; the target's progress applies them. Taken only where
 //                neither of the other two is possible.
-// An operation that comes before its endpoint is connected or its segment imported waits in the lane (later.cpp) and then
+// An operation that comes before its endpoint is connected or its segment imported waits in the ordered queue (later.cpp) and then
 // takes one of the three.
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
-// applied in order. What remains is a mapped operation overtaking the lane: after tw_fence everything goes through the lane, as
-// frames unless all before it is applied; so does a signal that covers all earlier puts. What has left the lane but is not all in
-// frames is counted (count_in): what devices move, and gets whose answers are not all here. A fence is a flush in the lane that
+// applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_fence everything goes through the ordered queue, as
+// frames unless all before it is applied; so does a signal that covers all earlier puts. What has left the ordered queue but is not all in
+// frames is counted (count_in): what devices move, and gets whose answers are not all here. A fence is a flush in the ordered queue that
 // waits for what is counted, so nothing behind it needs to look. Parts of a counted operation belong to it: no fence that came
-// later holds them back. A signal is its put's last part: until it is given the put is counted, or back at the lane's front.
+// later holds them back. A signal is its put's last part: until it is given the put is counted, or back at the ordered queue's front.
 #pragma once
 #include <cstring>
 
@@ -57,13 +57,13 @@ void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, Peer
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Sends what the lane has, a few pieces a turn. Returns the pieces sent. room: does the link take anything? Without it only what stays in
+/// Sends what the ordered queue has, a few pieces a turn. Returns the pieces sent. room: does the link take anything? Without it only what stays in
 /// this process goes on.
 unsigned push_one_sided(Engine& engine, Peer& peer, bool room = true);
 
 extern const Protocol kPutFrames, kGetFrames, kAtomicFrames, kSignalFrames, kFlushFrames;
 extern const Protocol kAtomicDevice;
-extern const Protocol kDeferred;  // not a way of its own: waits in the lane, then one of the above
+extern const Protocol kDeferred;  // not a way of its own: waits in the ordered queue, then one of the above
 
 // --- one_sided_device.cpp
 /// Memory that only devices touch: its segment is imported for one of them.
@@ -106,22 +106,22 @@ inline LinkCosts link_costs(const OpDesc& op) {
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
 }
-/// All that has left the lane is applied, whatever the order in which it ends: frames are answered, nothing is counted.
+/// All that has left the ordered queue is applied, whatever the order in which it ends: frames are answered, nothing is counted.
 inline bool settled(const Peer& peer) {
   const OneSided& state = peer.one_sided;
   return state.confirmed >= state.framed && state.device == 0 && state.gets == 0;
 }
-inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.lane.empty() || !settled(peer); }
+inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.queue.empty() || !settled(peer); }
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.fences != 0; }
-/// The same for what is at the lane's front: a fence that is still in the lane comes behind it, and waits for it.
+/// The same for what is at the ordered queue's front: a fence that is still in the ordered queue comes behind it, and waits for it.
 inline bool front_fenced(const Peer& peer) { return peer.one_sided.fences_out != 0; }
-/// Does a fence hold this operation back, which is about to enter the lane?
+/// Does a fence hold this operation back, which is about to enter the ordered queue?
 inline bool behind_fence(const OpDesc& op) { return (op.flags & kOpPart) == 0 && fenced(*op.peer); }
-/// The run has left the lane, and is counted until count_out(), or until it ends.
+/// The run has left the ordered queue, and is counted until count_out(), or until it ends.
 void count_in(OpRun& run, Counted as);
 void count_out(OpRun& run);
-/// To the lane's front, behind an operation whose frames have begun and behind parts: what is under way already goes before what
+/// To the ordered queue's front, behind an operation whose frames have begun and behind parts: what is under way already goes before what
 /// waits.
 void to_front(OpRun& run);
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
@@ -174,21 +174,21 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
 /// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame. behind: what it comes behind has gone
 /// as frames, or is not all applied. Not under a Registry::Reading.
 bool touch_now(const OpDesc& op, bool behind);
-/// Outside the lane, the data of op is at the target: signals when asked, at once or by way of the lane. What step() returns.
+/// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What step() returns.
 Status signal_after_data(const OpDesc& op);
-/// In the lane: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One
+/// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One
 /// that covers all earlier puts has waited for those that devices move.
 Status give_signal(OpRun& run, bool framed);
-/// Puts an operation into the lane: steps it at once when nothing is before it. Returns what start() returns.
+/// Puts an operation into the ordered queue: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);
 /// Keeps the regions of a run alive that its caller may release meanwhile.
 void hold_regions(OpRun& run);
-/// Ends what keeps the regions of a run in the lane alive (OpRun::holds_regions).
+/// Ends what keeps the regions of a run in the ordered queue alive (OpRun::holds_regions).
 void drop_regions(OpRun& run);
 /// Sends the signal frame of op (put or signal), with `ack` asking for a fin; TW_OK, TW_AGAIN or an error.
 Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack);
-/// Largest payload of a frame of the lane.
-size_t lane_fragment(const Peer& peer);
+/// Largest payload of a frame of the ordered queue.
+size_t queue_fragment(const Peer& peer);
 /// The part of a remote layout that a frame describes: encodes it to `wire` (kWireLayout bytes) for the packed range that
 /// starts at `position`. *length is how many of the wanted bytes it covers, *skip where they start in what is encoded.
 inline constexpr size_t kWireLayout = 4 + 16 * 64;

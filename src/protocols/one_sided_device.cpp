@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put and get with device memory at one end at least, or with a buffer that has to wait for a user's stream.
 //
-// Such an operation waits at the front of the lane for its stream, its import and the fence before it; then it leaves the lane
+// Such an operation waits at the front of the ordered queue for its stream, its import and the fence before it; then it leaves the ordered queue
 // and is counted in OneSided::device until its data is where it belongs. Three ways:
 //   direct   a device of this process copies between the local side (its own, or pinned memory) and an import of the target, the
 //            target itself within one process, or its device memory and the peer's host memory that is mapped and pinned here.
@@ -51,7 +51,7 @@ Status signal_behind_devices(OpRun& run) {
 }
 
 /// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything in the
-/// lane, flushes and fences among it.
+/// ordered queue, flushes and fences among it.
 void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
@@ -70,7 +70,7 @@ void over(Engine& engine, OpRun& run, Status status) {
   engine.complete(run, status);
 }
 
-void leave_lane(OpRun& run, Stage stage) {
+void leave_queue(OpRun& run, Stage stage) {
   run.stage = stage;
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
@@ -151,13 +151,13 @@ Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
   const Status status =
       device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over, target.hosts);
   if (is_error(status)) return status;
-  leave_lane(run, kMoving);
+  leave_queue(run, kMoving);
   return TW_IN_PROGRESS;
 }
 
 /// The run takes turns from here on.
 Status take_turns(Engine& engine, OpRun& run, Stage stage) {
-  leave_lane(run, stage);
+  leave_queue(run, stage);
   relay_of(run) = Relay{0, false, false, TW_OK};
   run.stream.kind = Stream::relay;
   (stage == kMoving ? run.peer->windows : run.peer->streams).push_back(&run);
@@ -410,23 +410,23 @@ namespace {
 template <class Piece>
 Status by_chunks(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, uint64_t length, bool store,
                  const Piece& piece) {
-  DeviceLane& lane = engine.devices();
-  std::byte* chunk = lane.take_chunk(*target.device);
+  DeviceQueues& queues = engine.devices();
+  std::byte* chunk = queues.take_chunk(*target.device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
   const Side there = side_of(reinterpret_cast<uint64_t>(target.address), layout);
   const uint64_t total = layout != nullptr ? layout->bytes : length;
   std::vector<Copy> copies;
   Status status = TW_OK;
   for (uint64_t at = 0; at < length && status == TW_OK;) {
-    const uint64_t n = std::min<uint64_t>(length - at, DeviceLane::kChunk), begin = skip + at;
+    const uint64_t n = std::min<uint64_t>(length - at, DeviceQueues::kChunk), begin = skip + at;
     const Side here{reinterpret_cast<uint64_t>(chunk) - begin, nullptr};
     if (store) piece(chunk, at, n);
     status = plan_copies(store ? there : here, store ? here : there, total, begin, begin + n, &copies);
-    if (status == TW_OK) status = run_copies(lane, *target.device, copies);
+    if (status == TW_OK) status = run_copies(queues, *target.device, copies);
     if (!store && status == TW_OK) piece(chunk, at, n);
     at += n;
   }
-  lane.give_chunk(*target.device, chunk);
+  queues.give_chunk(*target.device, chunk);
   return status;
 }
 

@@ -23,9 +23,9 @@ struct BlockTransfer;  // protocols/blocks.hpp
 class Engine;          // protocols/engine.hpp
 class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
-struct Ordering;       // protocols/device_lane.hpp
+struct Ordering;       // protocols/device_queues.hpp
 struct Gate;           // protocols/gates.hpp
-struct Loan;           // protocols/device_lane.hpp
+struct Loan;           // protocols/device_queues.hpp
 struct Mapping;        // transports/transport.hpp
 
 enum class Verb : uint8_t {
@@ -49,7 +49,7 @@ enum class Verb : uint8_t {
 inline constexpr uint32_t kOpDevice = 1u << 31;
 /// ... or its bytes may be touched only when OpDesc.after has happened.
 inline constexpr uint32_t kOpLate = 1u << 30;
-/// A part of a one-sided operation that has left the lane: it goes before everything that waits there.
+/// A part of a one-sided operation that has left the ordered queue: it goes before everything that waits there.
 inline constexpr uint32_t kOpPart = 1u << 29;
 
 /// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a contiguous
@@ -133,7 +133,7 @@ struct Stream {
   Elsewhere other;                            // pull, push: the other side
 };
 
-/// As what a one-sided operation that has left its lane is counted in OneSided, until it ends or comes back.
+/// As what a one-sided operation that has left its ordered queue is counted in OneSided, until it ends or comes back.
 enum class Counted : uint8_t { no, device, get, fence, fence_out };
 
 /// One activation. Lives in the engine's pool; its request number is (pool, slot, generation).

@@ -71,17 +71,17 @@ struct NoticeList {
   OpRun *first = nullptr, *last = nullptr;
 };
 
-/// One-sided operations of an endpoint that travel as frames. The lane is in order, so a signal, an atomic or a flush
+/// One-sided operations of an endpoint that travel as frames. The ordered queue is in order, so a signal, an atomic or a flush
 /// behind a put in it needs no more than its place. Frames are numbered as they go: `framed` is the last one, and the target has
-/// applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the lane and is
+/// applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the ordered queue and is
 /// not all in frames is counted instead (count_in): nothing else says when it is over.
 struct OneSided {
-  RunList lane;
+  RunList queue;
   uint64_t framed = 0, confirmed = 0;
   uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush told of
-  uint64_t issued = 0, fence = 0;     // operations that came into the lane; their number at the last tw_fence
+  uint64_t issued = 0, fence = 0;     // operations that came into the ordered queue; their number at the last tw_fence
   uint32_t fences = 0;                // of which something before them may not be applied
-  uint32_t fences_out = 0;            // ... and that have left the lane: those in it are behind what is at its front
+  uint32_t fences_out = 0;            // ... and that have left the ordered queue: those in it are behind what is at its front
   uint32_t device = 0;                // operations that devices move, or that this process relays for them
   uint32_t gets = 0;                  // gets whose answers are not all here (the target may still read for them), and
                                       // notifications that wait for earlier ones
@@ -103,7 +103,7 @@ struct Peer {
   Limits limits;
   CpuDistance distance = CpuDistance::count_;  // of the two processes' processors, when it was connected
 
-  // Sending. `control` goes first. Order matters in `ordered` (messages, announcements); `streams` are large transfers that
+  // Sending. `control` goes first. Order matters in `ordered` (messages, RTS messages); `streams` are large transfers that
   // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out. `windows`
   // are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them to end before it learns
   // of a loss, so they take turns also when the link takes nothing.
@@ -116,16 +116,16 @@ struct Peer {
 
   // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet given back, what is
   // held unmatched, what was granted in all.
-  int64_t eager_credit = 0, announce_credit = 0, bytes_credit = 0;
+  int64_t eager_credit = 0, rts_credit = 0, bytes_credit = 0;
   uint64_t consumed_bytes = 0, consumed_messages = 0, consumed_stream = 0;
   uint64_t held_bytes = 0, held_messages = 0, granted_bytes = 0, granted_stream = 0;
 
   Assembly assembly;
-  OpRun* landing = nullptr;            // a `tagged` body is being read into this receive
+  OpRun* destination = nullptr;        // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
 
   RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
-  bool lane_first = false;           // of the lane and the answers, at the next push
+  bool queue_first = false;          // of the ordered queue and the answers, at the next push
   std::unique_ptr<Bounces> bounces;  // made at first use
   std::unique_ptr<Offers> offers;    // the same; of this link
   RunList importing;                 // runs that wait for an import of device memory

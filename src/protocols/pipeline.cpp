@@ -371,8 +371,8 @@ void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bo
   data_arrived(engine, *run, header.length);
 }
 
-std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header) {
-  if ((header.flags & kFrameMore) != 0) return more_landing(peer, header);
+std::byte* data_destination(Engine& engine, Peer& peer, const FrameHeader& header) {
+  if ((header.flags & kFrameMore) != 0) return more_destination(peer, header);
   OpRun* run = data_target(engine, peer, header, header.length);
   if (run == nullptr) return nullptr;
   if (run->staging != nullptr) {

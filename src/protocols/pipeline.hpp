@@ -46,7 +46,7 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
 
 // Frames.
 void on_data(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-std::byte* data_landing(Engine& engine, Peer& peer, const FrameHeader& header);
+std::byte* data_destination(Engine& engine, Peer& peer, const FrameHeader& header);
 void data_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 /// A piece sent by reference, or named, is free again.
 void piece_sent(Engine& engine, OpRun& run, Status status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put by frames: fragments in the endpoint's lane, applied by the target's progress. Every frame stands alone (rkey, offset,
+// Put by frames: fragments in the endpoint's ordered queue, applied by the target's progress. Every frame stands alone (rkey, offset,
 // and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
 #include <algorithm>
 #include <utility>
@@ -24,7 +24,7 @@ static_assert(sizeof(Answered) <= sizeof(OpRun::state));
 Answered& answered(OpRun& run) { return *reinterpret_cast<Answered*>(run.state); }
 bool asks(const OpRun& run) { return (run.op->flags & TW_OP_REMOTE) != 0; }
 
-/// Out of the lane: all of it has gone, and nothing is read from the buffer any more.
+/// Out of the ordered queue: all of it has gone, and nothing is read from the buffer any more.
 void sent(Engine& engine, OpRun& run, Status status) {
   if (!asks(run)) return engine.complete(run, status);
   if (answered(run).here) engine.complete(run, answered(run).answer);
@@ -49,7 +49,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
   piece.position = run.moved;
   if (op.remote_layout == nullptr) {
     const bool large = by_reference(peer.limits, op.layout == nullptr, left);
-    piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : lane_fragment(peer));
+    piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : queue_fragment(peer));
     const bool last = piece.length == left;
     if (last && asks(run)) {
       flags |= kFrameAck;
@@ -63,7 +63,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
     return s;
   }
   std::byte prefix[8 + sizeof(PutLayoutBody) + kWireLayout];
-  uint64_t length = std::min<uint64_t>(left, lane_fragment(peer)), skip = 0;
+  uint64_t length = std::min<uint64_t>(left, queue_fragment(peer)), skip = 0;
   const size_t wire = encode_part(*op.remote_layout, run.moved, &length, &skip, prefix + 16);
   const PutLayoutBody body{skip};
   std::memcpy(prefix + 8, &body, sizeof body);

@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "devices/registry.hpp"
 #include "memory/pinning.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 #include "routes/peer_places.hpp"
 

@@ -13,7 +13,7 @@ struct DeviceReach {
   uint64_t address = 0;        // of the range's first byte
   bool kernels = true;         // false: only copy engines get there
   Mapping* mapping = nullptr;  // count in its users for longer than until the next progress; null: memory of this process
-  GuestLists hosts;            // ... whose owner waits for work that names them (DeviceLane::submit)
+  GuestLists hosts;            // ... whose owner waits for work that names them (DeviceQueues::submit)
 };
 
 /// The device of this process where the region's memory lives; null: not visible here.

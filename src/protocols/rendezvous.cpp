@@ -59,7 +59,7 @@ Status announce_claim(Peer& peer, FrameHeader* frame, const std::byte* body, con
 
 Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
-  if (peer.announce_credit <= 0) return TW_AGAIN;
+  if (peer.rts_credit <= 0) return TW_AGAIN;
   std::byte body[sizeof(RtsBody) + sizeof(DeviceBody) + TW_AM_HEADER_MAX];
   RtsBody rts{engine.wire_op(run), op.length, 0, 0, 0};
   DeviceBody device{};
@@ -84,8 +84,8 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   const bool claims = tagged && find_claim(engine, peer, op, &claim);
   const Status status = claims ? announce_claim(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
-  --peer.announce_credit;
-  run.stage = kAnnounced;
+  --peer.rts_credit;
+  run.stage = kRtsSent;
   run.cancelable = false;
   run.fin = [](Engine& e, OpRun& r, Status) {
     // A receiver that ends early (truncated, dropped) does not concern the sender, unless its memory is still read.
@@ -142,7 +142,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
   if (!body.take(&cts)) return engine.violation(peer, "a short cts frame");
   OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
-  bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kAnnounced && run->fin != nullptr;
+  bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kRtsSent && run->fin != nullptr;
   if (!sends || run->stream.kind != Stream::none || cts.length == 0 || cts.offset > run->op->length ||
       cts.length > run->op->length - cts.offset) {
     return engine.violation(peer, "a cts for what was not announced");
@@ -172,7 +172,7 @@ void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status) {
 
 void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op) { send_fin(engine, peer, op, TW_OK); }
 
-bool take_announcement(const FrameHeader& header, PeerBytes& body, Announcement* out) {
+bool take_rts(const FrameHeader& header, PeerBytes& body, ReceivedRts* out) {
   out->near_device = (header.flags & kFrameDevice) != 0;
   return body.take(&out->rts) && (!out->near_device || body.take(&out->device));
 }
@@ -245,7 +245,7 @@ bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
   Message message{link.features, rts.length, false, rts.address != 0, rts.segment != 0};
   uint32_t failed = 0;
   for (;;) {
-    const MessageRoute route = announced_route(peer.limits, message, failed);
+    const MessageRoute route = rts_route(peer.limits, message, failed);
     failed |= bit_of(route);
     if (route == MessageRoute::frames) return false;
     *other = Elsewhere{};
@@ -283,17 +283,17 @@ uint64_t share_with_sender(Engine& engine, Peer& peer, OpRun& run, const Elsewhe
 
 }  // namespace
 
-void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
+void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts) {
   run.cancelable = false;
   if (peer.link == nullptr) return;  // lost inside a call of ours: the end of this progress ends the run
-  const RtsBody& rts = announcement.rts;
+  const RtsBody& rts = received_rts.rts;
   uint64_t length = wanted(run);
   if (length == 0) {
     send_fin(engine, peer, rts.op, TW_OK);
     return engine.complete_received(run);
   }
-  if (announcement.near_device || (run.op->flags & (kOpDevice | kOpLate)) != 0) {
-    return device_receive(engine, peer, run, announcement);
+  if (received_rts.near_device || (run.op->flags & (kOpDevice | kOpLate)) != 0) {
+    return device_receive(engine, peer, run, received_rts);
   }
   if (!receive_by_cpu(engine, peer, run, rts)) ask_for_frames(engine, peer, run, rts.op, 0, length);
 }
@@ -319,18 +319,18 @@ bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& annou
 }
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  Announcement rts;
-  if (!take_announcement(header, body, &rts)) return engine.violation(peer, "a short announcement");
+  ReceivedRts rts;
+  if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS");
   const bool claims = header.id != 0;
   OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives().match(header.a, &peer);
   if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
     engine.bind(*run, peer);
-    consumed_announcement(engine, peer);
+    consumed_rts(engine, peer);
     return claims ? device_claimed(engine, peer, *run, rts) : rendezvous_receive(engine, peer, *run, rts);
   }
-  if (!hold_announcement(peer)) return engine.violation(peer, "more announcements than it was granted");
+  if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
   tw_message* message = Matcher::make(0);
   if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
   message->kind = tw_message::Kind::announced;

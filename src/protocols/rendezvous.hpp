@@ -21,15 +21,15 @@ struct Claim;  // offers.hpp
 
 extern const Protocol kRendezvousSend;
 
-/// Sends the announcement (frame: tagged_rts, or am_rts with `header` after the body). For step functions.
+/// Sends the RTS (frame: tagged_rts, or am_rts with `header` after the body). For step functions.
 Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length);
 
 /// A matched receive of an announced payload: run.info is filled in. Completes the run in the end.
-void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
+void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);
 /// Nobody wants the payload: the sender, whose operation it was, completes.
 void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op);
 /// The fixed part of tagged_rts and am_rts. False: too short.
-bool take_announcement(const FrameHeader& header, PeerBytes& body, Announcement* out);
+bool take_rts(const FrameHeader& header, PeerBytes& body, ReceivedRts* out);
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
@@ -39,7 +39,7 @@ void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status);
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status);
 
 // --- shared by its two files
-enum AnnouncedStage : uint8_t { kAnnounced = 1, kServing = 2 };  // OpRun::stage of a sender; serving: a cts by its device
+enum RtsStage : uint8_t { kRtsSent = 1, kServing = 2 };     // OpRun::stage of a sender; serving: a cts by its device
 enum ReceivingStage : uint8_t { kChosen = 0, kAsked = 1 };  // ... of a receiver; asked: the sender may say that it has failed
 /// What a receive wants of an announced payload.
 inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
@@ -56,13 +56,13 @@ bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);
 
 // --- rendezvous_device.cpp
-/// What the announcement says of op's local side beyond rts: segment or address for other devices. False: nothing.
+/// What the RTS says of op's local side beyond rts: segment or address for other devices. False: nothing.
 bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* device);
 /// A receive with device memory at one end at least, or one that has to wait for a stream.
-void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
-/// The sender of this announcement has claimed the receive, and its device writes: as if it had been asked for a push.
-void device_claimed(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement);
-/// Starts the push into what was claimed, behind the announcement that says so.
+void device_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);
+/// The sender of this RTS has claimed the receive, and its device writes: as if it had been asked for a push.
+void device_claimed(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);
+/// Starts the push into what was claimed, behind the RTS that says so.
 void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim);
 /// A cts for a source that has to wait for a stream, or one that asks for a push into a device: then `body` has that device's UUID
 /// and perhaps a layout; else it is null.

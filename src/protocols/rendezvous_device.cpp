@@ -314,7 +314,7 @@ void choose(Engine& engine, OpRun& run, Status status) {
 // ------------------------------------------------------------------------------------------------ the sender
 
 void push_over(Engine& engine, OpRun& run, Status status) {
-  run.stage = kAnnounced;
+  run.stage = kRtsSent;
   send_fin(engine, *run.peer, serving(run).cts.op, status);
   if (status == TW_OK) engine.complete(run, TW_OK);
 }
@@ -369,7 +369,7 @@ void push(Engine& engine, OpRun& run, Status status) {
 template <bool kLast>
 void frames(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return give_up(engine, run, serving(run).cts.op, status);
-  run.stage = kAnnounced;
+  run.stage = kRtsSent;
   start_frames(engine, *run.peer, run, serving(run).cts, kLast);
 }
 
@@ -397,19 +397,19 @@ bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* devic
   return true;
 }
 
-void device_receive(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
-  receiving(run) = Receiving{announcement.rts, announcement.device};
-  if (!announcement.near_device) receiving(run).source = DeviceBody{};
+void device_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts) {
+  receiving(run) = Receiving{received_rts.rts, received_rts.device};
+  if (!received_rts.near_device) receiving(run).source = DeviceBody{};
   receiving(run).source.asked = receiving(run).source.way = receiving(run).source.bounced = 0;
   receiving(run).source.second = engine.in_call() ? 1 : 0;
   engine.bind(run, peer);
   engine.devices().when_ready(run, choose);
 }
 
-void device_claimed(Engine& engine, Peer& peer, OpRun& run, const Announcement& announcement) {
+void device_claimed(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts) {
   run.cancelable = false;
   engine.bind(run, peer);
-  receiving(run) = Receiving{announcement.rts, announcement.device};
+  receiving(run) = Receiving{received_rts.rts, received_rts.device};
   receiving(run).source.way = static_cast<uint8_t>(Way::push);
   receiving(run).source.asked = 1;
   receiving(run).source.second = 0;

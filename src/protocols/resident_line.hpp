@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one device lane that the device's resident kernel has. Small and few: what comes in numbers is gathered for an engine,
+// The copies of one device that the device's resident kernel has. Small and few: what comes in numbers is gathered for an engine,
 // which takes it in one call.
 #pragma once
 #include <deque>
 #include <memory>
 
 #include "devices/resident.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 
 namespace thalweg::impl {
 
@@ -20,11 +20,11 @@ class ResidentLine {
   bool has_room() const { return pending_.size() < kDepth && !is_error(broken_); }
   uint64_t most() const { return most_; }
   /// One row of at most most() bytes, while it has room. False: the kernel is gone; nothing was started.
-  bool submit(const Copy& copy, DeviceLane::Done done, void* token, std::shared_ptr<DeviceVisit> visit = nullptr);
+  bool submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceVisit> visit = nullptr);
   /// The next one that is over; TW_AGAIN: it is to be copied otherwise. False: none.
   struct Ended {
     Copy copy;
-    DeviceLane::Done done;
+    DeviceQueues::Done done;
     void* token;
     Status status;
     std::shared_ptr<DeviceVisit> visit;  // as given to submit()
@@ -39,7 +39,7 @@ class ResidentLine {
   struct UnderWay {
     Resident::Ticket ticket;
     Copy copy;
-    DeviceLane::Done done;
+    DeviceQueues::Done done;
     void* token;
     std::shared_ptr<DeviceVisit> visit;
     bool taken = false;  // by wait(): its place goes when it is the first

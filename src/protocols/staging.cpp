@@ -129,7 +129,7 @@ uint64_t Staging::chunk_of(uint64_t) const {
   return std::clamp(part, std::min(kLeast, longest_), longest_);
 }
 
-Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token) {
+Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token) {
   const Side here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;

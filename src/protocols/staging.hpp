@@ -15,7 +15,7 @@ class Staging {
  public:
   enum class Direction : uint8_t { out, in };  // out of the device, into it
   /// Of packed bytes [begin, end) of `side`, which `device` reaches.
-  /// hosts: as DeviceLane::submit.
+  /// hosts: as DeviceQueues::submit.
   Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end,
           GuestLists hosts = {});
   /// Out of the run's host memory, by this CPU, into chunks of the bounce buffer that use() gives.
@@ -61,7 +61,7 @@ class Staging {
   /// How many packed bytes from `position` on a chunk takes.
   virtual uint64_t chunk_of(uint64_t position) const;
   /// The device's copy between `chunk` and packed bytes [begin, end); done(engine, token, status) follows unless it fails.
-  virtual Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceLane::Done done, void* token);
+  virtual Status copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token);
   Engine& engine_;
   OpRun& run_;
   Device* const device_;  // null: this CPU copies
@@ -97,7 +97,7 @@ class Staging {
   Status status_ = TW_OK;
   Then then_ = nullptr;
   std::shared_ptr<Bounce> bounce_;  // null: chunks of this process alone
-  uint64_t longest_ = DeviceLane::kChunk;
+  uint64_t longest_ = DeviceQueues::kChunk;
   bool over_ = false;
   std::array<Chunk, kDepth> chunks_;
 };

@@ -28,7 +28,7 @@ enum class Frame : uint8_t {
   data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
                      // receiver: its message has failed at the sender, and nothing more of it comes
-  credit = 13,       // a = bytes, b = announcements given back to the sender. id 0: messages, 1: the byte stream
+  credit = 13,       // a = bytes, b = RTS messages given back to the sender. id 0: messages, 1: the byte stream
   bounce = 14,  // a = segment; body: BounceBody: memory in which this side names pieces (bounce.hpp). kFrameAck: the other side
                 // has mapped the one that it was told of
   data_at = 15,  // as data, body: PieceBody: where the payload lies. Answered by `taken`
@@ -75,7 +75,7 @@ struct RtsBody {
   uint64_t segment;  // library-allocated memory holding it, 0: none
   uint64_t segment_offset;
 };
-/// Where the payload of an announcement lies, when a device may reach it.
+/// Where the payload of an RTS lies, when a device may reach it.
 struct DeviceBody {
   uint8_t uuid[16];
   uint8_t kind;     // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
@@ -83,11 +83,11 @@ struct DeviceBody {
   uint8_t asked;    // receiver: it was asked for a push
   uint8_t way;      // receiver: the Way that it takes
   uint8_t bounced;  // receiver: it was asked for a push into a bounce buffer
-  uint8_t second;   // receiver: it was posted when the announcement was there
+  uint8_t second;   // receiver: it was posted when the RTS was there
   uint8_t reserved[2];
 };
-/// An announcement as it is kept.
-struct Announcement {
+/// An RTS as it is kept.
+struct ReceivedRts {
   RtsBody rts{};
   DeviceBody device{};
   bool near_device = false;  // device is filled in

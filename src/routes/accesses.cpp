@@ -58,7 +58,9 @@ const char* name_of(const Access& access, AccessRoute route) {
     case AccessRoute::kernel:
       return host[1];
     case AccessRoute::direct:
-      return access.verb == AccessVerb::atomic ? "atomic_device" : access.resident ? "direct, resident" : "direct";
+      return access.verb == AccessVerb::atomic ? "atomic_device"
+             : access.resident                 ? "direct, by the resident kernel while it runs"
+                                               : "direct";
     case AccessRoute::window:
       return "window";
     case AccessRoute::relay:

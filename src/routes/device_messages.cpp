@@ -168,7 +168,7 @@ Way received_way(const Limits& limits, Message message, const DeviceMessage& m, 
   if (sent != MessageRoute::frames) return way_of(sent);
   if (m.from.late) message.contiguous = message.library = false;  // its address is not told
   const uint32_t unmapped = cold && !same_process(m) ? bit_of(MessageRoute::direct) : 0;
-  const MessageRoute by_host = announced_route(limits, message, unmapped);
+  const MessageRoute by_host = rts_route(limits, message, unmapped);
   const bool staged = m.to.on_device() || m.from.on_device();
   if (!m.to.on_device() && !by_devices(m.from.kind)) return way_of(by_host);
   const uint32_t unpinned =
@@ -184,10 +184,12 @@ const char* name_of(const DeviceMessage& m, DeviceRoute route, PieceRoute throug
   const bool devices = m.from.on_device() && m.to.on_device();
   switch (route) {
     case DeviceRoute::in_process:
-      return !same_process(m) ? "" : m.resident ? "push by this device, resident" : "push by this device";
+      return !same_process(m) ? ""
+             : m.resident     ? "push by this device, by the resident kernel while it runs"
+                              : "push by this device";
     case DeviceRoute::push:
       if (same_process(m) && (!m.to.on_device() || why_not_in_process(m) == nullptr)) return "";
-      return m.resident ? "push by this device, resident" : "push by this device";
+      return m.resident ? "push by this device, by the resident kernel while it runs" : "push by this device";
     case DeviceRoute::pull:
       return same_process(m) ? "" : m.to.on_device() ? "pull by its device" : "pull by this device";
     case DeviceRoute::push_bounce:

@@ -69,7 +69,7 @@ struct DeviceMessage {
   uint32_t features = 0;     // of the link: LinkFeature
   bool imports = true;       // this side imports device memory of peers
   bool same_device = false;  // both ends are of one device
-  bool second = false;       // the receive was posted when the announcement was there: the sender may be elsewhere by now
+  bool second = false;       // the receive was posted when the RTS was there: the sender may be elsewhere by now
   uint64_t length = 0, eager = 0, named_from = kNamedFrom, hidden_from = kHiddenFrom;
   Way forced = Way::any;
   bool by_kernel = false;            // `readable` means: by the kernel's copy

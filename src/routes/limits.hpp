@@ -29,6 +29,11 @@ inline bool by_reference(const Limits& limits, bool contiguous, uint64_t length)
   return contiguous && length >= limits.reference;
 }
 
+/// The same of a message in one frame of `body` bytes, `length` of them the buffer's: what may go by copy does, and ends with its call.
+inline bool single_by_reference(const Limits& limits, bool contiguous, uint64_t length, uint64_t body) {
+  return body > limits.copy && by_reference(limits, contiguous, length);
+}
+
 /// `distance`: of the processors of two processes, CpuDistance::count_: unknown.
 const LinkCosts& costs_of(const CostTable& table, const Link& link, CpuDistance distance = CpuDistance::count_);
 /// Asks the kernel where the peer's process may run; nothing where all processors are at one distance.

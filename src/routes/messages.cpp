@@ -6,7 +6,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr char kAnnounced[] = "asked to be announced, moved by a device, or not ready";
+constexpr char kRtsSent[] = "asked to be announced, moved by a device, or not ready";
 
 /// Of an active message without bytes there is nothing to announce.
 bool announced(const Message& message) { return message.announced && !(message.active && message.length == 0); }
@@ -27,13 +27,13 @@ const char* why_too_large(const Limits& limits, const Message& message) {
 }
 
 const char* why_not_single(const Limits& limits, const Message& message) {
-  if (announced(message)) return kAnnounced;
+  if (announced(message)) return kRtsSent;
   if (const char* const why = why_too_large(limits, message); why != nullptr) return why;
   return why_no_credit(message);
 }
 
 const char* why_not_segmented(const Limits& limits, const Message& message) {
-  if (announced(message)) return kAnnounced;
+  if (announced(message)) return kRtsSent;
   if (why_too_large(limits, message) == nullptr) return "fits one frame";
   if (message.length > limits.eager && !message.unasked) return "too large to be sent without asking";
   return message.synchronous ? "synchronous sends of this size are announced" : why_no_credit(message);
@@ -53,7 +53,7 @@ const char* why_not_kernel(const Message& message) {
 
 }  // namespace
 
-MessageRoute announced_route(const Limits& limits, const Message& message, uint32_t failed) {
+MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t failed) {
   const bool same = (message.features & kLinkSameProcess) != 0;
   const bool direct = why_not_direct(message) == nullptr && (same || message.length >= limits.mapped_from);
   if (direct && (failed & bit_of(MessageRoute::direct)) == 0) return MessageRoute::direct;
@@ -84,6 +84,10 @@ const char* note_of(const Limits& limits, const Message& message, MessageRoute r
     case MessageRoute::frames:
       return by_reference(limits, message.contiguous, message.length) ? "sent from the caller's memory"
                                                                       : "copied in and out at the same time";
+    case MessageRoute::single:
+      return single_by_reference(limits, message.contiguous, message.length, message.length + message.header)
+                 ? "sent from the caller's memory"
+                 : "";
     default:
       return "";
   }
@@ -97,7 +101,7 @@ std::array<Route, kMessageRoutes> message_routes(const Limits& limits, const Lin
   const double bytes = static_cast<double>(length);
   MessageRoute chosen = sending_route(limits, message);
   const bool announced = chosen == MessageRoute::frames;
-  if (announced) chosen = announced_route(limits, message);
+  if (announced) chosen = rts_route(limits, message);
   const char* const twice = "the bytes would be copied twice";
   const char* const dear = "the handshake costs more than it saves at this size";
   std::array<Route, kMessageRoutes> routes = {{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of a message between host memories: one table, from which the sender takes its first step, the receiver of an announcement
+// The ways of a message between host memories: one table, from which the sender takes its first step, the receiver of an RTS
 // its way, and explain its text.
 #pragma once
 #include <array>
@@ -71,7 +71,7 @@ inline MessageRoute sending_route(const Limits& limits, const Message& message) 
 }
 
 /// Of what was announced: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
-MessageRoute announced_route(const Limits& limits, const Message& message, uint32_t failed = 0);
+MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t failed = 0);
 
 /// The buffer that an announced payload comes into.
 struct ReceiveBuffer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer's memory as a Place: from what its keys and announcements say and what the link can do. Both ends judge by the same facts.
+// A peer's memory as a Place: from what its keys and RTS messages say and what the link can do. Both ends judge by the same facts.
 #pragma once
 #include "memory/place.hpp"
 #include "memory/remote.hpp"

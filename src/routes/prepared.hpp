@@ -11,6 +11,8 @@
 
 namespace thalweg::impl {
 
+inline constexpr uint64_t kCacheLine = 64;
+
 /// One memory, and who runs what touches it.
 struct Prepared {
   bool by_device = false;  // kernels of a device; false: this CPU
@@ -23,9 +25,10 @@ struct Prepared {
   bool carriable = false;  // the host may do it for the runner
   bool along =
       false;  // what is done with it is one with something that is carried: a step's other memory, a channel's other buffer
-  bool scattered = false;  // a receive's rows are shorter than a cache line: its sender would store a line for each
-  /// An operation that packs takes less than the sender's stores.
-  bool packed() const { return scattered && carriable && !by_device; }
+  uint64_t row = 0;     // bytes of a receive's rows, on average; 0: it is contiguous
+  bool in_use = false;  // a receive's channel is mapped, and other plans rely on that
+  /// Of rows shorter than a cache line the sender's stores would take a line each: an operation that packs them takes less.
+  bool packed() const { return row != 0 && row < kCacheLine && carriable && !by_device && !in_use; }
 };
 
 enum class PreparedRoute : uint8_t {

@@ -28,7 +28,7 @@ struct OfferTable {
   alignas(128) uint64_t states[kOffers];
   ReceiveOffer offers[kOffers];
   /// By the side that writes the offers here, as a sender of its own: not 0 while it looks at the other table and announces. Who offers
-  /// a receive waits for that, and then finds the announcement.
+  /// a receive waits for that, and then finds the RTS.
   alignas(128) uint64_t announcing;
 };
 

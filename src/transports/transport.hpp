@@ -119,7 +119,7 @@ class Sink {
   /// Asked by stream transports before a body that is not yet here: where to read it, so that it needs no copy.
   /// nullptr: the transport buffers it and calls on_frame. Otherwise on_landed follows when all of it is there.
   /// The answer must stay valid until on_landed or withdraw().
-  virtual std::byte* landing(Link& link, const FrameHeader& header, const std::byte* prefix, size_t prefix_length) = 0;
+  virtual std::byte* destination(Link& link, const FrameHeader& header, const std::byte* prefix, size_t prefix_length) = 0;
   virtual void on_landed(Link& link, const FrameHeader& header) = 0;
   /// A send_reference is no longer using the caller's memory.
   virtual void on_sent(Link& link, void* token, Status status) = 0;
@@ -172,11 +172,11 @@ class Port {
   virtual void commit(Link& link, const FrameHeader& header) = 0;
   /// Sends a body straight from the caller's memory (kLinkByReference). TW_OK: all gone. TW_IN_PROGRESS: on_sent(token).
   virtual Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) = 0;
-  /// The landing of this frame goes away (its receive failed): the rest of the body is thrown away.
-  virtual void withdraw(Link& link, std::byte* landing) = 0;
+  /// The destination of this frame goes away (its receive failed): the rest of the body is thrown away.
+  virtual void withdraw(Link& link, std::byte* destination) = 0;
 
   // --- reaching the peer's memory without its help
-  /// Maps segment (named by a key or an announcement). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
+  /// Maps segment (named by a key or an RTS). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
   /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The mapping is
   /// good until the next import_device(), progress() or arm() of this port, and while users count: work under way, and nothing

@@ -78,9 +78,9 @@ class BoundEnd {
     std::memcpy(&guard, &words, sizeof guard);
   }
   ~BoundEnd() { (void)tw_channel_end_release(end_); }
-  uint32_t landing(unsigned i) const {
+  uint32_t recv_buffer(unsigned i) const {
     uint32_t number = 0;
-    must(tw_channel_end_landing(end_, i, &number), "tw_channel_end_landing");
+    must(tw_channel_end_recv_buffer(end_, i, &number), "tw_channel_end_recv_buffer");
     return number;
   }
   void verify() const { must(tw_channel_end_check(end_), "tw_channel_end_check"); }
@@ -111,7 +111,7 @@ void kernel_channel(Side& side, const Row& r) {
     } else {
       device::Receiver<> in(static_cast<device::RecvEnd*>(end.address), end.guard);
       for (unsigned i = 0; i < many(r); ++i) data[i].poison();
-      for (unsigned i = 0; i < many(r); ++i) ok = ok && in.post(device::Thread(), end.landing(i));
+      for (unsigned i = 0; i < many(r); ++i) ok = ok && in.post(device::Thread(), end.recv_buffer(i));
       for (unsigned i = 0; i < many(r); ++i) ok = ok && in.take(device::Thread());
     }
     end.verify();

@@ -81,7 +81,7 @@ class Part {
     machine.context = side_.context;
     body(machine);
   }
-  /// Zeros, as rooms of packed messages begin.
+  /// Zeros, as rooms of LL messages begin.
   void clear(u64 offset, u64 bytes);
   /// What is there now is as it should be.
   void keep(u64 offset, u64 bytes);

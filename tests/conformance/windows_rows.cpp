@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What device code does on a window: the kernel as a trigger. Windows of memory that an executor does not reach are refused
 // when they are bound, by name.
-#include <thalweg/device/packed_lines.hpp>
+#include <thalweg/device/ll128.hpp>
 
 #include <algorithm>
 
@@ -148,8 +148,8 @@ void window_atomics(Side& side, const Row& r) {
 // ------------------------------------------------------------------------------------------------ packed
 
 /// Messages whose flag travels beside the data: unpacked, read in place, and one value. Generations count from the seed on.
-void window_packed(Side& side, const Row& r) {
-  const u64 count = std::min<u64>(r.size, 515), rooms = device::packed_size(count), value_room = 512, room = 528;
+void window_ll(Side& side, const Row& r) {
+  const u64 count = std::min<u64>(r.size, 515), rooms = device::ll_size(count), value_room = 512, room = 528;
   over_window(side, r, room + rooms + 64, [&](Part& part) {
     const u32 first = static_cast<u32>(r.seed % 1000000) + 1;
     part.clear(value_room, room - value_room + rooms);
@@ -157,24 +157,24 @@ void window_packed(Side& side, const Row& r) {
     const device::Window& w = part.window;
     const auto put_it = [&](unsigned run, auto m) {
       mine.fill(seed_of(r, run));
-      part.done(device::put_packed(device::Block(), w, 1, room, mine.address() + 5, count, first + run, m));
+      part.done(device::put_ll(device::Block(), w, 1, room, mine.address() + 5, count, first + run, m));
       auto* const there = device::pointer<device::Word16>(w, 1, value_room, 1, m);
       part.done(there != nullptr);
-      device::put_packed_value(there, static_cast<u32>(r.seed ^ run), first + run, m);
+      device::put_ll_value(there, static_cast<u32>(r.seed ^ run), first + run, m);
     };
     const auto take_it = [&](unsigned run, auto m) {
       mine.fill(r.seed + run);
-      part.done(device::take_packed(device::Block(), w, room, mine.address() + 3, count, first + run, run, m));
+      part.done(device::take_ll(device::Block(), w, room, mine.address() + 3, count, first + run, run, m));
       const std::vector<unsigned char> bytes = random_bytes(seed_of(r, run), count + 64);
       mine.expect(3, bytes.data() + 5, count);
       mine.verify();
-      part.done(device::await_packed<unsigned char>(device::Warp(), w, room, count, first + run, run, m));
+      part.done(device::await_ll<unsigned char>(device::Warp(), w, room, count, first + run, run, m));
       for (u64 at = 0; at < count; at += 37)
-        check(device::packed_at<unsigned char>(w, room, at, m) == bytes[5 + at], "packed_at() gave another byte");
+        check(device::ll_at<unsigned char>(w, room, at, m) == bytes[5 + at], "ll_at() gave another byte");
       const auto* const here = device::pointer<device::Word16>(w, 1, value_room, 1, m);
       u32 value = 0;
-      part.done(here != nullptr && device::take_packed_value(w.guard, here, &value, first + run, run, m));
-      check(value == static_cast<u32>(r.seed ^ run), "take_packed_value() gave another value");
+      part.done(here != nullptr && device::take_ll_value(w.guard, here, &value, first + run, run, m));
+      check(value == static_cast<u32>(r.seed ^ run), "take_ll_value() gave another value");
       part.keep(value_room, room - value_room + rooms);
     };
     take_turns(side, r, part, put_it, take_it);
@@ -182,8 +182,8 @@ void window_packed(Side& side, const Row& r) {
 }
 
 /// The same in lines of 128 bytes: whole words of 8 bytes.
-void window_packed_lines(Side& side, const Row& r) {
-  const u64 count = std::min<u64>(r.size, 8200) / 8 + 1, rooms = device::packed_lines_size(count * 8), room = 512;
+void window_ll128(Side& side, const Row& r) {
+  const u64 count = std::min<u64>(r.size, 8200) / 8 + 1, rooms = device::ll128_size(count * 8), room = 512;
   over_window(side, r, room + rooms + 64, [&](Part& part) {
     const u64 first = r.seed | 1;
     part.clear(room, rooms);
@@ -192,11 +192,11 @@ void window_packed_lines(Side& side, const Row& r) {
     auto* const words = reinterpret_cast<u64*>(mine.address() + 8);
     const auto put_it = [&](unsigned run, auto m) {
       mine.fill(seed_of(r, run));
-      part.done(device::put_packed_lines(device::Block(), w, 1, room, words, count, first + run, m));
+      part.done(device::put_ll128(device::Block(), w, 1, room, words, count, first + run, m));
     };
     const auto take_it = [&](unsigned run, auto m) {
       mine.fill(r.seed + run);
-      part.done(device::take_packed_lines(device::Warp(), w, room, words, count, first + run, run, m));
+      part.done(device::take_ll128(device::Warp(), w, room, words, count, first + run, run, m));
       mine.expect(8, random_bytes(seed_of(r, run), count * 8 + 64).data() + 8, count * 8);
       mine.verify();
       part.keep(room, rooms);
@@ -216,8 +216,8 @@ void add_windows(std::vector<Operation>& all) {
   add("window_get", window_get);
   add("window_strided_put", window_strided_put);
   add("window_atomics", window_atomics, 8);
-  add("window_packed", window_packed);
-  add("window_packed_lines", window_packed_lines);
+  add("window_ll", window_ll);
+  add("window_ll128", window_ll128);
 }
 
 }  // namespace conformance

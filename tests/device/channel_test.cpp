@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels between ranks that are threads: every level, landings of every shape, stores in the worst order.
+// Channels between ranks that are threads: every level, receive buffers of every shape, stores in the worst order.
 #include <thalweg/thalweg.h>
 
 #include "tests/device/levels.hpp"
@@ -8,20 +8,20 @@ namespace thalweg::device::twins {
 namespace {
 
 constexpr size_t kMost = 3000;
-constexpr u32 kLandings = 4;
+constexpr u32 kRecvBuffers = 4;
 constexpr int kRounds = 100;  // more than there are slots
 
 /// Both ends in this process's memory.
 struct Pipe {
   u64 credits[kSlots] = {}, flags[kSlots] = {};
-  Landing landings[kLandings] = {};
+  RecvBuffer recv_buffers[kRecvBuffers] = {};
   SendEnd send{};
   RecvEnd recv{};
   Watched at_sender, at_receiver;
   Pipe() {
     send.credits = recv.credits = credits;
     send.flags = recv.flags = flags;
-    send.landings = landings;
+    send.recv_buffers = recv_buffers;
   }
   /// As if that many operations had passed.
   void advance(u64 count) {
@@ -30,26 +30,26 @@ struct Pipe {
   }
 };
 
-/// Landing 0 is contiguous, 1 rows of 24 bytes every 40, 2 a list, 3 shorter than what is sent.
+/// RecvBuffer 0 is contiguous, 1 rows of 24 bytes every 40, 2 a list, 3 shorter than what is sent.
 struct Buffers {
-  Area area[kLandings] = {Area(2 * kMost, 3), Area(2 * kMost, 8), Area(2 * kMost, 1), Area(2 * kMost)};
+  Area area[kRecvBuffers] = {Area(2 * kMost, 3), Area(2 * kMost, 8), Area(2 * kMost, 1), Area(2 * kMost)};
   Piece pieces[3];
   explicit Buffers(Pipe& pipe) {
     const auto at = [&](u32 i) { return area[i].data(); };
-    for (u32 i = 0; i < kLandings; ++i) pipe.landings[i] = {contiguous_at(at(i)), kMost};
-    pipe.landings[1].to = rows_at(at(1), 24, 40);
+    for (u32 i = 0; i < kRecvBuffers; ++i) pipe.recv_buffers[i] = {contiguous_at(at(i)), kMost};
+    pipe.recv_buffers[1].to = rows_at(at(1), 24, 40);
     pieces[0] = {0, reinterpret_cast<u64>(at(2))};
     pieces[1] = {100, reinterpret_cast<u64>(at(2) + 150)};
     pieces[2] = {1001, reinterpret_cast<u64>(at(2) + 1200)};
-    pipe.landings[2].to = {0, 0, {0, 0}, {0, 0, 0}, pieces, 3};
-    pipe.landings[3].capacity = 16;
+    pipe.recv_buffers[2].to = {0, 0, {0, 0}, {0, 0, 0}, pieces, 3};
+    pipe.recv_buffers[3].capacity = 16;
   }
-  void expect(u32 landing, const std::byte* data, size_t bytes) {
+  void expect(u32 recv_buffer, const std::byte* data, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) {
       size_t to = i;
-      if (landing == 1) to = i / 24 * 40 + i % 24;
-      if (landing == 2) to = i < 100 ? i : i < 1001 ? i + 50 : i + 199;
-      area[landing].expect(to, data + i, 1);
+      if (recv_buffer == 1) to = i / 24 * 40 + i % 24;
+      if (recv_buffer == 2) to = i < 100 ? i : i < 1001 ? i + 50 : i + 199;
+      area[recv_buffer].expect(to, data + i, 1);
     }
   }
 };
@@ -65,11 +65,11 @@ void run_channel(const char* name, u64 start) {
   std::thread receiver([&] {
     Receiver<> in(&pipe.recv, pipe.at_receiver.guard());
     for (int i = 0; i < kRounds; ++i) {
-      const u32 landing = static_cast<u32>(i) % 3;
-      ASSERT_TRUE(in.post(Thread(), landing));
+      const u32 recv_buffer = static_cast<u32>(i) % 3;
+      ASSERT_TRUE(in.post(Thread(), recv_buffer));
       ASSERT_TRUE(in.take(Thread()));
-      buffers.expect(landing, sources[static_cast<size_t>(i)].data(), size_of(i));
-      ASSERT_TRUE(buffers.area[landing].check()) << name << ", message " << i;
+      buffers.expect(recv_buffer, sources[static_cast<size_t>(i)].data(), size_of(i));
+      ASSERT_TRUE(buffers.area[recv_buffer].check()) << name << ", message " << i;
     }
   });
   at_level(name, [&](auto level, LateMachine m) {

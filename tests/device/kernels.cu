@@ -2,7 +2,7 @@
 // Every function of the device headers at every level, as a user's kernel calls them. Only compiled: by nvcc, and by NVRTC as
 // CuPy and others do (nvrtc_test.cpp), so it includes nothing else.
 #include <thalweg/device/channel.hpp>
-#include <thalweg/device/packed_lines.hpp>
+#include <thalweg/device/ll128.hpp>
 #include <thalweg/device/window.hpp>
 
 using namespace thalweg::device;
@@ -16,13 +16,13 @@ __device__ bool everything(L level, const Window& window, T* data) {
   ok &= signal(level, window, right, 0, 1, SignalOp::add);
   ok &= put_signal(level, window, right, 256, data, 100, 8, 1);
   ok &= wait(level, window, 8, Compare::greater_equal, 1);
-  ok &= put_packed(level, window, right, 512, data, 30, 1);
-  ok &= take_packed(level, window, 512, data, 30, 1);
+  ok &= put_ll(level, window, right, 512, data, 30, 1);
+  ok &= take_ll(level, window, 512, data, 30, 1);
   ok &= put_value(window, right, 64, 1.5) && true;
   Word16* const there = pointer<Word16>(window, right, 512, 1);
-  put_packed_value(there, 2.5, 3);
+  put_ll_value(there, 2.5, 3);
   double value;
-  ok &= take_packed_value(window.guard, there, &value, 3);
+  ok &= take_ll_value(window.guard, there, &value, 3);
   copy(level, slices_at(data, 3, 4, 10, 100), contiguous_at(data + 5000), 96);
   quiet(level);
   if (level.rank() == 0 && test(window, 8, Compare::not_equal, 0)) {
@@ -34,8 +34,8 @@ __device__ bool everything(L level, const Window& window, T* data) {
 
 template <class L>
 __device__ bool whole_warps(L level, const Window& window, double* data) {
-  return put_packed_lines(level, window, 1, 1024, data, 30, 1) && take_packed_lines(level, window, 1024, data, 30, 1) &&
-         await_packed<float>(level, window, 512, 30, 1) && packed_at<float>(window, 512, 3) > 0;
+  return put_ll128(level, window, 1, 1024, data, 30, 1) && take_ll128(level, window, 1024, data, 30, 1) &&
+         await_ll<float>(level, window, 512, 30, 1) && ll_at<float>(window, 512, 3) > 0;
 }
 
 template <class L>

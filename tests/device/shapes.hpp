@@ -59,7 +59,7 @@ inline Shape strided_shape(u64 base, size_t bytes, size_t unit) {
 inline Shape list_shape(u64 base, size_t bytes) {
   Shape shape;
   for (size_t packed = 0, at = draw(16); packed < bytes;) {
-    const size_t length = std::min(bytes - packed, 1 + draw(draw(3) == 0 ? 900 : 40));
+    const size_t length = draw(6) == 0 ? 0 : std::min(bytes - packed, 1 + draw(draw(3) == 0 ? 900 : 40));
     shape.pieces.push_back({packed, base + at});
     for (size_t i = 0; i < length; ++i) shape.offsets.push_back(at + i);
     packed += length;

@@ -2,7 +2,7 @@
 // Machines and levels for running device code on the host in ways that a GPU might.
 #pragma once
 #include <thalweg/device/channel.hpp>
-#include <thalweg/device/packed_lines.hpp>
+#include <thalweg/device/ll128.hpp>
 
 #include <barrier>
 #include <cstddef>

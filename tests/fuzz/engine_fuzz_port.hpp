@@ -106,9 +106,9 @@ struct WireLink : Link {
     std::vector<iovec> pieces;
   };
   std::deque<Reference> references;
-  // A body that is on its way straight to where landing() said.
-  std::byte* landing = nullptr;
-  FrameHeader landing_header{};
+  // A body that is on its way straight to where destination() said.
+  std::byte* destination = nullptr;
+  FrameHeader destination_header{};
   uint32_t landed = 0;
   bool discard = false;
   struct Told {
@@ -168,9 +168,9 @@ class Wire final : public Port {
     link.references.push_back({token, {pieces, pieces + count}});
     return TW_IN_PROGRESS;
   }
-  void withdraw(Link& base, std::byte* landing) override {
+  void withdraw(Link& base, std::byte* destination) override {
     WireLink& link = own(base);
-    if (link.landing == landing) link.discard = true;
+    if (link.destination == destination) link.discard = true;
   }
   Status import(Link&, uint64_t id, Mapping** mapping) override {
     if (id % 4 != 1) return id % 4 == 0 ? TW_IN_PROGRESS : TW_ERR_STALE;
@@ -194,14 +194,14 @@ class Wire final : public Port {
 
   // ---- what the input does
   void deliver(WireLink& link, FrameHeader header, const std::vector<std::byte>& body) {
-    if (link.dead || link.landing != nullptr) return;  // frames of a link come one after the other
+    if (link.dead || link.destination != nullptr) return;  // frames of a link come one after the other
     header.length = static_cast<uint32_t>(body.size());
     if ((features_ & kLinkByReference) != 0 && body.size() >= 64) {
-      link.landing = sink_.landing(link, header, body.data(), 16);
+      link.destination = sink_.destination(link, header, body.data(), 16);
       link.discard = false;
       link.landed = 0;
-      link.landing_header = header;
-      if (link.landing != nullptr) return;
+      link.destination_header = header;
+      if (link.destination != nullptr) return;
     }
     // Exactly as long as it says, so that reads past it show.
     std::unique_ptr<std::byte[]> exact(new std::byte[std::max<size_t>(body.size(), 1)]);
@@ -212,14 +212,14 @@ class Wire final : public Port {
   }
   /// More of the body that is landing; its end is told.
   void land(WireLink& link, uint32_t n) {
-    if (link.dead || link.landing == nullptr) return;
-    n = std::min(n, link.landing_header.length - link.landed);
-    if (!link.discard) std::memset(link.landing + link.landed, 0x5c, n);
+    if (link.dead || link.destination == nullptr) return;
+    n = std::min(n, link.destination_header.length - link.landed);
+    if (!link.discard) std::memset(link.destination + link.landed, 0x5c, n);
     link.landed += n;
-    if (link.landed != link.landing_header.length) return;
+    if (link.landed != link.destination_header.length) return;
     const bool tell = !link.discard;
-    link.landing = nullptr;
-    if (tell) sink_.on_landed(link, link.landing_header);
+    link.destination = nullptr;
+    if (tell) sink_.on_landed(link, link.destination_header);
   }
   void sent(WireLink& link) {
     if (link.dead || link.references.empty()) return;
@@ -246,7 +246,7 @@ class Wire final : public Port {
   static void cut(WireLink& link) {
     link.dead = true;
     link.references.clear();
-    link.landing = nullptr;
+    link.destination = nullptr;
   }
   int64_t copy(const iovec* local, size_t locals, bool in) {
     if (input_.byte() % 4 == 0) return TW_ERR_IO;

@@ -28,7 +28,7 @@ class ReadingSink final : public Sink {
     for (uint32_t i = 0; i < header.length; i += 61) sum += uint64_t(body[i]);
     if (header.length != 0) sum += uint64_t(body[header.length - 1]);
   }
-  std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
+  std::byte* destination(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
   void on_landed(Link&, const FrameHeader&) override {}
   void on_sent(Link&, void*, Status) override {}
   void on_lost(Link&, Status status, const char*) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random bytes into the receiving state machine of a tcp link: no frame beyond its bounds, no byte outside its place. The
-// first bytes choose how the stream is cut, where bodies land and when a landing is withdrawn; prefixes are repaired on
+// first bytes choose how the stream is cut, where bodies land and when a destination is withdrawn; prefixes are repaired on
 // demand, so that the fuzzer gets past the sequence check.
 #include <algorithm>
 #include <cstdlib>
@@ -24,7 +24,7 @@ class FuzzSink final : public Sink {
     for (uint32_t i = 0; i < header.length; ++i) sum_ += static_cast<uint8_t>(body[i]);
     if ((choice_ & 4) != 0 && header.flags == 0xff) gone = true;
   }
-  std::byte* landing(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
+  std::byte* destination(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
     if (n >= header.length || n < tcp::kPrefix) std::abort();
     for (size_t i = 0; i < n; ++i) sum_ += static_cast<uint8_t>(prefix[i]);
     if ((choice_ & 1) != 0) return nullptr;

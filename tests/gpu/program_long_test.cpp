@@ -59,8 +59,8 @@ TEST_P(LongPrograms, ExchangesWithManyNeighbours) {
     std::deque<Channel> there, back;
     Written one(a, blocks), two(b, blocks);
     for (size_t i = 0; i < kNeighbours; ++i) {
-      there.emplace_back(a, b, std::initializer_list<device::Landing>{{at(in_b + i * kLength), kLength}});
-      back.emplace_back(b, a, std::initializer_list<device::Landing>{{at(in_a + i * kLength), kLength}});
+      there.emplace_back(a, b, std::initializer_list<device::RecvBuffer>{{at(in_b + i * kLength), kLength}});
+      back.emplace_back(b, a, std::initializer_list<device::RecvBuffer>{{at(in_a + i * kLength), kLength}});
       one.post(back.back().recv, 0);
       two.post(there.back().recv, 0);
     }

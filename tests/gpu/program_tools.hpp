@@ -180,10 +180,10 @@ class Written {
     step.from = from;
     step.bytes = bytes;
   }
-  void post(uint64_t end, uint32_t landing, std::initializer_list<uint32_t> after = {}) {
+  void post(uint64_t end, uint32_t recv_buffer, std::initializer_list<uint32_t> after = {}) {
     Step& step = add(StepKind::post, after);
     step.end = pointer<void>(end);
-    step.landing = landing;
+    step.recv_buffer = recv_buffer;
   }
   void take(uint64_t end, std::initializer_list<uint32_t> after = {}) { add(StepKind::take, after).end = pointer<void>(end); }
   void signal(Signal signal, std::initializer_list<uint32_t> after = {}) { add(StepKind::signal, after).signal = signal; }
@@ -259,20 +259,20 @@ class Written {
   std::unique_ptr<HostProgram> caller_;
 };
 
-/// Both ends of a channel from one site to another, with landings that the test names.
+/// Both ends of a channel from one site to another, with receive buffers that the test names.
 struct Channel {
-  Channel(Site& from, Site& to, std::initializer_list<device::Landing> landings) {
+  Channel(Site& from, Site& to, std::initializer_list<device::RecvBuffer> recv_buffers) {
     const uint64_t credits = from.allocate(device::kSlots * 8), flags = to.allocate(device::kSlots * 8);
-    const uint64_t table = from.allocate(landings.size() * sizeof(device::Landing));
+    const uint64_t table = from.allocate(recv_buffers.size() * sizeof(device::RecvBuffer));
     uint64_t entry = table;
-    for (const device::Landing& one : landings) {
+    for (const device::RecvBuffer& one : recv_buffers) {
       from.put(entry, one);
       entry += sizeof one;
     }
     device::SendEnd sender{};
     sender.credits = pointer<device::u64>(credits);
     sender.flags = pointer<device::u64>(flags);
-    sender.landings = pointer<device::Landing>(table);
+    sender.recv_buffers = pointer<device::RecvBuffer>(table);
     device::RecvEnd receiver{};
     receiver.credits = pointer<device::u64>(credits);
     receiver.flags = pointer<device::u64>(flags);

@@ -43,7 +43,7 @@ BAD = {
     "a first part of 2^60 bytes": dict(kind=wire.TAGGED_FIRST, body=u64(1, 1 << 60)),
     "a first part longer than all of it": dict(kind=wire.TAGGED_FIRST, body=u64(1, 10) + bytes(11)),
     "a part of no message": dict(kind=wire.DATA, a=1, flags=wire.MORE, body=b"abcd"),
-    "a short announcement": dict(kind=wire.TAGGED_RTS, body=b"abc"),
+    "a short RTS": dict(kind=wire.TAGGED_RTS, body=b"abc"),
     "a claim of a receive that was not offered": dict(kind=wire.TAGGED_RTS, id=1, body=u64(1, 10, 0, 0, 0)),
     "a header longer than its message": dict(kind=wire.AM, a=5, body=b"abcd"),
     "a header of 300 bytes": dict(kind=wire.AM, a=300, body=bytes(400)),
@@ -125,7 +125,7 @@ say(length=two.wait(20).length)
 
 @pytest.mark.parametrize("kind", [wire.MATCHED, wire.FIN, wire.CTS])
 def test_an_answer_with_a_guessed_number_completes_no_send(victim, key, kind):
-    """A send that waits for its receiver: only the name that the announcement carried is one."""
+    """A send that waits for its receiver: only the name that the RTS carried is one."""
     b = victim(
         VICTIM
         + """

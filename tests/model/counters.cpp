@@ -18,13 +18,13 @@ Random random_for(const Program& program, Counter which, unsigned worker, unsign
 uint64_t near_any(Random& random) { return random.of({k32Bits, kSign}) - random.below(8); }
 
 struct Used {
-  uint64_t bytes, announcements, stream;
+  uint64_t bytes, rts, stream;
 };
 /// Less than a quarter of the smallest window: more would have been given back.
 Used used(const Program& program, unsigned from, unsigned to) {
   Random random = random_for(program, kCountCredits, from, to);
   const auto part = [&random](uint64_t window) { return random.below(static_cast<uint32_t>(window / 4)); };
-  return {part(kLeastEager), part(kFirstAnnouncements), part(kFirstStream)};
+  return {part(kLeastEager), part(kFirstRts), part(kFirstStream)};
 }
 
 }  // namespace
@@ -65,10 +65,10 @@ void start_credits(const Program& program, unsigned worker, unsigned to, Peer& p
   if (!starts(program, kCountCredits) || peer.state != TW_OK) return;
   const Used out = used(program, worker, to), in = used(program, to, worker);
   peer.eager_credit -= static_cast<int64_t>(out.bytes);
-  peer.announce_credit -= static_cast<int64_t>(out.announcements);
+  peer.rts_credit -= static_cast<int64_t>(out.rts);
   peer.bytes_credit -= static_cast<int64_t>(out.stream);
   peer.consumed_bytes += in.bytes;
-  peer.consumed_messages += in.announcements;
+  peer.consumed_messages += in.rts;
   peer.consumed_stream += in.stream;
 }
 
@@ -80,8 +80,7 @@ std::string check_credits(const Peer& from, const Peer& to) {
   };
   const uint64_t kept = to.stream ? to.stream->kept : 0;
   std::string out = lacks("messages", from.eager_credit, to.consumed_bytes + to.held_bytes, to.granted_bytes);
-  if (out.empty())
-    out = lacks("announcements", from.announce_credit, to.consumed_messages + to.held_messages, kFirstAnnouncements);
+  if (out.empty()) out = lacks("RTS messages", from.rts_credit, to.consumed_messages + to.held_messages, kFirstRts);
   if (out.empty()) out = lacks("streams", from.bytes_credit, to.consumed_stream + kept, to.granted_stream);
   return out;
 }

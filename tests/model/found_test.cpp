@@ -672,7 +672,7 @@ TEST(Found, AReleaseDoesNotWaitForDevicesOfOtherWorkers) {
   EXPECT_EQ(run_guarded(p), "");
 }
 
-TEST(Found, AnEarlierNotificationComesBackToTheLaneBehindALaterOne) {
+TEST(Found, AnEarlierNotificationComesBackToTheQueueBehindALaterOne) {
   Program p;
   p.seed = 103046u;
   p.workers = 3;

@@ -4,7 +4,7 @@
 
 #include "memory/layout.hpp"
 #include "model/world.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/offers.hpp"
 #include "protocols/wire.hpp"
@@ -175,7 +175,7 @@ const Peer* World::claimant(const Posted& receive) {
   return nullptr;
 }
 
-/// Was there a message that a device wrote into this receive ahead of its announcement, which has been lost with its sender?
+/// Was there a message that a device wrote into this receive ahead of its RTS, which has been lost with its sender?
 bool World::may_have_been_claimed(const Posted& receive) const {
   const auto on_device = [](const Posted& one) { return one.buffer != nullptr && one.buffer->info.device != nullptr; };
   return on_device(receive) && std::any_of(by_id_.begin(), by_id_.end(), [&](const Posted* one) {
@@ -276,7 +276,7 @@ void World::cancel(const Op& op) {
 void World::on_arrival(unsigned from, unsigned to, const FrameHeader& header, const std::byte* body) {
   if (dead(to)) return;
   End& here = end(to, from);
-  const bool whole = here.link->landing == nullptr;
+  const bool whole = here.link->destination == nullptr;
   const auto theirs = [&header] { return (header.a & kTheirs) != 0; };  // of a tag
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
     case Frame::tagged: {

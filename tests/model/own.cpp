@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "model/world.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::model {

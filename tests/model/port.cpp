@@ -194,16 +194,16 @@ int64_t ModelPort::copy(Link& base, const iovec* local, size_t locals, const iov
 
 // ------------------------------------------------------------------------------------------------ progress
 
-void ModelPort::withdraw(Link& base, std::byte* landing) {
+void ModelPort::withdraw(Link& base, std::byte* destination) {
   auto& link = static_cast<ModelLink&>(base);
-  if (link.landing != nullptr && landing <= link.landing) link.discard = true;
+  if (link.destination != nullptr && destination <= link.destination) link.discard = true;
 }
 
-/// More of the body that is being read to its landing. True: all of it is there.
+/// More of the body that is being read to its destination. True: all of it is there.
 bool ModelPort::land(ModelLink& link, const Carried& frame) {
   const size_t left = frame.body.size() - link.landed;
   const size_t n = net_.random.percent(60) ? left : net_.random.below(static_cast<uint32_t>(left + 1));
-  if (!link.discard && n != 0) std::memcpy(link.landing + link.landed, frame.body.data() + link.landed, n);
+  if (!link.discard && n != 0) std::memcpy(link.destination + link.landed, frame.body.data() + link.landed, n);
   link.landed += n;
   return link.landed == frame.body.size();
 }
@@ -219,17 +219,17 @@ Carried ModelPort::take_first(ModelLink& link) {
 /// The first of what arrived. False: it is not all here.
 bool ModelPort::hand_over(ModelLink& link) {
   Carried& frame = link.in.front();
-  if (link.landing == nullptr && !link.discard && (link.features & kLinkByReference) != 0 && frame.header.length >= 64 &&
+  if (link.destination == nullptr && !link.discard && (link.features & kLinkByReference) != 0 && frame.header.length >= 64 &&
       net_.random.percent(75)) {
-    link.landing = engine_.landing(link, frame.header, frame.body.data(), std::min<size_t>(frame.body.size(), 16));
+    link.destination = engine_.destination(link, frame.header, frame.body.data(), std::min<size_t>(frame.body.size(), 16));
     link.landed = 0;
-    if (link.landing != nullptr) net_.watcher.on_arrival(link.to, link.from, frame.header, frame.body.data());
+    if (link.destination != nullptr) net_.watcher.on_arrival(link.to, link.from, frame.header, frame.body.data());
   }
-  if (link.landing != nullptr || link.discard) {
+  if (link.destination != nullptr || link.discard) {
     if (!land(link, frame)) return false;
     const Carried done = take_first(link);
     const bool tell = !std::exchange(link.discard, false);
-    link.landing = nullptr;
+    link.destination = nullptr;
     if (tell) engine_.on_landed(link, done.header);
     return true;
   }
@@ -262,7 +262,7 @@ unsigned ModelPort::take(unsigned budget, FrameTest test) {
   unsigned events = 0;
   for (size_t i = 0; i < links_.size() && !beside.is; ++i) {
     ModelLink& link = *links_[i];
-    while (events < budget && !link.ended && link.user != nullptr && link.landing == nullptr && !link.discard &&
+    while (events < budget && !link.ended && link.user != nullptr && link.destination == nullptr && !link.discard &&
            !link.in.empty() && test(link.in.front().header, nullptr)) {
       const Carried done = take_first(link);
       net_.watcher.on_arrival(link.to, link.from, done.header, done.body.data());

@@ -57,7 +57,7 @@ struct ModelLink final : Link {
   uint64_t taken = 0;               // frames that were handed over here
   std::vector<FrameHeader> frames;  // that were sent from here
   // A body that is being read to where its receiver wants it.
-  std::byte* landing = nullptr;
+  std::byte* destination = nullptr;
   bool discard = false;
   size_t landed = 0;
 };
@@ -81,7 +81,7 @@ class ModelPort final : public Port {
   std::byte* reserve(Link& link, size_t n) override;
   void commit(Link& link, const FrameHeader& header) override;
   Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override;
-  void withdraw(Link& link, std::byte* landing) override;
+  void withdraw(Link& link, std::byte* destination) override;
   Status import(Link& link, uint64_t segment, Mapping** mapping) override;
   Status import_device(Link& link, uint64_t segment, Device& device, Mapping** mapping) override;
   bool enter_peer(Link& link) override;

@@ -90,7 +90,7 @@ enum Counter : uint32_t {
   kCountTickets = 1u << 2,      // calls of a device's queue, and gates
   kCountMessages = 1u << 3,     // names of messages in several frames
   kCountFrames = 1u << 4,       // of one-sided operations, and the operations themselves
-  kCountCredits = 1u << 5,      // of messages, announcements and streams
+  kCountCredits = 1u << 5,      // of messages, RTS messages and streams
   kCountWords = 1u << 6,        // words of atomics
   kCountersEnd = 1u << 7,
 };

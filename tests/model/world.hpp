@@ -62,7 +62,7 @@ struct Posted {
   Buffer* buffer = nullptr;
   uint64_t length = 0, tag = 0, mask = 0;
   // Messages.
-  bool claimed = false;  // a send that is complete before its announcement has come: its receive is matched
+  bool claimed = false;  // a send that is complete before its RTS has come: its receive is matched
   bool arrived = false, here = false;
   uint32_t partner = 0;  // of a send its receive, of a receive its message
   uint32_t header_length = 0;

@@ -9,7 +9,7 @@ namespace {
 const auto kOne = [](Value v) { return v == 1; };
 const auto kTwo = [](Value v) { return v == 2; };
 
-/// Two messages by one landing. The sender's host has filled in the landing before it let the receiver name it. Behind the first
+/// Two messages by one receive buffer. The sender's host has filled in the receive buffer before it let the receiver name it. Behind the first
 /// message the receiver's kernel, or its post step, has a fence before it offers the buffer again.
 TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
   expect_code("include/thalweg/device/order.hpp",
@@ -23,12 +23,12 @@ TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
               {"m.acquire(read_pointer(m, &end->credits) + n % kSlots)", "m.release(flag, slot_word(",
                "m.acquire(read_pointer(m, &end->flags)"});
   check([](Program& p) {
-    const Word landing = p.word(), known = p.word(), credit = p.word(), flag = p.word(), buffer = p.word();
+    const Word recv_buffer = p.word(), known = p.word(), credit = p.word(), flag = p.word(), buffer = p.word();
     const Order flag_out = p.order("the flag's release", Order::release, Order::relaxed);
     const Order flag_in = p.order("the flag's acquire", Order::acquire, Order::relaxed);
     const Order credit_in = p.order("the credit's acquire", Order::acquire, Order::relaxed);
     Thread &host = p.thread(), &sender = p.thread(), &receiver = p.thread();
-    host.store(landing, 3, Order::relaxed, "fill in the landing");
+    host.store(recv_buffer, 3, Order::relaxed, "fill in the receive buffer");
     host.store(known, 1, Order::release, "tell the receiver that it is known");
     receiver.await(known, kOne, Order::acquire, "it is known");
     receiver.store(credit, 1, Order::relaxed, "first credit");
@@ -39,7 +39,7 @@ TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
     receiver.await(flag, kTwo, flag_in, "second flag");
     const Reg second = receiver.load(buffer, Order::relaxed, "read second");
     sender.await(credit, [](Value v) { return v >= 1; }, credit_in, "first credit there");
-    const Reg where = sender.load(landing, Order::relaxed, "read the landing");
+    const Reg where = sender.load(recv_buffer, Order::relaxed, "read the receive buffer");
     sender.store(buffer, 11, Order::relaxed, "first message");
     sender.store(flag, 1, flag_out, "first flag");
     sender.await(credit, kTwo, credit_in, "second credit there");
@@ -115,8 +115,8 @@ TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
 
 /// A send that the host carries, twice: the executor fills the buffer, asks, and fills it again when it was carried.
 TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
-  expect_code("src/plans/proxied.cpp",
-              {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)", "__atomic_store_n(done, seen, __ATOMIC_RELEASE);"});
+  expect_code("src/plans/proxied.cpp", {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
+                                        "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
   expect_code("src/devices/program/executor.hpp", {"*found = m_.acquire(own.watch.word);", "m_.fence();",
                                                    "if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);"});
   check([](Program& p) {

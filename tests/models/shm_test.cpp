@@ -198,7 +198,7 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
   }
 }
 
-/// A receive and a send that are posted at the same time: the sender sees the offer, or the receiver finds the announcement.
+/// A receive and a send that are posted at the same time: the sender sees the offer, or the receiver finds the RTS.
 TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
   expect_code("src/protocols/offers.cpp",
               {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",

@@ -294,10 +294,10 @@ TEST_P(BouncedMessages, ASenderIsKilledInTheMiddle) {
 
 // emulated:2 is apart: no device reaches it, nor it them.
 constexpr Kinds kKinds[] = {
-    {"emulated-pool:0", "emulated-pool:1", yes, yes}, {"emulated-managed:0", "emulated-managed:1", yes, yes},
-    {"emulated-pool:0", "emulated-pool:0", yes, yes}, {"emulated:0", "host", at_first, no},
-    {"emulated-pool:1", "ordinary", yes, by_costs},   {"emulated:1", "ordinary", yes, by_costs},
-    {"emulated-managed:1", "host", at_first, no},     {"emulated:0", "emulated:2", yes, yes},
+    {"emulated-pool:0", "emulated-pool:1", yes, yes},   {"emulated-managed:0", "emulated-managed:1", yes, yes},
+    {"emulated-pool:0", "emulated-pool:0", yes, yes},   {"emulated:0", "host", at_first, by_costs},
+    {"emulated-pool:1", "ordinary", yes, by_costs},     {"emulated:1", "ordinary", yes, by_costs},
+    {"emulated-managed:1", "host", at_first, by_costs}, {"emulated:0", "emulated:2", yes, yes},
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, BouncedMessages, testing::ValuesIn(kKinds), [](const auto& info) {
   std::string name = std::string(info.param.here) + "_to_" + info.param.there;

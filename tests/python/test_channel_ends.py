@@ -9,7 +9,7 @@ import pytest
 import thalweg as tw
 from peers import connected
 
-SLOTS, LANDING_BYTES, MESSAGES, LIMIT = 32, 80, 70, 20
+SLOTS, RECV_BUFFER_BYTES, MESSAGES, LIMIT = 32, 80, 70, 20
 
 
 def words(address, count):
@@ -27,9 +27,9 @@ def await_word(word, index, number):
 
 def send_message(end, payload):
     """As thalweg::device::Sender::send does, into a contiguous buffer."""
-    count, credits, flags, landings = words(end.address, 4)
-    landing = await_word(words(credits, SLOTS), count % SLOTS, count)
-    entry = words(landings + landing * LANDING_BYTES, LANDING_BYTES // 8)
+    count, credits, flags, recv_buffers = words(end.address, 4)
+    recv_buffer = await_word(words(credits, SLOTS), count % SLOTS, count)
+    entry = words(recv_buffers + recv_buffer * RECV_BUFFER_BYTES, RECV_BUFFER_BYTES // 8)
     base, capacity = entry[0], entry[-1]
     assert len(payload) <= capacity
     ctypes.memmove(base, payload, len(payload))
@@ -37,10 +37,10 @@ def send_message(end, payload):
     words(end.address, 1)[0] = count + 1
 
 
-def post(end, landing):
+def post(end, recv_buffer):
     """As thalweg::device::Receiver::post does."""
     posted, _, _, credits = words(end.address, 4)
-    words(credits, SLOTS)[posted % SLOTS] = (posted + 1) << 16 | landing
+    words(credits, SLOTS)[posted % SLOTS] = (posted + 1) << 16 | recv_buffer
     words(end.address, 1)[0] = posted + 1
 
 
@@ -71,11 +71,11 @@ def test_a_kernel_exchanges_messages_with_a_plan_of_another_process():
         memory = tw.Memory.allocate(endpoint.worker.context, 2 * length)
         halves = [memoryview(memory)[:length], memoryview(memory)[length:]]
         with tw.bind_send(endpoint, 1, timeout=LIMIT) as out, tw.bind_recv(endpoint, halves, 2, timeout=LIMIT) as back:
-            assert len(back.landings) == 2
+            assert len(back.recv_buffers) == 2
             assert len(out.guard) == 32
             for turn in range(MESSAGES):
                 payload = os.urandom(length)
-                post(back, back.landings[turn % 2])
+                post(back, back.recv_buffers[turn % 2])
                 send_message(out, payload)
                 take(back)
                 assert halves[turn % 2] == payload

@@ -37,7 +37,7 @@ NOT_IN_PYTHON = {
     "tw_recv_blocking": "Worker.recv waits",
     "tw_request_info": GIVEN + " by Request.wait",
     "tw_request_message": "the exception's text",
-    "tw_channel_end_landing": "ChannelEnd.landings has all",
+    "tw_channel_end_recv_buffer": "ChannelEnd.recv_buffers has all",
     "tw_plan_trigger_stream": "Plan.trigger takes streams",
     "tw_explain_buffer": "Endpoint.explain(buffer=) and RemoteMemory.explain(buffer=)",
     "tw_store_rank": "Store.rank",

@@ -44,7 +44,7 @@ class Ends {
     rounds->send = static_cast<thalweg::device::SendEnd*>(address);
     must(tw_channel_end_address(receive, &address), "tw_channel_end_address");
     rounds->receive = static_cast<thalweg::device::RecvEnd*>(address);
-    must(tw_channel_end_landing(receive, 0, &rounds->landing), "tw_channel_end_landing");
+    must(tw_channel_end_recv_buffer(receive, 0, &rounds->recv_buffer), "tw_channel_end_recv_buffer");
     rounds->send_guard = guard_of(send);
     rounds->receive_guard = guard_of(receive);
   }

@@ -13,7 +13,7 @@ constexpr size_t kArrived = 0, kTook = 16;  // of DeviceWords: on lines of their
 /// Words and rooms: in the devices, or where one side has none in host memory, which the other side's device polls.
 Order order_of_words(const Order& order) {
   Order words = order;
-  words.size = thalweg::device::packed_size(KernelRounds::kMostPacked);
+  words.size = thalweg::device::ll_size(KernelRounds::kMostLl);
   words.layout = {};
   if (on_device(order.memory[0]) && on_device(order.memory[1])) return words;
   for (auto& memory : words.memory) std::snprintf(memory, kMemoryName, "host");
@@ -103,12 +103,12 @@ namespace {
 
 Sample latency(Pair& p, const Order& order, uint64_t bytes) {
   Sample s;
-  Buffers source(p.context, order, 1, p.rank), target(p.context, order, 1, p.rank), landing(p.context, order, 1, p.rank);
+  Buffers source(p.context, order, 1, p.rank), target(p.context, order, 1, p.rank), recv_buffer(p.context, order, 1, p.rank);
   source.fill(order.seed + static_cast<uint64_t>(p.rank));
   KernelRounds kernels(p, order, target);
   Rounds rounds{};
   rounds.from = reinterpret_cast<u64>(source.at(0));
-  rounds.landing = reinterpret_cast<u64>(landing.at(0));
+  rounds.recv_buffer = reinterpret_cast<u64>(recv_buffer.at(0));
   rounds.bytes = bytes;
   const uint64_t theirs = order.seed + static_cast<uint64_t>(!p.rank);
   const Shape shape = shape_for(bytes, "perf_put_thread", "perf_put_block", "perf_put_blocks");
@@ -117,12 +117,12 @@ Sample latency(Pair& p, const Order& order, uint64_t bytes) {
   if (bytes == 0) return s;  // every round waited for its own number
   if (kernels.receives()) s.verified = target.check(0, theirs);
   const bool both = on_device(order.memory[0]) && on_device(order.memory[1]);
-  if (!both || bytes > KernelRounds::kMostPacked || bytes % sizeof(u32) != 0) return s;
-  const uint64_t units = thalweg::device::packed_size(bytes) / sizeof(thalweg::device::Word16);
+  if (!both || bytes > KernelRounds::kMostLl || bytes % sizeof(u32) != 0) return s;
+  const uint64_t units = thalweg::device::ll_size(bytes) / sizeof(thalweg::device::Word16);
   const auto threads = static_cast<unsigned>(std::clamp<uint64_t>((units + 31) / 32 * 32, 32, kThreads));
   const Shape packed = units == 1 ? Shape{"perf_packed_thread"} : Shape{"perf_packed_block", 1, threads};
   s.figures = {{"packed", percentile(kernels.run(packed, rounds, true), 50), "us"}};
-  s.verified &= landing.check(0, theirs);
+  s.verified &= recv_buffer.check(0, theirs);
   return s;
 }
 

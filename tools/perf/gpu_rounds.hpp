@@ -32,13 +32,13 @@ class KernelRounds {
   /// Does the peer put data here, or does its CPU only signal?
   bool receives() const { return on_device(order_.memory[!pair_.rank]) || !any_device(order_); }
   std::string route(const Shape& shape) const;
-  static constexpr uint64_t kMostPacked = 16384;  // bytes of a message
+  static constexpr uint64_t kMostLl = 16384;  // bytes of a message
 
  private:
   double launch(const Shape& shape, Rounds& rounds);
   Pair& pair_;
   const Order order_;
-  Buffers words_;  // buffer 0 begins with the flag; buffer 1 is the room of packed messages
+  Buffers words_;  // buffer 0 begins with the flag; buffer 1 is the room of LL messages
   std::optional<Gpu> gpu_;
   std::optional<DeviceWords> own_;
   SharedWindow data_, flags_;

@@ -36,25 +36,25 @@ struct DirectForm {
   }
 };
 
-struct PackedForm {
+struct LlForm {
   template <class L>
-  __device__ explicit PackedForm(const Game&, L) {}
+  __device__ explicit LlForm(const Game&, L) {}
   template <class L>
   __device__ bool send(const Game& g, L level, int i) {
-    return put_packed(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
+    return put_ll(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
   }
   template <class L>
   __device__ bool take(const Game& g, L level, int i) {
-    return take_packed(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
+    return take_ll(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
   }
 };
 
 /// Taken where it lies: what is sent back does not depend on it.
-struct PackedInPlaceForm : PackedForm {
-  using PackedForm::PackedForm;
+struct LlInPlaceForm : LlForm {
+  using LlForm::LlForm;
   template <class L>
   __device__ bool take(const Game& g, L level, int i) {
-    return await_packed<u64>(level, g.window, kData, g.bytes / 8, i);
+    return await_ll<u64>(level, g.window, kData, g.bytes / 8, i);
   }
 };
 
@@ -63,11 +63,11 @@ struct LinesForm {
   __device__ explicit LinesForm(const Game&, L) {}
   template <class L>
   __device__ bool send(const Game& g, L level, int i) {
-    return put_packed_lines(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
+    return put_ll128(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
   }
   template <class L>
   __device__ bool take(const Game& g, L level, int i) {
-    return take_packed_lines(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
+    return take_ll128(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
   }
 };
 
@@ -81,17 +81,17 @@ struct ValueForm {
   __device__ bool take(const Game& g, Thread, int i) { return wait(Thread(), g.window, kFlag, Compare::greater_equal, i); }
   u64 value;
 };
-struct PackedValueForm {
+struct LlValueForm {
   template <class L>
-  __device__ PackedValueForm(const Game& g, L)
+  __device__ LlValueForm(const Game& g, L)
       : value(g.bytes),
         there(pointer<Word16>(g.window, 1 - g.window.rank, kData, 1)),
         here(pointer<Word16>(g.window, g.window.rank, kData, 1)) {}
   __device__ bool send(const Game&, Thread, int i) {
-    put_packed_value(there, value, i);
+    put_ll_value(there, value, i);
     return true;
   }
-  __device__ bool take(const Game& g, Thread, int i) { return take_packed_value(g.window.guard, here, &value, i); }
+  __device__ bool take(const Game& g, Thread, int i) { return take_ll_value(g.window.guard, here, &value, i); }
   u64 value;
   Word16 *there, *here;
 };
@@ -205,13 +205,13 @@ constexpr u64 kKi = 1024, kMi = 1 << 20;
 const Series kSeries[] = {
     {"floor|units of 16 bytes, value, thread", "kernel_packed", nullptr, floors::packed_value, 8, 1, 1},
     {"floor|units of 16 bytes, from memory, thread", "kernel_packed", nullptr, floors::packed, 8, 1, 1},
-    {"thalweg|packed value, thread", "kernel_packed", by_thread<PackedValueForm>, nullptr, 8, 1, 1},
-    {"thalweg|packed from memory, thread", "kernel_packed", by_thread<PackedForm>, nullptr, 8, 1, 1},
+    {"thalweg|packed value, thread", "kernel_packed", by_thread<LlValueForm>, nullptr, 8, 1, 1},
+    {"thalweg|packed from memory, thread", "kernel_packed", by_thread<LlForm>, nullptr, 8, 1, 1},
     {"floor|units of 16 bytes, block", "kernel_packed", nullptr, floors::packed, 4 * kKi, 1, 342},
-    {"thalweg|packed, block of 192", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 192},
-    {"thalweg|packed, block of 352", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 352},
-    {"thalweg|packed, block of 128", "kernel_packed", by_block<PackedForm>, nullptr, 4 * kKi, 1, 128},
-    {"thalweg|packed in place, block of 352", "kernel_packed", by_block<PackedInPlaceForm>, nullptr, 4 * kKi, 1, 352},
+    {"thalweg|packed, block of 192", "kernel_packed", by_block<LlForm>, nullptr, 4 * kKi, 1, 192},
+    {"thalweg|packed, block of 352", "kernel_packed", by_block<LlForm>, nullptr, 4 * kKi, 1, 352},
+    {"thalweg|packed, block of 128", "kernel_packed", by_block<LlForm>, nullptr, 4 * kKi, 1, 128},
+    {"thalweg|packed in place, block of 352", "kernel_packed", by_block<LlInPlaceForm>, nullptr, 4 * kKi, 1, 352},
     {"thalweg|packed lines, block of 288", "kernel_packed_lines", by_block<LinesForm>, nullptr, 4 * kKi, 1, 288},
     {"thalweg|packed lines, block of 1024", "kernel_packed_lines", by_block<LinesForm>, nullptr, 16 * kKi, 1, 1024},
     {"floor|direct, thread", "kernel_direct", nullptr, floors::direct_thread, 8, 1, 1},

@@ -92,26 +92,26 @@ void Prepared::check() const {
   }
 }
 
-Channel::Channel(Device& from, Device& to, const Side& landing, uint64_t capacity)
+Channel::Channel(Device& from, Device& to, const Side& recv_buffer, uint64_t capacity)
     : send_(from, sizeof(device::SendEnd)),
       recv_(to, sizeof(device::RecvEnd)),
       credits_(from, device::kSlots * 8),
       flags_(to, device::kSlots * 8),
-      landings_(from, sizeof(device::Landing)) {
+      recv_buffers_(from, sizeof(device::RecvBuffer)) {
   const auto here = make_queue(from), there = make_queue(to);
   must(here->admit(Use::kernel, flags_.at(), flags_.length()), "admitting");
   must(there->admit(Use::kernel, credits_.at(), credits_.length()), "admitting");
   device::SendEnd sender{};
   sender.credits = word_at(credits_.at());
   sender.flags = word_at(flags_.at());
-  sender.landings = reinterpret_cast<const device::Landing*>(landings_.at());
+  sender.recv_buffers = reinterpret_cast<const device::RecvBuffer*>(recv_buffers_.at());
   device::RecvEnd receiver{};
   receiver.credits = sender.credits;
   receiver.flags = sender.flags;
-  const device::Landing buffer{landing, capacity};
+  const device::RecvBuffer buffer{recv_buffer, capacity};
   upload(from, send_.at(), &sender, sizeof sender);
   upload(to, recv_.at(), &receiver, sizeof receiver);
-  upload(from, landings_.at(), &buffer, sizeof buffer);
+  upload(from, recv_buffers_.at(), &buffer, sizeof buffer);
 }
 
 FloorKernel::FloorKernel(Bench& bench, Device& device, const char* name)

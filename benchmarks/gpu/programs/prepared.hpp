@@ -51,12 +51,12 @@ class Prepared {
 /// From one device to the other, into one buffer.
 class Channel {
  public:
-  Channel(Device& from, Device& to, const Side& landing, uint64_t capacity);
+  Channel(Device& from, Device& to, const Side& recv_buffer, uint64_t capacity);
   uint64_t send() const { return send_.at(); }
   uint64_t recv() const { return recv_.at(); }
 
  private:
-  DeviceMemory send_, recv_, credits_, flags_, landings_;
+  DeviceMemory send_, recv_, credits_, flags_, recv_buffers_;
 };
 
 /// A kernel of floors.fatbin, which lies beside the program.

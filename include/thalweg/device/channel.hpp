@@ -70,7 +70,7 @@ class Sender {
       : m_(m),
         end_(end),
         credits_(read_pointer(m, &end->credits)),
-        landings_(read_pointer(m, &end->landings)),
+        recv_buffers_(read_pointer(m, &end->recv_buffers)),
         guard_(guard),
         next_(m.load(&end->count)) {}
 
@@ -81,7 +81,7 @@ class Sender {
   THALWEG_DEVICE bool send(L level, const Side& from, u64 bytes, u64 what = 0) {
     const u64 credit = await_slot(m_, level, guard_, what, credits_, next_);
     if (!slot_reached(credit, next_)) return false;
-    const Sending sending = begin_send(m_, landings_, next_++, credit, bytes);
+    const Sending sending = begin_send(m_, recv_buffers_, next_++, credit, bytes);
     if (sending.status == 0) copy(level, sending.to, from, bytes, m_);
     finish_send(m_, level, end_, sending);
     if (sending.status == 0) return true;
@@ -98,7 +98,7 @@ class Sender {
   M m_;
   SendEnd* end_;
   const u64* credits_;
-  const Landing* landings_;
+  const RecvBuffer* recv_buffers_;
   Guard guard_;
   u64 next_;
 };
@@ -115,18 +115,18 @@ class Receiver {
         next_post_(m.load(&end->posted)),
         next_take_(m.load(&end->taken)) {}
 
-  /// Offers buffer number `landing` of this channel to the next send. Waits while kSlots receives are under way. Of Blocks, the
+  /// Offers buffer number `recv_buffer` of this channel to the next send. Waits while kSlots receives are under way. Of Blocks, the
   /// first one does it, and waits for none of the others: have a grid barrier between what they read there and this, or take
   /// turns with other buffers.
   template <class L>
-  THALWEG_DEVICE bool post(L level, u32 landing, u64 what = 0) {
+  THALWEG_DEVICE bool post(L level, u32 recv_buffer, u64 what = 0) {
     level.sync();  // everyone is done with what was in the buffer
     bool ok = true;
     if (level.leads()) {
       if (level.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count says that there is one
         ok = await(m_, guard_, what, next_post_ - kSlots + 1, SlotFree<M>{m_, &end_->taken, next_post_});
       }
-      if (ok) give_credit(m_, end_, credits_, next_post_, landing);
+      if (ok) give_credit(m_, end_, credits_, next_post_, recv_buffer);
     }
     ++next_post_;
     return level.all(ok);

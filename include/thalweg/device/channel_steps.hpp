@@ -17,8 +17,8 @@ THALWEG_DEVICE bool slot_reached(u64 word, u64 n) { return static_cast<i64>(((wo
 THALWEG_DEVICE u64 slot_info(u64 word) { return word & 0xffff; }
 
 /// Where a credit says that its send lands.
-THALWEG_DEVICE const Landing* landing_of(const Landing* landings, u64 credit) {
-  return landings + slot_info(credit) % kLandings;  // a peer may name what there is not
+THALWEG_DEVICE const RecvBuffer* recv_buffer_of(const RecvBuffer* recv_buffers, u64 credit) {
+  return recv_buffers + slot_info(credit) % kRecvBuffers;  // a peer may name what there is not
 }
 
 struct Sending {
@@ -28,17 +28,17 @@ struct Sending {
   i64 status;    // 0, or kTruncated: there is nothing to copy
 };
 
-/// What the n-th receive's credit says: where the send lands. Reads the landing in the executor's memory.
+/// What the n-th receive's credit says: where the send lands. Reads the receive buffer in the executor's memory.
 template <class M>
-THALWEG_DEVICE Sending begin_send(M m, const Landing* landings, u64 n, u64 credit, u64 bytes) {
-  const Landing* const landing = landing_of(landings, credit);
-  Sending out{n, contiguous_at(m.read(&landing->to.base)), m.read(&landing->capacity), 0};
-  out.to.block = m.read(&landing->to.block);
-  out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&landing->to.pieces)));
+THALWEG_DEVICE Sending begin_send(M m, const RecvBuffer* recv_buffers, u64 n, u64 credit, u64 bytes) {
+  const RecvBuffer* const recv_buffer = recv_buffer_of(recv_buffers, credit);
+  Sending out{n, contiguous_at(m.read(&recv_buffer->to.base)), m.read(&recv_buffer->capacity), 0};
+  out.to.block = m.read(&recv_buffer->to.block);
+  out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&recv_buffer->to.pieces)));
   if (!contiguous(out.to)) {
-    for (u32 d = 0; d < 2; ++d) out.to.count[d] = m.read(&landing->to.count[d]);
-    for (u32 d = 0; d < 3; ++d) out.to.stride[d] = m.read(&landing->to.stride[d]);
-    out.to.piece_count = m.read(&landing->to.piece_count);
+    for (u32 d = 0; d < 2; ++d) out.to.count[d] = m.read(&recv_buffer->to.count[d]);
+    for (u32 d = 0; d < 3; ++d) out.to.stride[d] = m.read(&recv_buffer->to.stride[d]);
+    out.to.piece_count = m.read(&recv_buffer->to.piece_count);
   }
   if (bytes > out.capacity) out.status = kTruncated;
   return out;
@@ -49,7 +49,7 @@ template <class M>
 THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Sending* out) {
   const u64 credit = m.acquire(read_pointer(m, &end->credits) + n % kSlots);
   if (!slot_reached(credit, n)) return false;
-  *out = begin_send(m, read_pointer(m, &end->landings), n, credit, bytes);
+  *out = begin_send(m, read_pointer(m, &end->recv_buffers), n, credit, bytes);
   return true;
 }
 
@@ -62,19 +62,19 @@ THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sendi
   m.fetch_add(&end->count, u64{1});
 }
 
-/// Release: what was read in the landing has been read before the sender sees the credit and writes there again.
+/// Release: what was read in the receive buffer has been read before the sender sees the credit and writes there again.
 template <class M>
-THALWEG_DEVICE void give_credit(M m, RecvEnd* end, u64* credits, u64 n, u32 landing) {
-  m.release(credits + n % kSlots, slot_word(n, landing));
+THALWEG_DEVICE void give_credit(M m, RecvEnd* end, u64* credits, u64 n, u32 recv_buffer) {
+  m.release(credits + n % kSlots, slot_word(n, recv_buffer));
   m.fetch_add(&end->posted, u64{1});
 }
 
-/// Gives the sender a credit that names `landing`, unless kSlots receives are under way. One thread. What read the landing's
+/// Gives the sender a credit that names `recv_buffer`, unless kSlots receives are under way. One thread. What read the receive buffer's
 /// earlier contents is done.
 template <class M>
-THALWEG_DEVICE bool try_post(M m, RecvEnd* end, u64 n, u32 landing) {
+THALWEG_DEVICE bool try_post(M m, RecvEnd* end, u64 n, u32 recv_buffer) {
   if (static_cast<i64>(n - m.load(&end->taken)) >= static_cast<i64>(kSlots)) return false;
-  give_credit(m, end, read_pointer(m, &end->credits), n, landing);
+  give_credit(m, end, read_pointer(m, &end->credits), n, recv_buffer);
   return true;
 }
 

@@ -148,10 +148,16 @@ THALWEG_DEVICE void copy_blocks(M m, u64 block, u64 to, u64 to_step, u64 from, u
 /// By one thread of a machine that moves whole runs: as many rows of equal blocks at a time as both sides have ahead.
 template <class M>
 THALWEG_DEVICE void copy_whole(M m, const Side& to, const Side& from, Part part) {
+  if (part.begin >= part.end) return;  // an empty layout has no blocks
   Cursor<M> target(m, to, part.begin), source(m, from, part.begin);
   for (u64 at = part.begin; at < part.end;) {
     const u64 most = part.end - at;
     u64 run = target.left < source.left ? target.left : source.left;
+    if (run == 0) {  // a piece of a list may be empty
+      target.advance(0);
+      source.advance(0);
+      continue;
+    }
     if (run >= most) return m.copy(target.address, source.address, most);
     u64 to_step = run, from_step = run, rows = target.rows(run, &to_step);
     if (const u64 there = source.rows(run, &from_step); there < rows) rows = there;

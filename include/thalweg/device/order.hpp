@@ -87,7 +87,7 @@ struct DirectMachine {
   }
 
   /// Flags: relaxed. The host's also order what stands around them: a CPU may let a store pass earlier loads, and a channel's
-  /// credit says that the landing was read; nor does the thread sanitizer know fences. The same holds for atomic operations.
+  /// credit says that the receive buffer was read; nor does the thread sanitizer know fences. The same holds for atomic operations.
   THALWEG_DEVICE u64 load(const u64* word) const {
 #if defined(__CUDA_ARCH__)
     u64 value;

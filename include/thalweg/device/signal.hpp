@@ -9,7 +9,7 @@ enum class SignalOp : u32 { set = 0, add = 1 };  // as TW_SIGNAL_*
 
 /// By everyone of a level: the word gets `value` behind all that the level's threads stored before. Barrier, then one thread's
 /// system-wide fence, then its store (or atomic add): the fence is what takes time, and nothing but a flag beside the data
-/// (packed.hpp) gets by without it.
+/// (ll.hpp) gets by without it.
 template <class L, class M = DirectMachine>
 THALWEG_DEVICE void publish(L level, u64* word, u64 value, SignalOp op, M m = {}) {
   if (!level.last(m)) return;

@@ -46,22 +46,22 @@ struct Side {
 
 /// ---- Channel, mapped path. The n-th send (n = 0, 1, ...) uses slot n % slots. All words are 64 bits: (n + 1) << 16 | info.
 /// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the
-/// landing; of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short;
+/// receive buffer; of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short;
 /// poisoned).
-constexpr u32 kSlots = 32;      // a receive n is posted only when receive n - kSlots is over
-constexpr u32 kLandings = 256;  // entries of SendEnd::landings
+constexpr u32 kSlots = 32;         // a receive n is posted only when receive n - kSlots is over
+constexpr u32 kRecvBuffers = 256;  // entries of SendEnd::recv_buffers
 
 /// A buffer of the receiver as the sender reaches it.
-struct Landing {
+struct RecvBuffer {
   Side to;
   u64 capacity;
 };
 /// In the sender executor's memory.
 struct SendEnd {
-  u64 count;                // sends that are over
-  u64* credits;             // [kSlots], here; the receiver writes them from afar
-  u64* flags;               // [kSlots], at the receiver
-  const Landing* landings;  // [kLandings], here; filled in before the receiver may name it, zero where there is none
+  u64 count;                       // sends that are over
+  u64* credits;                    // [kSlots], here; the receiver writes them from afar
+  u64* flags;                      // [kSlots], at the receiver
+  const RecvBuffer* recv_buffers;  // [kRecvBuffers], here; filled in before the receiver may name it, zero where there is none
   u64 reserved[4];
   u32 arrived[kSlots];  // blocks that did their part of a send that several share; 0 before and after
 };
@@ -74,9 +74,9 @@ struct RecvEnd {
   u64 reserved[4];
   u32 arrived[kSlots];  // blocks that saw the end of a receive that several share; 0 before and after
 };
-// send(n = count++): wait for credits[n % kSlots] to reach n + 1 -> landing = credit & 0xffff; length > capacity: flag with
+// send(n = count++): wait for credits[n % kSlots] to reach n + 1 -> recv_buffer = credit & 0xffff; length > capacity: flag with
 //   TW_ERR_TRUNCATED's number, fail; copy; system fence; flags[n % kSlots] = (n + 1) << 16.
-// post(n = posted++, landing): credits[n % kSlots] = (n + 1) << 16 | landing, one relaxed system store.
+// post(n = posted++, recv_buffer): credits[n % kSlots] = (n + 1) << 16 | recv_buffer, one relaxed system store.
 // take(n = taken++): wait for flags[n % kSlots]; info != 0: fail with it.
 
 /// ---- Window: symmetric memory over `size` ranks. In constant or parameter space of a kernel, by value.
@@ -106,7 +106,7 @@ struct Step {
   Side from, to;                // copy (put, get, local): both; send: from
   Signal signal;                // copy: behind its data; signal: itself; wait: word, value, increment
   void* end;                    // send: SendEnd*; post, take: RecvEnd*
-  u32 landing;                  // post
+  u32 recv_buffer;              // post
   u32 compare;                  // wait: TW_COMPARE_*
   u32 atomic_op, atomic_bytes;  // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor
   u64 operand, operand2;        // atomic

@@ -20,8 +20,8 @@
 // barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, moving, found, stop): a barrier, after which
 // any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are the same for all; step(i),
 // after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, role, blocks, item): of the part's ready
-// steps, those in which this thread has bytes to move; move(m, step, landing, ...) moves its share of one, to where it says or to a
-// landing.
+// steps, those in which this thread has bytes to move; move(m, step, recv_buffer, ...) moves its share of one, to where it says or to a
+// receive buffer.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
@@ -198,7 +198,7 @@ class Executor {
     if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
     if (mine && group_.step(i).kind == StepKind::send &&
-        m_.read(&landing(group_.step(i), found)->capacity) < group_.step(i).bytes)
+        m_.read(&recv_buffer(group_.step(i), found)->capacity) < group_.step(i).bytes)
       status = kTruncated;
     for (u32 part = 0; part < group_.parts(); ++part) move_part(base, part);
     group_.sync();
@@ -211,12 +211,13 @@ class Executor {
     for (u32 rest = group_.share(base, part, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
       const u32 lane = part * 32 + lowest(rest);
       const Step& step = group_.step(base + lane);
-      group_.move(m_, step, step.kind == StepKind::send ? landing(step, group_.found(lane)) : nullptr, role_, blocks_, item_);
+      group_.move(m_, step, step.kind == StepKind::send ? recv_buffer(step, group_.found(lane)) : nullptr, role_, blocks_,
+                  item_);
     }
   }
 
-  THALWEG_DEVICE const Landing* landing(const Step& step, u64 credit) const {
-    return landing_of(read_pointer(m_, &static_cast<const SendEnd*>(step.end)->landings), credit);
+  THALWEG_DEVICE const RecvBuffer* recv_buffer(const Step& step, u64 credit) const {
+    return recv_buffer_of(read_pointer(m_, &static_cast<const SendEnd*>(step.end)->recv_buffers), credit);
   }
 
   /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
@@ -259,7 +260,7 @@ class Executor {
 
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
     if (role_ != 0) return;
-    m_.store(read_pointer(m_, &static_cast<RecvEnd*>(step.end)->credits) + n % kSlots, slot_word(n, step.landing));
+    m_.store(read_pointer(m_, &static_cast<RecvEnd*>(step.end)->credits) + n % kSlots, slot_word(n, step.recv_buffer));
   }
 
   template <class Word>

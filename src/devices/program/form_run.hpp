@@ -61,7 +61,7 @@ class FormRun {
     if (kind_.move == Move::send) {
       guess = m_.load(&sender()->count);
       credits = read_pointer(m_, &sender()->credits);
-      landings_ = read_pointer(m_, &sender()->landings);
+      recv_buffers_ = read_pointer(m_, &sender()->recv_buffers);
     }
     run_ = take_role(m_, program_.guard, program_.state, program_.step_count, blocks_, role_);
     if (run_ == kRefused) return false;
@@ -107,7 +107,7 @@ class FormRun {
 
   THALWEG_DEVICE const Step& move_step() const { return steps_.step(form_.move_step); }
   /// Of a send whose credit is there.
-  THALWEG_DEVICE const Landing* landing() const { return landing_of(landings_, its_credit_); }
+  THALWEG_DEVICE const RecvBuffer* recv_buffer() const { return recv_buffer_of(recv_buffers_, its_credit_); }
   /// A send's room. False: there is too little; nothing is moved.
   THALWEG_DEVICE bool fits(u64 capacity) {
     if (move_step().bytes > capacity) status_ = kTruncated;
@@ -188,7 +188,7 @@ class FormRun {
   THALWEG_DEVICE void give_credit() {
     if (role_ == 0) {
       m_.store(read_pointer(m_, &receiver()->credits) + posted_ % kSlots,
-               slot_word(posted_, steps_.step(form_.post_step).landing));
+               slot_word(posted_, steps_.step(form_.post_step).recv_buffer));
     }
   }
 
@@ -236,7 +236,7 @@ class FormRun {
   u64 run_ = 0;
   u64 sent_ = 0, taken_ = 0, posted_ = 0;
   const u64 *credit_ = nullptr, *flag_ = nullptr;
-  const Landing* landings_ = nullptr;
+  const RecvBuffer* recv_buffers_ = nullptr;
   bool credited_ = false;
   u64 its_credit_ = 0;
   u64 expected_ = 0, found_ = 0;

@@ -53,9 +53,10 @@ class Solo {
 
   uint32_t share(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t) const { return moving_; }
   template <class M>
-  void move(M m, const device::Step& step, const device::Landing* landing, uint32_t role, uint32_t blocks, uint32_t) const {
-    if (landing == nullptr) return copy_share(m, step, step.to, role, blocks);
-    const device::Sending sending = device::begin_send(m, landing, 0, 0, step.bytes);
+  void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t role, uint32_t blocks,
+            uint32_t) const {
+    if (recv_buffer == nullptr) return copy_share(m, step, step.to, role, blocks);
+    const device::Sending sending = device::begin_send(m, recv_buffer, 0, 0, step.bytes);
     if (sending.status == 0) copy_share(m, step, sending.to, role, blocks);
   }
 

@@ -66,7 +66,7 @@ class SoloForm {
     if (shape_.form.move == device::Move::none) return;
     if (shape_.form.move == device::Move::send) {
       const device::Step& step = run_.move_step();
-      const device::Sending sending = device::begin_send(m_, run_.landing(), 0, 0, step.bytes);
+      const device::Sending sending = device::begin_send(m_, run_.recv_buffer(), 0, 0, step.bytes);
       if (run_.fits(sending.capacity)) copy_share(m_, step, sending.to, role_, shape_.blocks);
       return;
     }

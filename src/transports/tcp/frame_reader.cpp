@@ -18,11 +18,11 @@ size_t FrameReader::places(iovec out[2], ReadBuffer& shared) {
     case Body::discard:
       out[0] = {shared.fresh(), std::min<size_t>(left_, kReadBuffer)};
       return 1;
-    case Body::landing:
+    case Body::destination:
     case Body::own:
       break;
   }
-  out[0] = {landing_ + (header_.length - left_), left_};
+  out[0] = {destination_ + (header_.length - left_), left_};
   out[1] = {shared.fresh(), kReadTail};
   return 2;
 }
@@ -55,7 +55,7 @@ Status FrameReader::parse(const std::byte* at, size_t n, const bool& gone, unsig
     const std::byte* body = at + kFrameHead;
     const size_t here = n - kFrameHead;
     if (here < header_.length) {
-      const bool large = header_.length >= kLandingMin;
+      const bool large = header_.length >= kDestinationMin;
       if (!large || here < kPrefix) break;
       ++sequence_;
       return begin_body(body, here);
@@ -87,29 +87,29 @@ Status FrameReader::check(const std::byte* head) {
 Status FrameReader::begin_body(const std::byte* prefix, size_t n) {
   left_ = header_.length - static_cast<uint32_t>(n);
   limit_ = kReadSmall;
-  landing_ = sink_.landing(link_, header_, prefix, n);
-  body_ = Body::landing;
-  if (landing_ == nullptr) {
+  destination_ = sink_.destination(link_, header_, prefix, n);
+  body_ = Body::destination;
+  if (destination_ == nullptr) {
     own_.reset(new (std::nothrow) std::byte[header_.length]);
-    landing_ = own_.get();
-    if (landing_ == nullptr) {
+    destination_ = own_.get();
+    if (destination_ == nullptr) {
       why_ = "no memory for a frame that has no place to land yet";
       return TW_ERR_NO_MEMORY;
     }
     body_ = Body::own;
   }
-  std::memcpy(landing_, prefix, n);
+  std::memcpy(destination_, prefix, n);
   return TW_OK;
 }
 
 void FrameReader::end_body(unsigned* frames) {
   const Body was = body_;
   body_ = Body::none;
-  landing_ = nullptr;
+  destination_ = nullptr;
   const FrameHeader header = header_;
   if (was == Body::discard) return;
   ++*frames;
-  if (was == Body::landing) {
+  if (was == Body::destination) {
     sink_.on_landed(link_, header);
     return;
   }
@@ -117,10 +117,10 @@ void FrameReader::end_body(unsigned* frames) {
   sink_.on_frame(link_, header, own.get());
 }
 
-void FrameReader::withdraw(const std::byte* landing) {
-  if (body_ == Body::landing && landing == landing_) {
+void FrameReader::withdraw(const std::byte* destination) {
+  if (body_ == Body::destination && destination == destination_) {
     body_ = Body::discard;
-    landing_ = nullptr;
+    destination_ = nullptr;
   }
 }
 

@@ -3,7 +3,7 @@
 // the caller asks for the places() of the next bytes, fills them, and says how many were taken().
 //
 // Complete frames are delivered straight from the port's shared buffer. A large body that is not yet here is read where
-// the sink wants it (its landing), or into memory of its own; small incomplete frames are kept as a leftover. An idle
+// the sink wants it (its destination), or into memory of its own; small incomplete frames are kept as a leftover. An idle
 // reader owns at most a few kilobytes.
 #pragma once
 #include <sys/uio.h>
@@ -20,7 +20,7 @@ namespace thalweg::impl::tcp {
 /// leftover can be put in front of them.
 class ReadBuffer {
  public:
-  static constexpr size_t kHeadroom = kLandingMin + 128;
+  static constexpr size_t kHeadroom = kDestinationMin + 128;
   ReadBuffer() : data_(new std::byte[kHeadroom + kReadBuffer]) {}
   std::byte* fresh() { return data_.get() + kHeadroom; }
 
@@ -39,14 +39,14 @@ class FrameReader {
   /// after each delivery: the sink ended the link, nothing more is delivered. An error (TW_ERR_PROTOCOL,
   /// TW_ERR_NO_MEMORY): why() is a sentence.
   Status taken(size_t n, ReadBuffer& shared, const bool& gone, unsigned* frames);
-  /// The rest of the body that is read into `landing` is thrown away.
-  void withdraw(const std::byte* landing);
+  /// The rest of the body that is read into `destination` is thrown away.
+  void withdraw(const std::byte* destination);
   const char* why() const { return why_; }
   /// Inside a frame: an end of the stream here is not a clean one.
   bool partial() const { return body_ != Body::none || !leftover_.empty(); }
 
  private:
-  enum class Body : uint8_t { none, landing, own, discard };
+  enum class Body : uint8_t { none, destination, own, discard };
 
   Status parse(const std::byte* at, size_t n, const bool& gone, unsigned* frames);
   Status check(const std::byte* head);
@@ -63,7 +63,7 @@ class FrameReader {
   Body body_ = Body::none;
   size_t limit_ = kReadBuffer;  // of the next read into the shared buffer
   FrameHeader header_{};
-  std::byte* landing_ = nullptr;  // start of the body
+  std::byte* destination_ = nullptr;  // start of the body
   std::unique_ptr<std::byte[]> own_;
   std::vector<std::byte> leftover_;
   const char* why_ = "";

@@ -2,13 +2,13 @@
 // The tcp transport's Port: links over connected, authenticated stream sockets (IPv4, IPv6, unix-domain, TLS 1.3).
 //
 // Life of a frame out: send() -> written at once, or coalesced in the link's OutputQueue -> flush() in progress().
-// Life of a frame in: progress() -> recv into the shared ReadBuffer or the landing -> FrameReader -> Sink.
+// Life of a frame in: progress() -> recv into the shared ReadBuffer or the destination -> FrameReader -> Sink.
 //
 // What the engine may count on beyond transport.hpp:
-//  - Sink::landing is asked for bodies of at least kLandingMin bytes, with a prefix of at least kPrefix of them.
+//  - Sink::destination is asked for bodies of at least kDestinationMin bytes, with a prefix of at least kPrefix of them.
 //  - A frame sent without a progress() or arm() after it may wait in user space: the first kImmediate frames of a link
 //    between two rounds are written at once, the others when kBatch bytes have gathered or in the next round.
-//  - The sink may send, close links and withdraw landings from its callbacks; it may not call progress().
+//  - The sink may send, close links and withdraw destinations from its callbacks; it may not call progress().
 //  - A lost link is freed after on_lost returns. send() on a link whose loss is not reported yet: TW_ERR_PEER_LOST.
 //  - close(graceful) keeps reporting on_sent for bodies that are still queued; close(forced) reports them, with
 //    TW_ERR_CLOSED, before it returns.
@@ -36,7 +36,7 @@ class TcpPort final : public Port {
   std::byte* reserve(Link& link, size_t n) override;
   void commit(Link& link, const FrameHeader& header) override;
   Status send_reference(Link& link, const FrameHeader& header, const iovec* pieces, size_t count, void* token) override;
-  void withdraw(Link& link, std::byte* landing) override;
+  void withdraw(Link& link, std::byte* destination) override;
 
   Status import(Link& link, uint64_t segment, Mapping** mapping) override;
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;

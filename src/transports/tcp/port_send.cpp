@@ -225,7 +225,7 @@ void TcpPort::flush(TcpLink& link) {
   }
 }
 
-void TcpPort::withdraw(Link& link, std::byte* landing) { own(link).reader.withdraw(landing); }
+void TcpPort::withdraw(Link& link, std::byte* destination) { own(link).reader.withdraw(destination); }
 
 Status TcpPort::import(Link&, uint64_t, Mapping**) {
   return fail(TW_ERR_UNSUPPORTED, "a tcp connection cannot map the peer's memory");

@@ -15,7 +15,7 @@ inline constexpr uint32_t kCopyMax = 64u << 10;
 inline constexpr uint32_t kFragment = 1u << 20;
 inline constexpr uint32_t kReferenceMax = kFragment + 4096;  // and what an operation has before its payload
 // Socket buffers stay the kernel's choice (256 KiB to 4 MiB made no difference), MSG_ZEROCOPY is not used (15-20 us instead
-// of 10 for 64 KiB, 2.6 GB/s instead of 5-7), bodies are read by one recvmsg into landing and read buffer.
+// of 10 for 64 KiB, 2.6 GB/s instead of 5-7), bodies are read by one recvmsg into destination and read buffer.
 // What establish() accepts from a peer that offers other limits.
 inline constexpr uint32_t kSmallestReferenceMax = 4096;
 // Bodies by reference queued on one link before TW_AGAIN.
@@ -35,9 +35,9 @@ inline constexpr size_t kReadBuffer = 64u << 10;
 inline constexpr size_t kReadTail = 4u << 10;
 // After a large body the next read takes only this much, so that the next large body is read in place nearly whole.
 inline constexpr size_t kReadSmall = 8u << 10;
-// Incomplete frames with bodies below this wait in the link's leftover; larger ones ask for a landing, but not before
+// Incomplete frames with bodies below this wait in the link's leftover; larger ones ask for a destination, but not before
 // kPrefix bytes of the body are here for the engine to look at.
-inline constexpr uint32_t kLandingMin = 4096;
+inline constexpr uint32_t kDestinationMin = 4096;
 inline constexpr uint32_t kPrefix = 64;
 // Bytes read from one link before the others get their turn.
 inline constexpr size_t kReadTurn = 1u << 20;

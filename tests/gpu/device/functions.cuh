@@ -51,10 +51,10 @@ __device__ void run_sender(const Case& c, L level) {
       signal(level, c.window, 1, kWindowFlag, 1);
       return;
     case Call::packed:
-      put_packed(level, c.window, 1, kRoom, own, c.bytes, c.generation);
+      put_ll(level, c.window, 1, kRoom, own, c.bytes, c.generation);
       return;
     case Call::lines:
-      if constexpr (L::whole_warps) put_packed_lines(level, c.window, 1, kRoom, own, c.bytes, c.generation);
+      if constexpr (L::whole_warps) put_ll128(level, c.window, 1, kRoom, own, c.bytes, c.generation);
       return;
     case Call::channel:
       Sender<> out(c.send, c.window.guard);
@@ -66,9 +66,9 @@ template <class L>
 __device__ void run_receiver(const Case& c, L level) {
   char* const to = c.window.bases[1] + c.offset;
   if (c.call == Call::packed) {
-    take_packed(level, c.window, kRoom, to, c.bytes, c.generation);
+    take_ll(level, c.window, kRoom, to, c.bytes, c.generation);
   } else if (c.call == Call::lines) {
-    if constexpr (L::whole_warps) take_packed_lines(level, c.window, kRoom, to, c.bytes, c.generation);
+    if constexpr (L::whole_warps) take_ll128(level, c.window, kRoom, to, c.bytes, c.generation);
   } else if (c.call == Call::channel) {
     Receiver<> in(c.receive, c.window.guard);
     if (in.post(level, 0)) in.take(level);

@@ -103,17 +103,17 @@ struct Packed {
     g.fill(level, round);
     const u32 to = 1 - g.test.window.rank;
     const u64 count = g.test.bytes / 8;
-    if constexpr (Lines) return put_packed_lines(level, g.test.window, to, g.base, g.source(), count, round + 1);
-    return put_packed(level, g.test.window, to, g.base, g.source(), count, static_cast<u32>(round + 1));
+    if constexpr (Lines) return put_ll128(level, g.test.window, to, g.base, g.source(), count, round + 1);
+    return put_ll(level, g.test.window, to, g.base, g.source(), count, static_cast<u32>(round + 1));
   }
   template <class L>
   static __device__ bool receive(const Group& g, L level, u64 round) {
     const u64 count = g.test.bytes / 8;
     bool ok;
     if constexpr (Lines) {
-      ok = take_packed_lines(level, g.test.window, g.base, g.source(), count, round + 1);
+      ok = take_ll128(level, g.test.window, g.base, g.source(), count, round + 1);
     } else {
-      ok = take_packed(level, g.test.window, g.base, g.source(), count, static_cast<u32>(round + 1));
+      ok = take_ll(level, g.test.window, g.base, g.source(), count, static_cast<u32>(round + 1));
     }
     if (ok) g.verify(level, round, g.source());
     return ok;
@@ -153,14 +153,14 @@ __global__ void __launch_bounds__(256) litmus_channel(const __grid_constant__ Li
   const Group group(test);
   Sender<> out(test.send[group.number], test.window.guard);
   Receiver<> in(test.receive[group.number], test.window.guard);
-  const u64* const landing = reinterpret_cast<const u64*>(test.window.bases[test.window.rank] + group.base + kData);
+  const u64* const recv_buffer = reinterpret_cast<const u64*>(test.window.bases[test.window.rank] + group.base + kData);
   for (u64 round = 0; round < test.rounds; ++round) {
     if (group.sends(round)) {
       group.fill(group.blocks, round);
       if (!out.send(group.blocks, group.source(), test.bytes / 8, round)) return;
     } else {
       if (!in.post(group.blocks, 0, round) || !in.take(group.blocks, round)) return;
-      group.verify(group.blocks, round, landing);
+      group.verify(group.blocks, round, recv_buffer);
     }
   }
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include <cuda_runtime.h>
 #include <thalweg/device/channel.hpp>
-#include <thalweg/device/packed_lines.hpp>
+#include <thalweg/device/ll128.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -111,19 +111,19 @@ class Pipe {
     CUDA_CHECK(cudaSetDevice(from));
     CUDA_CHECK(cudaMalloc(&send, sizeof(SendEnd)));
     CUDA_CHECK(cudaMalloc(&credits_, sizeof(u64) * kSlots));
-    CUDA_CHECK(cudaMalloc(&landing_, sizeof(Landing)));
+    CUDA_CHECK(cudaMalloc(&recv_buffer_, sizeof(RecvBuffer)));
     CUDA_CHECK(cudaSetDevice(1 - from));
     CUDA_CHECK(cudaMalloc(&receive, sizeof(RecvEnd)));
     CUDA_CHECK(cudaMalloc(&flags_, sizeof(u64) * kSlots));
-    const Landing landing{contiguous_at(pair.part[1 - from] + offset), capacity};
-    CUDA_CHECK(cudaMemcpy(landing_, &landing, sizeof landing, cudaMemcpyHostToDevice));
+    const RecvBuffer recv_buffer{contiguous_at(pair.part[1 - from] + offset), capacity};
+    CUDA_CHECK(cudaMemcpy(recv_buffer_, &recv_buffer, sizeof recv_buffer, cudaMemcpyHostToDevice));
     clear();
   }
   void clear() {
     SendEnd send_end{};
     send_end.credits = credits_;
     send_end.flags = flags_;
-    send_end.landings = landing_;
+    send_end.recv_buffers = recv_buffer_;
     RecvEnd receive_end{};
     receive_end.credits = credits_;
     receive_end.flags = flags_;
@@ -137,7 +137,7 @@ class Pipe {
     CUDA_CHECK(cudaDeviceSynchronize());
   }
   void free() {
-    for (void* one : {static_cast<void*>(send), static_cast<void*>(credits_), static_cast<void*>(landing_),
+    for (void* one : {static_cast<void*>(send), static_cast<void*>(credits_), static_cast<void*>(recv_buffer_),
                       static_cast<void*>(receive), static_cast<void*>(flags_)}) {
       CUDA_CHECK(cudaFree(one));
     }
@@ -148,7 +148,7 @@ class Pipe {
  private:
   int from_;
   u64 *credits_ = nullptr, *flags_ = nullptr;
-  Landing* landing_ = nullptr;
+  RecvBuffer* recv_buffer_ = nullptr;
 };
 
 }  // namespace thalweg::device::gpu

@@ -146,15 +146,15 @@ class Site {
   device::SendEnd sender_{};
   device::RecvEnd receiver_{};
   device::u64 credits_[device::kSlots] = {}, flags_[device::kSlots] = {};
-  std::vector<device::Landing> landings_;
+  std::vector<device::RecvBuffer> recv_buffers_;
 };
 
 void Site::set_up_channel() {
-  landings_.resize(device::kLandings);
-  for (uint32_t i = 0; i < p_.steps; ++i) landings_[i] = {at(moved_[i].to.data()), p_.bytes};
+  recv_buffers_.resize(device::kRecvBuffers);
+  for (uint32_t i = 0; i < p_.steps; ++i) recv_buffers_[i] = {at(moved_[i].to.data()), p_.bytes};
   sender_.credits = receiver_.credits = credits_;
   sender_.flags = receiver_.flags = flags_;
-  sender_.landings = landings_.data();
+  sender_.recv_buffers = recv_buffers_.data();
   sender_.count = receiver_.posted = receiver_.taken = p_.messages;
   for (uint64_t n = p_.messages - device::kSlots; p_.messages != 0 && n != p_.messages; ++n) {
     credits_[n % device::kSlots] = flags_[n % device::kSlots] = device::slot_word(n, 0);
@@ -171,7 +171,7 @@ bool Site::set_up() {
       first.send(&sender_, moved_[i].from.data(), p_.bytes);
       Step& post = second.add(StepKind::post);
       post.end = &receiver_;
-      post.landing = i;
+      post.recv_buffer = i;
       second.add(StepKind::take).end = &receiver_;
     }
     return first.prepare(p_.before) && second.prepare(p_.before);
@@ -206,7 +206,7 @@ void Site::begin(uint32_t run) {
   if (p_.form == Form::chain) {
     for (uint32_t i = 1; i < p_.steps; ++i) moved_[i].from = moved_[0].from;  // what comes through
   }
-  if (has_channel() && run == p_.fails) landings_[0].capacity = p_.bytes - 1;
+  if (has_channel() && run == p_.fails) recv_buffers_[0].capacity = p_.bytes - 1;
 }
 
 /// Blocks take turns until all of them are over.

@@ -24,7 +24,7 @@ struct Prepared {
   uint64_t value = 0;     // of the signals' words in run 0
   bool adds = false;      // the signals add
   bool behind = false;    // the copy waits for the wait
-  uint32_t fails = ~0u;   // which of `runs`: by a wait that is aborted, or a landing that is too short
+  uint32_t fails = ~0u;   // which of `runs`: by a wait that is aborted, or a receive buffer that is too short
 };
 
 Prepared generate_prepared(uint64_t seed);

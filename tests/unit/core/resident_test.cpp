@@ -134,10 +134,11 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   size_t length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, nullptr, text, &length), TW_OK)
       << tw_last_error();
-  EXPECT_NE(std::string(text).find("chosen: direct, resident"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
   length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
-  EXPECT_NE(std::string(text).find("chosen: push by this device, resident"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("chosen: push by this device, by the resident kernel while it runs"), std::string::npos)
+      << text;
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.place = "emulated:0";
   constexpr size_t kLong = 4 << 20;

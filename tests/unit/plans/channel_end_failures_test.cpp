@@ -13,12 +13,12 @@ class ChannelEndFailures : public ChannelEnds {
  protected:
   /// A few messages through a channel that is bound anew.
   void expect_passage(uint64_t tag) {
-    const Landings landings = make_landings(2);
+    const RecvBuffers recv_buffers = make_recv_buffers(2);
     Traffic traffic = make_traffic(random_sizes(5));
     Bound send, recv;
-    bind_both(tag, landings.given, &send, &recv);
+    bind_both(tag, recv_buffers.given, &send, &recv);
     {
-      const Running receiver = start_recv(recv, landings, traffic, 2);
+      const Running receiver = start_recv(recv, recv_buffers, traffic, 2);
       const Running sender = start_send(send, traffic);
     }
     expect_all(traffic);
@@ -55,18 +55,18 @@ INSTANTIATE_TEST_SUITE_P(Mapped, ChannelEndFailures, testing::Values(kWays[0], k
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ChannelEndFailures, TooLongAMessageFailsAtBothEnds) {
-  const Landings landings = make_landings(1, 100);
+  const RecvBuffers recv_buffers = make_recv_buffers(1, 100);
   Traffic traffic = make_traffic({100, 101, 1});
   Bound send, recv;
-  bind_both(1, landings.given, &send, &recv);
+  bind_both(1, recv_buffers.given, &send, &recv);
   {
-    const Running receiver = start_recv(recv, landings, traffic, 1);
+    const Running receiver = start_recv(recv, recv_buffers, traffic, 1);
     const Running sender = start_send(send, traffic);
   }
   EXPECT_EQ(traffic.sent, 1u);
   EXPECT_EQ(traffic.received, 1u);
-  EXPECT_TRUE(b.load(landings.at[0], 100) == Bytes(traffic.data.begin(), traffic.data.begin() + 100));
-  expect_guards(landings);
+  EXPECT_TRUE(b.load(recv_buffers.at[0], 100) == Bytes(traffic.data.begin(), traffic.data.begin() + 100));
+  expect_guards(recv_buffers);
   for (const Bound& end : {send, recv}) {
     EXPECT_EQ(failure_of(end), TW_ERR_TRUNCATED);
     expect_text({"tag 1", "longer"});
@@ -77,9 +77,9 @@ TEST_P(ChannelEndFailures, TooLongAMessageFailsAtBothEnds) {
 }
 
 TEST_P(ChannelEndFailures, AnExpiredWaitEndsThePeersWait) {
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   Bound send, recv;
-  bind_both(2, landings.given, &send, &recv);
+  bind_both(2, recv_buffers.given, &send, &recv);
   send.guard.limit_ns = 20'000'000;
   unsigned char* const from = memory(a, 8);
   bool sent = true, taken = true;
@@ -106,9 +106,9 @@ TEST_P(ChannelEndFailures, AnExpiredWaitEndsThePeersWait) {
 }
 
 TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   Bound send, recv;
-  EXPECT_EQ(bind_recv(3, landings.given, &recv, 50'000'000), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(bind_recv(3, recv_buffers.given, &recv, 50'000'000), TW_ERR_TIMED_OUT);
   expect_text({"peer"});
   EXPECT_EQ(recv.handle, nullptr);
   EXPECT_EQ(bind_send(3, &send, 50'000'000), TW_ERR_TIMED_OUT);
@@ -116,11 +116,11 @@ TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
   both([&] { ASSERT_EQ(bind_send(3, &send), TW_OK) << tw_last_error(); },
        [&] {
          for (int i = 0; i < 200; ++i) tw_progress(b.worker);
-         ASSERT_EQ(bind_recv(3, landings.given, &recv), TW_OK) << tw_last_error();
+         ASSERT_EQ(bind_recv(3, recv_buffers.given, &recv), TW_OK) << tw_last_error();
        });
   {
     const Running sender = start_send(send, traffic);  // its first credit comes when the other kernel is there
-    const Running receiver = start_recv(recv, landings, traffic, 1);
+    const Running receiver = start_recv(recv, recv_buffers, traffic, 1);
   }
   expect_all(traffic);
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
@@ -128,15 +128,15 @@ TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
 }
 
 TEST_P(ChannelEndFailures, ReceivesThatNobodyTakesFailTheChannel) {
-  const Landings landings = make_landings(2);
+  const RecvBuffers recv_buffers = make_recv_buffers(2);
   Traffic traffic = make_traffic({70, 80, 90});
   Bound send, recv;
-  bind_both(6, landings.given, &send, &recv);
+  bind_both(6, recv_buffers.given, &send, &recv);
   bool posted = false;
   {
     const Running receiver(GetParam().place, [&](auto machine) {
       device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
-      posted = in.post(device::Block(), recv.landings[0]) && in.post(device::Block(), recv.landings[1]);
+      posted = in.post(device::Block(), recv.recv_buffers[0]) && in.post(device::Block(), recv.recv_buffers[1]);
     });
   }
   EXPECT_TRUE(posted);
@@ -155,10 +155,10 @@ TEST_P(ChannelEndFailures, ReceivesThatNobodyTakesFailTheChannel) {
 }
 
 TEST_P(ChannelEndFailures, AnEndIsAPlansOrAKernels) {
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   unsigned char *from = memory(a, 8), *to = memory(b, 8);
   Bound send, recv, second;
-  bind_both(7, landings.given, &send, &recv);
+  bind_both(7, recv_buffers.given, &send, &recv);
   EXPECT_EQ(bind_send(7, &second), TW_ERR_BUSY);
   expect_text({"tag 7", "tw_channel_end_release"});
   tw_plan *sends = plan(a), *receives = plan(b);
@@ -171,7 +171,7 @@ TEST_P(ChannelEndFailures, AnEndIsAPlansOrAKernels) {
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   both([&] { EXPECT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] { EXPECT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
-  EXPECT_EQ(bind_recv(7, landings.given, &recv), TW_ERR_BUSY);
+  EXPECT_EQ(bind_recv(7, recv_buffers.given, &recv), TW_ERR_BUSY);
   expect_text({"tag 7", "plan"});
   EXPECT_EQ(bind_send(7, &send), TW_ERR_BUSY);
 }
@@ -188,32 +188,32 @@ TEST_P(ChannelEndFailures, ArgumentsThatMakeNoSense) {
   EXPECT_NE(tw_channel_bind_send(a.endpoint, 8, &nowhere, &none.handle), TW_OK);
   EXPECT_EQ(tw_channel_end_check(nullptr), TW_ERR_INVALID);
   EXPECT_EQ(tw_channel_end_release(nullptr), TW_OK);
-  const Landings landings = make_landings(1, 8);
+  const RecvBuffers recv_buffers = make_recv_buffers(1, 8);
   Bound recv;
-  EXPECT_EQ(bind_recv(8, std::vector(257, landings.given[0]), &recv), TW_ERR_LIMIT);
+  EXPECT_EQ(bind_recv(8, std::vector(257, recv_buffers.given[0]), &recv), TW_ERR_LIMIT);
   expect_passage(8);
   Bound send;
-  bind_both(9, landings.given, &send, &recv);
+  bind_both(9, recv_buffers.given, &send, &recv);
   uint32_t number = 0;
-  EXPECT_EQ(tw_channel_end_landing(recv.handle, 1, &number), TW_ERR_INVALID);
-  EXPECT_EQ(tw_channel_end_landing(send.handle, 0, &number), TW_ERR_INVALID);
+  EXPECT_EQ(tw_channel_end_recv_buffer(recv.handle, 1, &number), TW_ERR_INVALID);
+  EXPECT_EQ(tw_channel_end_recv_buffer(send.handle, 0, &number), TW_ERR_INVALID);
   EXPECT_EQ(recv.release(), TW_OK);
   EXPECT_EQ(send.release(), TW_OK);
 }
 
 /// A number that names no buffer is a buffer of no bytes, whatever the sender's memory holds there.
-TEST_P(ChannelEndFailures, ALandingThatIsNoneTakesNothing) {
-  const Landings landings = make_landings(3);
+TEST_P(ChannelEndFailures, AReceiveBufferThatIsNoneTakesNothing) {
+  const RecvBuffers recv_buffers = make_recv_buffers(3);
   Bound send, recv;
   for (const uint32_t number : {2u, 200u, 60000u}) {
-    bind_both(10, {landings.given[0]}, &send, &recv);
+    bind_both(10, {recv_buffers.given[0]}, &send, &recv);
     if (number == 2u) {  // it was one
       EXPECT_EQ(send.release(), TW_OK);
       EXPECT_EQ(recv.release(), TW_OK);
-      bind_both(10, landings.given, &send, &recv);
+      bind_both(10, recv_buffers.given, &send, &recv);
       EXPECT_EQ(send.release(), TW_OK);
       EXPECT_EQ(recv.release(), TW_OK);
-      bind_both(10, {landings.given[0]}, &send, &recv);
+      bind_both(10, {recv_buffers.given[0]}, &send, &recv);
     }
     Traffic traffic = make_traffic({9});
     {
@@ -225,7 +225,7 @@ TEST_P(ChannelEndFailures, ALandingThatIsNoneTakesNothing) {
       const Running sender = start_send(send, traffic);
     }
     EXPECT_EQ(traffic.sent, 0u);
-    expect_guards(landings);
+    expect_guards(recv_buffers);
     EXPECT_EQ(failure_of(send), TW_ERR_TRUNCATED);
     both([&] { EXPECT_EQ(send.release(), TW_OK); }, [&] { EXPECT_EQ(recv.release(), TW_OK); });
   }
@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(NotMapped, ChannelEndRefusals, testing::Values(kWays[2]
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   Bound send, recv;
   both(
       [&] {
@@ -244,7 +244,7 @@ TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
         expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
       },
       [&] {
-        EXPECT_EQ(bind_recv(1, landings.given, &recv), TW_ERR_UNSUPPORTED);
+        EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
         expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
       });
   const Bytes data = random_bytes(800);
@@ -252,15 +252,15 @@ TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
   a.store(from, data);
   tw_plan *sends = plan(a), *receives = plan(b);
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, data.size(), 1, nullptr, nullptr), TW_OK);
-  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, landings.at[0], data.size(), 1, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, recv_buffers.at[0], data.size(), 1, nullptr, nullptr), TW_OK);
   const auto run = [](tw_plan* one) {
     ASSERT_EQ(tw_plan_prepare(one, kLong), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_trigger(one, nullptr), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_finish(one, kLong), TW_OK) << tw_last_error();
   };
   both([&] { run(sends); }, [&] { run(receives); });
-  EXPECT_TRUE(b.load(landings.at[0], data.size()) == data);
-  expect_guards(landings);
+  EXPECT_TRUE(b.load(recv_buffers.at[0], data.size()) == data);
+  expect_guards(recv_buffers);
 }
 
 class ChannelEndPlaces : public ChannelEnds {};
@@ -269,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(Shm, ChannelEndPlaces, testing::Values(kWays[0], kWays[
 
 TEST_P(ChannelEndPlaces, ADeviceAndTheHostAreRefused) {
   const bool host = std::strcmp(GetParam().place, "host") == 0;
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   tw_channel_options other = options();
   other.place = host ? "emulated:0" : "host";
   Bound send, recv;
@@ -279,7 +279,7 @@ TEST_P(ChannelEndPlaces, ADeviceAndTheHostAreRefused) {
         expect_text({"tag 1"});
       },
       [&] {
-        EXPECT_EQ(bind_recv(1, landings.given, &recv), TW_ERR_UNSUPPORTED);
+        EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
         expect_text({"tag 1"});
       });
 }
@@ -303,12 +303,12 @@ TEST_P(ChannelEndPlaces, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEndsAndBett
           expect_text({"pageable"});
         });
   }
-  const Landings landings = make_landings(1);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
   Traffic traffic = make_traffic(random_sizes(4));
   Bound send, recv;
-  bind_both(1, landings.given, &send, &recv);
+  bind_both(1, recv_buffers.given, &send, &recv);
   {
-    const Running receiver = start_recv(recv, landings, traffic, 1);
+    const Running receiver = start_recv(recv, recv_buffers, traffic, 1);
     const Running sender = start_send(send, traffic);
   }
   expect_all(traffic);

@@ -14,18 +14,18 @@ TEST_P(ChannelEnds, BothAreKernels) {
   for (const size_t ahead : {size_t{1}, size_t{kSlots - 1}, size_t{kSlots}}) {
     for (const size_t buffers : {size_t{kSlots}, size_t{kSlots + 3}}) {
       SCOPED_TRACE(std::to_string(ahead) + " ahead, buffers: " + std::to_string(buffers));
-      const Landings landings = make_landings(buffers);
+      const RecvBuffers recv_buffers = make_recv_buffers(buffers);
       Bound send, recv;
-      bind_both(++tag, landings.given, &send, &recv);
+      bind_both(++tag, recv_buffers.given, &send, &recv);
       for (int run = 0; run < 2; ++run) {  // the second kernel goes on where the first one ended
         Traffic traffic = make_traffic(random_sizes(3 * kSlots + 5));
         {
-          const Running receiver = start_recv(recv, landings, traffic, ahead);
+          const Running receiver = start_recv(recv, recv_buffers, traffic, ahead);
           const Running sender = start_send(send, traffic);
         }
         expect_all(traffic);
       }
-      expect_guards(landings);
+      expect_guards(recv_buffers);
       EXPECT_EQ(tw_channel_end_check(send.handle), TW_OK) << tw_last_error();
       EXPECT_EQ(tw_channel_end_check(recv.handle), TW_OK) << tw_last_error();
       EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
@@ -34,7 +34,7 @@ TEST_P(ChannelEnds, BothAreKernels) {
   }
 }
 
-TEST_P(ChannelEnds, LandingsOfAnyLayout) {
+TEST_P(ChannelEnds, ReceiveBuffersOfAnyLayout) {
   constexpr size_t kRows = 7, kRow = 24, kPitch = 40;
   tw_layout* rows = nullptr;
   const uint64_t count = kRows;
@@ -52,7 +52,7 @@ TEST_P(ChannelEnds, LandingsOfAnyLayout) {
   {
     const Running receiver(GetParam().place, [&](auto machine) {
       device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
-      taken = in.post(device::Block(), recv.landings[0]) && in.take(device::Block());
+      taken = in.post(device::Block(), recv.recv_buffers[0]) && in.take(device::Block());
     });
     const Running sender(GetParam().place, [&](auto machine) {
       device::Sender<decltype(machine)> out(send.send_end(), send.guard, machine);
@@ -68,7 +68,7 @@ TEST_P(ChannelEnds, LandingsOfAnyLayout) {
 }
 
 TEST_P(ChannelEnds, PlansSendToAKernel) {
-  const Landings landings = make_landings(4);
+  const RecvBuffers recv_buffers = make_recv_buffers(4);
   Traffic traffic = make_traffic(std::vector<size_t>(2 * kSlots, 501));
   tw_plan* plans[2] = {plan(a), plan(a)};  // more than one: the kernel's end is there for all of them
   unsigned char* const source = memory(a, 501);
@@ -78,9 +78,9 @@ TEST_P(ChannelEnds, PlansSendToAKernel) {
       [&] {
         for (tw_plan* one : plans) ASSERT_EQ(tw_plan_prepare(one, kLong), TW_OK) << tw_last_error();
       },
-      [&] { ASSERT_EQ(bind_recv(9, landings.given, &recv), TW_OK) << tw_last_error(); });
+      [&] { ASSERT_EQ(bind_recv(9, recv_buffers.given, &recv), TW_OK) << tw_last_error(); });
   {
-    const Running receiver = start_recv(recv, landings, traffic, 4);
+    const Running receiver = start_recv(recv, recv_buffers, traffic, 4);
     for (size_t i = 0; i < traffic.sizes.size(); ++i) {
       a.store(source, Bytes(&traffic.data[i * 501], &traffic.data[(i + 1) * 501]));
       ASSERT_EQ(tw_plan_trigger(plans[i % 2], nullptr), TW_OK) << tw_last_error();
@@ -89,7 +89,7 @@ TEST_P(ChannelEnds, PlansSendToAKernel) {
     }
   }
   expect_all(traffic);
-  expect_guards(landings);
+  expect_guards(recv_buffers);
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
 }
 
@@ -118,7 +118,7 @@ TEST_P(ChannelEnds, AKernelSendsToAPlan) {
 
 TEST_P(ChannelEnds, OperationsOnAQueueAreTheOtherEnd) {
   constexpr size_t kSize = 777, kMessages = 9;
-  const Landings landings = make_landings(2);
+  const RecvBuffers recv_buffers = make_recv_buffers(2);
   Traffic there = make_traffic(std::vector<size_t>(kMessages, kSize)), back = make_traffic(there.sizes);
   unsigned char *source = memory(a, kSize), *to = memory(b, kSize);
   tw_queue *qa = queue(a), *qb = queue(b);
@@ -130,11 +130,11 @@ TEST_P(ChannelEnds, OperationsOnAQueueAreTheOtherEnd) {
         ASSERT_EQ(bind_send(2, &send), TW_OK) << tw_last_error();
       },
       [&] {
-        ASSERT_EQ(bind_recv(1, landings.given, &recv), TW_OK) << tw_last_error();
+        ASSERT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_OK) << tw_last_error();
         ASSERT_EQ(tw_recv_on(qb, b.endpoint, to, kSize, 2, nullptr), TW_OK) << tw_last_error();
       });
   {
-    const Running receiver = start_recv(recv, landings, there, 2);
+    const Running receiver = start_recv(recv, recv_buffers, there, 2);
     const Running sender = start_send(send, back);
     for (size_t i = 0; i < kMessages; ++i) {
       if (i > 0) {
@@ -159,12 +159,12 @@ TEST_P(ChannelEnds, OperationsOnAQueueAreTheOtherEnd) {
 TEST_P(ChannelEnds, PlansAndKernelsTakeTurns) {
   constexpr size_t kSize = 250;
   for (int turn = 0; turn < 3; ++turn) {
-    const Landings landings = make_landings(3);
+    const RecvBuffers recv_buffers = make_recv_buffers(3);
     Traffic traffic = make_traffic(std::vector<size_t>(kSlots + 1, kSize));
     Bound send, recv;
-    bind_both(4, landings.given, &send, &recv);
+    bind_both(4, recv_buffers.given, &send, &recv);
     {
-      const Running receiver = start_recv(recv, landings, traffic, 3);
+      const Running receiver = start_recv(recv, recv_buffers, traffic, 3);
       const Running sender = start_send(send, traffic);
     }
     expect_all(traffic);

@@ -29,7 +29,7 @@ TEST(ChannelEndView, EachSendsToTheOther) {
       std::string all(2 * kLength, '\0');
       ASSERT_EQ(rank.meeting.exchange(rank.number, mine.data(), kLength, all.data()), TW_OK);
       const uint32_t at = static_cast<uint32_t>(round % 2);
-      ASSERT_TRUE(receiver.post(device::Thread(), in.landing(at)));
+      ASSERT_TRUE(receiver.post(device::Thread(), in.recv_buffer(at)));
       ASSERT_TRUE(sender.send(device::Thread(), mine.data(), mine.size()));
       ASSERT_TRUE(receiver.take(device::Thread()));
       EXPECT_TRUE(to[at] == all.substr(other * kLength, kLength)) << "round " << round;
@@ -58,9 +58,9 @@ TEST(ChannelEndView, StridedBuffersAndWhatIsThrown) {
       EXPECT_TRUE(sender.send(device::Thread(), mine.data(), mine.size()));
     } else {
       const BoundRecv in(peer, {ChannelBuffer(grid.data(), column)}, 1);
-      EXPECT_THROW(in.landing(1), Error);
+      EXPECT_THROW(in.recv_buffer(1), Error);
       device::Receiver<> receiver(in.end(), in.guard());
-      EXPECT_TRUE(receiver.post(device::Thread(), in.landing(0)) && receiver.take(device::Thread()));
+      EXPECT_TRUE(receiver.post(device::Thread(), in.recv_buffer(0)) && receiver.take(device::Thread()));
       for (uint64_t row = 0; row < kRows; ++row) std::memcpy(&wanted[row * kColumns + 2], &all[row * 8], 8);
       EXPECT_EQ(grid, wanted);
     }

@@ -37,13 +37,13 @@ class ChannelEnds : public Pair {
   }
 
   /// Buffers of b at odd addresses with random guards around.
-  struct Landings {
+  struct RecvBuffers {
     std::vector<unsigned char*> at;
     std::vector<tw_channel_buffer> given;
     std::vector<Bytes> guards;
   };
-  Landings make_landings(size_t count, size_t capacity = kMost) {
-    Landings made;
+  RecvBuffers make_recv_buffers(size_t count, size_t capacity = kMost) {
+    RecvBuffers made;
     for (size_t i = 0; i < count; ++i) {
       made.guards.push_back(random_bytes(capacity + 2 * kGuard));
       unsigned char* const at = memory(b, made.guards.back().size() + 3) + i % 4;
@@ -53,12 +53,12 @@ class ChannelEnds : public Pair {
     }
     return made;
   }
-  void expect_guards(const Landings& landings) {
-    for (size_t i = 0; i < landings.at.size(); ++i) {
-      const size_t whole = landings.guards[i].size();
-      const Bytes now = b.load(landings.at[i] - kGuard, whole);
-      EXPECT_EQ(std::memcmp(now.data(), landings.guards[i].data(), kGuard), 0);
-      EXPECT_EQ(std::memcmp(now.data() + whole - kGuard, landings.guards[i].data() + whole - kGuard, kGuard), 0);
+  void expect_guards(const RecvBuffers& recv_buffers) {
+    for (size_t i = 0; i < recv_buffers.at.size(); ++i) {
+      const size_t whole = recv_buffers.guards[i].size();
+      const Bytes now = b.load(recv_buffers.at[i] - kGuard, whole);
+      EXPECT_EQ(std::memcmp(now.data(), recv_buffers.guards[i].data(), kGuard), 0);
+      EXPECT_EQ(std::memcmp(now.data() + whole - kGuard, recv_buffers.guards[i].data() + whole - kGuard, kGuard), 0);
     }
   }
   static std::vector<size_t> random_sizes(size_t count) {
@@ -95,9 +95,9 @@ class ChannelEnds : public Pair {
     return Running(GetParam().place,
                    [&](auto machine) { send_messages(machine, end, traffic.from, traffic.sizes, &traffic.sent); });
   }
-  Running start_recv(const Bound& end, const Landings& landings, Traffic& traffic, size_t ahead) {
+  Running start_recv(const Bound& end, const RecvBuffers& recv_buffers, Traffic& traffic, size_t ahead) {
     return Running(GetParam().place, [&, ahead](auto machine) {
-      receive_messages(machine, end, landings.at, traffic.to, traffic.sizes, ahead, &traffic.received);
+      receive_messages(machine, end, recv_buffers.at, traffic.to, traffic.sizes, ahead, &traffic.received);
     });
   }
 };

@@ -36,14 +36,14 @@ class ChannelOpening : public ChannelEnds {
     while ((status = check()) == TW_OK && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
     return status;
   }
-  void expect_passage(Bound& send, Bound& recv, const Landings& landings) {
+  void expect_passage(Bound& send, Bound& recv, const RecvBuffers& recv_buffers) {
     Traffic traffic = make_traffic(random_sizes(3));
     {
-      const Running receiver = start_recv(recv, landings, traffic, landings.at.size());
+      const Running receiver = start_recv(recv, recv_buffers, traffic, recv_buffers.at.size());
       const Running sender = start_send(send, traffic);
     }
     expect_all(traffic);
-    expect_guards(landings);
+    expect_guards(recv_buffers);
     EXPECT_EQ(tw_channel_end_check(send.handle), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_channel_end_check(recv.handle), TW_OK) << tw_last_error();
   }
@@ -52,12 +52,12 @@ INSTANTIATE_TEST_SUITE_P(Mapped, ChannelOpening, testing::Values(kWays[0], kWays
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ChannelOpening, KernelsEndsThatGaveUpAnyNumberOfTimesMeet) {
-  const Landings landings = make_landings(2);
+  const RecvBuffers recv_buffers = make_recv_buffers(2);
   for (uint64_t tag = 1; tag <= kRounds; ++tag) {
     SCOPED_TRACE(tag);
     Bound send, recv;
     both([&] { try_some([&](uint64_t limit) { return bind_send(tag, &send, limit); }); },
-         [&] { try_some([&](uint64_t limit) { return bind_recv(tag, landings.given, &recv, limit); }); });
+         [&] { try_some([&](uint64_t limit) { return bind_recv(tag, recv_buffers.given, &recv, limit); }); });
     const bool met = send.handle != nullptr && recv.handle != nullptr;
     // Nothing passes yet: an end waits no longer than it was bound for, which is milliseconds here.
     for (Bound* one : {&send, &recv}) {
@@ -75,9 +75,9 @@ TEST_P(ChannelOpening, KernelsEndsThatGaveUpAnyNumberOfTimesMeet) {
         },
         [&] {
           pause();
-          ASSERT_EQ(bind_recv(tag, landings.given, &recv), TW_OK) << tw_last_error();
+          ASSERT_EQ(bind_recv(tag, recv_buffers.given, &recv), TW_OK) << tw_last_error();
         });
-    expect_passage(send, recv, landings);
+    expect_passage(send, recv, recv_buffers);
     EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
     EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   }

@@ -9,7 +9,7 @@ namespace {
 
 ControlMessage told(uint64_t capacity, bool key) {
   ControlMessage message;
-  message.type = Control::landing;
+  message.type = Control::recv_buffer;
   message.capacity = capacity;
   if (key) message.key.resize(8);
   return message;

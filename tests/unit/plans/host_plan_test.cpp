@@ -180,5 +180,23 @@ TEST_P(ShortRows, OfAChannelThatIsMappedAlreadyAreStored) {
   for (int round = 0; round < 3; ++round) run_and_check(sends, receives);
 }
 
+TEST_P(ShortRows, OfAChannelThatNobodyUsesAnyMoreArePacked) {
+  tw_plan *first = nullptr, *first_there = nullptr;
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = "host";
+  ASSERT_EQ(tw_plan_create(a.context, &options, &first), TW_OK);
+  ASSERT_EQ(tw_plan_create(b.context, &options, &first_there), TW_OK);
+  send(first, from_, kRows * kRow, 5);
+  receive(first_there, to_, kRows * kRow, 5);
+  prepare_both(first, first_there);
+  both([&] { ASSERT_EQ(tw_plan_destroy(first), TW_OK); }, [&] { ASSERT_EQ(tw_plan_destroy(first_there), TW_OK); });
+  tw_plan *sends = plan(a), *receives = plan(b);
+  send(sends, from_, kRows * kRow, 5);
+  receive(receives, to_, 0, 5, layout_);
+  prepare_both(sends, receives);
+  EXPECT_TRUE(says(receives, "* carried")) << explain(receives);
+  for (int round = 0; round < 3; ++round) run_and_check(sends, receives);
+}
+
 }  // namespace
 }  // namespace thalweg::tests

@@ -72,15 +72,15 @@ struct Bound {
   tw_channel_end* handle = nullptr;
   void* address = nullptr;
   device::Guard guard{};
-  std::vector<uint32_t> landings;
+  std::vector<uint32_t> recv_buffers;
 
   void look(size_t buffers) {
     tw_device_guard given{};
     ASSERT_EQ(tw_channel_end_address(handle, &address), TW_OK);
     ASSERT_EQ(tw_channel_end_guard(handle, &given), TW_OK);
     std::memcpy(&guard, &given, sizeof guard);
-    landings.resize(buffers);
-    for (size_t i = 0; i < buffers; ++i) ASSERT_EQ(tw_channel_end_landing(handle, i, &landings[i]), TW_OK);
+    recv_buffers.resize(buffers);
+    for (size_t i = 0; i < buffers; ++i) ASSERT_EQ(tw_channel_end_recv_buffer(handle, i, &recv_buffers[i]), TW_OK);
   }
   device::SendEnd* send_end() const { return static_cast<device::SendEnd*>(address); }
   device::RecvEnd* recv_end() const { return static_cast<device::RecvEnd*>(address); }
@@ -108,7 +108,7 @@ void receive_messages(M machine, const Bound& end, const std::vector<unsigned ch
   size_t posted = 0;
   for (*received = 0; *received < sizes.size(); ++*received) {
     for (; posted < sizes.size() && posted < *received + ahead; ++posted) {
-      if (!in.post(device::Block(), end.landings[posted % buffers.size()], 200 + posted)) return;
+      if (!in.post(device::Block(), end.recv_buffers[posted % buffers.size()], 200 + posted)) return;
     }
     if (!in.take(device::Block(), 300 + *received)) return;
     device::copy(device::Block(), device::contiguous_at(to), device::contiguous_at(buffers[*received % buffers.size()]),

@@ -115,7 +115,7 @@ TEST_P(PlanUpdates, ManyUpdatesTakeNoRoom) {
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to[0], kSize, 1, nullptr, nullptr), TW_OK);
   prepare_both(sends, receives);
-  for (int i = 1; i < 300; ++i) {  // a channel has 256 landings
+  for (int i = 1; i < 300; ++i) {  // a channel has 256 receive buffers
     ASSERT_EQ(tw_plan_update(receives, 0, to[i % 2], nullptr), TW_OK) << tw_last_error();
     if (i % 50 != 0) continue;
     const Bytes data = random_bytes(kSize);
@@ -128,7 +128,7 @@ TEST_P(PlanUpdates, ManyUpdatesTakeNoRoom) {
   }
 }
 
-/// Of graphs that are gone nothing is kept: a channel has 256 landings.
+/// Of graphs that are gone nothing is kept: a channel has 256 receive buffers.
 TEST_P(PlanUpdates, GraphsThatAreGoneKeepNothing) {
   tw_queue *qa = queue(a), *qb = queue(b);
   tw_plan *sends = plan(a), *receives = plan(b);

@@ -177,7 +177,7 @@ TEST(ActiveFlow, TheLargestEagerMessageGoesWhateverTheCredit) {
   }
 }
 
-TEST(ActiveLoss, KeptAnnouncementsEndAndCopiesStay) {
+TEST(ActiveLoss, KeptRtsEndAndCopiesStay) {
   World w;
   w.connect();
   Got got;

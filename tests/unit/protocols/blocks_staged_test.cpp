@@ -10,7 +10,7 @@
 #include "memory/placement.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
 #include "unit/devices/emulated_tools.hpp"
@@ -319,7 +319,7 @@ class Passed : public Staged {
   Passed() : Staged({"", kLinkMaps, Place::device, {Place::device, Place::device}}, true) {}
 };
 
-/// Devices move the first one's blocks while the second one's frames are going: it comes back to a lane where the second one, whose
+/// Devices move the first one's blocks while the second one's frames are going: it comes back to a ordered queue where the second one, whose
 /// notification is to be behind its own, stands before it.
 TEST_F(Passed, ANotificationOfFramesLetsAnEarlierOneOfADevicePass) {
   for (int round = 0; round < 40; ++round) {

@@ -10,7 +10,7 @@
 #include "base/clock.hpp"
 #include "memory/local_copy.hpp"
 #include "memory/placement.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
@@ -33,7 +33,7 @@ EmulatedDevice& slow_device() {
 
 class DeviceEnds : public ::testing::Test {
  protected:
-  static constexpr size_t kChunk = DeviceLane::kChunk;
+  static constexpr size_t kChunk = DeviceQueues::kChunk;
 
   void connect(uint32_t features, uint32_t fragment = 8192) {
     FakeOptions options;
@@ -399,8 +399,8 @@ TEST_F(DeviceEnds, ALaterAnswerDoesNotSettleWhatIsSentAfterIt) {
   const tw_request relayed = start(*world->left, first);
   world->pa->allowed = 1;  // the second one's frame
   const tw_request answered = start(*world->left, second);
-  const auto& lane = world->a.one_sided.lane;
-  ASSERT_TRUE(turn_until([&] { return Engine::test(answered) == TW_OK && !lane.empty(); })) << "the signal waits for room";
+  const auto& queue = world->a.one_sided.queue;
+  ASSERT_TRUE(turn_until([&] { return Engine::test(answered) == TW_OK && !queue.empty(); })) << "the signal waits for room";
   world->pa->allowed = SIZE_MAX;
   while (Engine::test(relayed) == TW_IN_PROGRESS) world->left->progress();
   ASSERT_EQ(world->pa->frames(Frame::signal), 1u);
@@ -432,9 +432,9 @@ TEST_F(DeviceEnds, ACopyBeforeACutEndsWithoutThoseBehindIt) {
     ASSERT_EQ(allocate_at(world->registry_a, {MemoryKind::emulated, &stepped_device()}, 256, 0, false, memory), TW_OK);
     memories.emplace_back(&world->registry_a, *memory);
   }
-  DeviceLane& lane = world->left->devices();
+  DeviceQueues& queues = world->left->devices();
   unsigned over = 0;
-  const DeviceLane::Done done = [](Engine&, void* token, Status status) {
+  const DeviceQueues::Done done = [](Engine&, void* token, Status status) {
     EXPECT_EQ(status, TW_OK);
     ++*static_cast<unsigned*>(token);
   };
@@ -443,16 +443,16 @@ TEST_F(DeviceEnds, ACopyBeforeACutEndsWithoutThoseBehindIt) {
     copy.to = address(target) + at;
     copy.from = address(source) + at;
     copy.width = 61;
-    ASSERT_EQ(lane.submit(stepped_device(), {&copy, 1}, done, &over), TW_OK);
-    if (at == 0) lane.cut(stepped_device());
+    ASSERT_EQ(queues.submit(stepped_device(), {&copy, 1}, done, &over), TW_OK);
+    if (at == 0) queues.cut(stepped_device());
   }
-  lane.poll();  // tells the device: one copy and its ticket, then two and theirs
+  queues.poll();  // tells the device: one copy and its ticket, then two and theirs
   std::vector<unsigned> seen;
   do {
-    lane.poll();
+    queues.poll();
     if (seen.empty() || seen.back() != over) seen.push_back(over);
   } while (stepped_device().step(0));
-  lane.poll();
+  queues.poll();
   EXPECT_EQ(seen, (std::vector<unsigned>{0, 1, 3}));
 }
 
@@ -479,7 +479,7 @@ TEST_F(DeviceEnds, AWorkerMaySleepWhileThePartOfARelayWaits) {
   EXPECT_EQ(end(put), TW_OK);
 }
 
-/// The signal covers all that devices move, a relay among it, whose part waits for room in the same lane.
+/// The signal covers all that devices move, a relay among it, whose part waits for room in the same ordered queue.
 TEST_F(DeviceEnds, ASignalThatWaitsForARelayLetsItsPartsPass) {
   connect(kLinkSameProcess);
   const auto on_stepped = [&](Registry& registry) {
@@ -674,7 +674,7 @@ TEST_F(DeviceEnds, ASignalThatIsGoneIsLookedUpOutsideOtherLookUps) {
 
 /// A strided buffer, whose chunks are gathered by a kernel each: the device fails at any of them, while the link is to read others.
 TEST(DeviceFailures, AChunkIsTheMessagesUntilTheLinkHasReadIt) {
-  constexpr uint64_t kRow = 64, kRows = 6 * DeviceLane::kChunk / kRow;
+  constexpr uint64_t kRow = 64, kRows = 6 * DeviceQueues::kChunk / kRow;
   unsigned failed = 0;
   for (unsigned nth = 1; nth <= 8; ++nth) {
     emulated::Options faults;

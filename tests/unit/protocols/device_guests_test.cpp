@@ -8,7 +8,7 @@
 
 #include "devices/registry.hpp"
 #include "memory/placement.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"

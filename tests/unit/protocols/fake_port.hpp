@@ -26,7 +26,7 @@ struct FakeOptions {
   double refuse = 0;     // probability of TW_AGAIN
   double copied = 0.5;   // ... that a body by reference is read at once
   size_t capacity = 64;  // frames under way per link
-  bool land = true;      // ask for landings (stream transports)
+  bool land = true;      // ask for destinations (stream transports)
   bool kernel_fails = false;
   bool import_slow = false;  // an import is answered by this side's next progress
   bool offers = false;       // of receives
@@ -344,12 +344,12 @@ class FakePort final : public Port {
     if (link.remote->under_way != 0) --link.remote->under_way;
     if (link.dead) return;
     ++link.taken;
-    std::byte* landing = nullptr;
+    std::byte* destination = nullptr;
     if (options_.land && (options_.features & kLinkByReference) != 0 && delivery.header.length >= 64) {
-      landing = sink_.landing(link, delivery.header, delivery.body.data(), std::min<size_t>(delivery.body.size(), 16));
+      destination = sink_.destination(link, delivery.header, delivery.body.data(), std::min<size_t>(delivery.body.size(), 16));
     }
-    if (landing != nullptr) {
-      std::memcpy(landing, delivery.body.data(), delivery.body.size());
+    if (destination != nullptr) {
+      std::memcpy(destination, delivery.body.data(), delivery.body.size());
       sink_.on_landed(link, delivery.header);
     } else {
       delivering_data_ = static_cast<Frame>(delivery.header.type & kFrameTypeMask) == Frame::data;

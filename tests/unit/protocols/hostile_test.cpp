@@ -424,7 +424,7 @@ TEST(Hostile, AnAnswerToAPutThatTheLinkStillReads) {
   }
 }
 
-TEST(Hostile, AnAnnouncementWhoseSenderIsLostAndNotYetClosed) {
+TEST(Hostile, AnRtsWhoseSenderIsLostAndNotYetClosed) {
   World w;
   w.connect();
   w.settle(3);

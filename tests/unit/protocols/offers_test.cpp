@@ -8,7 +8,7 @@
 
 #include "memory/local_copy.hpp"
 #include "memory/placement.hpp"
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/match.hpp"
 #include "protocols/offers.hpp"
@@ -193,7 +193,7 @@ TEST_F(Offered, ALargeReceivePullsWhatWasAnnouncedBeforeIt) {
   EXPECT_TRUE(got(to, from, kLarge));
 }
 
-/// The announcement was taken by progress, before its receive.
+/// The RTS was taken by progress, before its receive.
 TEST_F(Offered, ALargeReceivePullsAnUnexpectedMessage) {
   const Piece &to = piece(false, kLarge), &from = piece(true, kLarge);
   const tw_request sent = send(from, kLarge, 5);
@@ -434,7 +434,7 @@ TEST_F(Offered, AReceiveFromAnyoneStaysPostedWhenThePeerIsLost) {
   EXPECT_EQ(end(received), TW_ERR_CANCELED);
 }
 
-/// The announcement of the claim is lost with the peer.
+/// The RTS of the claim is lost with the peer.
 TEST_F(Offered, WhatIsClaimedEndsWithThePeer) {
   const Piece &to = piece(false, kSmall), &from = piece(true, kSmall);
   const tw_request received = receive(to, kSmall, 5), sent = send(from, kSmall, 5);
@@ -478,8 +478,8 @@ TEST_F(Offered, AClaimWhoseCopyFailsIsServedOtherwise) {
   EXPECT_EQ(by(Way::push), 0u);
 }
 
-/// No room for the announcement: nothing is claimed before there is.
-TEST_F(Offered, NothingIsClaimedWithoutRoomForTheAnnouncement) {
+/// No room for the RTS: nothing is claimed before there is.
+TEST_F(Offered, NothingIsClaimedWithoutRoomForTheRts) {
   const Piece &to = piece(false, kSmall), &from = piece(true, kSmall);
   const tw_request received = receive(to, kSmall, 5);
   world->pa->allowed = 0;
@@ -587,7 +587,7 @@ TEST_F(OfferedToAnEnemy, AClaimOfTheSecondReceiveBeforeTheFirst) {
   EXPECT_EQ(end(second), TW_ERR_PROTOCOL);
 }
 
-TEST_F(OfferedToAnEnemy, AMessageBetweenTheClaimAndItsAnnouncement) {
+TEST_F(OfferedToAnEnemy, AMessageBetweenTheClaimAndItsRts) {
   const tw_request request = bound(piece(false, kSmall), 5);
   claim(0);
   world->pb->inject(*world->lb, make_header(Frame::tagged, 10, 5, 0), std::vector<std::byte>(10));

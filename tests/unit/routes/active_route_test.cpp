@@ -69,7 +69,7 @@ TEST(ActiveRoutes, TheTableStarsWhatIsTaken) {
     const auto lines = message_routes(limits(), LinkCosts{}, message);
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Route& line) { return line.chosen; }), 1);
     const MessageRoute route = active_route(limits(), message);
-    const auto& line = lines[static_cast<size_t>(route == MessageRoute::frames ? announced_route(limits(), message) : route)];
+    const auto& line = lines[static_cast<size_t>(route == MessageRoute::frames ? rts_route(limits(), message) : route)];
     EXPECT_TRUE(line.chosen) << line.name;
     EXPECT_EQ(line.why_not, nullptr) << line.name << ": " << line.why_not;
   }

@@ -67,7 +67,7 @@ TEST(Limits, AForcedWayIsTheOnlyOneBesideFrames) {
   const Link link = shm_link();
   const LinkCosts costs = CostTable().shm;
   Message message{link.features, 1u << 20, false, true, true};
-  const auto route = [&](Way way) { return announced_route(limits_of(link, costs, way), message); };
+  const auto route = [&](Way way) { return rts_route(limits_of(link, costs, way), message); };
   EXPECT_EQ(route(Way::any), MessageRoute::direct);
   EXPECT_EQ(route(Way::mapped), MessageRoute::direct);
   EXPECT_EQ(route(Way::kernel), MessageRoute::kernel);
@@ -101,7 +101,7 @@ TEST(Messages, TheTableSaysWhatIsDone) {
         for (uint64_t length = 1; length <= 64u << 20; length = length * 3 + 1) {
           const Message message{features, length, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0 && (bits & 2) != 0};
           MessageRoute route = sending_route(limits, message);
-          if (route == MessageRoute::frames) route = announced_route(limits, message);
+          if (route == MessageRoute::frames) route = rts_route(limits, message);
           const auto table = message_routes(limits, costs, message);
           for (size_t i = 0; i < table.size(); ++i) {
             EXPECT_EQ(table[i].chosen, i == static_cast<size_t>(route)) << length << " " << bits << " " << table[i].name;
@@ -149,8 +149,8 @@ TEST(Messages, WhatWasTriedInVainIsNotChosenAgain) {
   const Limits limits = limits_of(link, CostTable().shm, Way::any);
   const Message message{link.features, 1u << 20, false, true, true};
   uint32_t failed = 1u << static_cast<unsigned>(MessageRoute::direct);
-  EXPECT_EQ(announced_route(limits, message), MessageRoute::direct);
-  EXPECT_EQ(announced_route(limits, message, failed), MessageRoute::frames);
+  EXPECT_EQ(rts_route(limits, message), MessageRoute::direct);
+  EXPECT_EQ(rts_route(limits, message, failed), MessageRoute::frames);
 }
 
 DeviceMessage between(MemoryKind from, MemoryKind to) {

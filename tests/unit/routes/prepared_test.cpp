@@ -149,16 +149,23 @@ TEST(PreparedRoutes, WhatFailedIsNotTakenAgain) {
 
 TEST(PreparedRoutes, OfShortRowsTheHostPacks) {
   Prepared rows = mine(false, MemoryKind::host);
-  rows.scattered = true;
+  rows.row = kCacheLine - 1;
   EXPECT_EQ(prepared_route(rows), PreparedRoute::carried);
   EXPECT_EQ(prepared_route(rows, bit_of(PreparedRoute::carried)), PreparedRoute::own);
   EXPECT_TRUE(says(rows, "a message packs them"));
   const std::string table = prepared_table(rows, 0, "");
   EXPECT_NE(table.find("at its own address: another way needs less"), std::string::npos) << table;
+  rows.in_use = true;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::own) << "others rely on the mapped channel";
+  rows.in_use = false;
+  rows.row = kCacheLine;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::own);
+  rows.row = 8;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::carried);
   rows.carriable = false;
   EXPECT_EQ(prepared_route(rows), PreparedRoute::own);
   Prepared of_device = mine(true, MemoryKind::device);
-  of_device.scattered = true;
+  of_device.row = 8;
   EXPECT_EQ(prepared_route(of_device), PreparedRoute::own) << "kernels store rows side by side";
 }
 

@@ -40,7 +40,7 @@ class RecordingSink final : public Sink {
     ++frames;
     if (frame) frame(link, header, body);
   }
-  std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
+  std::byte* destination(Link&, const FrameHeader&, const std::byte*, size_t) override { return nullptr; }
   void on_landed(Link&, const FrameHeader&) override {}
   void on_sent(Link&, void*, Status) override {}
   void on_lost(Link& link, Status status, const char* why) override {

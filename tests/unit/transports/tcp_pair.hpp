@@ -56,7 +56,7 @@ class CheckingSink : public Sink {
     EXPECT_TRUE(holds(body, header.length, header.a)) << "frame " << header.b << " of " << header.length;
     count(link, header);
   }
-  std::byte* landing(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
+  std::byte* destination(Link&, const FrameHeader& header, const std::byte* prefix, size_t n) override {
     ++asked;
     EXPECT_GE(n, size_t{kPrefix});
     EXPECT_LT(n, header.length);

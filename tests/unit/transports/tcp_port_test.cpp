@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two tcp ports in one process: every way of sending, back-pressure, landing, loss, sleeping, hostile bytes.
+// Two tcp ports in one process: every way of sending, back-pressure, destination, loss, sleeping, hostile bytes.
 #include <sys/wait.h>
 #include <unistd.h>
 #include <functional>
@@ -122,7 +122,7 @@ TEST_P(TcpPortOver, MayBeClosedFromItsOwnCallback) {
   EXPECT_EQ(right.sink.frames, 8u);
 }
 
-TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
+TEST_P(TcpPortOver, WithdrawnDestinationIsNotTouchedAgain) {
   right.sink.land_percent = 100;
   FrameHeader header{};
   header.length = kReferenceMax;
@@ -139,7 +139,7 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
       ++frames;
       EXPECT_EQ(h.b, 1u);
     }
-    std::byte* landing(Link&, const FrameHeader&, const std::byte*, size_t) override { return ++asked, place.data(); }
+    std::byte* destination(Link&, const FrameHeader&, const std::byte*, size_t) override { return ++asked, place.data(); }
     void on_landed(Link&, const FrameHeader&) override { ++landed; }
     void on_sent(Link&, void*, Status) override {}
     void on_lost(Link&, Status, const char* why) override { ADD_FAILURE() << why; }
@@ -158,7 +158,7 @@ TEST_P(TcpPortOver, WithdrawnLandingIsNotTouchedAgain) {
   Link* link = nullptr;
   ASSERT_EQ(port->establish(std::move(init), &link), TW_OK);
 
-  // The first part of the frame by hand, so that the landing is asked for while the rest is missing.
+  // The first part of the frame by hand, so that the destination is asked for while the rest is missing.
   std::vector<std::byte> wire(kFrameHead + header.length + kFrameHead);
   write_head(wire.data(), 0, header);
   std::memcpy(wire.data() + kFrameHead, body.data(), body.size());
@@ -235,7 +235,7 @@ TEST(TcpPort, DeliversAStreamCutAtEveryPosition) {
   // Frames around the sizes where the reader changes its ways, as one byte string.
   std::vector<std::byte> wire;
   uint32_t sequence = 0;
-  for (const uint32_t n : {0u, 1u, 63u, 100u, kLandingMin - 1, kLandingMin, kLandingMin + 100, 3u}) {
+  for (const uint32_t n : {0u, 1u, 63u, 100u, kDestinationMin - 1, kDestinationMin, kDestinationMin + 100, 3u}) {
     FrameHeader header{};
     header.length = n;
     header.a = 77 + n;
@@ -263,7 +263,7 @@ TEST(TcpPort, DeliversByteByByte) {
   const auto [a, b] = connected(Wire::unix_pair);
   side.add(b);
   uint64_t frames = 0;
-  for (const uint32_t n : {5u, 0u, 200u, kLandingMin + 10}) {
+  for (const uint32_t n : {5u, 0u, 200u, kDestinationMin + 10}) {
     FrameHeader header{};
     header.length = n;
     header.a = n;

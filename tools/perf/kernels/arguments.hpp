@@ -13,15 +13,15 @@ constexpr u32 kThreads = 512;
 
 /// Ping-pong of puts. The side that leads sends first and takes the time.
 struct Rounds {
-  thalweg::device::Window data;           // where puts, and packed messages, go
+  thalweg::device::Window data;           // where puts, and LL messages, go
   thalweg::device::Window flags;          // where signals go: the same, or one over host memory where a CPU answers
   u64 from;                               // address of what is sent
   u64 bytes;                              // of a put; 0: only signals
   u64 to;                                 // offset in the peer's part of `data`; packed: of the room in everybody's part
   u64 flag;                               // offset in everybody's part of `flags`
-  u64 landing;                            // packed: address of where a message is unpacked
+  u64 recv_buffer;                        // packed: address of where a message is unpacked
   u64 width, from_pitch, to_pitch, rows;  // strided: in doubles; 0 rows: contiguous
-  u64 before;                             // rounds of earlier launches: a signal's value, and a packed message's generation
+  u64 before;                             // rounds of earlier launches: a signal's value, and a LL message's generation
   u32 warm, rounds;                       // not timed, timed
   bool leads;
   u32* arrived;  // this device's, for Blocks
@@ -34,7 +34,7 @@ struct ChannelRounds {
   thalweg::device::RecvEnd* receive;
   thalweg::device::Guard send_guard, receive_guard;
   u64 from, bytes;
-  u32 landing;  // the number of the only buffer
+  u32 recv_buffer;  // the number of the only buffer
   u32 warm, rounds;
   bool leads;
   u32* arrived;

@@ -22,9 +22,9 @@ __global__ void __launch_bounds__(kThreads) perf_put_blocks(const __grid_constan
 __global__ void __launch_bounds__(kThreads) perf_strided_blocks(const __grid_constant__ Rounds r) {
   play<StridedForm>(r, Blocks(r.arrived, blockIdx.x, gridDim.x));
 }
-__global__ void perf_packed_thread(const __grid_constant__ Rounds r) { play<PackedForm>(r, Thread()); }
+__global__ void perf_packed_thread(const __grid_constant__ Rounds r) { play<LlForm>(r, Thread()); }
 __global__ void __launch_bounds__(kThreads) perf_packed_block(const __grid_constant__ Rounds r) {
-  play<PackedForm>(r, Block());
+  play<LlForm>(r, Block());
 }
 __global__ void perf_channel_thread(const __grid_constant__ ChannelRounds r) { play(r, Thread()); }
 __global__ void __launch_bounds__(kThreads) perf_channel_block(const __grid_constant__ ChannelRounds r) { play(r, Block()); }

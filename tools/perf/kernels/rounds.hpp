@@ -3,7 +3,7 @@
 // the Failure.
 #pragma once
 #include <thalweg/device/channel.hpp>
-#include <thalweg/device/packed.hpp>
+#include <thalweg/device/ll.hpp>
 
 #include "arguments.hpp"
 
@@ -38,18 +38,18 @@ struct StridedForm : PutForm {
 };
 
 /// The flag beside the data, in the same store. The answer says that the room is free again.
-struct PackedForm {
+struct LlForm {
   template <class L>
   static THALWEG_DEVICE bool send(const Rounds& r, L level, u64 round) {
     using namespace thalweg::device;
     const auto* const from = reinterpret_cast<const u32*>(r.from);
-    return put_packed(level, r.data, 1 - r.data.rank, r.to, from, r.bytes / sizeof(u32), static_cast<u32>(round));
+    return put_ll(level, r.data, 1 - r.data.rank, r.to, from, r.bytes / sizeof(u32), static_cast<u32>(round));
   }
   template <class L>
   static THALWEG_DEVICE bool take(const Rounds& r, L level, u64 round) {
     using namespace thalweg::device;
-    auto* const to = reinterpret_cast<u32*>(r.landing);
-    return take_packed(level, r.data, r.to, to, r.bytes / sizeof(u32), static_cast<u32>(round), round);
+    auto* const to = reinterpret_cast<u32*>(r.recv_buffer);
+    return take_ll(level, r.data, r.to, to, r.bytes / sizeof(u32), static_cast<u32>(round), round);
   }
 };
 
@@ -81,12 +81,12 @@ THALWEG_DEVICE void play(const ChannelRounds& r, L level) {
   const auto* const from = reinterpret_cast<const unsigned char*>(r.from);
   const u32 all = r.warm + r.rounds;
   u64 start = 0;
-  if (!in.post(level, r.landing)) return;
+  if (!in.post(level, r.recv_buffer)) return;
   for (u32 i = 0; i < all; ++i) {
     if (i == r.warm) start = m.nanoseconds();
     if (r.leads && !out.send(level, from, r.bytes, i)) return;
     if (!in.take(level, i)) return;
-    if (i + 1 < all && !in.post(level, r.landing, i)) return;
+    if (i + 1 < all && !in.post(level, r.recv_buffer, i)) return;
     if (!r.leads && !out.send(level, from, r.bytes, i)) return;
   }
   if (level.leads()) m.store(r.took, m.nanoseconds() - start);

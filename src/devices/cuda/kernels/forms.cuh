@@ -14,7 +14,7 @@ namespace thalweg::impl::cuda {
 
 using device::Gate;
 using device::i64;
-using device::Landing;
+using device::RecvBuffer;
 using device::Look;
 using device::Move;
 using device::Part;
@@ -25,9 +25,9 @@ using device::Word16;
 /// What a block's first thread found, for all.
 struct FormShared {
   u32 gate;
-  u32 plain;  // a send's landing is contiguous
+  u32 plain;  // a send's receive buffer is contiguous
   u64 to;
-  const Landing* landing;
+  const RecvBuffer* recv_buffer;
 };
 
 /// Not in line: most runs are of aligned contiguous memory.
@@ -43,7 +43,7 @@ struct FormSteps {
   __device__ __forceinline__ u32 step_of(u32 piece) const {
     u32 which = 0;
     for (u32 i = 0; i < arguments.common.program.step_count; ++i) {
-      if (arguments.steps[i].kind == device::StepKind::copy && arguments.steps[i].landing <= piece) which = i;
+      if (arguments.steps[i].kind == device::StepKind::copy && arguments.steps[i].recv_buffer <= piece) which = i;
     }
     return which;
   }
@@ -63,7 +63,7 @@ __device__ __forceinline__ void move_list(const Steps& steps, const ProgramArgum
   const u32 all = blockDim.x / 32 * common.blocks;
   for (u32 piece = first_piece(); piece < common.form.items; piece += all) {
     const Step& step = steps.step(which);
-    const u64 at = u64{piece - step.landing} * common.item, left = step.bytes - at;
+    const u64 at = u64{piece - step.recv_buffer} * common.item, left = step.bytes - at;
     const Part part{at, at + (left < common.item ? left : common.item)};
     if (step.atomic_bytes == sizeof(Word16)) {
       device::copy_rows<Word16>(device::DirectMachine(), threadIdx.x % 32, 32, step.to, step.from, part);
@@ -104,7 +104,7 @@ class Mover {
       single_ = *reinterpret_cast<const u64*>(step_.from.base);
     }
   }
-  /// to: where the step says, or where a contiguous landing is.
+  /// to: where the step says, or where a contiguous receive buffer is.
   __device__ __forceinline__ void store(u64 to) {
     if (!batch_fits_) return copy(to);
     load();
@@ -116,12 +116,12 @@ class Mover {
       *reinterpret_cast<u64*>(to) = single_;
     }
   }
-  /// A landing of any layout or alignment.
+  /// A receive buffer of any layout or alignment.
   __device__ __forceinline__ void store(const FormShared& landed) {
     const u64 common = landed.to | step_.from.base | step_.bytes;
     const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
     if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
-    copy_apart(rank_, size_, &landed.landing->to, &step_.from, step_.bytes, Part{0, step_.bytes});
+    copy_apart(rank_, size_, &landed.recv_buffer->to, &step_.from, step_.bytes, Part{0, step_.bytes});
   }
 
  private:
@@ -180,11 +180,11 @@ __device__ __forceinline__ u32 open_gates(Run& run, FormShared& shared) {
   u32 gate = kBegun | kMoves;
   if constexpr (kMove == Move::send) {
     if (!await<Wait::credit>(run)) return kBegun;
-    const Landing* const landing = run.landing();  // not looked at before: it may be another one until the credit names it
-    const u64 to = landing->to.base, block = landing->to.block, capacity = landing->capacity;
-    shared.plain = block == device::kContiguous && landing->to.pieces == nullptr;
+    const RecvBuffer* const recv_buffer = run.recv_buffer();  // not looked at before: it may be another one until the credit names it
+    const u64 to = recv_buffer->to.base, block = recv_buffer->to.block, capacity = recv_buffer->capacity;
+    shared.plain = block == device::kContiguous && recv_buffer->to.pieces == nullptr;
     shared.to = to;
-    shared.landing = landing;
+    shared.recv_buffer = recv_buffer;
     if (!run.fits(capacity)) gate = kBegun | kTooShort;
   }
   return await<Wait::before>(run) ? gate : kBegun;

@@ -132,11 +132,11 @@ class BlockGroup {
     }
     return __ballot_sync(~0u, some);
   }
-  /// Straight from the landing's entry, which is this device's memory.
-  __device__ void move(device::DirectMachine m, const device::Step& step, const device::Landing* landing, u32 role, u32 blocks,
+  /// Straight from the receive buffer's entry, which is this device's memory.
+  __device__ void move(device::DirectMachine m, const device::Step& step, const device::RecvBuffer* recv_buffer, u32 role, u32 blocks,
                        u32 item) const {
-    if (landing != nullptr && step.bytes > landing->capacity) return;
-    const device::Side& to = landing != nullptr ? landing->to : step.to;
+    if (recv_buffer != nullptr && step.bytes > recv_buffer->capacity) return;
+    const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
     const Items items = items_of(step, role, blocks, item);
     if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);
     const u64 target = to.base, source = step.from.base, common = target | source | items.bytes;
@@ -156,7 +156,7 @@ class BlockGroup {
  private:
   static __device__ Items items_of(const device::Step& step, u32 role, u32 blocks, u32 item) {
     const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
-    return {u64{(role * warps + threadIdx.x / 32 - step.landing) & (all - 1)} * item, u64{all} * item, item, step.bytes};
+    return {u64{(role * warps + threadIdx.x / 32 - step.recv_buffer) & (all - 1)} * item, u64{all} * item, item, step.bytes};
   }
   Shared& shared_;
   const Arguments& arguments_;

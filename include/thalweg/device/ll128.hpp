@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed messages in whole lines of 128 bytes: 120 of data, then a generation of 8. Eight neighbouring threads of a warp store
+// Messages of the low-latency (LL) protocol in whole lines of 128 bytes: 120 of data, then a generation of 8. Eight neighbouring threads of a warp store
 // a line by one instruction. That such a line arrives as a whole is no promise of the language: it is what a test found for
-// the GPUs and links that docs/kernels.md names. Elsewhere use packed.hpp.
+// the GPUs and links that docs/kernels.md names. Elsewhere use ll.hpp.
 //
-// Levels: Warp(), Block(), and Blocks() of whole warps. The rest is as in packed.hpp; a room takes packed_lines_size() bytes,
+// Levels: Warp(), Block(), and Blocks() of whole warps. The rest is as in ll.hpp; a room takes ll128_size() bytes,
 // aligned to 128; elements have 8 bytes, or data is aligned to 8 and a multiple of it.
 #pragma once
-#include <thalweg/device/packed.hpp>
+#include <thalweg/device/ll.hpp>
 
 namespace thalweg::device {
 
@@ -19,7 +19,7 @@ constexpr u32 kWordsOfThread = kLineWords;
 #endif
 constexpr u32 kLineThreads = kLineWords / kWordsOfThread;  // that share a line
 
-THALWEG_DEVICE u64 packed_lines_size(u64 bytes) { return (bytes + kLineData - 1) / kLineData * kLine; }
+THALWEG_DEVICE u64 ll128_size(u64 bytes) { return (bytes + kLineData - 1) / kLineData * kLine; }
 
 /// For await(): is a line of this generation? This thread's words of it are kept.
 template <class M>
@@ -65,17 +65,17 @@ THALWEG_DEVICE bool aligned_data(L level, const Window& window, u64 data, M m) {
   return false;
 }
 
-/// As put_packed.
+/// As put_ll.
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put_packed_lines(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count,
-                                     u64 generation, M m = {}) {
+THALWEG_DEVICE bool put_ll128(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u64 generation,
+                              M m = {}) {
   static_assert(L::whole_warps, "a line is stored by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), source = reinterpret_cast<u64>(from);
-  const u64 to = reach_aligned(window, rank, room, packed_lines_size(bytes), kLine, m);
+  const u64 to = reach_aligned(window, rank, room, ll128_size(bytes), kLine, m);
   if (to == 0 || !aligned_data(level, window, source | bytes, m)) return false;
   const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
   if (level.crew_rank() / kLineThreads >= groups) return true;
-  const u64 end = packed_lines_size(bytes);
+  const u64 end = ll128_size(bytes);
   THALWEG_ROLLED
   for (u64 at = level.crew_rank() / kLineThreads * kLine; at < end; at += groups * kLine) {
     THALWEG_UNROLL
@@ -89,16 +89,16 @@ THALWEG_DEVICE bool put_packed_lines(L level, const Window& window, u32 rank, u6
   return true;
 }
 
-/// As take_packed.
+/// As take_ll.
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_packed_lines(L level, const Window& window, u64 room, T* to, u64 count, u64 generation, u64 what = 0,
-                                      M m = {}) {
+THALWEG_DEVICE bool take_ll128(L level, const Window& window, u64 room, T* to, u64 count, u64 generation, u64 what = 0,
+                               M m = {}) {
   static_assert(L::whole_warps, "a line is read by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), target = reinterpret_cast<u64>(to);
-  const u64 from = reach_aligned(window, window.rank, room, packed_lines_size(bytes), kLine, m);
+  const u64 from = reach_aligned(window, window.rank, room, ll128_size(bytes), kLine, m);
   bool ok = from != 0 && aligned_data(level, window, target | bytes, m);
   const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
-  const u64 end = level.crew_rank() / kLineThreads < groups ? packed_lines_size(bytes) : 0;
+  const u64 end = level.crew_rank() / kLineThreads < groups ? ll128_size(bytes) : 0;
   THALWEG_ROLLED
   for (u64 at = level.crew_rank() / kLineThreads * kLine; ok && at < end; at += groups * kLine) {
     Word16 held[kWordsOfThread] THALWEG_HOST_ZERO;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed messages at every level, in rooms that are never cleared, with stores that become visible newest first.
+// Messages of the low-latency (LL) protocol at every level, in rooms that are never cleared, with stores that become visible newest first.
 #include "tests/device/levels.hpp"
 
 namespace thalweg::device::twins {
@@ -13,11 +13,11 @@ struct Units {
   static constexpr u64 data = kUnitData;
   template <class L, class M>
   static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M m) {
-    return put_packed(level, w, to, room, from, bytes, generation, m);
+    return put_ll(level, w, to, room, from, bytes, generation, m);
   }
   template <class L, class M>
   static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M m) {
-    return take_packed(level, w, room, to, bytes, generation, 0, m);
+    return take_ll(level, w, room, to, bytes, generation, 0, m);
   }
 };
 /// That lines are seen as a whole is what the machine must do: here they are stored in order.
@@ -27,12 +27,12 @@ struct Lines {
   template <class L, class M>
   static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M) {
     if constexpr (L::whole_warps)
-      return put_packed_lines(level, w, to, room, reinterpret_cast<const u64*>(from), bytes / 8, generation);
+      return put_ll128(level, w, to, room, reinterpret_cast<const u64*>(from), bytes / 8, generation);
     return false;
   }
   template <class L, class M>
   static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M) {
-    if constexpr (L::whole_warps) return take_packed_lines(level, w, room, reinterpret_cast<u64*>(to), bytes / 8, generation);
+    if constexpr (L::whole_warps) return take_ll128(level, w, room, reinterpret_cast<u64*>(to), bytes / 8, generation);
     return false;
   }
 };
@@ -71,30 +71,30 @@ void ping_pong(const char* name, u32 first_generation) {
   for (size_t i = 0; i < targets.size(); ++i) EXPECT_TRUE(targets[i].check() && sources[i].check()) << "round " << i;
 }
 
-class PackedAtLevel : public ::testing::TestWithParam<const char*> {};
+class LlAtGroup : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PackedAtLevel, Units) { ping_pong<Units>(GetParam(), 1); }
-TEST_P(PackedAtLevel, UnitsBeyondTheWrapOfGenerations) { ping_pong<Units>(GetParam(), ~u32{0} - 30); }
-INSTANTIATE_TEST_SUITE_P(DevicePacked, PackedAtLevel, ::testing::Values("thread", "warp", "block", "team"),
+TEST_P(LlAtGroup, Units) { ping_pong<Units>(GetParam(), 1); }
+TEST_P(LlAtGroup, UnitsBeyondTheWrapOfGenerations) { ping_pong<Units>(GetParam(), ~u32{0} - 30); }
+INSTANTIATE_TEST_SUITE_P(DeviceLl, LlAtGroup, ::testing::Values("thread", "warp", "block", "team"),
                          [](const auto& info) { return info.param; });
 
 class LinesAtLevel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LinesAtLevel, PingPong) { ping_pong<Lines>(GetParam(), 1); }
-INSTANTIATE_TEST_SUITE_P(DevicePacked, LinesAtLevel, ::testing::Values("warp", "block", "team"),
+INSTANTIATE_TEST_SUITE_P(DeviceLl, LinesAtLevel, ::testing::Values("warp", "block", "team"),
                          [](const auto& info) { return info.param; });
 
-TEST(DevicePacked, ElementsAreReadInPlace) {
+TEST(DeviceLl, ElementsAreReadInPlace) {
   Ranks ranks;
   constexpr u64 kCount = 101;
   float values[kCount];
   for (float& v : values) v = static_cast<float>(random_source()());
-  ASSERT_TRUE(put_packed(Block(), ranks.window[0], 1, kRooms[0], values, kCount, 77));
-  ASSERT_TRUE(await_packed<float>(Warp(), ranks.window[1], kRooms[0], kCount, 77));
-  for (u64 i = 0; i < kCount; ++i) EXPECT_EQ(packed_at<float>(ranks.window[1], kRooms[0], i), values[i]);
+  ASSERT_TRUE(put_ll(Block(), ranks.window[0], 1, kRooms[0], values, kCount, 77));
+  ASSERT_TRUE(await_ll<float>(Warp(), ranks.window[1], kRooms[0], kCount, 77));
+  for (u64 i = 0; i < kCount; ++i) EXPECT_EQ(ll_at<float>(ranks.window[1], kRooms[0], i), values[i]);
 }
 
-TEST(DevicePacked, ValuesTravelWithoutMemory) {
+TEST(DeviceLl, ValuesTravelWithoutMemory) {
   Ranks ranks;
   struct Three {
     float x, y, z;
@@ -102,11 +102,11 @@ TEST(DevicePacked, ValuesTravelWithoutMemory) {
   double number = 0;
   Word16* const there = pointer<Word16>(ranks.window[0], 1, kRooms[0], 1);
   const Word16* const here = pointer<Word16>(ranks.window[1], 1, kRooms[0], 1);
-  put_packed_value(there, 2.75, 5);
-  ASSERT_TRUE(take_packed_value(ranks.window[1].guard, here, &number, 5));
+  put_ll_value(there, 2.75, 5);
+  ASSERT_TRUE(take_ll_value(ranks.window[1].guard, here, &number, 5));
   EXPECT_EQ(number, 2.75);
-  put_packed_value(there, Three{1, 2, 3}, 6);
-  ASSERT_TRUE(take_packed_value(ranks.window[1].guard, here, &three, 6));
+  put_ll_value(there, Three{1, 2, 3}, 6);
+  ASSERT_TRUE(take_ll_value(ranks.window[1].guard, here, &three, 6));
   EXPECT_TRUE(three.x == 1 && three.y == 2 && three.z == 3);
   ASSERT_TRUE(put_value(ranks.window[0], 1, 40, 7.5));
   std::memcpy(&number, ranks.part[1].data() + 40, 8);
@@ -114,44 +114,44 @@ TEST(DevicePacked, ValuesTravelWithoutMemory) {
   EXPECT_EQ(pointer<Word16>(ranks.window[0], 1, kRooms[0] + 8, 1), nullptr) << "misaligned";
 }
 
-TEST(DevicePacked, BlocksShareAMessage) {
+TEST(DeviceLl, BlocksShareAMessage) {
   Ranks ranks;
   Area source(4001, 1), target(4001, 2);
   target.expect(0, source.data(), source.size());
   for (u32 b = 0; b < 3; ++b) {
-    ASSERT_TRUE(put_packed(Blocks(nullptr, b, 3), ranks.window[0], 1, kRooms[0], source.data(), source.size(), 9));
+    ASSERT_TRUE(put_ll(Blocks(nullptr, b, 3), ranks.window[0], 1, kRooms[0], source.data(), source.size(), 9));
   }
   for (u32 b = 0; b < 2; ++b) {
-    ASSERT_TRUE(take_packed(Blocks(nullptr, b, 2), ranks.window[1], kRooms[0], target.data(), target.size(), 9));
+    ASSERT_TRUE(take_ll(Blocks(nullptr, b, 2), ranks.window[1], kRooms[0], target.data(), target.size(), 9));
   }
   EXPECT_TRUE(target.check());
 }
 
-TEST(DevicePacked, AMissingUnitExpires) {
+TEST(DeviceLl, AMissingUnitExpires) {
   Ranks ranks;
   std::memset(ranks.part[1].data(), 0, Ranks::kLength);
   ranks.window[1].guard.limit_ns = 1'000'000;
   u32 values[40] = {};
-  ASSERT_TRUE(put_packed(Block(), ranks.window[0], 1, kRooms[0], values, 39, 5));  // of 40: one unit stays away
-  EXPECT_FALSE(take_packed(Block(), ranks.window[1], kRooms[0], values, 40, 5, 12));
+  ASSERT_TRUE(put_ll(Block(), ranks.window[0], 1, kRooms[0], values, 39, 5));  // of 40: one unit stays away
+  EXPECT_FALSE(take_ll(Block(), ranks.window[1], kRooms[0], values, 40, 5, 12));
   EXPECT_EQ(ranks.watched[1].code(), kTimedOut);
   EXPECT_EQ(ranks.watched[1].failure.what, 12u);
   EXPECT_EQ(ranks.watched[1].failure.expected, 5u);
 }
 
-TEST(DevicePacked, RoomsAndLinesMustBeAligned) {
+TEST(DeviceLl, RoomsAndLinesMustBeAligned) {
   double values[4] = {};
   for (const int which : {0, 1, 2}) {
     Ranks ranks;
     const Window& w = ranks.window[0];
     if (which == 0) {
-      EXPECT_FALSE(put_packed(Block(), w, 1, 264, values, 4, 1));
+      EXPECT_FALSE(put_ll(Block(), w, 1, 264, values, 4, 1));
     }
     if (which == 1) {
-      EXPECT_FALSE(put_packed_lines(Block(), w, 1, 272, values, 4, 1));
+      EXPECT_FALSE(put_ll128(Block(), w, 1, 272, values, 4, 1));
     }
     if (which == 2) {
-      EXPECT_FALSE(put_packed_lines(Block(), w, 1, 256, reinterpret_cast<char*>(values) + 4, 8, 1));
+      EXPECT_FALSE(put_ll128(Block(), w, 1, 256, reinterpret_cast<char*>(values) + 4, 8, 1));
     }
     EXPECT_EQ(ranks.watched[0].code(), kMisaligned) << which;
     EXPECT_TRUE(ranks.part[1].check());

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed messages: the flag travels beside the data, in the same store, so that there is no fence to wait for: the fastest way
+// Messages of the low-latency (LL) protocol: the flag travels beside the data, in the same store, so that there is no fence to wait for: the fastest way
 // for up to some KiB. The room at the receiver is used again and again without being cleared: the flag is the message's
 // generation, any number that the room does not hold; fresh memory holds 0; so count 1, 2, 3... (cyclically in 32 bits). What a
 // shorter message does not write keeps its old generation: where messages of a room differ in length, one of the longest comes at
-// least every 2^32 - 1 generations (or use packed_lines.hpp, whose generations have 64 bits).
+// least every 2^32 - 1 generations (or use ll128.hpp, whose generations have 64 bits).
 //
-//   put_packed(Block(), window, peer, room, values, count, generation);
-//   if (!take_packed(Block(), window, room, values, count, generation)) return;  // unpacked
-//   if (!await_packed<float>(Block(), window, room, count, generation)) return;  // or in place:
-//   const float x = packed_at<float>(window, room, i);
-//   put_packed_value(there, x, generation);                                      // up to 12 bytes, by one thread:
-//   take_packed_value(window.guard, here, &x, generation);                       // there, here: addresses of rooms
+//   put_ll(Block(), window, peer, room, values, count, generation);
+//   if (!take_ll(Block(), window, room, values, count, generation)) return;  // unpacked
+//   if (!await_ll<float>(Block(), window, room, count, generation)) return;  // or in place:
+//   const float x = ll_at<float>(window, room, i);
+//   put_ll_value(there, x, generation);                                      // up to 12 bytes, by one thread:
+//   take_ll_value(window.guard, here, &x, generation);                       // there, here: addresses of rooms
 //
-// Units of 16 bytes: 12 of data, then the generation. A room for n bytes takes packed_size(n), aligned to 16. Sender and
-// receiver may use any levels. For more data see packed_lines.hpp.
+// Units of 16 bytes: 12 of data, then the generation. A room for n bytes takes ll_size(n), aligned to 16. Sender and
+// receiver may use any levels. For more data see ll128.hpp.
 //
 // Flow: a room holds one message. It may be written again when the receiver has taken it and said so; with two rooms used in
 // turn, every message may be the answer to the last one.
@@ -26,7 +26,7 @@ constexpr u64 kUnitData = 12;      // bytes of a unit that are data
 constexpr u32 kUnitsInFlight = 4;  // that a thread looks at together
 
 /// Bytes of a room for a message of so many bytes.
-THALWEG_DEVICE u64 packed_size(u64 bytes) { return (bytes + kUnitData - 1) / kUnitData * sizeof(Word16); }
+THALWEG_DEVICE u64 ll_size(u64 bytes) { return (bytes + kUnitData - 1) / kUnitData * sizeof(Word16); }
 
 THALWEG_DEVICE u32 unit_generation(Word16 unit) { return static_cast<u32>(unit.high >> 32); }
 
@@ -119,12 +119,12 @@ struct UnitsThere {
   }
 };
 
-/// Sends `count` elements to a room, an address: pointer<Word16>(window, rank, offset, packed_size(bytes) / 16). The source
+/// Sends `count` elements to a room, an address: pointer<Word16>(window, rank, offset, ll_size(bytes) / 16). The source
 /// may be overwritten by the calling thread when it returns, by others behind a barrier. At most 16 GiB.
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE void put_packed(L level, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
+THALWEG_DEVICE void put_ll(L level, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
   const u64 bytes = count * sizeof(T);
-  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16));
+  const u32 units = static_cast<u32>(ll_size(bytes) / sizeof(Word16));
   THALWEG_ROLLED
   for (u32 unit = level.crew_rank(); unit < units; unit += level.crew_size()) {
     m.store16(room + unit, make_unit<kInWords<T>>(m, reinterpret_cast<u64>(from), bytes, unit, generation));
@@ -132,11 +132,11 @@ THALWEG_DEVICE void put_packed(L level, Word16* room, const T* from, u64 count, 
 }
 /// The same to the room at `room` of the rank's part. False: as window.hpp says.
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put_packed(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u32 generation,
-                               M m = {}) {
-  Word16* const to = pointer<Word16>(window, rank, room, packed_size(count * sizeof(T)) / sizeof(Word16), m);
+THALWEG_DEVICE bool put_ll(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u32 generation,
+                           M m = {}) {
+  Word16* const to = pointer<Word16>(window, rank, room, ll_size(count * sizeof(T)) / sizeof(Word16), m);
   if (to == nullptr) return false;
-  put_packed(level, to, from, count, generation, m);
+  put_ll(level, to, from, count, generation, m);
   return true;
 }
 
@@ -161,7 +161,7 @@ THALWEG_DEVICE bool each_unit_of(L level, const Guard& guard, const Word16* room
 template <class L, class Consume, class M>
 THALWEG_DEVICE bool each_unit(L level, const Guard& guard, const Word16* room, u64 bytes, u32 generation, u64 what,
                               Consume consume, M m) {
-  const u32 units = static_cast<u32>(packed_size(bytes) / sizeof(Word16));
+  const u32 units = static_cast<u32>(ll_size(bytes) / sizeof(Word16));
   if (units <= level.crew_size()) return each_unit_of<1>(level, guard, room, units, generation, what, consume, m);
   return each_unit_of<kUnitsInFlight>(level, guard, room, units, generation, what, consume, m);
 }
@@ -179,39 +179,37 @@ struct LeaveUnits {
 /// Waits for the message of this generation in a room of this rank's own part, and unpacks `count` elements to `to`, where all
 /// threads of the level may read them. Of Blocks, each block has some of it only.
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_packed(L level, const Guard& guard, const Word16* room, T* to, u64 count, u32 generation, u64 what = 0,
-                                M m = {}) {
+THALWEG_DEVICE bool take_ll(L level, const Guard& guard, const Word16* room, T* to, u64 count, u32 generation, u64 what = 0,
+                            M m = {}) {
   const u64 bytes = count * sizeof(T);
   const OpenUnits<kInWords<T>, M> open{m, reinterpret_cast<u64>(to), bytes};
   return level.all(each_unit(level, guard, room, bytes, generation, what, open, m));
 }
 template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_packed(L level, const Window& window, u64 room, T* to, u64 count, u32 generation, u64 what = 0,
-                                M m = {}) {
-  const Word16* const from = pointer<Word16>(window, window.rank, room, packed_size(count * sizeof(T)) / sizeof(Word16), m);
-  return from != nullptr && take_packed(level, window.guard, from, to, count, generation, what, m);
+THALWEG_DEVICE bool take_ll(L level, const Window& window, u64 room, T* to, u64 count, u32 generation, u64 what = 0, M m = {}) {
+  const Word16* const from = pointer<Word16>(window, window.rank, room, ll_size(count * sizeof(T)) / sizeof(Word16), m);
+  return from != nullptr && take_ll(level, window.guard, from, to, count, generation, what, m);
 }
 
-/// Waits for the message and leaves it where it is, for packed_at().
+/// Waits for the message and leaves it where it is, for ll_at().
 template <class T, class L, class M = DirectMachine>
-THALWEG_DEVICE bool await_packed(L level, const Window& window, u64 room, u64 count, u32 generation, u64 what = 0, M m = {}) {
+THALWEG_DEVICE bool await_ll(L level, const Window& window, u64 room, u64 count, u32 generation, u64 what = 0, M m = {}) {
   const u64 bytes = count * sizeof(T);
-  const Word16* const from = pointer<Word16>(window, window.rank, room, packed_size(bytes) / sizeof(Word16), m);
+  const Word16* const from = pointer<Word16>(window, window.rank, room, ll_size(bytes) / sizeof(Word16), m);
   return from != nullptr && level.all(each_unit(level, window.guard, from, bytes, generation, what, LeaveUnits(), m));
 }
 
 /// A message of one value of at most 12 bytes, by one thread: nothing is read or written but the unit. The room is an address,
 /// as above: found out once, it costs nothing in a loop.
 template <class T, class M = DirectMachine>
-THALWEG_DEVICE void put_packed_value(Word16* room, T value, u32 generation, M m = {}) {
-  static_assert(sizeof(T) <= kUnitData, "a value of more than a unit: use put_packed");
+THALWEG_DEVICE void put_ll_value(Word16* room, T value, u32 generation, M m = {}) {
+  static_assert(sizeof(T) <= kUnitData, "a value of more than a unit: use put_ll");
   UnitValue<T> unit{};
   unit.value = value;
   m.store16(room, unit_of(unit.part, generation));
 }
 template <class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_packed_value(const Guard& guard, const Word16* room, T* value, u32 generation, u64 what = 0,
-                                      M m = {}) {
+THALWEG_DEVICE bool take_ll_value(const Guard& guard, const Word16* room, T* value, u32 generation, u64 what = 0, M m = {}) {
   Word16 held{};
   if (!await(m, guard, what, generation, UnitsThere<M, 1>{m, room, 1, 1, generation, true, &held})) return false;
   UnitValue<T> unit{};
@@ -222,8 +220,8 @@ THALWEG_DEVICE bool take_packed_value(const Guard& guard, const Word16* room, T*
 
 /// Element `index` of a message that is there. T: plain data of 1, 2, 4, 6 or 12 bytes, aligned to 4 at most.
 template <class T, class M = DirectMachine>
-THALWEG_DEVICE T packed_at(const Window& window, u64 room, u64 index, M m = {}) {
-  static_assert(kUnitData % sizeof(T) == 0 && alignof(T) <= 4, "an element that does not lie within one unit: use take_packed");
+THALWEG_DEVICE T ll_at(const Window& window, u64 room, u64 index, M m = {}) {
+  static_assert(kUnitData % sizeof(T) == 0 && alignof(T) <= 4, "an element that does not lie within one unit: use take_ll");
   constexpr u64 in_unit = kUnitData / sizeof(T);
   const u64 offset = room + index / in_unit * sizeof(Word16);
   const u64 from = reach_aligned(window, window.rank, offset, sizeof(Word16), sizeof(Word16), m);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lane. A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
+// A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
 // the resident kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
 // come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
 // instead of 215).
-#include "protocols/device_lane.hpp"
+#include "protocols/device_queues.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -70,19 +70,19 @@ void end_loan(OpRun& run) {
 
 }  // namespace
 
-DeviceLane::DeviceLane(Engine& engine) : engine_(engine), gates_(*this, engine.options().first.gate) {}
+DeviceQueues::DeviceQueues(Engine& engine) : engine_(engine), gates_(*this, engine.options().first.gate) {}
 
-uint64_t DeviceLane::Line::now_finished() const {
+uint64_t DeviceQueues::Line::now_finished() const {
   return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
 }
 
 /// Before anything of ours can be under way on it.
-DeviceCosts DeviceLane::costs_of(Device& device) {
+DeviceCosts DeviceQueues::costs_of(Device& device) {
   DeviceTable* const table = engine_.options().device_costs;
   return table != nullptr ? table->of(device) : DeviceCosts();
 }
 
-Status DeviceLane::make_place(Device& device, Place** out) {
+Status DeviceQueues::make_place(Device& device, Place** out) {
   auto place = std::make_unique<Place>();
   place->device = &device;
   constexpr size_t kWords = 128;  // two cache lines
@@ -108,7 +108,7 @@ Status DeviceLane::make_place(Device& device, Place** out) {
   return TW_OK;
 }
 
-void DeviceLane::open_resident(Place& place) {
+void DeviceQueues::open_resident(Place& place) {
   std::shared_ptr<Resident> resident;
   if (is_error(Resident::open(*place.device, engine_.options().resident, &resident))) {
     warn_once("resident", std::string("small copies of devices go by engines, without a resident kernel: ") + last_error());
@@ -120,7 +120,7 @@ void DeviceLane::open_resident(Place& place) {
   place.resident = std::make_unique<ResidentLine>(std::move(resident), most);
 }
 
-Status DeviceLane::place_of(Device& device, Place** out) {
+Status DeviceQueues::place_of(Device& device, Place** out) {
   for (auto& place : places_) {
     if (place->device != &device) continue;
     *out = place.get();
@@ -131,7 +131,7 @@ Status DeviceLane::place_of(Device& device, Place** out) {
 
 /// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under way any
 /// more, because the buffers go back with the error.
-Status DeviceLane::finish_call(Line& line, Status enqueued) {
+Status DeviceQueues::finish_call(Line& line, Status enqueued) {
   const auto word = reinterpret_cast<uint64_t>(line.finished);
   const Status status = is_error(enqueued) ? enqueued : line.queue->write_value(word, line.ticket + 1, false);
   if (is_error(status)) {
@@ -144,7 +144,7 @@ Status DeviceLane::finish_call(Line& line, Status enqueued) {
 
 /// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure is the
 /// device's own end.
-void DeviceLane::replace_broken(Device& device, Line& line) {
+void DeviceQueues::replace_broken(Device& device, Line& line) {
   std::unique_ptr<Queue> fresh;
   if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh))) return;
   line.queue = std::move(fresh);
@@ -152,7 +152,7 @@ void DeviceLane::replace_broken(Device& device, Line& line) {
 }
 
 /// The kernel's own signal is its ticket.
-Status DeviceLane::launch(Line& line, Kernel kernel) {
+Status DeviceQueues::launch(Line& line, Kernel kernel) {
   const SignalAfter ticket{reinterpret_cast<uint64_t>(line.finished), line.ticket + 1, false};
   std::visit(
       [&](auto& one) {
@@ -164,14 +164,14 @@ Status DeviceLane::launch(Line& line, Kernel kernel) {
   return status;
 }
 
-void DeviceLane::end(const Waiter& waiter, Status status) {
+void DeviceQueues::end(const Waiter& waiter, Status status) {
   --pending_;
   if (waiter.visit != nullptr) waiter.visit->leave();
   waiter.done(engine_, waiter.token, status);
 }
 
 /// Of what was gathered: what touches memory that was taken back meanwhile.
-std::vector<DeviceLane::Waiter> DeviceLane::turn_away(Place& place) {
+std::vector<DeviceQueues::Waiter> DeviceQueues::turn_away(Place& place) {
   std::vector<Waiter> refused;
   size_t at = 0;
   for (auto one = place.gathering.begin(); one != place.gathering.end();) {
@@ -188,7 +188,7 @@ std::vector<DeviceLane::Waiter> DeviceLane::turn_away(Place& place) {
 }
 
 /// One call of the queue, with a ticket.
-Status DeviceLane::enqueue(Line& line, std::span<const Copy> copies) {
+Status DeviceQueues::enqueue(Line& line, std::span<const Copy> copies) {
   // A batch leaves engines free for others, which long copies do not want: one by one.
   constexpr uint64_t kLong = 16u << 20;
   uint64_t bytes = 0;
@@ -199,7 +199,7 @@ Status DeviceLane::enqueue(Line& line, std::span<const Copy> copies) {
   return finish_call(line, status);
 }
 
-Status DeviceLane::flush(Place& place) {
+Status DeviceQueues::flush(Place& place) {
   Line& line = place.copies;
   const std::vector<Waiter> refused = turn_away(place);
   std::vector<Waiter> waiters;
@@ -233,7 +233,7 @@ Status DeviceLane::flush(Place& place) {
   return status;
 }
 
-bool DeviceLane::busy_against(Device& device, Flow flow) {
+bool DeviceQueues::busy_against(Device& device, Flow flow) {
   if (flow == Flow::none) return false;
   const Flow other = flow == Flow::in ? Flow::out : Flow::in;
   for (auto& place : places_) {
@@ -245,14 +245,14 @@ bool DeviceLane::busy_against(Device& device, Flow flow) {
   return false;
 }
 
-void DeviceLane::cut(Device& device) {
+void DeviceQueues::cut(Device& device) {
   for (auto& place : places_) {
     if (place->device == &device && !place->gathering.empty()) place->gathering.back().last = true;
   }
 }
 
-Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts,
-                          Flow flow) {
+Status DeviceQueues::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts,
+                            Flow flow) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
@@ -262,7 +262,7 @@ Status DeviceLane::submit(Device& device, std::span<const Copy> copies, Done don
   return TW_OK;
 }
 
-uint64_t DeviceLane::resident_most_of(Device& device, bool* free) {
+uint64_t DeviceQueues::resident_most_of(Device& device, bool* free) {
   if (engine_.options().resident.blocks == 0) return 0;
   Place* place = nullptr;
   if (is_error(place_of(device, &place)) || place->resident == nullptr) return 0;
@@ -270,7 +270,7 @@ uint64_t DeviceLane::resident_most_of(Device& device, bool* free) {
   return place->resident->most();
 }
 
-bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
+bool DeviceQueues::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
   std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
@@ -280,7 +280,7 @@ bool DeviceLane::submit_resident(Device& device, const Copy& copy, Done done, vo
   return true;
 }
 
-Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts) {
+Status DeviceQueues::submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
@@ -297,9 +297,9 @@ Status DeviceLane::submit(Device& device, const Kernel& kernel, Done done, void*
 }
 
 /// Until the line's last call is finished, or the queue is broken.
-Status DeviceLane::wait(Line& line) { return wait(line, line.ticket); }
+Status DeviceQueues::wait(Line& line) { return wait(line, line.ticket); }
 
-Status DeviceLane::wait(Line& line, uint64_t ticket) {
+Status DeviceQueues::wait(Line& line, uint64_t ticket) {
   for (unsigned looks = 1; line.now_finished() < ticket; ++looks) {
     constexpr unsigned kAsk = 1u << 16;
     if (looks % kAsk != 0) continue;
@@ -308,7 +308,7 @@ Status DeviceLane::wait(Line& line, uint64_t ticket) {
   return TW_OK;
 }
 
-Status DeviceLane::run(Device& device, std::span<const Copy> copies) {
+Status DeviceQueues::run(Device& device, std::span<const Copy> copies) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->copies;
@@ -318,7 +318,7 @@ Status DeviceLane::run(Device& device, std::span<const Copy> copies) {
   return status;
 }
 
-Status DeviceLane::run(Device& device, const Kernel& kernel) {
+Status DeviceQueues::run(Device& device, const Kernel& kernel) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
@@ -328,16 +328,16 @@ Status DeviceLane::run(Device& device, const Kernel& kernel) {
   return status;
 }
 
-Status DeviceLane::prepare(Device& device) {
+Status DeviceQueues::prepare(Device& device) {
   Place* place = nullptr;
   return place_of(device, &place);
 }
 
-void DeviceLane::measure_no_more() {
+void DeviceQueues::measure_no_more() {
   if (DeviceTable* const table = engine_.options().device_costs; table != nullptr) table->forbid();
 }
 
-Status DeviceLane::check_moving(Device& device) {
+Status DeviceQueues::check_moving(Device& device) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   constexpr unsigned kAsk = 1u << 10;
@@ -353,7 +353,7 @@ Status DeviceLane::check_moving(Device& device) {
   return TW_OK;
 }
 
-Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool* kernels) {
+Status DeviceQueues::admit(Device& device, uint64_t address, uint64_t length, bool* kernels) {
   constexpr size_t kRemembered = 4096;
   BufferInfo info;
   if (find_device(address, &info) != TW_OK) {
@@ -377,7 +377,7 @@ Status DeviceLane::admit(Device& device, uint64_t address, uint64_t length, bool
   return TW_OK;
 }
 
-bool DeviceLane::reaches(Device& device, const Uuid& there) {
+bool DeviceQueues::reaches(Device& device, const Uuid& there) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place))) return false;
   for (const auto& [uuid, reached] : place->reached) {
@@ -391,7 +391,7 @@ bool DeviceLane::reaches(Device& device, const Uuid& there) {
 }
 
 /// What is pending on a queue that broke.
-unsigned DeviceLane::fail_pending(Device& device, Line& line, Status status) {
+unsigned DeviceQueues::fail_pending(Device& device, Line& line, Status status) {
   std::deque<Waiter> waiters;
   waiters.swap(line.pending);
   replace_broken(device, line);
@@ -409,14 +409,14 @@ bool BreakWatch::due() {
 }
 
 /// A queue that broke finishes nothing more.
-unsigned DeviceLane::look_whether_broken(Device& device, Line& line) {
+unsigned DeviceQueues::look_whether_broken(Device& device, Line& line) {
   if (!line.watch.due()) return 0;
   const Status status = line.queue->query();
   if (!is_error(status) || line.now_finished() >= line.pending.front().ticket) return 0;
   return fail_pending(device, line, status);
 }
 
-unsigned DeviceLane::poll(Device& device, Line& line) {
+unsigned DeviceQueues::poll(Device& device, Line& line) {
   if (line.pending.empty()) return 0;
   const uint64_t finished = line.now_finished();
   if (line.pending.front().ticket > finished) return look_whether_broken(device, line);
@@ -432,7 +432,7 @@ unsigned DeviceLane::poll(Device& device, Line& line) {
 }
 
 /// What the kernel gave back, which is rare, is waited for here: nothing that was submitted later is to be over before it.
-unsigned DeviceLane::poll_resident(Place& place, const void* only) {
+unsigned DeviceQueues::poll_resident(Place& place, const void* only) {
   unsigned events = 0;
   for (ResidentLine::Ended ended; only != nullptr ? place.resident->wait(only, &ended) : place.resident->next(&ended);
        ++events) {
@@ -443,12 +443,12 @@ unsigned DeviceLane::poll_resident(Place& place, const void* only) {
 }
 
 /// much: bytes that do not wait for others any more.
-void DeviceLane::start(Place& place, uint64_t much) {
+void DeviceQueues::start(Place& place, uint64_t much) {
   if (place.gathering.empty()) return;
   if (place.copies.ticket - place.copies.now_finished() < 2 || place.gathered_bytes >= much) flush(place);
 }
 
-void DeviceLane::start() {
+void DeviceQueues::start() {
   constexpr uint64_t kMuch = 4u << 20;
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
@@ -457,7 +457,7 @@ void DeviceLane::start() {
   }
 }
 
-unsigned DeviceLane::poll() {
+unsigned DeviceQueues::poll() {
   constexpr uint64_t kGather = 8u << 20;
   unsigned events = 0;
   awaited_ = false;
@@ -473,7 +473,7 @@ unsigned DeviceLane::poll() {
   return events;
 }
 
-void DeviceLane::finish(Device& device, void* token) {
+void DeviceQueues::finish(Device& device, void* token) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place))) return;
   const auto mine = [token](const Waiter& waiter) { return waiter.token == token; };
@@ -494,7 +494,7 @@ void DeviceLane::finish(Device& device, void* token) {
   }
 }
 
-void DeviceLane::close() {
+void DeviceQueues::close() {
   while (OpRun* run = parked_.front()) engine_.complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
   constexpr uint64_t kPatience = 5 * kSecond;  // of a device of the other side that does not come to an end
   while (OpRun* run = recalled_.front()) {
@@ -517,7 +517,7 @@ void DeviceLane::close() {
   }
 }
 
-DeviceLane::~DeviceLane() {
+DeviceQueues::~DeviceQueues() {
   for (auto& place : places_) {
     place->resident.reset();
     place->copies.queue.reset();
@@ -527,7 +527,7 @@ DeviceLane::~DeviceLane() {
   }
 }
 
-unsigned DeviceLane::poll_parked() {
+unsigned DeviceQueues::poll_parked() {
   unsigned events = 0;
   look_at_each(parked_, [&](OpRun& run) {
     if (!Engine::goes_on(run)) return false;  // its peer's end ends it
@@ -543,7 +543,7 @@ unsigned DeviceLane::poll_parked() {
   return events;
 }
 
-uint64_t DeviceLane::lend(OpRun& run) {
+uint64_t DeviceQueues::lend(OpRun& run) {
   if (run.loan == nullptr) {
     run.loan = new Loan;
     run.loan->guests = DeviceGuests::make_named(&run.loan->name);
@@ -552,7 +552,7 @@ uint64_t DeviceLane::lend(OpRun& run) {
   return run.loan->name;
 }
 
-bool DeviceLane::take_back(OpRun& run, Status status) {
+bool DeviceQueues::take_back(OpRun& run, Status status) {
   if (run.loan->guests->close()) {
     end_loan(run);
     return true;
@@ -563,7 +563,7 @@ bool DeviceLane::take_back(OpRun& run, Status status) {
   return false;
 }
 
-unsigned DeviceLane::poll_recalled() {
+unsigned DeviceQueues::poll_recalled() {
   unsigned events = 0;
   look_at_each(recalled_, [&](OpRun& run) {
     if (!take_back(run, run.ending)) return true;
@@ -574,7 +574,7 @@ unsigned DeviceLane::poll_recalled() {
   return events;
 }
 
-void DeviceLane::when_ready(OpRun& run, Then then) {
+void DeviceQueues::when_ready(OpRun& run, Then then) {
   const Status status = (run.op->flags & kOpLate) == 0 ? Status{TW_OK} : run.op->after->event->query();
   if (status != TW_IN_PROGRESS) return then(engine_, run, status);
   run.then = then;
@@ -582,7 +582,7 @@ void DeviceLane::when_ready(OpRun& run, Then then) {
   parked_.push_back(&run);
 }
 
-std::byte* DeviceLane::take_chunk(Device& device) {
+std::byte* DeviceQueues::take_chunk(Device& device) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place))) return nullptr;
   std::byte* chunk = nullptr;
@@ -598,7 +598,7 @@ std::byte* DeviceLane::take_chunk(Device& device) {
   return chunk;
 }
 
-void DeviceLane::give_chunk(Device& device, std::byte* chunk) {
+void DeviceQueues::give_chunk(Device& device, std::byte* chunk) {
   Place* place = nullptr;
   --chunks_out_;
   if (place_of(device, &place) == TW_OK) place->chunks.push_back(chunk);

@@ -18,13 +18,13 @@ constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revok
 Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index) {
   take_abandoned();
   size_t at = 0;
-  while (at < landings_.size() && landings_[at].state != LocalLanding::State::unused) ++at;
-  if (at == kLandings) {
+  while (at < recv_buffers_.size() && recv_buffers_[at].state != LocalRecvBuffer::State::unused) ++at;
+  if (at == kRecvBuffers) {
     return fail(TW_ERR_LIMIT,
                 "%u buffers wait for the messages of one channel: destroy plans that are not used, or use more tags",
-                kLandings);
+                kRecvBuffers);
   }
-  LocalLanding made;
+  LocalRecvBuffer made;
   const int64_t first = layout != nullptr ? layout->first : 0;
   const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(length);
   void* const begin = reinterpret_cast<void*>(address + static_cast<uint64_t>(first));
@@ -52,85 +52,86 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
     made.layout.resize(encode(*layout, nullptr, 0));
     encode(*layout, made.layout.data(), made.layout.size());
   }
-  made.state = LocalLanding::State::new_;
-  if (at == landings_.size()) landings_.emplace_back();
-  landings_[at] = std::move(made);
+  made.state = LocalRecvBuffer::State::new_;
+  if (at == recv_buffers_.size()) recv_buffers_.emplace_back();
+  recv_buffers_[at] = std::move(made);
   *index = static_cast<uint16_t>(at);
   return TW_OK;
 }
 
 /// Once, however often it is waited for.
 void Channel::withdraw(uint16_t index) {
-  LocalLanding& landing = landings_[index];
-  if (landing.state == LocalLanding::State::dropping || landing.state == LocalLanding::State::dropped) return;
-  landing.state = landing.held && !is_error(peer.lost) ? LocalLanding::State::dropping : LocalLanding::State::dropped;
-  if (landing.state == LocalLanding::State::dropping) say(Control::drop, index);
+  LocalRecvBuffer& recv_buffer = recv_buffers_[index];
+  if (recv_buffer.state == LocalRecvBuffer::State::dropping || recv_buffer.state == LocalRecvBuffer::State::dropped) return;
+  recv_buffer.state =
+      recv_buffer.held && !is_error(peer.lost) ? LocalRecvBuffer::State::dropping : LocalRecvBuffer::State::dropped;
+  if (recv_buffer.state == LocalRecvBuffer::State::dropping) say(Control::drop, index);
 }
 
 bool Channel::withdrawn(uint16_t index) {
-  LocalLanding& landing = landings_[index];
-  if (landing.state != LocalLanding::State::dropped && !is_error(peer.lost)) return false;
+  LocalRecvBuffer& recv_buffer = recv_buffers_[index];
+  if (recv_buffer.state != LocalRecvBuffer::State::dropped && !is_error(peer.lost)) return false;
   // Busy: a stopped peer is in the middle of a copy and may still store there.
-  if (landing.memory != nullptr && tw_memory_release(landing.memory) == TW_ERR_BUSY) return false;
-  landing = LocalLanding();
+  if (recv_buffer.memory != nullptr && tw_memory_release(recv_buffer.memory) == TW_ERR_BUSY) return false;
+  recv_buffer = LocalRecvBuffer();
   return true;
 }
 
 /// Those that could not be taken back when they were abandoned.
 void Channel::take_abandoned() {
-  for (size_t i = 0; i < landings_.size(); ++i) {
-    if (landings_[i].abandoned) withdrawn(static_cast<uint16_t>(i));
+  for (size_t i = 0; i < recv_buffers_.size(); ++i) {
+    if (recv_buffers_[i].abandoned) withdrawn(static_cast<uint16_t>(i));
   }
 }
 
 void Channel::abandon(uint16_t index) {
-  landings_[index].abandoned = true;
-  if (landings_[index].state == LocalLanding::State::dropped) withdrawn(index);
+  recv_buffers_[index].abandoned = true;
+  if (recv_buffers_[index].state == LocalRecvBuffer::State::dropped) withdrawn(index);
 }
 
-unsigned Channel::tell_landings() {
+unsigned Channel::tell_recv_buffers() {
   unsigned events = 0;
-  for (size_t i = 0; i < landings_.size(); ++i) {
-    LocalLanding& landing = landings_[i];
-    if (landing.state != LocalLanding::State::new_) continue;
+  for (size_t i = 0; i < recv_buffers_.size(); ++i) {
+    LocalRecvBuffer& recv_buffer = recv_buffers_[i];
+    if (recv_buffer.state != LocalRecvBuffer::State::new_) continue;
     ControlMessage message;
-    message.type = Control::landing;
+    message.type = Control::recv_buffer;
     message.name = name;
     message.epoch = epoch_;
     message.partner = theirs_.epoch;
     message.index = static_cast<uint16_t>(i);
-    message.key = landing.key;
-    message.offset = static_cast<uint64_t>(landing.offset);
-    message.capacity = landing.capacity;
-    message.layout = landing.layout;
-    landing.state = LocalLanding::State::told;
-    landing.held = true;
+    message.key = recv_buffer.key;
+    message.offset = static_cast<uint64_t>(recv_buffer.offset);
+    message.capacity = recv_buffer.capacity;
+    message.layout = recv_buffer.layout;
+    recv_buffer.state = LocalRecvBuffer::State::told;
+    recv_buffer.held = true;
     proxy_.send(peer, message);
     ++events;
   }
   return events;
 }
 
-void Channel::landing_answered(const ControlMessage& message) {
-  LocalLanding& landing = landings_[message.index];
-  if (landing.state != LocalLanding::State::told) return;
-  landing.state = is_error(message.status) ? LocalLanding::State::refused : LocalLanding::State::known;
-  landing.status = message.status;
-  landing.text = message.text;
+void Channel::recv_buffer_answered(const ControlMessage& message) {
+  LocalRecvBuffer& recv_buffer = recv_buffers_[message.index];
+  if (recv_buffer.state != LocalRecvBuffer::State::told) return;
+  recv_buffer.state = is_error(message.status) ? LocalRecvBuffer::State::refused : LocalRecvBuffer::State::known;
+  recv_buffer.status = message.status;
+  recv_buffer.text = message.text;
   // Of a plan that came to an open channel: carried by the host it would do.
-  const bool refused = landing.state == LocalLanding::State::refused;
+  const bool refused = recv_buffer.state == LocalRecvBuffer::State::refused;
   if (refused && state_ == State::mapped && !relied_on() && there_ && !bound_) ask(Asks::another, waits_);
 }
 
-void Channel::landing_dropped(uint16_t index) {
-  if (index >= landings_.size() || landings_[index].state != LocalLanding::State::dropping) return;
-  landings_[index].state = LocalLanding::State::dropped;
-  if (landings_[index].abandoned) withdrawn(index);
+void Channel::recv_buffer_dropped(uint16_t index) {
+  if (index >= recv_buffers_.size() || recv_buffers_[index].state != LocalRecvBuffer::State::dropping) return;
+  recv_buffers_[index].state = LocalRecvBuffer::State::dropped;
+  if (recv_buffers_[index].abandoned) withdrawn(index);
 }
 
 // ------------------------------------------------------------------------------------------------ at the sender
 
-void Channel::landing_told(ControlMessage&& message) {
+void Channel::recv_buffer_told(ControlMessage&& message) {
   const uint16_t index = message.index;
   if (remote_.size() <= index) remote_.resize(index + 1u);
   forget(index);
@@ -166,62 +167,63 @@ Status check_words(uint64_t memory, uint64_t address, uint64_t offset) {
   return TW_OK;
 }
 
-Status Channel::reach_landing(uint16_t index, RemoteLanding& landing) {
-  device::Landing made{};
-  made.capacity = landing.told.capacity;
+Status Channel::reach_recv_buffer(uint16_t index, RemoteRecvBuffer& recv_buffer) {
+  device::RecvBuffer made{};
+  made.capacity = recv_buffer.told.capacity;
   Layout layout;
-  if (landing.told.key.empty()) {
-    if (Status s = check_told(landing.told, 0, &layout); is_error(s)) return s;
+  if (recv_buffer.told.key.empty()) {
+    if (Status s = check_told(recv_buffer.told, 0, &layout); is_error(s)) return s;
   } else {
-    if (landing.region == nullptr) {
-      const std::vector<std::byte>& key = landing.told.key;
-      if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &landing.region); is_error(s)) return s;
+    if (recv_buffer.region == nullptr) {
+      const std::vector<std::byte>& key = recv_buffer.told.key;
+      if (Status s = tw_memory_import(peer.endpoint, key.data(), key.size(), &recv_buffer.region); is_error(s)) return s;
     }
-    const Status status = reach(proxy_.worker(), *region_of(landing.region), *executor_, false, &landing.reached);
+    const Status status = reach(proxy_.worker(), *region_of(recv_buffer.region), *executor_, false, &recv_buffer.reached);
     if (status != TW_OK) return status;
-    if (Status s = check_told(landing.told, region_of(landing.region)->key.length, &layout); is_error(s)) return s;
-    const Layout* use = landing.told.layout.empty() ? nullptr : &layout;
-    const uint64_t address = landing.reached.address() + landing.told.offset;
-    if (Status s = make_side(*executor_, address, use, made.capacity, &made.to, &landing.table, &landing.table_length);
+    if (Status s = check_told(recv_buffer.told, region_of(recv_buffer.region)->key.length, &layout); is_error(s)) return s;
+    const Layout* use = recv_buffer.told.layout.empty() ? nullptr : &layout;
+    const uint64_t address = recv_buffer.reached.address() + recv_buffer.told.offset;
+    if (Status s = make_side(*executor_, address, use, made.capacity, &made.to, &recv_buffer.table, &recv_buffer.table_length);
         is_error(s))
       return s;
   }
-  return executor_->store(landing_table_ + index * sizeof made, &made, sizeof made);
+  return executor_->store(recv_buffer_table_ + index * sizeof made, &made, sizeof made);
 }
 
-void Channel::answer(uint16_t index, RemoteLanding& landing, Status status) {
-  landing.answered = true;
-  say(Control::landing_known, index, status, is_error(status) ? last_error() : "");
+void Channel::answer(uint16_t index, RemoteRecvBuffer& recv_buffer, Status status) {
+  recv_buffer.answered = true;
+  say(Control::recv_buffer_known, index, status, is_error(status) ? last_error() : "");
   if (!is_error(status) || result_here_) return;
   give_result(status, std::string("the receiver's buffer: ") + last_error());
 }
 
-unsigned Channel::advance_landings() {
+unsigned Channel::advance_recv_buffers() {
   unsigned events = 0;
   bool all = true;
   for (size_t i = 0; i < remote_.size(); ++i) {
-    RemoteLanding& landing = remote_[i];
+    RemoteRecvBuffer& recv_buffer = remote_[i];
     const auto index = static_cast<uint16_t>(i);
-    if (landing.used && !landing.answered) {
-      const Status status = reach_landing(index, landing);
+    if (recv_buffer.used && !recv_buffer.answered) {
+      const Status status = reach_recv_buffer(index, recv_buffer);
       all = all && status != TW_IN_PROGRESS;
       if (status == TW_IN_PROGRESS) {
-        if (landing.reached.how.route() == PreparedRoute::pinned) proxy_.hurry();  // nothing wakes the proxy when it is pinned
+        if (recv_buffer.reached.how.route() == PreparedRoute::pinned)
+          proxy_.hurry();  // nothing wakes the proxy when it is pinned
         continue;
       }
-      answer(index, landing, status);
+      answer(index, recv_buffer, status);
       ++events;
     }
     // The owner wants its memory back: no later run may touch it.
-    if (landing.reached.revoked() && state_ == State::mapped) {
-      if (landing.revoked == 0) landing.revoked = monotonic_ns();
-      if (monotonic_ns() - landing.revoked < kLossShowsNs) continue;
+    if (recv_buffer.reached.revoked() && state_ == State::mapped) {
+      if (recv_buffer.revoked == 0) recv_buffer.revoked = monotonic_ns();
+      if (monotonic_ns() - recv_buffer.revoked < kLossShowsNs) continue;
       fail_end(epoch_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
       if (!alone_) forget(index);
       ++events;
     }
   }
-  // The receiver's result stands behind its first landings.
+  // The receiver's result stands behind its first receive buffers.
   if (state_ == State::opening && !result_here_ && result_there_ && their_words_.address() != 0 && all) give_result(TW_OK, "");
   return events;
 }
@@ -236,22 +238,22 @@ void Channel::give_back(uint16_t index) {
   say(Control::dropped, index);
 }
 
-void Channel::release(RemoteLanding& landing) {
-  landing.reached.reset();
-  if (landing.region != nullptr) tw_remote_memory_release(landing.region);
-  executor_->own().free(landing.table, landing.table_length);
-  landing = RemoteLanding();
+void Channel::release(RemoteRecvBuffer& recv_buffer) {
+  recv_buffer.reached.reset();
+  if (recv_buffer.region != nullptr) tw_remote_memory_release(recv_buffer.region);
+  executor_->own().free(recv_buffer.table, recv_buffer.table_length);
+  recv_buffer = RemoteRecvBuffer();
 }
 
 /// A number that names no buffer is one of no bytes.
 void Channel::forget(uint16_t index) {
   if (index >= remote_.size() || !remote_[index].used) return;
-  const device::Landing none{};
-  executor_->store(landing_table_ + index * sizeof none, &none, sizeof none);
+  const device::RecvBuffer none{};
+  executor_->store(recv_buffer_table_ + index * sizeof none, &none, sizeof none);
   release(remote_[index]);
 }
 
-void Channel::forget_landings() {
+void Channel::forget_recv_buffers() {
   for (size_t i = 0; i < remote_.size(); ++i) forget(static_cast<uint16_t>(i));
 }
 

@@ -52,12 +52,12 @@ class BreakWatch {
   uint64_t ask_at_ = 0;  // nanoseconds
 };
 
-class DeviceLane {
+class DeviceQueues {
  public:
-  explicit DeviceLane(Engine& engine);
-  ~DeviceLane();  // after close()
-  DeviceLane(const DeviceLane&) = delete;
-  DeviceLane& operator=(const DeviceLane&) = delete;
+  explicit DeviceQueues(Engine& engine);
+  ~DeviceQueues();  // after close()
+  DeviceQueues(const DeviceQueues&) = delete;
+  DeviceQueues& operator=(const DeviceQueues&) = delete;
 
   /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
   /// between two polls goes to the device in one call. `hosts`: of memory of others in this process that is touched. Where one of
@@ -108,7 +108,7 @@ class DeviceLane {
   /// next bytes.
   void finish(Device& device, void* token);
   void close();  // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
-  /// The front of an endpoint's lane waits for a stream. It is asked at each of its turns; until then nobody may sleep.
+  /// The front of an endpoint's ordered queue waits for a stream. It is asked at each of its turns; until then nobody may sleep.
   void note_awaited() { awaited_ = true; }
   bool idle() const { return pending_ == 0 && parked_.empty() && recalled_.empty() && !awaited_; }
 
