@@ -15,13 +15,13 @@ TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
   expect_code("include/thalweg/device/order.hpp",
               {"st.relaxed.sys.global.u64", "ld.acquire.sys.global.u64", "st.release.sys.global.u64", "fence.acq_rel.sys;"});
   expect_code("src/devices/program/form_run.hpp", {"found_ = m_.acquire(credit_);", "found_ = m_.acquire(flag_);",
-                                                   "m_.release(read_pointer(m_, &sender()->flags) + sent_ % kSlots"});
+                                                   "write_flag<Publish::released>(m_, sender(), sent_, status_);"});
   expect_code("src/devices/program/executor.hpp",
               {"*found = m_.acquire(own.watch.word);", "(step.kind != StepKind::post || step.after_count != 0)) m_.fence();",
                "if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);"});
   expect_code("include/thalweg/device/channel_steps.hpp",
-              {"m.acquire(read_pointer(m, &end->credits) + n % kSlots)", "m.release(flag, slot_word(",
-               "m.acquire(read_pointer(m, &end->flags)"});
+              {"m.release(slots + n % kSlots, slot_word(n, info));", "m.acquire(read_pointer(m, &end->credits) + n % kSlots)",
+               "write_flag<Publish::released>(m, end, sending.n, sending.status);", "m.acquire(read_pointer(m, &end->flags)"});
   check([](Program& p) {
     const Word recv_buffer = p.word(), known = p.word(), credit = p.word(), flag = p.word(), buffer = p.word();
     const Order flag_out = p.order("the flag's release", Order::release, Order::relaxed);

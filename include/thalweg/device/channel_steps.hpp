@@ -21,6 +21,29 @@ THALWEG_DEVICE const RecvBuffer* recv_buffer_of(const RecvBuffer* recv_buffers, 
   return recv_buffers + slot_info(credit) % kRecvBuffers;  // a peer may name what there is not
 }
 
+/// What orders a channel's word behind what this thread has done: the store itself, or a fence of the caller's (or nothing, where it
+/// publishes nothing).
+enum class Publish : u32 { fenced, released };
+
+/// Every word of a channel's slots is written here, by users' kernels, specialised kernels, programs and the host. info: of a credit, the
+/// receive buffer; of a flag, 0 or why there is no data.
+template <Publish publish, class M>
+THALWEG_DEVICE void write_slot(M m, u64* slots, u64 n, u64 info) {
+  if constexpr (publish == Publish::released) {
+    m.release(slots + n % kSlots, slot_word(n, info));
+  } else {
+    m.store(slots + n % kSlots, slot_word(n, info));
+  }
+}
+template <Publish publish, class M>
+THALWEG_DEVICE void write_credit(M m, const RecvEnd* end, u64 n, u32 recv_buffer) {
+  write_slot<publish>(m, read_pointer(m, &end->credits), n, recv_buffer);
+}
+template <Publish publish, class M>
+THALWEG_DEVICE void write_flag(M m, const SendEnd* end, u64 n, i64 status) {
+  write_slot<publish>(m, read_pointer(m, &end->flags), n, static_cast<u64>(-status));
+}
+
 struct Sending {
   u64 n;
   Side to;
@@ -57,15 +80,14 @@ THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Se
 template <class L, class M>
 THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sending) {
   if (!level.counting(end->arrived + sending.n % kSlots).last(m)) return;
-  u64* const flag = read_pointer(m, &end->flags) + sending.n % kSlots;
-  m.release(flag, slot_word(sending.n, static_cast<u64>(-sending.status)));
+  write_flag<Publish::released>(m, end, sending.n, sending.status);
   m.fetch_add(&end->count, u64{1});
 }
 
 /// Release: what was read in the receive buffer has been read before the sender sees the credit and writes there again.
 template <class M>
 THALWEG_DEVICE void give_credit(M m, RecvEnd* end, u64* credits, u64 n, u32 recv_buffer) {
-  m.release(credits + n % kSlots, slot_word(n, recv_buffer));
+  write_slot<Publish::released>(m, credits, n, recv_buffer);
   m.fetch_add(&end->posted, u64{1});
 }
 

@@ -252,7 +252,7 @@ class Executor {
       return true;
     }
     const u64 n = (credit >> 16) - 1;
-    m_.store(read_pointer(m_, &static_cast<SendEnd*>(step.end)->flags) + n % kSlots, slot_word(n, static_cast<u64>(-status)));
+    write_flag<Publish::fenced>(m_, static_cast<SendEnd*>(step.end), n, status);
     if (status == 0) return true;
     fail(m_, guard_, status, i, n, step.bytes);
     return false;
@@ -260,7 +260,7 @@ class Executor {
 
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
     if (role_ != 0) return;
-    m_.store(read_pointer(m_, &static_cast<RecvEnd*>(step.end)->credits) + n % kSlots, slot_word(n, step.recv_buffer));
+    write_credit<Publish::fenced>(m_, static_cast<RecvEnd*>(step.end), n, step.recv_buffer);
   }
 
   template <class Word>

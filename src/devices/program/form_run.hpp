@@ -186,10 +186,7 @@ class FormRun {
     its_credit_ = found_;
   }
   THALWEG_DEVICE void give_credit() {
-    if (role_ == 0) {
-      m_.store(read_pointer(m_, &receiver()->credits) + posted_ % kSlots,
-               slot_word(posted_, steps_.step(form_.post_step).recv_buffer));
-    }
+    if (role_ == 0) write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(form_.post_step).recv_buffer);
   }
 
   THALWEG_DEVICE Gate look() {
@@ -221,7 +218,7 @@ class FormRun {
   }
   THALWEG_DEVICE bool finish_send() {
     m_.store(&sender()->count, sent_ + 1);
-    m_.release(read_pointer(m_, &sender()->flags) + sent_ % kSlots, slot_word(sent_, static_cast<u64>(-status_)));
+    write_flag<Publish::released>(m_, sender(), sent_, status_);
     if (status_ == 0) return true;
     fail_cold(m_, program_.guard, status_, form_.move_step, sent_, move_step().bytes);
     return false;
