@@ -421,6 +421,9 @@ TW_CHECKED tw_status tw_request_test(tw_request request);
 TW_CHECKED tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
 /** Progresses until done or timeout; the request stays alive. */
 TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
+/** The same, progressing the requests' workers until one is done: TW_OK and its index, however it ended (tw_request_test says), or
+ *  TW_ERR_TIMED_OUT. None is released. Workers' threads. */
+TW_CHECKED tw_status tw_request_wait_any(const tw_request *requests, size_t count, uint64_t timeout_ns, size_t *index);
 /** Waits for all, releases them, sets them to TW_REQUEST_NONE; the first error is returned. */
 TW_CHECKED tw_status tw_wait_all(tw_request *requests, size_t count);
 /** Waits without limit, then releases. */

@@ -170,6 +170,15 @@ class Request {
   tw_request number_ = TW_REQUEST_NONE;
 };
 
+/// Progresses until one of them is done, however it ended: TW_OK and its index; tw_request_wait_any.
+[[nodiscard]] inline tw_status wait_any(std::span<const Request> requests, size_t* index,
+                                        std::optional<std::chrono::nanoseconds> timeout = {}) {
+  std::vector<tw_request> numbers;
+  numbers.reserve(requests.size());
+  for (const Request& request : requests) numbers.push_back(request.number());
+  return tw_request_wait_any(numbers.data(), numbers.size(), detail::nanoseconds(timeout), index);
+}
+
 /// Numbers of an array's dimensions, of any integer type: {nz, ny, nx}.
 class Dimensions {
  public:

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: requests.
+#include <algorithm>
+#include <vector>
+
 #include "core/c_checks.hpp"
 
 using namespace thalweg::impl;
@@ -47,6 +50,28 @@ tw_status tw_request_wait(tw_request request, uint64_t timeout_ns) {
   Status result = TW_IN_PROGRESS;
   status = worker->wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, timeout_ns);
   if (is_error(status)) return fail(status, "the operation goes on; test or wait again, or cancel it");
+  return result;
+}
+
+tw_status tw_request_wait_any(const tw_request* requests, size_t count, uint64_t timeout_ns, size_t* index) {
+  Status result = tw_request_test_any(requests, count, index);
+  if (result != TW_IN_PROGRESS) return result;
+  std::vector<tw_worker*> workers;
+  for (size_t i = 0; i < count; ++i) {
+    tw_worker* worker = nullptr;
+    if (requests[i] == TW_REQUEST_NONE) continue;
+    if (Status s = find_worker(requests[i], &worker); is_error(s)) return s;
+    if (std::find(workers.begin(), workers.end(), worker) == workers.end()) workers.push_back(worker);
+  }
+  const Enter enter(*workers[0]);
+  if (is_error(enter.status())) return enter.status();
+  const uint64_t nap_ns = workers.size() == 1 ? 0 : kMillisecond / 2;  // the others' events do not end the first one's sleep
+  const auto done = [&] {
+    for (size_t i = 1; i < workers.size(); ++i) tw_progress(workers[i]);
+    return (result = tw_request_test_any(requests, count, index)) != TW_IN_PROGRESS;
+  };
+  const Status status = workers[0]->wait_until(done, timeout_ns, nap_ns);
+  if (is_error(status)) return fail(status, "none of the %zu requests has ended; they go on", count);
   return result;
 }
 

@@ -50,11 +50,10 @@ Status tw_plan::make_proxied(size_t index) {
     const Status state = tw_endpoint_state(resolved[index].peer->endpoint);
     fail_run(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
   };
-  out.step->post = [this, index](Proxied& self, const tw_op_options& base) {
+  out.step->post = [this, index](Proxied& self, tw_op_options& options) {
     const PlanStep& what = steps[index];
     const Resolved& how = resolved[index];
     tw_endpoint* endpoint = how.peer->endpoint;
-    tw_op_options options = base;
     options.layout = what.layout;
     options.remote_layout = what.remote_layout;
     void* const buffer = reinterpret_cast<void*>(*self.address);  // stored before the ring, and again only behind `done`

@@ -25,8 +25,8 @@ struct Proxied {
   std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
-  /// Posts the operation of one run; with TW_IN_PROGRESS its callback, which is in `base`, tells how it ended.
-  std::function<Status(Proxied& self, const tw_op_options& base)> post;
+  /// Posts the operation of one run; with TW_IN_PROGRESS the callback in `options` tells how it ended.
+  std::function<Status(Proxied& self, tw_op_options& options)> post;
   /// A run failed: the plan is told. Any thread.
   std::function<void(Status status, const char* why)> failed;
 
