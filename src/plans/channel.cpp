@@ -27,15 +27,16 @@ Channel::~Channel() {
 
 // ------------------------------------------------------------------------------------------------ epochs
 
-Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits) {
+Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
   for (Use& one : users_) one.started = one.started || one.user == user;
   waits_ = waits;
   const bool worse = is_error(reachable) && !is_error(reachable_);
-  if (open()) return join_open(reachable, why_not, waits);
+  if (open()) return join_open(reachable, why_not, waits, packs);
   if (state_ == State::opening && !worse) return TW_OK;
   if (is_error(peer.lost)) return fail(peer.lost, "the peer of this channel is lost");
   reachable_ = reachable;
   unreachable_ = why_not;
+  packs_ = packs;
   if (state_ == State::opening)  // who waits here begins another one
     fail_end(epoch_, TW_ERR_STALE, "another buffer is used");
   else if (Status s = begin_epoch(); is_error(s))
@@ -62,14 +63,15 @@ void Channel::change_executor() {
 // ------------------------------------------------------------------------------------------------ another way
 
 /// Comes to an open pair. Where nobody uses it here, it may end if nobody does at the peer either: then both plans decide its way.
-Status Channel::join_open(Status reachable, const std::string& why_not, bool waits) {
+Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
   const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
-  const bool better = other || (mapped ? is_error(reachable) : !is_error(reachable) && !hopeless_);
+  const bool needed = other || (mapped && is_error(reachable));
+  const bool better = needed || (mapped ? packs : !is_error(reachable) && !packs && !hopeless_);
   if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
     let_stay();
   }
   const bool may_end = !relied_on() && there_ && !(mapped && bound_);
-  if (better && !may_end && mapped) {
+  if (needed && !may_end && mapped) {
     return fail(
         is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
         "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another tag",
@@ -78,6 +80,7 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   if (!may_end) return TW_OK;
   reachable_ = reachable;
   unreachable_ = why_not;
+  packs_ = packs;
   if (better) {
     ask(Asks::another, waits);
   } else if (waits && !bound_ && !hopeless_) {
@@ -252,6 +255,7 @@ void Channel::say_open() {
   open.on_device = executor_->device() != nullptr ? 1 : 0;
   if (executor_->device() != nullptr) open.uuid = executor_->device()->uuid();
   open.number = number_;
+  open.index = alone_ ? 1 : 0;
   tw_memory* block = executor_->shared().holder(words_);
   std::byte key[TW_KEY_MAX];
   size_t length = sizeof key;

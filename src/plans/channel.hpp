@@ -93,7 +93,8 @@ class Channel {
   /// open, and that nobody uses here any more, is decided again with the peer's end (0019): who waits (`waits`) does so until the
   /// peer's plans have gone, or have shown that they go on, and, where nobody uses it there either, until the partner comes.
   /// From now on `user`, who was added, waits until the channel is open.
-  Status start(const User* user, Status reachable, const std::string& why_not, bool waits);
+  /// `packs`: the receiver's rows take less when a message carries them, unless a kernel runs the other end, or the channel stays mapped.
+  Status start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs = false);
   bool asks() const { return asked_here_ == Asks::another; }
   bool relied_on() const;  // by a plan or kernel here
   /// Would the next epoch be carried by the host again, whatever buffers are used?
@@ -171,7 +172,7 @@ class Channel {
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
   /// Of an open pair that nobody relies on at the end that asks.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
-  Status join_open(Status reachable, const std::string& why_not, bool waits);
+  Status join_open(Status reachable, const std::string& why_not, bool waits, bool packs);
   void ask(Asks what, bool waits);
   void say_stay(Asks to);
   void let_stay();
@@ -228,6 +229,7 @@ class Channel {
   uint64_t plans_ = 0;  // that have relied on the epoch, gone ones too: the n-th here goes with the n-th there
   Status reachable_ = TW_OK;
   std::string unreachable_;
+  bool packs_ = false;
   bool waits_ = true;  // whoever came last waits for the peer's plans to go
   uint64_t number_ = 0;
   uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed behind it, for the next ones

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "plans/channel.hpp"
+#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -40,6 +41,8 @@ unsigned Channel::advance_words() {
   }
   if (is_error(status)) {
     give_result(status, why);
+  } else if (!sender && packs_ && theirs_.index == 0) {
+    give_result(TW_ERR_UNSUPPORTED, kWhyPacked);
   } else if (!sender) {
     give_result(TW_OK, "");
   }

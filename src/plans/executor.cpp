@@ -182,7 +182,7 @@ Status Executor::admit(uint64_t address, uint64_t length, Asks asks, Reaching* h
   here.facts.waits = asks.waits;
   here.facts.carriable = asks.carriable;
   here.facts.row = asks.row;
-  here.facts.in_use = asks.in_use;
+  here.facts.mapped = asks.row != 0;  // what its channel is decides
   here.facts.place = local_place(address, length, context_.registry.get());
   describe_runner(device_, &here.facts);
   Status status = TW_ERR_UNREACHABLE;
@@ -193,9 +193,8 @@ Status Executor::admit(uint64_t address, uint64_t length, Asks asks, Reaching* h
   }
   if (is_error(status) && here.failed == 0) {
     const bool far = here.facts.by_device && here.facts.place.on_device() && !here.facts.access;
-    status = here.facts.packed() ? fail(TW_ERR_UNSUPPORTED, "%s", here.why_not().c_str())
-                                 : fail(far ? TW_ERR_UNREACHABLE : TW_ERR_UNSUPPORTED, "%s does not reach it: %s",
-                                        name_.c_str(), here.why_not().c_str());
+    status =
+        fail(far ? TW_ERR_UNREACHABLE : TW_ERR_UNSUPPORTED, "%s does not reach it: %s", name_.c_str(), here.why_not().c_str());
   }
   if (how != nullptr) *how = std::move(here);
   return status;

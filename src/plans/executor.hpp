@@ -70,7 +70,6 @@ struct Asks {
   bool waits = false;      // a word, for which a step waits
   bool carriable = false;  // the host may do the step instead
   uint64_t row = 0;        // of a receive: bytes of its rows, 0: contiguous
-  bool in_use = false;     // ... its channel is mapped, and relied on
 };
 
 class Executor {

@@ -126,12 +126,10 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status choose_executor();
   Status resolve(size_t index);
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
-  Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out, bool in_use);
-  Status settle_rows(thalweg::impl::ChannelUse& use);
+  Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status resolve_wait(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
-  Status offer(size_t index);
   Status start_channels();
   Status await_channels(const thalweg::impl::Deadline& deadline);
   Status join_channels(size_t* waits_for, const char** what);

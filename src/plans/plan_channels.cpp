@@ -40,39 +40,28 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
     channels.push_back({channel, index});
   }
   out.channel = channel;
-  return sends || out.proxied ? Status{TW_OK} : offer(index);
-}
-
-Status tw_plan::offer(size_t index) {
-  const PlanStep& step = steps[index];
+  if (sends || out.proxied) return TW_OK;
   uint16_t made = 0;
-  const Status status = resolved[index].channel->offer(step.address, step.layout, step.length, &made);
-  if (!is_error(status)) resolved[index].recv_buffer = made;
+  const Status status = channel->offer(step.address, step.layout, step.length, &made);
+  if (!is_error(status)) out.recv_buffer = made;
   return status;
-}
-
-/// Rows that would be packed are stored one by one where others rely on the channel as it is, which is mapped.
-Status tw_plan::settle_rows(ChannelUse& use) {
-  if (use.channel->state() != Channel::State::mapped || !use.channel->relied_on()) return TW_OK;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (resolved[i].channel != use.channel || !resolved[i].proxied || !resolved[i].local.facts.packed()) continue;
-    if (Status s = admit_buffer(steps[i], resolved[i], true); is_error(s)) return s;
-    if (Status s = offer(i); is_error(s)) return s;
-  }
-  return TW_OK;
 }
 
 /// A buffer that the executor does not reach makes the whole channel go by the host.
 Status tw_plan::start_channels() {
   const std::lock_guard lock(proxy.mutex());
   for (ChannelUse& use : channels) {
-    if (Status s = settle_rows(use); is_error(s)) return s;
     const auto bad = std::find_if(resolved.begin(), resolved.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved.end();
+    const bool packs = std::any_of(resolved.begin(), resolved.end(), [&](const Resolved& one) {
+      Prepared facts = one.local.facts;
+      facts.mapped = false;
+      return one.channel == use.channel && one.local.asked && facts.packed();
+    });
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
     const Status status =
-        use.channel->start(this, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept);
+        use.channel->start(this, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept, packs);
     if (is_error(status)) return status;
   }
   return TW_OK;
@@ -149,6 +138,7 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
   for (Resolved& one : resolved) {
     if (one.channel == nullptr || one.channel->state() == Channel::State::mapped) continue;
     if (!one.proxied) one.why = why_carried(*one.channel);
+    one.local.facts.mapped = false;
     one.proxied = true;
     one.number = one.channel->number();
   }

@@ -114,12 +114,12 @@ Status check_carried_result(const PlanStep& step, const std::string& why) {
 }
 
 /// The step's own bytes: reached by the executor, or carried.
-Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out, bool in_use) {
+Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out) {
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   out.proxied = false;
   const uint64_t row = step.verb == StepVerb::recv ? row_of(step.layout) : 0;
-  const Asks asks{.carriable = step.verb != StepVerb::copy, .row = row, .in_use = in_use};
+  const Asks asks{.carriable = step.verb != StepVerb::copy, .row = row};
   const Status admitted = executor->admit(begin, length, asks, &out.local);
   if (!is_error(admitted) || out.local.route() != PreparedRoute::carried) return admitted;
   out.proxied = true;
@@ -148,7 +148,7 @@ Status tw_plan::resolve(size_t index) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
-    if (Status s = admit_buffer(step, out, false); is_error(s)) return s;
+    if (Status s = admit_buffer(step, out); is_error(s)) return s;
   }
   if (step.verb == StepVerb::atomic && out.proxied) return check_carried_result(step, out.why);
   if (step.verb == StepVerb::copy) {

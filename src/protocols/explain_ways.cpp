@@ -80,7 +80,10 @@ void say_ways(std::string& text, const OpDesc& op) {
   const Message message = message_of(op);
   // What waits for those before it is asked about again at its turn, because credit comes and goes.
   Message at_its_turn = message;
-  if (!op.peer->ordered.empty()) at_its_turn.affordable = !message.affordable;
+  if (!op.peer->ordered.empty()) {
+    at_its_turn.affordable = !message.affordable;
+    at_its_turn.library = in_segment(op);
+  }
   const char* const credit = message.affordable ? "those before it use up its credit" : "credit has come at its turn";
   for (const Into& into : kinds_into(op)) {
     const DeviceMessage facts = device_message(op, into);

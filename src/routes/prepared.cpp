@@ -86,7 +86,7 @@ const char* why_not_reached(const Prepared& m) {
                               : m.place.on_device() ? (m.mine ? PreparedRoute::own : PreparedRoute::imported)
                                                     : PreparedRoute::pinned;
   const char* const why = why_not(m, usual);
-  if (why == nullptr && m.packed()) return "its rows are shorter than a cache line, and a message packs them";
+  if (why == nullptr && m.packed()) return kWhyPacked;
   return why != nullptr ? why : "it was tried in vain";
 }
 

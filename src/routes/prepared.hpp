@@ -12,6 +12,7 @@
 namespace thalweg::impl {
 
 inline constexpr uint64_t kCacheLine = 64;
+inline constexpr char kWhyPacked[] = "the receiver's rows are shorter than a cache line, and a message packs them";
 
 /// One memory, and who runs what touches it.
 struct Prepared {
@@ -23,12 +24,11 @@ struct Prepared {
   bool changes = false;    // words are changed by atomic operations, or by signals that add
   bool waits = false;      // a word is waited for
   bool carriable = false;  // the host may do it for the runner
-  bool along =
-      false;  // what is done with it is one with something that is carried: a step's other memory, a channel's other buffer
-  uint64_t row = 0;     // bytes of a receive's rows, on average; 0: it is contiguous
-  bool in_use = false;  // a receive's channel is mapped, and other plans rely on that
+  bool along = false;      // it goes with something that is carried: a step's other memory, a channel's other buffer
+  uint64_t row = 0;        // bytes of a receive's rows, on average; 0: it is contiguous
+  bool mapped = false;     // a receive's channel is, though it would be packed: a kernel or other plans use it so
   /// Of rows shorter than a cache line the sender's stores would take a line each: an operation that packs them takes less.
-  bool packed() const { return row != 0 && row < kCacheLine && carriable && !by_device && !in_use; }
+  bool packed() const { return row != 0 && row < kCacheLine && carriable && !by_device && !mapped; }
 };
 
 enum class PreparedRoute : uint8_t {

@@ -155,9 +155,9 @@ TEST(PreparedRoutes, OfShortRowsTheHostPacks) {
   EXPECT_TRUE(says(rows, "a message packs them"));
   const std::string table = prepared_table(rows, 0, "");
   EXPECT_NE(table.find("at its own address: another way needs less"), std::string::npos) << table;
-  rows.in_use = true;
-  EXPECT_EQ(prepared_route(rows), PreparedRoute::own) << "others rely on the mapped channel";
-  rows.in_use = false;
+  rows.mapped = true;
+  EXPECT_EQ(prepared_route(rows), PreparedRoute::own) << "the channel is used so";
+  rows.mapped = false;
   rows.row = kCacheLine;
   EXPECT_EQ(prepared_route(rows), PreparedRoute::own);
   rows.row = 8;
