@@ -201,7 +201,7 @@ def targets_table(rows: list[dict[str, Any]]) -> str:
 
 def value(cell: dict[str, Any] | None) -> str:
     """A median with unit and number of samples."""
-    return f"{number(cell['median'])} {unit(cell['unit'])} ({cell['samples']})" if cell else ""
+    return f"{summary.number(cell['median'])} {unit(cell['unit'])} ({cell['samples']})" if cell else ""
 
 
 def named(cell: dict[str, Any] | None) -> str:
@@ -213,11 +213,6 @@ def ratio(row: dict[str, Any], against: str) -> str:
     """Thalweg over the other."""
     ours, other = row["thalweg"], row[against]
     return f"{ours['median'] / other['median']:.2f}" if ours and other else ""
-
-
-def number(x: float) -> str:
-    """Three significant digits."""
-    return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
 def unit(name: str) -> str:
@@ -280,7 +275,7 @@ def himeno_table(rows: list[dict[str, Any]]) -> str:
             key = (size, count, blocks, trigger)
             base = alone.get((size, trigger))
             gain = f" {base / times[key]:.2f}×" if base and key in times and count > 1 else ""
-            cells.append(f"{number(times[key])} ({number(speeds[key] / 1000)}){gain}" if key in times else "")
+            cells.append(f"{summary.number(times[key])} ({summary.number(speeds[key] / 1000)}){gain}" if key in times else "")
         lines.append(f"| {size} | {blocks} | " + " | ".join(cells) + f" | {same_bits(rows, size)} |")
     return "\n".join(lines) + "\n"
 
@@ -302,7 +297,7 @@ def halo_table(rows: list[dict[str, Any]]) -> str:
     ]
     for region, kind, n, size in sorted(dict.fromkeys(key[:4] for key in times)):
         cells = [times.get((region, kind, n, size, way)) for way in ways]
-        texts = [f"{number(us)} ({number(size / us / 1000)})" if us else "" for us in cells]
+        texts = [f"{summary.number(us)} ({summary.number(size / us / 1000)})" if us else "" for us in cells]
         lines.append(f"| {region} | {kind} | {n} | {size:,} | " + " | ".join(texts) + " |")
     return "\n".join(lines) + "\n"
 
@@ -330,7 +325,7 @@ def series_table(title: str, cells: dict[tuple[str, int], dict[str, Any]]) -> st
     lines = [f"#### {title}\n", "| | " + " | ".join(map(summary.size_text, sizes)) + " |", "|---" * (len(sizes) + 1) + "|"]
     for name in names:
         row = [cells.get((name, size)) for size in sizes]
-        texts = [f"{number(c['median'])} ({c['samples']})" if c else "" for c in row]
+        texts = [f"{summary.number(c['median'])} ({c['samples']})" if c else "" for c in row]
         lines.append(f"| {name.replace('|', ' ')} | " + " | ".join(texts) + " |")
     return "\n".join(lines) + "\n"
 

@@ -159,8 +159,8 @@ tw_status tw_plan_test(tw_plan* plan) {
 
 tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
   if (Status s = check(plan); is_error(s)) return s;
-  std::optional<Deadline>
-      deadline;  // from the end of the spins on: most runs end before, and asking the clock takes longer than a look
+  // From the end of the spins on: most runs end before, and asking the clock takes longer than a look.
+  std::optional<Deadline> deadline;
   Waiting waiting;
   for (;;) {
     if (const Status status = plan->test(); status != TW_IN_PROGRESS) return status;

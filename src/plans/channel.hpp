@@ -96,7 +96,6 @@ class Channel {
   /// `packs`: the receiver's rows take less when a message carries them, unless a kernel runs the other end, or the channel stays mapped.
   Status start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs = false);
   bool asks() const { return asked_here_ == Asks::another; }
-  bool relied_on() const;  // by a plan or kernel here
   /// Would the next epoch be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
   /// The host carries another message. Any thread.
@@ -169,6 +168,7 @@ class Channel {
     bool started = false;  // what it needs is known: an epoch may begin for it
   };
   bool has_waiter() const;
+  bool relied_on() const;
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
   /// Of an open pair that nobody relies on at the end that asks.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better

@@ -45,9 +45,9 @@ struct ControlMessage {
   uint64_t number = 0;    // open, sender: tag of its messages when the host carries them; again: plans that relied on the pair
   std::vector<std::byte> key;  // open: of the block that holds its words; receive buffer: of the buffer's span
   uint64_t offset = 0;  // open: of the words; receive buffer: of the buffer's first byte (signed, relative to the key's range)
-  uint16_t index =
-      0;  // open: 1: a kernel runs it, for which nothing can be carried; receive buffer, recv_buffer_known, drop, dropped; again: 1: who asks does not wait;
-          // stay: 1: to `again`, 0: to `same`
+  // receive buffer, recv_buffer_known, drop, dropped: its number; open: 1: a kernel runs it, for which nothing can be carried;
+  // again: 1: who asks does not wait; stay: 1: to `again`, 0: to `same`
+  uint16_t index = 0;
   uint64_t capacity = 0;          // receive buffer: bytes; prepared: how many; again: messages that the host carried here
   std::vector<std::byte> layout;  // receive buffer: as memory/layout.hpp encodes; empty: contiguous
   int32_t status = 0;             // result, recv_buffer_known, failed, refused

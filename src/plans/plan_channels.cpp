@@ -55,9 +55,7 @@ Status tw_plan::start_channels() {
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved.end();
     const bool packs = std::any_of(resolved.begin(), resolved.end(), [&](const Resolved& one) {
-      Prepared facts = one.local.facts;
-      facts.mapped = false;
-      return one.channel == use.channel && one.local.asked && facts.packed();
+      return one.channel == use.channel && one.local.facts.prefers_packing();
     });
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
     const Status status =

@@ -28,7 +28,8 @@ struct Prepared {
   uint64_t row = 0;        // bytes of a receive's rows, on average; 0: it is contiguous
   bool mapped = false;     // a receive's channel is, though it would be packed: a kernel or other plans use it so
   /// Of rows shorter than a cache line the sender's stores would take a line each: an operation that packs them takes less.
-  bool packed() const { return row != 0 && row < kCacheLine && carriable && !by_device && !mapped; }
+  bool prefers_packing() const { return row != 0 && row < kCacheLine && carriable && !by_device; }
+  bool packed() const { return prefers_packing() && !mapped; }
 };
 
 enum class PreparedRoute : uint8_t {

@@ -3,6 +3,7 @@
 // of the thread that runs the plan.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "unit/plans/pair.hpp"
 
@@ -139,6 +140,14 @@ class ShortRows : public HostPlans {
     tw_layout_destroy(layout_);
     HostPlans::TearDown();
   }
+  /// Prepared: contiguous bytes of a into rows of b.
+  std::pair<tw_plan*, tw_plan*> short_rows() {
+    tw_plan *sends = plan(a), *receives = plan(b);
+    send(sends, from_, kRows * kRow, 5);
+    receive(receives, to_, 0, 5, layout_);
+    prepare_both(sends, receives);
+    return {sends, receives};
+  }
   void run_and_check(tw_plan* sends, tw_plan* receives) {
     const Bytes data = random_bytes(kRows * kRow);
     a.store(from_, data);
@@ -156,10 +165,7 @@ class ShortRows : public HostPlans {
 INSTANTIATE_TEST_SUITE_P(Shm, ShortRows, testing::Values(kWays[0]), [](const auto& info) { return info.param.name; });
 
 TEST_P(ShortRows, ArePackedByMessages) {
-  tw_plan *sends = plan(a), *receives = plan(b);
-  send(sends, from_, kRows * kRow, 5);
-  receive(receives, to_, 0, 5, layout_);
-  prepare_both(sends, receives);
+  const auto [sends, receives] = short_rows();
   EXPECT_TRUE(says(receives, "a message packs them")) << explain(receives);
   EXPECT_TRUE(says(receives, "* carried")) << explain(receives);
   EXPECT_FALSE(says(sends, "* at its own address")) << explain(sends);
@@ -171,10 +177,7 @@ TEST_P(ShortRows, OfAChannelThatIsMappedAlreadyAreStored) {
   send(first, from_, kRows * kRow, 5);
   receive(first_there, to_, kRows * kRow, 5);
   prepare_both(first, first_there);
-  tw_plan *sends = plan(a), *receives = plan(b);
-  send(sends, from_, kRows * kRow, 5);
-  receive(receives, to_, 0, 5, layout_);
-  prepare_both(sends, receives);
+  const auto [sends, receives] = short_rows();
   EXPECT_TRUE(says(receives, ": mapped")) << explain(receives);
   EXPECT_TRUE(says(receives, "* at its own address")) << explain(receives);
   for (int round = 0; round < 3; ++round) run_and_check(sends, receives);
@@ -190,10 +193,7 @@ TEST_P(ShortRows, OfAChannelThatNobodyUsesAnyMoreArePacked) {
   receive(first_there, to_, kRows * kRow, 5);
   prepare_both(first, first_there);
   both([&] { ASSERT_EQ(tw_plan_destroy(first), TW_OK); }, [&] { ASSERT_EQ(tw_plan_destroy(first_there), TW_OK); });
-  tw_plan *sends = plan(a), *receives = plan(b);
-  send(sends, from_, kRows * kRow, 5);
-  receive(receives, to_, 0, 5, layout_);
-  prepare_both(sends, receives);
+  const auto [sends, receives] = short_rows();
   EXPECT_TRUE(says(receives, "* carried")) << explain(receives);
   for (int round = 0; round < 3; ++round) run_and_check(sends, receives);
 }
