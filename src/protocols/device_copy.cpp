@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "devices/deferred_release.hpp"
-#include "routes/device_copies.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl {
@@ -124,12 +123,12 @@ Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t b
   return TW_OK;
 }
 
-namespace {
-
 DeviceCopies facts_of(const std::vector<Copy>& copies, bool kernels) {
   const Copy& first = copies.front();
   return {copies.size() == 1, kernels, first.width, first.rows * first.slices};
 }
+
+namespace {
 
 Kernel kernel_of(const Copy& copy) { return CopyKernel{copy, {}, 0, 0}; }
 

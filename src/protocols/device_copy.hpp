@@ -6,6 +6,7 @@
 #include "memory/layout.hpp"
 #include "protocols/device_queues.hpp"
 #include "protocols/engine.hpp"
+#include "routes/device_copies.hpp"
 
 namespace thalweg::impl {
 
@@ -20,6 +21,9 @@ Side side_of(uint64_t address, const Layout* layout, bool kernels = true);
 /// Copies that move packed bytes [begin, end) of `to` and `from`, both of `length` packed bytes in all. Rows stay rows. At most
 /// 65,536 copies: TW_ERR_LIMIT beyond.
 Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies);
+
+/// What routes/device_copies.hpp asks of them (at least one). kernels: those of the device reach both sides.
+DeviceCopies facts_of(const std::vector<Copy>& copies, bool kernels);
 
 /// Enqueues them on `device` as routes/device_copies.hpp says. As DeviceQueues::submit.
 struct Submission {

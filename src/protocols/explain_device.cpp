@@ -7,6 +7,7 @@
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
+#include "protocols/device_copy.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
@@ -44,19 +45,24 @@ Costs costs_of_copies(const OpDesc& op) {
   return costs;
 }
 
-/// Would the resident kernel of the local side's device copy it, while no engine is under way?
+/// Whose queue copies in this process: the local side's device, or the target's into or out of pinned memory. Null: none of this process.
+Device* copier_of(const OpDesc& op) {
+  if ((op.flags & kOpDevice) != 0) return op.device;
+  return op.remote != nullptr && of_device(*op.remote) ? device_of(*op.remote) : nullptr;
+}
+
+/// Would that device's resident kernel copy it, while no engine is under way?
 bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
-  if (blocks == 0 || (op.flags & kOpDevice) == 0) return false;
-  const bool far = op.remote != nullptr && of_device(*op.remote) && uuid_of(op.remote->key.device_uuid) != op.device->uuid();
-  DeviceCopies copies;
-  copies.one = op.layout == nullptr && op.remote_layout == nullptr;
-  const PeerAccess there =
-      far ? op.device->peer(uuid_of(op.remote->key.device_uuid)) : PeerAccess{true, true, DeviceLink::same};
-  copies.kernels = there.access || there.link == DeviceLink::unknown;  // an import tells
-  copies.row = op.length;
-  copies.rows = 1;
-  copies.resident_most = resident_most(costs, nearest_link(*op.device, costs), blocks);
+  Device* const device = copier_of(op);
+  if (blocks == 0 || device == nullptr) return false;
+  const bool far = op.remote != nullptr && of_device(*op.remote) && uuid_of(op.remote->key.device_uuid) != device->uuid();
+  const PeerAccess there = far ? device->peer(uuid_of(op.remote->key.device_uuid)) : PeerAccess{true, true, DeviceLink::same};
+  const Side here = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout), target = side_of(0, op.remote_layout);
+  std::vector<Copy> planned;
+  if (is_error(plan_copies(target, here, op.length, 0, op.length, &planned)) || planned.empty()) return false;
+  DeviceCopies copies = facts_of(planned, there.access || there.link == DeviceLink::unknown);  // an import tells
+  copies.resident_most = resident_most(costs, nearest_link(*device, costs), blocks);
   return copy_by(copies, op.peer->engine->options().hidden_from) == CopyBy::resident;
 }
 
@@ -167,7 +173,8 @@ Access said_device_access_of(const OpDesc& op) {
   access.resident = by_resident(op, costs);
   const bool put = op.verb == Verb::put;
   access.device_ns = op.verb == Verb::atomic ? costs.local.fixed  // a kernel takes as long as a copy of no bytes
-                     : local                 ? (put ? write_ns(op, costs) : costs.read_ns(op.length))
+                     : access.resident       ? resident_ns(costs, op.peer->engine->options().resident.blocks, op.length)
+                     : local                 ? (put ? costs.write_ns(op.length) : costs.read_ns(op.length))
                                              : (put ? costs.in : costs.out).ns(op.length);
   const bool named = put && local && op.remote != nullptr && piece_route(put_pieces(op)) == PieceRoute::in_host;
   access.staged_ns = named ? to_host(op, costs) : staged(op, costs);

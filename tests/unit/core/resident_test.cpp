@@ -139,6 +139,23 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
   EXPECT_NE(std::string(text).find("chosen: push by this device, by the resident kernel while it runs"), std::string::npos)
       << text;
+  // Out of pinned memory the target's device copies, and a dense layout is one row.
+  tw_memory* pinned = allocate("pinned", 1);
+  length = sizeof text;
+  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(pinned), 8, remote_, nullptr, text, &length), TW_OK);
+  EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
+  EXPECT_EQ(tw_memory_release(pinned), TW_OK);
+  for (const int64_t stride : {16, 32}) {
+    tw_layout* rows = nullptr;
+    const uint64_t count = 4;
+    ASSERT_EQ(tw_layout_strided(1, 16, &count, &stride, &rows), TW_OK) << tw_last_error();
+    tw_op_options by_rows = TW_OP_OPTIONS_INIT;
+    by_rows.remote_layout = rows;
+    length = sizeof text;
+    ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 64, remote_, &by_rows, text, &length), TW_OK);
+    EXPECT_EQ(std::string(text).find("resident") != std::string::npos, stride == 16) << text;
+    tw_layout_destroy(rows);
+  }
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.place = "emulated:0";
   constexpr size_t kLong = 4 << 20;
