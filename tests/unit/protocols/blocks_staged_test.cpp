@@ -223,7 +223,7 @@ class Staged : public ::testing::TestWithParam<std::tuple<Case, bool>> {
     return desc;
   }
   Status start(const OpDesc& desc, tw_request* request) {
-    const Status status = world.left->start(desc, Completion{request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{request});
     release(desc.blocks);
     return status;
   }
@@ -244,7 +244,7 @@ class Staged : public ::testing::TestWithParam<std::tuple<Case, bool>> {
     desc.verb = Verb::flush;
     desc.peer = &world.a;
     tw_request request = TW_REQUEST_NONE;
-    const Status status = world.left->start(desc, Completion{&request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{&request});
     return end(status, request);
   }
   std::string notification(unsigned turns = kTurns) {
