@@ -22,8 +22,8 @@ inline constexpr uint64_t kHiddenFrom = 2u << 20;
 constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= from; }
 
 /// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through staging, it costs
-/// at most twice the best of both.
-constexpr bool worth_pinning(uint64_t staged, uint64_t length) { return staged >= length; }
+/// at most twice the best of both. What a plan or a window has pinned costs nothing more.
+constexpr bool worth_pinning(bool pinned, uint64_t staged, uint64_t length) { return pinned || staged >= length; }
 
 /// May pieces of staged payloads be named to the peer at all?
 bool may_name(uint32_t features, bool imports, Way forced);
