@@ -97,7 +97,7 @@ void say_ways(std::string& text, const OpDesc& op) {
     if (behind != warm) text += std::string(", or where the receive is posted second: ") + name_of(behind);
     const Way turned = received_way(limits, at_its_turn, facts, false);
     if (turned != warm) text += std::string(", or where ") + credit + ": " + name_of(turned);
-    text += std::string("\nprogress into ") + into.name + ": " + progress_of(facts, warm) + "\n";
+    text += std::string("\nprogress into ") + into.name + ": " + progress_of(limits, facts, warm) + "\n";
   }
 }
 

@@ -115,8 +115,8 @@ DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
 bool pushes_unasked(const DeviceMessage& message);
 
 /// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way: of the
-/// message where nothing is known of who posts first.
-const char* progress_of(const DeviceMessage& message, Way way);
+/// message where nothing is known of who posts first. The receiver's buffer is one piece.
+const char* progress_of(const Limits& limits, const DeviceMessage& message, Way way);
 
 /// The receiver's choice, of whatever is announced or comes unasked, as a message's sender can foresee it. cold: neither side has mapped or
 /// pinned the other's memory, and nobody waits for that.
