@@ -161,6 +161,7 @@ bool may_name(uint32_t features, bool imports, Way forced) {
 }
 
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed) {
+  if (!pieces.to_device && !pieces.from_device) return PieceRoute::in_frames;
   if (!may_name(pieces.features, pieces.imports, pieces.forced) || pieces.length < pieces.named_from)
     return PieceRoute::in_frames;
   if (pieces.put && (pieces.to_device || pieces.strided || pieces.reached)) return PieceRoute::in_frames;
