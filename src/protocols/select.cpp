@@ -187,6 +187,7 @@ void say_route(std::string& text, const Route& route) {
 
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
+  if (op.verb == Verb::am && is_error(check_unasked(op))) return std::string("  ") + last_error() + "\nchosen: refused\n";
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
   const bool blocks = op.verb == Verb::put_blocks || op.verb == Verb::get_blocks;
   const bool access = op.verb == Verb::put || op.verb == Verb::get || op.verb == Verb::atomic;
