@@ -140,9 +140,9 @@ const char* message_ways(std::string& text, const OpDesc& op) {
 }
 
 /// Of a put, get or atomic: its way, and the name of what is chosen.
-const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
+const char* access_ways(std::string& text, const OpDesc& op, SaidWay* way) {
   const Access access = said_device_access_of(op);
-  *way = way_of(access, access_route(access));
+  *way = said_way(access);
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
 
@@ -189,7 +189,7 @@ std::string explain_device(const OpDesc& op) {
                 static_cast<unsigned long long>(op.length), op.peer->link->port->name(), from);
   std::string text = head;
   const char* chosen = "refused";
-  Way way = Way::any;
+  SaidWay way;
   switch (op.verb) {
     case Verb::send:
     case Verb::am:
@@ -205,7 +205,7 @@ std::string explain_device(const OpDesc& op) {
   }
   text += std::string("chosen: ") + chosen + "\n";
   if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
-  if (way != Way::any) say_way(text, way);
+  say_way(text, way);
   return text;
 }
 

@@ -101,6 +101,27 @@ void say_ways(std::string& text, const OpDesc& op) {
   }
 }
 
-void say_way(std::string& text, Way way) { text += std::string("way: ") + name_of(way) + "\n"; }
+namespace {
+
+template <class Facts, class Choose>
+SaidWay said_way(Facts facts, Choose choose) {
+  SaidWay way;
+  way.now = way_of(facts, choose(facts, 0));
+  facts.fenced = false;
+  way.settled = way_of(facts, choose(facts, 0));
+  return way;
+}
+
+}  // namespace
+
+SaidWay said_way(const Access& access) { return said_way(access, access_route); }
+SaidWay said_way(const Blocks& blocks) { return said_way(blocks, blocks_route); }
+
+void say_way(std::string& text, const SaidWay& way) {
+  if (way.now == Way::any) return;
+  text += std::string("way: ") + name_of(way.now);
+  if (way.settled != way.now) text += std::string(", or where all before it is applied at its turn: ") + name_of(way.settled);
+  text += "\n";
+}
 
 }  // namespace thalweg::impl
