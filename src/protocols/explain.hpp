@@ -40,6 +40,8 @@ void any_target(const OpDesc& op, bool library, RemoteRegion* out);
 // --- explain_device.cpp
 /// Of a put, get or atomic that needs a device, as far as is known without trying, with what is predicted.
 Access said_device_access_of(const OpDesc& op);
+/// Null: kernels of the device that moves it get to both sides, as far as is known without trying. Otherwise why not, as a sentence.
+const char* why_no_kernels(const OpDesc& op);
 
 // --- explain_blocks.cpp
 /// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and its way.

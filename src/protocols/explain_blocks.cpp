@@ -22,6 +22,8 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
   facts.device_here = (op.flags & kOpDevice) != 0;
   facts.pinned_here = !facts.device_here && op.address != nullptr && is_pinned(op.address);
   facts.why_not_reached = device.why_not_reached;
+  const bool local = facts.device_here || facts.pinned_here;  // else engines copy, out of pinned memory or into it
+  if (local && facts.why_not_reached == nullptr) facts.why_not_reached = why_no_kernels(op);
   facts.mapped = true;
   add_region(facts, region, (op.flags & kOpDevice) != 0 ? op.device : nullptr,
              region.mapped != nullptr || known_here(region) || will_map(region));
