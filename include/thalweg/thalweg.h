@@ -296,8 +296,8 @@ TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
  *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
- *  "way: push", or, of a message, "way into KIND: push" for each kind of memory that may receive it; of a message from library
- *  memory also the way until the receiver has mapped that. */
+ *  "way: push" (behind a fence also the way where all before it is applied by then), or, of a message, "way into KIND: push" for each kind
+ *  of memory that may receive it; of a message from library memory also the way until the receiver has mapped that. */
 TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
                                        tw_remote_memory *remote, const tw_op_options *options, char *buffer, size_t *size);
 

@@ -25,6 +25,8 @@ constexpr int64_t eager_cost(uint64_t payload) { return static_cast<int64_t>(pay
 
 /// Has the sender credit for all of its message?
 inline bool affordable(const OpDesc& op) { return op.peer->eager_credit >= eager_cost(op.length + op.header_length); }
+/// Of an active message: may it be sent unasked, where TW_OP_EAGER says that it must be?
+Status check_unasked(const OpDesc& op);
 
 /// Sets the first credits and grants this side's share to the peer.
 void open_credit(Engine& engine, Peer& peer);

@@ -186,6 +186,8 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
 /// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame, as with a notification. behind: what it comes behind has gone
 /// as frames, or is not all applied. Not under a Registry::Reading.
 bool touch_now(const OpDesc& op, bool behind);
+/// Might the signal of op overtake what it is behind, if it was given now?
+bool overtakes(const OpDesc& op);
 /// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What step() returns.
 Status signal_after_data(const OpDesc& op);
 /// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One

@@ -57,12 +57,7 @@ bool touch_now(const OpDesc& op, bool behind) {
   return touch(&reading);
 }
 
-namespace {
-
-/// Might the signal overtake what it is behind, if it was given now?
 bool overtakes(const OpDesc& op) { return behind_fence(op) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(*op.peer)); }
-
-}  // namespace
 
 Status signal_after_data(const OpDesc& op) {
   if (!tells(op) || touch_now(op, overtakes(op))) return TW_OK;
