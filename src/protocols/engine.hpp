@@ -306,6 +306,7 @@ class Engine final : public Sink {
   }
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
+  static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_kept(OpRun& run);
