@@ -414,6 +414,30 @@ TEST_P(CallbackLayouts, AnEndOfNothingClosesTheLink) {
   EXPECT_EQ(world.a.state, TW_ERR_PROTOCOL);
 }
 
+TEST_P(CallbackLayouts, ADirectCopyThatBreaksOffGoesOnBehindWhatIsUnpacked) {
+  if ((GetParam().options.features & kLinkMaps) == 0) return;
+  constexpr size_t kSize = 2'000'003;
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(world.registry_a.allocate(kSize, 0, false, &memory), TW_OK);
+  for (size_t i = 0; i < kSize; ++i) memory->address[i] = static_cast<std::byte>(world.random());
+  Mapping& mapping = world.pb->segments[memory->segment_id];
+  mapping.address = memory->address;
+  mapping.length = memory->length;
+  for (int turns = 0; turns < 8; ++turns) {
+    CalledPieces to(world.random, kSize);
+    tw_request sent = 0, received = 0;
+    mapping.revoked = false;
+    ASSERT_EQ(receive(receive_op(nullptr, 0, 1, ~0ull), &to, &received), TW_IN_PROGRESS);
+    const Status status = world.left->start(send_op(world.a, memory->address, kSize, 1, 0), {&sent});
+    for (int i = 0; i < turns; ++i) world.turn();
+    mapping.why = TW_ERR_STALE;
+    mapping.revoked = true;
+    EXPECT_EQ(outcome(TW_IN_PROGRESS, received), TW_OK);
+    EXPECT_EQ(outcome(status, sent), TW_OK);
+    EXPECT_TRUE(to.holds(memory->address, kSize));
+  }
+}
+
 /// Memory of the right engine, imported at the left one; library-allocated and mapped where the link maps.
 struct Exported {
   explicit Exported(World& world, const FakeOptions& options)
