@@ -191,7 +191,7 @@ Status move_at_once(const OpDesc& op, const Access& access) {
     const AccessRoute route = access_route(access, failed);
     if (route == AccessRoute::frames) return TW_AGAIN;
     const Status status = move_by(route, op);
-    if (!frames_decide(status) || op.remote->revoked || is_error(calls_failed(op.layout))) return status;
+    if (!frames_decide(status) || op.remote->revoked) return status;
     failed |= bit_of(route);
   }
 }

@@ -132,6 +132,7 @@ TEST_P(CallbackLayouts, EverySizeArrivesOnceAndInOrder) {
   for (size_t size : sizes(GetParam().options, world.random)) {
     for (int sides = 1; sides <= 3; ++sides) {
       const Posted posted = static_cast<Posted>(world.random() % 4);
+      const unsigned copies = world.pb->kernel_copies;
       CalledPieces from(world.random, size), to(world.random, size + world.random() % 3);
       from.writes_less = world.random() % 2 == 0;
       Buffer flat(world.random, size), into(world.random, to.bytes());
@@ -164,6 +165,7 @@ TEST_P(CallbackLayouts, EverySizeArrivesOnceAndInOrder) {
       ASSERT_EQ(outcome(status, sent, &text), TW_OK) << size << text;
       EXPECT_TRUE((sides & 2) != 0 ? to.holds(packed.data(), size) : into.holds(packed.data(), size)) << size;
       EXPECT_TRUE(to.unchanged(before, (sides & 2) != 0 ? size : 0));
+      EXPECT_EQ(world.pb->kernel_copies, copies) << "the kernel was asked to call functions";
       EXPECT_TRUE(into.guarded());
     }
   }
