@@ -366,6 +366,42 @@ typedef struct tw_piece {
 } tw_piece;
 /** Pieces in the order given, each relative to the buffer's address. */
 TW_CHECKED tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
+
+enum { TW_LAYOUT_PACK = 0, TW_LAYOUT_UNPACK = 1 }; /* what an operation does with its buffer: sends from it, receives into it */
+/** Functions that serialise what no strides and pieces describe. Each operation calls start, then packed_size, then pack or unpack as its
+ *  bytes move, at last finish.
+ *   - Who calls: the thread that posts the operation (start, packed_size), or whichever posts to its worker or progresses it; of one
+ *     operation never two at the same time, of several perhaps. A worker's lock may be held: they call nothing of the library, do not
+ *     wait for who does, and return soon, because nothing else of the worker moves meanwhile. They do not throw.
+ *   - Offsets count packed bytes. They ascend without gaps: each byte is packed, or unpacked, once.
+ *   - Errors are negative TW_ERR_*; what is no sensible answer counts as TW_ERR_INVALID. After one only finish is called. The operation
+ *     ends with it, and with a text that names the function and the bytes; so does the receive of a message that has begun. A put has
+ *     written what was packed before. The connection goes on. */
+typedef struct tw_layout_callbacks_options {
+  size_t size;
+  void *arg; /* given to start and destroy */
+  /* Begins an operation. buffer: as posted, never looked at by the library, so also no address of bytes, or NULL; length: as posted;
+   * direction: TW_LAYOUT_*. *state goes to all other functions. An error refuses the operation, and finish is not called. */
+  tw_status (*start)(void *arg, const void *buffer, size_t length, int direction, void **state);
+  /* Bytes that the operation sends, or that it can take: asked once. The operation's length is 0 or the same. */
+  size_t (*packed_size)(void *state);
+  /* Writes packed bytes from offset on to dest: 1 to max_length of them, and returns how many; or an error. NULL: nothing is sent. */
+  int64_t (*pack)(void *state, uint64_t offset, void *dest, size_t max_length);
+  /* Takes the length packed bytes at source, which come at offset. Only bytes that have come, of a message that may be shorter than
+   * packed_size. Over shared memory the sender can still change them: read each once, check what was read. NULL: nothing is received. */
+  tw_status (*unpack)(void *state, uint64_t offset, const void *source, size_t length);
+  /* The operation has ended, however: once for every start that was TW_OK, before the request or the callback tells. The buffer is
+   * not used any more. */
+  void (*finish)(void *state);
+  /* The layout was destroyed and its last operation has ended: nothing is called any more. May be NULL. */
+  void (*destroy)(void *arg);
+} tw_layout_callbacks_options;
+#define TW_LAYOUT_CALLBACKS_OPTIONS_INIT {sizeof(tw_layout_callbacks_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+/** A layout of the user's own functions, what UCX calls a generic datatype: of messages (tw_send, tw_recv, tw_message_recv, tw_am_send,
+ *  tw_am_recv) and of the local side of puts and gets in host memory. What is packed goes straight into frames or mapped memory, and is
+ *  unpacked from there. TW_ERR_UNSUPPORTED: as remote_layout, with `after`, with the peer's device memory, in byte streams, plans and
+ *  channels. tw_layout_bytes and tw_layout_extent say 0. */
+TW_CHECKED tw_status tw_layout_callbacks(const tw_layout_callbacks_options *options, tw_layout **layout);
 TW_API void tw_layout_destroy(tw_layout *layout);
 /** Bytes moved, and the span [first, last) touched relative to the buffer's address. */
 TW_API size_t tw_layout_bytes(const tw_layout *layout);
@@ -395,9 +431,9 @@ typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, con
 
 typedef struct tw_op_options {
   size_t size;
-  uint32_t flags;                 /* TW_OP_* */
-  uint32_t signal_op;             /* TW_SIGNAL_* */
-  const tw_layout *layout;        /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes */
+  uint32_t flags;          /* TW_OP_* */
+  uint32_t signal_op;      /* TW_SIGNAL_* */
+  const tw_layout *layout; /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
   const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset */
   uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
   tw_remote_signal *signal;       /* put: touched when the data is there */

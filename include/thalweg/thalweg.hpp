@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -191,6 +192,64 @@ class Dimensions {
   std::vector<uint64_t> numbers_;
 };
 
+namespace detail {
+
+/// A call of a user's, which may throw: its status.
+template <class Call>
+int64_t status_of(const Call& call) noexcept {
+  try {
+    return call();
+  } catch (const Error& error) {
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    return TW_ERR_NO_MEMORY;
+  } catch (...) {
+    return TW_ERR_INVALID;
+  }
+}
+
+/// The functions of a layout of callbacks over a user's type.
+template <class Type>
+struct Callbacks {
+  using State = decltype(std::declval<Type&>().start(static_cast<const void*>(nullptr), size_t{0}, 0));
+
+  static tw_status start(void* type, const void* buffer, size_t length, int direction, void** state) {
+    return static_cast<tw_status>(status_of([&] {
+      *state = new State(static_cast<Type*>(type)->start(buffer, length, direction));
+      return TW_OK;
+    }));
+  }
+  static size_t packed_size(void* state) { return static_cast<State*>(state)->packed_size(); }
+  static void finish(void* state) { delete static_cast<State*>(state); }
+  static void destroy(void* type) { delete static_cast<Type*>(type); }
+
+  static tw_layout_callbacks_options options() {
+    tw_layout_callbacks_options made = TW_LAYOUT_CALLBACKS_OPTIONS_INIT;
+    made.start = &start;
+    made.packed_size = &packed_size;
+    made.finish = &finish;
+    made.destroy = &destroy;
+    if constexpr (requires(State& state, std::span<std::byte> to) { state.pack(uint64_t{0}, to); }) {
+      made.pack = [](void* state, uint64_t offset, void* to, size_t length) {
+        return status_of([&] {
+          return static_cast<int64_t>(static_cast<State*>(state)->pack(offset, std::span(static_cast<std::byte*>(to), length)));
+        });
+      };
+    }
+    if constexpr (requires(State& state, std::span<const std::byte> from) { state.unpack(uint64_t{0}, from); }) {
+      made.unpack = [](void* state, uint64_t offset, const void* from, size_t length) {
+        return static_cast<tw_status>(status_of([&] {
+          static_cast<State*>(state)->unpack(offset, std::span(static_cast<const std::byte*>(from), length));
+          return TW_OK;
+        }));
+      };
+    }
+    return made;
+  }
+};
+
+}  // namespace detail
+
 class Layout {
  public:
   static Layout strided(size_t block, std::span<const uint64_t> count, std::span<const int64_t> stride) {
@@ -217,6 +276,22 @@ class Layout {
   static Layout list(std::span<const tw_piece> pieces) {
     tw_layout* made = nullptr;
     detail::check(tw_layout_list(pieces.data(), pieces.size(), &made));
+    return Layout(made);
+  }
+  /// Of the user's own functions; tw_layout_callbacks. `type`.start(buffer, length, direction) gives what one operation needs, an object
+  /// that ends with it, with
+  ///   size_t packed_size() noexcept
+  ///   size_t pack(uint64_t offset, std::span<std::byte> to)            of what is sent: the bytes written, at least one
+  ///   void unpack(uint64_t offset, std::span<const std::byte> from)    of what is received
+  /// What start, pack and unpack throw ends the operation: an Error with its status, others as TW_ERR_INVALID.
+  template <class Type>
+  static Layout callbacks(Type type) {
+    auto kept = std::make_unique<Type>(std::move(type));
+    tw_layout_callbacks_options options = detail::Callbacks<Type>::options();
+    options.arg = kept.get();
+    tw_layout* made = nullptr;
+    detail::check(tw_layout_callbacks(&options, &made));
+    static_cast<void>(kept.release());
     return Layout(made);
   }
   size_t bytes() const noexcept { return tw_layout_bytes(get()); }

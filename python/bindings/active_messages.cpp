@@ -50,8 +50,7 @@ struct AmMessage {
 nb::object am_recv(AmMessage& self, nb::handle buffer, nb::handle layout, nb::handle after, nb::handle timeout, bool blocking) {
   self.worker->enter();
   Operation operation(self.worker_object, self.worker, Result::received);
-  operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
-  operation.buffer.order(after.ptr());
+  acquire(operation, buffer.ptr(), BufferView::Use::destination, after.ptr(), layout.ptr());
   operation.endpoint = self.endpoint;
   operation.info = {nullptr, 0, 0, self.record.length};
   tw_op_options options = TW_OP_OPTIONS_INIT;
@@ -106,8 +105,7 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     if (header.layout() != nullptr || header.length() > TW_AM_HEADER_MAX || header.on_device()) {
       raise(TW_ERR_INVALID, "a header is at most AM_HEADER_MAX contiguous bytes on the host: put the rest in the buffer");
     }
-    if (a[2] != nullptr && a[2] != Py_None) operation.buffer.acquire(a[2], BufferView::Use::source);
-    operation.buffer.order(a[5]);
+    if (a[2] != nullptr && a[2] != Py_None) acquire(operation, a[2], BufferView::Use::source, a[5], a[6]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     take_layout(operation, options, a[6]);
     if (a[3] != nullptr && a[3] != Py_None) {

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
+#include "layout_callbacks.hpp"
 
 namespace thalweg::python {
 namespace {
@@ -66,8 +67,20 @@ void bind_layout(nb::module_& m) {
           "subarray", &layout_subarray, arg("shape"), arg("extent"), arg("start"), arg("element"), arg("order") = "C",
           "The part of an array of shape that starts at start and has extent elements of element bytes (up to 8 dimensions).")
       .def_static("pieces", &layout_pieces, arg("pieces"), "(offset, length) pairs in bytes, in the order given.")
+      .def_static(
+          "callbacks", &layout_callbacks, nb::kw_only(), arg("size"), arg("pack").none() = nb::none(),
+          arg("unpack").none() = nb::none(),
+          "A layout of functions, with which any object is a buffer of messages, and of the local side of puts and gets.\n"
+          "size(buffer): its packed bytes, or how many it takes. pack(buffer, offset, dest): writes the bytes from offset on "
+          "to the\n"
+          "memoryview dest, at least one; returns how many. unpack(buffer, offset, source): takes those that came. Offsets "
+          "ascend.\n"
+          "size and pack are called by the call that posts, and raise from it; unpack by the one that learns of the end\n"
+          "(wait, done, the blocking call), from which what it raises comes. The bytes are kept in between. Raises Unsupported "
+          "in\n"
+          "plans and channels, as remote_layout and with after.")
       .def_prop_ro(
-          "bytes", [](const Layout& l) { return tw_layout_bytes(l.handle); }, "Bytes moved.")
+          "bytes", [](const Layout& l) { return tw_layout_bytes(l.handle); }, "Bytes moved; 0 of callbacks.")
       .def_prop_ro("extent", &layout_extent, "(first, last): the span touched, last excluded, relative to the buffer's start.");
   m.def("describe", &describe, arg("buffer"),
         "How a buffer would travel: (block bytes, [(count, stride bytes), ...]), the fastest dimension first.");

@@ -15,8 +15,7 @@ PyObject* endpoint_send(PyObject* self, PyObject* const* args, Py_ssize_t count,
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
-    operation.buffer.acquire(a[0], BufferView::Use::source);
-    operation.buffer.order(a[6]);
+    acquire(operation, a[0], BufferView::Use::source, a[6], a[4]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     const tw_op_options* given = nullptr;
     if (keywords != nullptr || operation.buffer.describe(options)) {
@@ -37,8 +36,7 @@ template <bool blocking>
 PyObject* receive(PyObject* worker_object, Worker& worker, tw_endpoint* source, PyObject* endpoint,
                   const std::array<PyObject*, 7>& a) {
   Operation operation(worker_object, &worker, Result::received);
-  operation.buffer.acquire(a[0], BufferView::Use::destination);
-  operation.buffer.order(a[6]);
+  acquire(operation, a[0], BufferView::Use::destination, a[6], a[3]);
   if (endpoint != nullptr) operation.endpoint = nb::borrow(endpoint);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.source = source;
@@ -135,8 +133,7 @@ nb::object matched_recv(Matched& self, nb::handle buffer, nb::handle layout, nb:
   self.worker->enter();
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the message was received already");
   Operation operation(self.worker_object, self.worker, Result::received);
-  operation.buffer.acquire(buffer.ptr(), BufferView::Use::destination);
-  operation.buffer.order(after.ptr());
+  acquire(operation, buffer.ptr(), BufferView::Use::destination, after.ptr(), layout.ptr());
   operation.endpoint = self.endpoint;
   operation.info = self.info;
   tw_op_options options = TW_OP_OPTIONS_INIT;

@@ -203,13 +203,20 @@ struct RemoteSignal {
   tw_remote_signal* get() const;
 };
 
+/// Of Layout.callbacks.
+struct LayoutFunctions {
+  nb::object size, pack, unpack;  ///< None: not given
+};
+
 struct Layout {
   tw_layout* handle = nullptr;
+  std::shared_ptr<LayoutFunctions> functions;  ///< null: it names bytes
   Layout() = default;
   explicit Layout(tw_layout* taken) : handle(taken) {}
-  Layout(Layout&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Layout(Layout&& other) noexcept : handle(std::exchange(other.handle, nullptr)), functions(std::move(other.functions)) {}
   Layout& operator=(Layout&& other) noexcept {
     std::swap(handle, other.handle);
+    std::swap(functions, other.functions);
     return *this;
   }
   ~Layout() {

@@ -35,8 +35,7 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
     if (!put && signal != nullptr) raise(TW_ERR_UNSUPPORTED, "a get carries no signal: its end is the notice");
 
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
-    operation.buffer.acquire(a[0], put ? BufferView::Use::source : BufferView::Use::destination);
-    operation.buffer.order(a[10]);
+    acquire(operation, a[0], put ? BufferView::Use::source : BufferView::Use::destination, a[10], a[7]);
     operation.keep(a[1]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     take_layout(operation, options, a[7]);

@@ -98,6 +98,11 @@ Request::~Request() {
 }
 
 void Operation::finish() {
+  while (unpacking != nullptr && unpacking->running) {  // in another thread that waits for it, too
+    if (unpacking->by == std::this_thread::get_id()) return;
+    const nb::gil_scoped_release others;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   if (!under_way()) return;
   tw_status ended = tw_request_test(request);
   if (result == Result::received) (void)tw_request_info(request, &info);
@@ -105,10 +110,14 @@ void Operation::finish() {
   if (ended < 0 && message.empty()) message = tw_status_name(ended);
   (void)tw_request_release(request);
   request = TW_REQUEST_NONE;
-  status = ended;
+  end(ended);
 }
 
 nb::object Operation::value() {
+  if (unpacking != nullptr && unpacking->raised.is_valid()) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(unpacking->raised.ptr())), unpacking->raised.ptr());
+    throw nb::python_error();
+  }
   if (status == TW_ERR_TRUNCATED) raise_truncated(message.c_str(), info.length);
   if (status < 0) raise(status, message.c_str());
   switch (result) {
@@ -134,6 +143,7 @@ void Operation::await(uint64_t deadline) {
     if (tw_request_test(asked) == TW_IN_PROGRESS) raise(TW_ERR_TIMED_OUT);
   }
   finish();
+  if (under_way()) raise(TW_ERR_BUSY, "unpack waits for the operation that it belongs to");
 }
 
 void Operation::wait(uint64_t deadline) {
@@ -157,7 +167,7 @@ void Operation::wait(uint64_t deadline) {
 void take_layout(Operation& operation, tw_op_options& options, PyObject* value) {
   Layout* layout = as_object<Layout>(value, "layout");
   operation.buffer.describe(options);
-  if (layout == nullptr) return;
+  if (layout == nullptr || layout->functions != nullptr) return;
   if (options.layout != nullptr)
     raise(TW_ERR_INVALID, "give either a non-contiguous array or a layout over a contiguous buffer, not both");
   int64_t first = 0, last = 0;
@@ -194,10 +204,10 @@ void Worker::reap_orphans() noexcept {
       ++i;
       continue;
     }
-    operation.finish();
     const nb::object ended = std::move(orphans[i]);  // whose end may run anything
     orphans[i] = std::move(orphans.back());
     orphans.pop_back();
+    operation.finish();
   }
 }
 

@@ -3,13 +3,26 @@
 // stack; the others move it into a Request.
 #pragma once
 #include <memory>
+#include <thread>
 
+#include "arguments.hpp"
 #include "buffer.hpp"
 #include "wait.hpp"
 
 namespace thalweg::python {
 
 enum class Result : uint8_t { none, received, number };
+
+/// What an operation received for an object whose layout unpacks it (layout_callbacks.cpp).
+struct Unpacking {
+  std::shared_ptr<LayoutFunctions> functions;
+  nb::object object, bytes;
+  nb::object raised;     ///< by unpack; invalid: nothing was
+  bool running = false;  ///< unpack is, in thread `by`
+  std::thread::id by;
+  /// Unpacks the first `length` bytes. False: it has raised.
+  bool run(size_t length) noexcept;
+};
 
 struct Operation {
   Operation(nb::handle owner, Worker* its_worker, Result kind)
@@ -28,14 +41,15 @@ struct Operation {
   std::unique_ptr<uint64_t> number;  ///< where a fetched value lands
   tw_recv_info info{};
   std::string message;
+  std::unique_ptr<Unpacking> unpacking;  ///< null: what it receives is where it belongs
 
   /// Takes what a posting call returned: done, under way, or an error to raise.
   void posted(tw_status returned) {
     if (returned == TW_IN_PROGRESS && request != TW_REQUEST_NONE) return;
     if (returned < 0) raise(returned);
     if (returned == TW_AGAIN) raise(TW_AGAIN, "nothing could be queued without waiting");
-    status = TW_OK;
-    if (request != TW_REQUEST_NONE) finish();
+    if (request != TW_REQUEST_NONE) return finish();
+    end(TW_OK);
   }
 
   /// Keeps one more object alive until the end.
@@ -47,6 +61,13 @@ struct Operation {
   }
   /// Takes the outcome of an ended request and releases it; once, whoever of its waiters comes first.
   void finish();
+  /// It has ended so; what came with it is unpacked.
+  void end(tw_status how) noexcept {
+    if (unpacking != nullptr) [[unlikely]]
+      return end_unpacking(how);
+    status = how;
+  }
+  void end_unpacking(tw_status how) noexcept;
   /// Waits at most until the deadline, or raises TimedOut with the library's text.
   void await(uint64_t deadline);
   /// The value of an ended operation, or raises how it ended.
@@ -64,6 +85,16 @@ struct Request {
   nb::object token;  ///< anything the event loop keeps with it
 };
 
+void acquire_by_calls(Operation& operation, PyObject* object, BufferView::Use use, PyObject* after, const Layout& layout);
+/// Takes the operation's buffer, after what `after` names. With a layout of callbacks any object: it is packed now, or unpacked at the end.
+inline void acquire(Operation& operation, PyObject* object, BufferView::Use use, PyObject* after, PyObject* layout) {
+  if (layout != nullptr && layout != Py_None) [[unlikely]] {
+    const Layout* given = as_object<Layout>(layout, "layout");
+    if (given->functions != nullptr) return acquire_by_calls(operation, object, use, after, *given);
+  }
+  operation.buffer.acquire(object, use);
+  operation.buffer.order(after);
+}
 /// The buffer's address, layout and stream into options. `layout`, when given, names pieces of a contiguous buffer, within its borders.
 void take_layout(Operation& operation, tw_op_options& options, PyObject* layout);
 inline size_t length_of(const Operation& operation, const tw_op_options& options) {

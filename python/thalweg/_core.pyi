@@ -674,6 +674,13 @@ class Layout:
     ) -> Layout: ...
     @staticmethod
     def pieces(pieces: Sequence[tuple[int, int]]) -> Layout: ...
+    @staticmethod
+    def callbacks(
+        *,
+        size: Callable[[Any], int],
+        pack: Callable[[Any, int, memoryview], int] | None = None,
+        unpack: Callable[[Any, int, memoryview], object] | None = None,
+    ) -> Layout: ...
     @property
     def bytes(self) -> int: ...
     @property

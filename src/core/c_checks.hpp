@@ -117,8 +117,11 @@ inline bool on_device(const void* address, BufferInfo* info) { return has_device
 inline constexpr size_t kAsked = 128u << 10;
 Status check_buffer(const OpDesc& op);  // local_memory.cpp
 
+/// A layout of callbacks is started for this operation: op's layout and length. op's address may be none.
+Status set_callbacks(OpDesc& op, size_t length, const tw_op_options& options);  // local_memory.cpp
+
 /// Fills in the local side of op: address, layout, length, device and what it waits for. TW_ERR_INVALID when they do not fit
-/// together. With options->after the caller has an AfterHold on op until it is posted.
+/// together. The caller has a LocalHold on op until it is posted.
 inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_op_options& options,
                         const BufferInfo* known = nullptr) {
   op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
@@ -127,6 +130,7 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   if (options.layout != nullptr) {
     const Status status = options.layout->born.check("layout");
     if (is_error(status)) return status;
+    if (options.layout->calls != nullptr) return set_callbacks(op, length, options);
     if (length != 0 && length != options.layout->bytes) {
       return fail(TW_ERR_INVALID, "length %zu, but the layout moves %llu bytes: pass 0 or the same", length,
                   static_cast<unsigned long long>(options.layout->bytes));
@@ -144,16 +148,18 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   return set_device(op, options, known);
 }
 
-/// The poster's share of OpDesc::after.
-class AfterHold {
+/// The poster's share of OpDesc::after, and of a layout of callbacks that was started for the operation.
+class LocalHold {
  public:
-  explicit AfterHold(const OpDesc& op) : op_(op) {}
-  ~AfterHold() {
+  explicit LocalHold(const OpDesc& op) : op_(op) {}
+  ~LocalHold() {
     if ((op_.flags & kOpLate) != 0) [[unlikely]]
       release(op_.after);
+    if (by_calls(op_)) [[unlikely]]
+      release(op_.layout);
   }
-  AfterHold(const AfterHold&) = delete;
-  AfterHold& operator=(const AfterHold&) = delete;
+  LocalHold(const LocalHold&) = delete;
+  LocalHold& operator=(const LocalHold&) = delete;
 
  private:
   const OpDesc& op_;

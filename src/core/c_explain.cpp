@@ -15,13 +15,17 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
   op.verb = verb;
   op.length = length;
   const Options<tw_op_options> options(given, kOpDefaults);
-  const Status local = address != nullptr ? set_local(op, address, length, *options) : Status{TW_OK};
-  const AfterHold hold(op);
+  const bool callbacks = options->layout != nullptr && options->layout->calls != nullptr;
+  const Status local = address != nullptr || callbacks ? set_local(op, address, length, *options) : Status{TW_OK};
+  const LocalHold hold(op);
   if (is_error(local)) return local;
   drop_dense_layout(op);
+  if (remote != nullptr) {
+    if (const Status status = check_local(op, *remote); is_error(status)) return status;
+  }
   op.remote_layout = options->remote_layout;
   if (op.remote_layout != nullptr) {
-    if (const Status status = op.remote_layout->born.check("layout"); is_error(status)) return status;
+    if (const Status status = check_named(*op.remote_layout); is_error(status)) return status;
   }
   {
     const Engine::Guard guard(*endpoint.worker->engine);

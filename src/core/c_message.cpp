@@ -38,7 +38,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   OpDesc op;
   op.verb = verb;
   status = set_local(op, buffer, length, *options);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (is_error(status)) return status;
   status = post_told(*worker, sinks_of(*options), request, [&](const Completion& told) { return into(op, told); });
   if (status == TW_IN_PROGRESS) worker->posted();
@@ -55,7 +55,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   op.tag = tag;
   op.immediate = options->immediate;
   const Status status = set_local(op, buffer, length, *options, &near);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (is_error(status)) return status;
   return start(*endpoint.worker, op, *options, request);
 }
@@ -76,7 +76,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
     op.peer = &*options->source->peer;
   }
   status = set_local(op, buffer, length, *options, &near);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (is_error(status)) return status;
   status = post_told(worker, sinks_of(*options), request,
                      [&](const Completion& told) { return worker.engine->post_receive(op, told); });
@@ -244,7 +244,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
   op.header = static_cast<const std::byte*>(header);
   op.header_length = static_cast<uint32_t>(header_length);
   Status status = set_local(op, buffer, length, *options);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
 }
@@ -279,7 +279,7 @@ tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length
   op.verb = Verb::bytes_send;
   op.peer = &*endpoint->peer;
   Status status = set_local(op, buffer, length, *options);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (status == TW_OK) status = refuse_device(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);
@@ -298,7 +298,7 @@ tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, cons
   op.verb = Verb::bytes_recv;
   op.peer = &*endpoint->peer;
   status = set_local(op, buffer, length, *options);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (status == TW_OK) status = refuse_device(op);
   if (is_error(status)) return status;
   return start(*endpoint->worker, op, *options, request);

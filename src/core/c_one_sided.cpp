@@ -44,11 +44,11 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
   op.remote = region_of(remote);
   op.remote_offset = offset;
   Status status = set_local(op, buffer, length, *options, near);
-  const AfterHold hold(op);
+  const LocalHold hold(op);
   if (is_error(status)) return status;
   op.remote_layout = options->remote_layout;
   if (op.remote_layout != nullptr) {
-    status = op.remote_layout->born.check("layout");
+    status = check_named(*op.remote_layout);
     if (is_error(status)) return status;
     if (op.remote_layout->bytes != op.length) {
       return fail(TW_ERR_INVALID, "the local side moves %llu bytes, the remote layout %llu",

@@ -47,6 +47,20 @@ Status check_buffer(const OpDesc& op) {
   return check_host_memory(op.address + first, static_cast<uint64_t>(last - first));
 }
 
+Status set_callbacks(OpDesc& op, size_t length, const tw_op_options& options) {
+  if (options.after_kind != TW_AFTER_NONE) {
+    return fail(TW_ERR_UNSUPPORTED,
+                "a layout of callbacks cannot come after a stream or an event: synchronise with that, then post the operation");
+  }
+  const bool unpacks = op.verb == Verb::recv || op.verb == Verb::am_recv || op.verb == Verb::get;
+  Layout* started = nullptr;
+  if (const Status status = start_calls(*options.layout, op.address, length, unpacks, &started); is_error(status))
+    return status;
+  op.layout = started;
+  op.length = started->bytes;
+  return TW_OK;
+}
+
 Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known) {
   BufferInfo info;
   if (op.length != 0) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_layout_*: the C view of layouts.
+#include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include "memory/layout.hpp"
@@ -45,6 +47,15 @@ tw_status tw_layout_list(const tw_piece* pieces, size_t count, tw_layout** layou
   return guarded(layout, [&] {
     if (pieces == nullptr && count > 0) return fail(TW_ERR_INVALID, "pieces is NULL but count is not 0");
     return make_list(pieces, count, layout);
+  });
+}
+
+tw_status tw_layout_callbacks(const tw_layout_callbacks_options* options, tw_layout** layout) {
+  return guarded(layout, [&] {
+    if (options == nullptr) return fail(TW_ERR_INVALID, "a layout of callbacks needs its functions");
+    tw_layout_callbacks_options given = TW_LAYOUT_CALLBACKS_OPTIONS_INIT;
+    std::memcpy(static_cast<void*>(&given), options, std::min(options->size, sizeof given));
+    return make_callbacks(given, layout);
   });
 }
 

@@ -221,7 +221,9 @@ void retain(const Layout* layout) {
 }
 
 void release(const Layout* layout) {
-  if (layout && const_cast<Layout*>(layout)->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete layout;
+  if (layout == nullptr || const_cast<Layout*>(layout)->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (layout->calls != nullptr) end_calls(*layout);
+  delete layout;
 }
 
 }  // namespace thalweg::impl

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "base/peer_bytes.hpp"
@@ -20,11 +22,22 @@ struct Dimension {
 
 inline constexpr unsigned kMaxDimensions = 8;
 
+/// Of a layout of callbacks: the user's functions, and in the layout of one operation (start_calls) what its calls need.
+struct LayoutCalls {
+  tw_layout_callbacks_options given;
+  const tw_layout* made = nullptr;  // of an operation: the user's layout, retained
+  void* state = nullptr;            // what start gave
+  bool started = false;             // finish is owed
+  Status status = TW_OK;            // what the first call that failed made of the operation
+  std::string text;                 // ... and why
+};
+
 }  // namespace thalweg::impl
 
-/// Two forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when made
-/// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. A contiguous layout is strided with no
-/// dimensions: `block` bytes at address + start. The C handle is this struct.
+/// Three forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when made
+/// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. Callbacks: `calls`; each operation has a layout of
+/// its own, whose `bytes` is the packed size. A contiguous layout is strided with no dimensions: `block` bytes at address + start. The
+/// C handle is this struct.
 struct tw_layout {
   thalweg::impl::BornHere born;
   std::atomic<uint32_t> references{1};
@@ -37,7 +50,8 @@ struct tw_layout {
   std::vector<tw_piece> pieces;  // list form when not empty
   std::vector<uint64_t> before;  // list: packed bytes before each piece, for seek
   bool overlaps = false;         // some byte is certainly named twice: fine to send from, refused to receive into
-  bool contiguous() const { return dimensions == 0 && pieces.empty(); }
+  std::unique_ptr<thalweg::impl::LayoutCalls> calls;  // not null: no bytes are named, the user's functions pack and unpack
+  bool contiguous() const { return dimensions == 0 && pieces.empty() && calls == nullptr; }
 };
 
 namespace thalweg::impl {
@@ -51,12 +65,24 @@ Status make_list(const tw_piece* pieces, size_t count, Layout** out);
 /// The same checks into a fresh caller's layout, which is not to be released.
 Status fill_strided(Layout& layout, unsigned dimensions, int64_t start, uint64_t block, const Dimension* dimension);
 Status fill_list(Layout& layout, const tw_piece* pieces, size_t count);
+Status make_callbacks(const tw_layout_callbacks_options& given, Layout** out);
+/// The layout of one operation with `made`, a layout of callbacks: calls start and packed_size. length: 0, or what the caller says that it
+/// moves. The caller has a reference to it; finish is called by finish_calls(), or with the last reference.
+Status start_calls(const Layout& made, const void* buffer, uint64_t length, bool unpacks, Layout** out);
+/// The operation has ended. Calls finish, once.
+void finish_calls(const Layout& layout);
+void end_calls(const Layout& layout);  // with the last reference
+/// What a call of the layout has failed with, with its text as the last error; TW_OK: nothing has. null is allowed.
+Status calls_failed(const Layout* layout);
+/// The layout says which bytes it names (TW_ERR_UNSUPPORTED with a remedy: it is one of callbacks), and is of this process.
+Status check_named(const Layout& layout);
 /// TW_ERR_INVALID with a remedy when bytes written through the layout would overwrite each other. null is allowed.
 Status check_receive(const Layout* layout);
 void retain(const Layout* layout);   // null is allowed
 void release(const Layout* layout);  // null is allowed
 
-/// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation.
+/// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation. A layout of callbacks has
+/// no runs: only pack(), unpack() and transfer() move its bytes, and calls_failed() says whether they could.
 /// layout null: `length` contiguous bytes.
 class LayoutCursor {
  public:
@@ -83,6 +109,11 @@ class LayoutCursor {
   void skip_rows(uint64_t count);  // count <= rows().rows
 
  private:
+  friend void pack(LayoutCursor& from, std::byte* to, size_t n);
+  friend void unpack(LayoutCursor& to, const std::byte* from, size_t n);
+  bool called() const { return layout_ != nullptr && layout_->calls != nullptr; }
+  void pack_by_calls(std::byte* to, size_t n);
+  void unpack_by_calls(const std::byte* from, size_t n);
   size_t run_length() const;  // bytes to the end of the contiguous run at the position
   void advance(size_t n);     // n <= run_length()
   void carry();               // dimension 0 ran over: on to the slower ones

@@ -115,7 +115,7 @@ void LayoutCursor::seek(uint64_t offset) {
     within_ = offset;
     return;
   }
-  if (remaining_ == 0) return;
+  if (remaining_ == 0 || called()) return;
   const Layout& layout = *layout_;
   if (!layout.pieces.empty()) {
     const auto after = std::upper_bound(layout.before.begin(), layout.before.end(), offset);
@@ -135,7 +135,7 @@ void LayoutCursor::seek(uint64_t offset) {
 }
 
 LayoutCursor::Rows LayoutCursor::rows() const {
-  if (layout_ == nullptr || !layout_->pieces.empty() || within_ != 0) return {block_at_, 0, 0, 0};
+  if (layout_ == nullptr || !layout_->pieces.empty() || within_ != 0 || called()) return {block_at_, 0, 0, 0};
   const uint64_t rows = std::min(layout_->dimension[0].count - index_[0], remaining_ / layout_->block);
   return {block_at_, layout_->dimension[0].stride, layout_->block, rows};
 }
@@ -149,6 +149,8 @@ void LayoutCursor::skip_rows(uint64_t count) {
 }
 
 void pack(LayoutCursor& from, std::byte* to, size_t n) {
+  if (from.called()) [[unlikely]]
+    return from.pack_by_calls(to, n);
   while (n > 0) {
     const LayoutCursor::Rows rows = from.rows();
     const uint64_t count = rows.rows == 0 ? 0 : std::min(rows.rows, n / rows.block);
@@ -168,6 +170,8 @@ void pack(LayoutCursor& from, std::byte* to, size_t n) {
 }
 
 void unpack(LayoutCursor& to, const std::byte* from, size_t n) {
+  if (to.called()) [[unlikely]]
+    return to.unpack_by_calls(from, n);
   while (n > 0) {
     const LayoutCursor::Rows rows = to.rows();
     const uint64_t count = rows.rows == 0 ? 0 : std::min(rows.rows, n / rows.block);

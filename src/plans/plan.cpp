@@ -13,7 +13,7 @@ const char* name_of(StepVerb verb) {
 
 Status check_layout(const Layout* layout, uint64_t* length) {
   if (layout == nullptr) return TW_OK;
-  if (Status s = layout->born.check("layout"); is_error(s)) return s;
+  if (Status s = check_named(*layout); is_error(s)) return s;
   if (*length != 0 && *length != layout->bytes) {
     return fail(TW_ERR_INVALID, "length %llu, but the layout moves %llu bytes: pass 0 or the same",
                 static_cast<unsigned long long>(*length), static_cast<unsigned long long>(layout->bytes));

@@ -299,6 +299,11 @@ void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
   run_handler(engine, peer, data, data.memory);
 }
 
+void am_cut_short(Engine& engine, tw_am_data& data) {
+  settle(engine, data);
+  engine.active().give_back(&data);
+}
+
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   ReceivedRts rts;
   std::byte copy[TW_AM_HEADER_MAX];

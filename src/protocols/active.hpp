@@ -74,5 +74,7 @@ void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerByte
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// All of an am_first message is here.
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data);
+/// The rest of it does not come: no handler learns of it.
+void am_cut_short(Engine& engine, tw_am_data& data);
 
 }  // namespace thalweg::impl

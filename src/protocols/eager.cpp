@@ -97,7 +97,7 @@ Status sent_all(OpRun& run) {
   return TW_IN_PROGRESS;
 }
 
-Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
+Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
   Stream& stream = run.stream;
   const bool reference = by_reference(peer.limits, op.layout == nullptr, op.length);
@@ -127,6 +127,10 @@ Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const s
     size_t n = static_cast<size_t>(std::min<uint64_t>(stream.end - stream.position, most));
     Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, stream.position, kFrameMore),
                                Piece{.position = stream.position, .length = n});
+    if (is_error(status) && by_calls(op)) {
+      const auto code = static_cast<uint64_t>(int64_t{status});
+      engine.send_control(peer, make_header(Frame::fin, 0, stream.dest_op, code, kFrameLast | kFrameMore), nullptr);
+    }
     if (status != TW_OK) return status;
     stream.position += n;
   }
@@ -356,6 +360,22 @@ void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bo
   feed(engine, peer, body.payload(), header.length);
 }
 
+void cut_short(Engine& engine, Peer& peer, uint64_t op, Status why) {
+  if (peer.assembly.kind == Assembly::Kind::none || peer.assembly.op != op) {
+    return engine.violation(peer, "an end of a message that is not arriving");
+  }
+  const Assembly cut = peer.assembly;
+  peer.assembly = Assembly{};
+  if (cut.kind == Assembly::Kind::active) return am_cut_short(engine, *cut.active);
+  if (cut.kind == Assembly::Kind::message) {
+    cut.message->kind = tw_message::Kind::failed;
+    cut.message->failure = is_error(why) ? why : TW_ERR_PROTOCOL;
+    return;
+  }
+  consumed(engine, peer, static_cast<uint64_t>(eager_cost(cut.length)));
+  if (cut.kind == Assembly::Kind::receive) engine.complete(*cut.run, is_error(why) ? why : TW_ERR_PROTOCOL, kUndelivered);
+}
+
 std::byte* more_destination(Peer& peer, const FrameHeader& header) {
   if (!continues(peer, header)) return nullptr;  // on_frame names the violation
   const Assembly& assembly = peer.assembly;
@@ -423,7 +443,7 @@ Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
 
 namespace {
 
-/// Frames that run nothing of a user's, so a call that posts may handle them.
+/// Frames that run nothing of a user's but a layout's functions, so a call that posts may handle them.
 bool quiet(const FrameHeader& header, const void*) {
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
     case Frame::tagged:
@@ -543,6 +563,10 @@ void receive_kept(Engine& engine, OpRun& run, tw_message& message) {
       engine.bind(run, *peer);
       consumed_rts(engine, *peer);
       rendezvous_receive(engine, *peer, run, message.rts);
+      break;
+    case tw_message::Kind::failed:
+      if (peer != nullptr && peer->link != nullptr) consumed(engine, *peer, message.cost);
+      engine.complete(run, message.failure, kUndelivered);
       break;
     case tw_message::Kind::lost:
       engine.complete(run, TW_ERR_PEER_LOST, "the sender was lost before its message was received");

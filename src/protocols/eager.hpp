@@ -24,6 +24,11 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// data frames with kFrameMore: the next bytes of peer.assembly.
 void on_more(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+/// The rest of the message that arrives in several frames, as `op`, does not come: its sender could not pack it.
+void cut_short(Engine& engine, Peer& peer, uint64_t op, Status why);
+/// Of a receive whose message its sender could not deliver.
+inline constexpr char kUndelivered[] =
+    "the sender could not deliver the message: its device, or its layout, failed; its own request says more";
 std::byte* more_destination(Peer& peer, const FrameHeader& header);
 void more_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& header);

@@ -152,6 +152,17 @@ void Engine::unlink(OpRun& run) {
   run.cancelable = false;
 }
 
+/// A layout of callbacks is told of the end, and tells how packing or unpacking went.
+Status Engine::settle_calls(OpRun& run, Status status) {
+  const Layout& layout = *run.own.layout;
+  const Status failed = calls_failed(&layout);
+  finish_calls(layout);
+  if (failed == TW_OK || (is_error(status) && status != failed && status != TW_ERR_TRUNCATED)) return status;
+  delete run.text;  // that of a truncated receive, perhaps
+  run.text = run.detached ? nullptr : new std::string(layout.calls->text);
+  return failed;
+}
+
 void Engine::complete_slowly(OpRun& run, Status status) {
   unlink(run);
   if (run.work != 0) [[unlikely]] {  // a device still touches its buffer
@@ -165,6 +176,8 @@ void Engine::complete_slowly(OpRun& run, Status status) {
     drop_regions(run);
   if (run.gate != nullptr) open(std::exchange(run.gate, nullptr));
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
+  if (run.extras && by_calls(run.own)) [[unlikely]]
+    status = settle_calls(run, status);
   if (run.sink != SinkKind::none) prepare_to_tell(run);
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);

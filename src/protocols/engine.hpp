@@ -318,6 +318,7 @@ class Engine final : public Sink {
   }
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
+  static Status settle_calls(OpRun& run, Status status);
   static void prepare_to_tell(OpRun& run);
   void tell(OpRun& run, Status status);
   void tell_now(OpRun& run, Status status);

@@ -21,7 +21,7 @@ Status copy_out(const OpDesc& op, const Registry::Reading* reading) {
     LayoutCursor to(op.address, op.layout, op.length), source(from, there, op.length);
     transfer(to, source, op.length);
   }
-  return TW_OK;
+  return calls_failed(op.layout);
 }
 
 Status copy_out(const OpDesc& op) {

@@ -12,7 +12,7 @@
 
 /// A message nobody has asked for yet, or one that a matched probe took out. C handle. The payload follows the struct.
 struct tw_message {
-  enum class Kind : uint8_t { here, arriving, announced, lost };
+  enum class Kind : uint8_t { here, arriving, announced, lost, failed };  // failed: its sender could not pack the rest
   Kind kind = Kind::here;
   bool taken = false;  // by a matched probe
   thalweg::impl::Engine* engine = nullptr;
@@ -21,6 +21,7 @@ struct tw_message {
   uint64_t cost = 0;     // flow control: given back when consumed
   uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
+  thalweg::impl::Status failure = TW_OK;                          // failed
   thalweg::impl::ReceivedRts rts;                                 // announced
   tw_message *next = nullptr, *previous = nullptr;                // arrival
   tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash

@@ -126,10 +126,19 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
 
 // ------------------------------------------------------------------------------------------------ checks
 
+Status check_local(const OpDesc& op, const RemoteRegion& target) {
+  if (!by_calls(op) || !of_device(target)) return TW_OK;
+  return fail(
+      TW_ERR_UNSUPPORTED,
+      "a layout of callbacks is packed and unpacked by the host, and the target is memory of a device: put from, or get "
+      "into, packed host memory");
+}
+
 Status check_target(const OpDesc& op, uint32_t access) {
   Peer& peer = *op.peer;
   if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
   RemoteRegion& region = *op.remote;
+  if (const Status status = check_local(op, region); is_error(status)) return status;
   if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
   if ((region.key.access & access) != access) {
     return fail(TW_ERR_PERMISSION, "the key does not allow this access; export it with the TW_MEMORY_* bits needed");

@@ -144,6 +144,8 @@ void note_put(Peer& peer, const FrameHeader& header, Status status);
 void note_frames(Peer& peer, OpRun& run);
 /// It failed. Where nobody holds it and nobody is called the next flush tells.
 void note_failure(Peer& peer, const OpRun& run, Status status);
+/// A layout of callbacks does not meet memory of a device: TW_ERR_UNSUPPORTED.
+Status check_local(const OpDesc& op, const RemoteRegion& target);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
 Status check_target(const OpDesc& op, uint32_t access);
 /// Does anything follow the data: a signal, a notification?

@@ -87,6 +87,8 @@ struct alignas(64) OpDesc {
 /// A layout of one piece becomes an address.
 void drop_dense_layout(OpDesc& op);
 static_assert(sizeof(OpDesc) == 192);
+/// Is the local side packed or unpacked by a user's functions? Its address is not one of bytes then.
+inline bool by_calls(const OpDesc& op) { return op.layout != nullptr && op.layout->calls != nullptr; }
 
 /// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).
 struct RunLink {

@@ -281,6 +281,8 @@ Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece
       link.body_copy.copy(payload, run.op->address + piece.position, piece.length);
     } else {
       pack(run.cursor, payload, piece.length);
+      if (const Status status = calls_failed(run.op->layout); is_error(status)) [[unlikely]]
+        return status;  // nothing goes
     }
   }
   if (piece.suffix_length != 0) std::memcpy(payload + piece.length, piece.suffix, piece.suffix_length);

@@ -40,7 +40,7 @@ struct Piece {
   size_t suffix_length = 0;
   bool by_reference = true;  // allowed
 };
-/// By the cheapest way of the link. header.length is filled in. TW_OK (run.stream.in_flight tells whether the source may be
+/// By the cheapest way of the link. A layout of callbacks packs each byte once: what is sent here goes. header.length is filled in. TW_OK (run.stream.in_flight tells whether the source may be
 /// reused), TW_AGAIN (nothing happened), or an error.
 Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece);
 

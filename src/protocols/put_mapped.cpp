@@ -24,7 +24,7 @@ Status copy_in(const OpDesc& op, const Registry::Reading* reading) {
     LayoutCursor from(op.address, op.layout, op.length), target(to, there, op.length);
     transfer(target, from, op.length);
   }
-  return TW_OK;
+  return calls_failed(op.layout);
 }
 
 Status copy_in(const OpDesc& op) {

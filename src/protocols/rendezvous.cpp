@@ -14,6 +14,7 @@
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/dispatch.hpp"
+#include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/offers.hpp"
@@ -148,14 +149,19 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
     return engine.violation(peer, "a cts for what was not announced");
   }
   const bool device = (header.flags & kFrameDevice) != 0, last = (header.flags & kFrameLast) != 0;
+  const bool frames = !device && cts.address == 0 && cts.segment == 0;
+  // Each byte is packed once, and in order.
+  if (by_calls(*run->op) && (!frames || !last || cts.offset != 0)) {
+    return engine.violation(peer, "a cts for more than the frames of a message that is packed by calls");
+  }
   if (device || (run->op->flags & kOpLate) != 0) return device_serve(engine, peer, *run, cts, device ? &body : nullptr, last);
-  if (cts.address != 0 || cts.segment != 0) return start_push(engine, peer, *run, cts);
+  if (!frames) return start_push(engine, peer, *run, cts);
   start_frames(engine, peer, *run, cts, last);
 }
 
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
   stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
-  if (last && cts.segment_offset != 0) name_pieces(engine, peer, run, cts.segment_offset);
+  if (last && cts.segment_offset != 0 && !by_calls(*run.op)) name_pieces(engine, peer, run, cts.segment_offset);
 }
 
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status) {
@@ -217,8 +223,9 @@ void part_over(Engine& engine, OpRun& run) {
   if (--state.open != 0) return;
   Peer& peer = *run.peer;
   if (state.pull_failed || state.push_failed) {
-    const uint64_t split = split_at(run);
-    ask_for_frames(engine, peer, run, state.rts.op, state.pull_failed ? 0 : split, state.push_failed ? wanted(run) : split);
+    const uint64_t split = split_at(run), pulled = run.stream.position;  // what is here is not unpacked again
+    ask_for_frames(engine, peer, run, state.rts.op, state.pull_failed ? pulled : split,
+                   state.push_failed ? wanted(run) : split);
     return;
   }
   send_fin(engine, peer, state.rts.op, TW_OK);
@@ -240,9 +247,10 @@ void push_reported(Engine& engine, OpRun& run, Status status) {
 
 }  // namespace
 
-bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other) {
+bool choose_pull(Peer& peer, const OpDesc& into, const RtsBody& rts, Elsewhere* other) {
   Link& link = *peer.link;
   Message message{link.features, rts.length, false, rts.address != 0, rts.segment != 0};
+  message.unpacked = by_calls(into);
   uint32_t failed = 0;
   for (;;) {
     const MessageRoute route = rts_route(peer.limits, message, failed);
@@ -301,7 +309,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRt
 bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& announced) {
   const RtsBody rts = announced;  // which may lie in the run's state
   Elsewhere other;
-  if (!choose_pull(peer, rts, &other)) return false;
+  if (!choose_pull(peer, *run.op, rts, &other)) return false;
   const uint64_t length = wanted(run);
   CtsBody where{};
   const uint64_t split = share_with_sender(engine, peer, run, other, &where);
@@ -342,14 +350,14 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 }
 
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  Status status = static_cast<Status>(static_cast<int64_t>(header.b));
+  if ((header.flags & kFrameMore) != 0) return cut_short(engine, peer, header.a, status);
   OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
-  Status status = static_cast<Status>(static_cast<int64_t>(header.b));
   if ((header.flags & kFrameLast) != 0) {
     const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
     if (!receives || run->stage != kAsked) return engine.violation(peer, "an end of what was not asked for");
-    return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL,
-                           "the sender could not deliver the message: its device failed; its own request says more");
+    return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL, kUndelivered);
   }
   if (run->fin == nullptr) return engine.violation(peer, "an end of what does not wait for one");
   run->fin(engine, *run, status > TW_OK ? TW_ERR_PROTOCOL : status);

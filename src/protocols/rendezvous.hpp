@@ -52,7 +52,7 @@ void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uin
 /// Copies the payload into the run's host memory by this process's CPU, or by both ends' a half each. False: frames are the way.
 bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& rts);
 /// Where the payload can be copied from by this process's CPU without the sender's help; false: frames are the way.
-bool choose_pull(Peer& peer, const RtsBody& rts, Elsewhere* other);
+bool choose_pull(Peer& peer, const OpDesc& into, const RtsBody& rts, Elsewhere* other);
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last);
 
 // --- rendezvous_device.cpp

@@ -55,7 +55,7 @@ Serving& serving(OpRun& run) { return *reinterpret_cast<Serving*>(run.state); }
 /// The device of this process that can copy between op's local side and memory of device `there`; null: none.
 Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
   if (on_device(op)) return engine.devices().reaches(*op.device, there) ? op.device : nullptr;
-  return is_pinned(op.address) ? find_device(there) : nullptr;
+  return !by_calls(op) && is_pinned(op.address) ? find_device(there) : nullptr;
 }
 
 /// Within one process: the other side's buffer, which is lent by this name. False: its operation has ended.
@@ -261,7 +261,8 @@ DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   facts.by_kernel = state.rts.segment == 0 && !same;
   facts.costs = &costs_of(peer);
   facts.named_from = engine.options().bounces.from;
-  facts.to.kind = on_device(op) ? op.kind : is_pinned(op.address) ? MemoryKind::pinned : MemoryKind::host;
+  const bool pinned = !on_device(op) && !by_calls(op) && is_pinned(op.address);
+  facts.to.kind = on_device(op) ? op.kind : pinned ? MemoryKind::pinned : MemoryKind::host;
   facts.to.named = state.source.asked == 0;
   uint64_t segment = 0, offset = 0;
   facts.to.library =
@@ -290,7 +291,7 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
       return pull(engine, peer, run) == TW_OK;
     case DeviceRoute::copy:
       if (!on_device(*run.op)) return receive_by_cpu(engine, peer, run, receiving(run).rts);
-      if (!choose_pull(peer, receiving(run).rts, &other)) return false;
+      if (!choose_pull(peer, *run.op, receiving(run).rts, &other)) return false;
       stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
       return true;
     default:

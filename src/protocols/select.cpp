@@ -41,6 +41,7 @@ Message send_of(const OpDesc& op) {
   Message message;
   message.length = op.length;
   message.contiguous = op.layout == nullptr;
+  message.packed = by_calls(op);
   message.synchronous = op.verb == Verb::send && (op.flags & TW_OP_SYNC) != 0;
   message.announced = (op.flags & (kOpDevice | kOpLate)) != 0;
   message.affordable = affordable(op);

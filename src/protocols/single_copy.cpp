@@ -95,6 +95,7 @@ Status check_alive(RemoteRegion& region) {
 }
 
 const char* why_no_single_copy(const OpDesc& op) {
+  if (by_calls(op)) return "the local side is packed or unpacked by the user's functions, which the kernel does not call";
   if ((link_features(op) & kLinkSingleCopy) == 0) {
     return "the kernel does not copy between these processes (another machine, or ptrace is forbidden)";
   }

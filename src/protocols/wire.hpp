@@ -27,7 +27,8 @@ enum class Frame : uint8_t {
   cts = 10,          // a = sender's op, body: CtsBody: send (part of) the payload
   data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
-                     // receiver: its message has failed at the sender, and nothing more of it comes
+                     // receiver: its message has failed at the sender, and nothing more of it comes. kFrameMore: so has the
+                     // message with FirstBody.op = a
   credit = 13,       // a = bytes, b = RTS messages given back to the sender. id 0: messages, 1: the byte stream
   bounce = 14,  // a = segment; body: BounceBody: memory in which this side names pieces (bounce.hpp). kFrameAck: the other side
                 // has mapped the one that it was told of
@@ -55,12 +56,12 @@ inline constexpr uint8_t kMustUnderstand = 0x40;  // in FrameHeader.type; all fr
 inline constexpr uint8_t kFrameTypeMask = 0x3f;
 
 enum FrameFlag : uint8_t {
-  kFrameSync = 1,        // answer with `matched`
-  kFrameAck = 2,         // one-sided: answer with fin to the op in the first 8 body bytes
-  kFrameLast = 4,        // cts: the sender's part ends with what this asks for; no fin follows. fin: above
-  kFrameMore = 8,        // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame)
-  kFrameFirst = 16,      // put, put_layout: a new put begins
-  kFrameCovers = 32,     // signal: not applied when the put before it failed
+  kFrameSync = 1,     // answer with `matched`
+  kFrameAck = 2,      // one-sided: answer with fin to the op in the first 8 body bytes
+  kFrameLast = 4,     // cts: the sender's part ends with what this asks for; no fin follows. fin: above
+  kFrameMore = 8,     // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame). fin: above
+  kFrameFirst = 16,   // put, put_layout: a new put begins
+  kFrameCovers = 32,  // signal: not applied when the put before it failed
   kFrameCoversAll = 64,  // signal: not applied when any put since the last flush failed
   kFrameDevice = 128,    // tagged_rts, am_rts: a DeviceBody follows the RtsBody. cts: push into a device, whose UUID follows
 };

@@ -7,6 +7,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr char kRtsSent[] = "asked to be announced, moved by a device, or not ready";
+constexpr char kPacked[] = "the message is packed by the user's functions, and in no memory that others read";
 
 /// Of an active message without bytes there is nothing to announce.
 bool announced(const Message& message) { return message.announced && !(message.active && message.length == 0); }
@@ -41,6 +42,7 @@ const char* why_not_segmented(const Limits& limits, const Message& message) {
 
 const char* why_not_direct(const Message& message) {
   if ((message.features & (kLinkMaps | kLinkSameProcess)) == 0) return "this link maps no memory";
+  if (message.packed) return kPacked;
   if ((message.features & kLinkSameProcess) != 0 && message.contiguous) return nullptr;
   return message.library ? nullptr : "the buffer is not from tw_alloc, or is not one piece";
 }
@@ -48,6 +50,8 @@ const char* why_not_direct(const Message& message) {
 const char* why_not_kernel(const Message& message) {
   if ((message.features & kLinkSameProcess) != 0) return "this process reaches the buffer itself";
   if ((message.features & kLinkSingleCopy) == 0) return "another machine, or ptrace is forbidden";
+  if (message.packed) return kPacked;
+  if (message.unpacked) return "what is received is unpacked by the user's functions, which the kernel does not call";
   return message.contiguous ? nullptr : "the buffer is not one piece";
 }
 
@@ -82,14 +86,16 @@ const char* note_of(const Limits& limits, const Message& message, MessageRoute r
     case MessageRoute::kernel:
       return both ? "process_vm_readv, by both ends where the receiver's buffer is one piece" : "process_vm_readv";
     case MessageRoute::frames:
+      if (message.packed) return "packed into the frames by the user's functions";
       return by_reference(limits, message.contiguous, message.length) ? "sent from the caller's memory"
                                                                       : "copied in and out at the same time";
     case MessageRoute::single:
       return single_by_reference(limits, message.contiguous, message.length, message.length + message.header)
                  ? "sent from the caller's memory"
-                 : "";
+             : message.packed ? "packed into the frame by the user's functions"
+                              : "";
     default:
-      return "";
+      return message.packed ? "packed into the frames by the user's functions" : "";
   }
 }
 

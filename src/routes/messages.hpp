@@ -19,6 +19,8 @@ struct Message {
   bool synchronous = false;
   bool contiguous = true;  // the sender's buffer is one piece, whose address the receiver may be told
   bool library = false;    // ... of library-allocated memory
+  bool packed = false;     // ... or is packed by the user's functions, so nobody else reads it
+  bool unpacked = false;   // what is received is unpacked by the user's functions, so the kernel does not write it
   bool announced = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
   bool affordable = true;  // its sender has credit for all of it
   // Of an active message.

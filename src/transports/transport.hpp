@@ -167,7 +167,7 @@ class Port {
   // --- sending. TW_AGAIN: no room now; progress makes room. Order of acceptance is order of arrival.
   /// Takes a copy of body (<= copy_max bytes) before it returns.
   virtual Status send(Link& link, const FrameHeader& header, const void* body) = 0;
-  /// Room for a body of n <= copy_max bytes, to be filled in place and then committed before any other call; nullptr: again.
+  /// Room for a body of n <= copy_max bytes, to be filled in place and then committed before any other call, or left; nullptr: again.
   virtual std::byte* reserve(Link& link, size_t n) = 0;
   virtual void commit(Link& link, const FrameHeader& header) = 0;
   /// Sends a body straight from the caller's memory (kLinkByReference). TW_OK: all gone. TW_IN_PROGRESS: on_sent(token).

@@ -165,6 +165,9 @@ std::vector<std::pair<Shape, Shape>> shapes_of(const Operation& o) {
     pairs.push_back({S::strided1, S::list});
     pairs.push_back({S::subarray, S::strided3});
   }
+  if (o.callbacks != Callbacks::none) pairs.push_back({S::callbacks, S::contiguous});
+  if (o.callbacks != Callbacks::both) return pairs;
+  for (S s : {S::contiguous, S::list, S::callbacks}) pairs.push_back({s, S::callbacks});
   return pairs;
 }
 
@@ -217,6 +220,12 @@ bool left_out(const Operation& o, uint8_t mine, uint8_t theirs, bool layouts, ui
   return o.rows == Rows::fewest && (size == 0 ? async || !usual : async && !usual);
 }
 
+/// What no host touches is packed by no callback, nor put from one, or got into one.
+bool beyond_callbacks(const Operation& o, Shape local, Shape remote, uint8_t mine, uint8_t theirs) {
+  const bool there = remote == Shape::callbacks || (local == Shape::callbacks && o.callbacks == Callbacks::local);
+  return (local == Shape::callbacks && mine >= kPinned) || (there && theirs >= kPinned);
+}
+
 /// Rows of one operation.
 std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
   std::vector<Row> rows;
@@ -224,6 +233,7 @@ std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
   for (auto [local, remote] : shapes_of(o)) {
     bool layouts = local != Shape::contiguous || remote != Shape::contiguous;
     for (auto [mine, theirs] : places_of(o, layouts)) {
+      if (beyond_callbacks(o, local, remote, mine, theirs)) continue;
       const bool device = mine > kLibrary || theirs > kLibrary;
       for (uint64_t size : o.rows != Rows::all ? few_sizes_of(o, layouts)
                            : device            ? device_sizes_of(o, layouts)

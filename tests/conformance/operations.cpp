@@ -505,23 +505,24 @@ void atomics(Side& side, const Row& r) {
 const std::vector<Operation>& operations() {
   static constexpr size_t big = ~size_t{0};
   static const std::vector<Operation> all = [] {
-    std::vector<Operation> made = {{"send", true, true, big, send_receive},
-                                   {"synchronous_send", true, true, big, synchronous},
-                                   {"unexpected", true, true, big, unexpected},
-                                   {"truncated", true, false, big, truncated},
-                                   {"probe", true, true, big, probe},
-                                   {"active_message", true, true, big, active_message},
-                                   {"active_kept", true, true, big, active_kept},
-                                   {"active_rendezvous", true, true, big, active_rendezvous},
-                                   {"byte_stream", false, false, big, byte_stream, Devices::none},
-                                   {"put_flush", true, true, big, put_flush},
-                                   {"put_remote", true, true, big, put_remote},
-                                   {"put_signal", true, true, big, put_signal},
-                                   {"put_after_all", true, true, big, put_after_all},
-                                   {"get", true, true, big, get},
-                                   {"put_blocks", false, false, big, put_blocks},
-                                   {"get_blocks", false, false, big, get_blocks},
-                                   {"atomics", false, false, 8, atomics}};
+    std::vector<Operation> made = {
+        {"send", true, true, big, send_receive, Devices::all, Rows::all, Callbacks::both},
+        {"synchronous_send", true, true, big, synchronous, Devices::all, Rows::all, Callbacks::both},
+        {"unexpected", true, true, big, unexpected, Devices::all, Rows::all, Callbacks::both},
+        {"truncated", true, false, big, truncated, Devices::all, Rows::all, Callbacks::local},
+        {"probe", true, true, big, probe, Devices::all, Rows::all, Callbacks::both},
+        {"active_message", true, true, big, active_message, Devices::all, Rows::all, Callbacks::both},
+        {"active_kept", true, true, big, active_kept, Devices::all, Rows::all, Callbacks::both},
+        {"active_rendezvous", true, true, big, active_rendezvous, Devices::all, Rows::all, Callbacks::both},
+        {"byte_stream", false, false, big, byte_stream, Devices::none},
+        {"put_flush", true, true, big, put_flush, Devices::all, Rows::all, Callbacks::local},
+        {"put_remote", true, true, big, put_remote, Devices::all, Rows::all, Callbacks::local},
+        {"put_signal", true, true, big, put_signal, Devices::all, Rows::all, Callbacks::local},
+        {"put_after_all", true, true, big, put_after_all, Devices::all, Rows::all, Callbacks::local},
+        {"get", true, true, big, get, Devices::all, Rows::all, Callbacks::local},
+        {"put_blocks", false, false, big, put_blocks},
+        {"get_blocks", false, false, big, get_blocks},
+        {"atomics", false, false, 8, atomics}};
     add_triggered(made);
     add_triggered_words(made);
     add_triggered_chains(made);

@@ -34,8 +34,10 @@ std::string receiver(const Row& row) {
 
 Routes::Routes(Side& side, const Row& row, Kind kind) : side_(side), row_(row), kind_(kind), before_(counted()) {}
 
-/// A device can be asked to write into a short list of the receiver's only, and a sender cannot say how long that is.
+/// A device can be asked to write into a short list of the receiver's only, and a sender cannot say how long that is, nor whether the
+/// receiver unpacks by callbacks.
 bool Routes::known() const {
+  if (kind_ == Kind::messages && row_.remote == Shape::callbacks) return false;
   return row_.routes != 0 && !(kind_ == Kind::messages && row_.place[1] >= kFirstDevice && row_.remote == Shape::list);
 }
 

@@ -36,7 +36,7 @@ void socket_all(int fd, void* data, size_t n, bool out) {
 }  // namespace
 
 const char* shape_name(Shape s) {
-  static const char* names[] = {"contiguous", "strided1", "strided2", "strided3", "subarray", "list"};
+  static const char* names[] = {"contiguous", "strided1", "strided2", "strided3", "subarray", "list", "callbacks"};
   return names[static_cast<int>(s)];
 }
 
@@ -194,6 +194,48 @@ Payload::~Payload() {
   if (layout_) tw_layout_destroy(layout_);
 }
 
+struct Payload::Calls {
+  Payload& payload;
+  uint64_t at = 0;  // what is packed or unpacked next
+
+  static tw_status start(void* of, const void* buffer, size_t length, int, void** state) {
+    Payload& payload = *static_cast<Payload*>(of);
+    if (buffer != payload.address() || (length != 0 && length != payload.bytes_)) return TW_ERR_INVALID;
+    *state = new Calls{payload};
+    return TW_OK;
+  }
+  static size_t packed_size(void* state) { return static_cast<Calls*>(state)->payload.bytes_; }
+  static void finish(void* state) { delete static_cast<Calls*>(state); }
+  /// Less than it may, now and then.
+  static int64_t pack(void* state, uint64_t offset, void* to, size_t most) {
+    const size_t n = most > 1000 ? most - most % 1000 : most;
+    const bool good = static_cast<Calls*>(state)->walk(offset, static_cast<unsigned char*>(to), n, true);
+    return good ? static_cast<int64_t>(n) : int64_t{TW_ERR_INVALID};
+  }
+  static tw_status unpack(void* state, uint64_t offset, const void* from, size_t n) {
+    auto* const bytes = static_cast<unsigned char*>(const_cast<void*>(from));
+    return static_cast<Calls*>(state)->walk(offset, bytes, n, false) ? TW_OK : TW_ERR_INVALID;
+  }
+  bool walk(uint64_t offset, unsigned char* bytes, size_t n, bool out) {
+    if (offset != at || n == 0 || n > payload.bytes_ - at) return false;  // each byte once, and in order
+    at += n;
+    for (const Run& run : payload.runs_) {
+      if (n == 0) break;
+      if (offset >= run.length) {
+        offset -= run.length;
+        continue;
+      }
+      const size_t some = std::min<size_t>(n, run.length - offset);
+      unsigned char* const here = payload.address() + run.offset + offset;
+      std::memcpy(out ? bytes : here, out ? here : bytes, some);
+      bytes += some;
+      n -= some;
+      offset = 0;
+    }
+    return n == 0;
+  }
+};
+
 /// Makes the layout and, independently of it, the list of offsets that it must move.
 void Payload::shape(Shape s, uint64_t size) {
   auto blocks = [&](uint64_t each) { return std::max<uint64_t>(1, size / each); };
@@ -215,6 +257,22 @@ void Payload::shape(Shape s, uint64_t size) {
     uint64_t rows = blocks(4 * 5), array[3] = {2, rows + 2, 9}, extent[3] = {1, rows, 5}, from[3] = {1, 1, 2};
     must(tw_layout_subarray(3, array, extent, from, 4, TW_ORDER_C, &layout_), "tw_layout_subarray");
     for (uint64_t r = 0; r < rows; ++r) runs_.push_back({((array[1] + 1 + r) * 9 + 2) * 4, 20});
+  } else if (s == Shape::callbacks) {
+    uint64_t at = 3;
+    for (uint64_t left = std::max<uint64_t>(size, 1), n = 0; left > 0; left -= n) {
+      n = std::min(left, 7 + size / 61);
+      runs_.push_back({at, n});
+      at += n + 11;
+    }
+    std::reverse(runs_.begin(), runs_.end());
+    tw_layout_callbacks_options functions = TW_LAYOUT_CALLBACKS_OPTIONS_INIT;
+    functions.arg = this;
+    functions.start = &Calls::start;
+    functions.packed_size = &Calls::packed_size;
+    functions.pack = &Calls::pack;
+    functions.unpack = &Calls::unpack;
+    functions.finish = &Calls::finish;
+    must(tw_layout_callbacks(&functions, &layout_), "tw_layout_callbacks");
   } else {
     std::vector<tw_piece> pieces;
     uint64_t at = 5;
@@ -232,7 +290,8 @@ void Payload::shape(Shape s, uint64_t size) {
     bytes_ += run.length;
     span_ = std::max(span_, run.offset + run.length);
   }
-  if (layout_) check(tw_layout_bytes(layout_) == bytes_, "tw_layout_bytes disagrees with the reference");
+  if (layout_ && s != Shape::callbacks)
+    check(tw_layout_bytes(layout_) == bytes_, "tw_layout_bytes disagrees with the reference");
 }
 
 void Payload::push() const {

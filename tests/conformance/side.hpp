@@ -10,7 +10,7 @@
 
 namespace conformance {
 
-enum class Shape : uint8_t { contiguous, strided1, strided2, strided3, subarray, list, count };
+enum class Shape : uint8_t { contiguous, strided1, strided2, strided3, subarray, list, callbacks, count };
 const char* shape_name(Shape shape);
 
 /// A row: what is run. Plain data, sent to the other side.
@@ -95,6 +95,8 @@ class Payload {
     size_t offset, length;
   };
   void shape(Shape shape, uint64_t size);
+  /// The functions of a layout of callbacks over this payload, in memory that the host touches.
+  struct Calls;
   void draw(uint64_t seed, size_t length, unsigned char* to) const;
   void push() const;  // the shadow to the memory
   void pull() const;
@@ -125,8 +127,9 @@ uint64_t apply(uint32_t op, uint64_t old, uint64_t operand, uint64_t compare);
 /// Runs one row on this side. Throws Failure.
 void run_row(Side& side, const Row& row);
 /// Names of the operations and whether the target side may have a layout.
-enum class Devices : uint8_t { none, all };      // what of their memory
-enum class Rows : uint8_t { all, few, fewest };  // few: what sizes and kinds of memory change is tested by the others
+enum class Devices : uint8_t { none, all };            // what of their memory
+enum class Callbacks : uint8_t { none, local, both };  // sides that may have a layout of callbacks: the sender's or initiator's
+enum class Rows : uint8_t { all, few, fewest };        // few: what sizes and kinds of memory change is tested by the others
 struct Operation {
   const char* name;
   bool layouts;
@@ -135,6 +138,7 @@ struct Operation {
   void (*run)(Side&, const Row&);
   Devices devices = Devices::all;
   Rows rows = Rows::all;
+  Callbacks callbacks = Callbacks::none;
 };
 void add_triggered(std::vector<Operation>& all);         // triggered.cpp
 void add_triggered_words(std::vector<Operation>& all);   // triggered_words.cpp

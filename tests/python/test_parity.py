@@ -273,6 +273,13 @@ OPTIONS = {
         "huge_pages": ("huge_pages", ["tw_memory_allocate"]),
         "place": ("place", ["tw_memory_allocate"]),
     },
+    "tw_layout_callbacks_options": {
+        "arg": None,  # of a closure
+        "start": None,  # the functions get the buffer
+        "packed_size": "size",
+        "finish": None,
+        "destroy": None,
+    },
     "tw_signal_options": {},
     "tw_store_options": {"job_key_length": None, "timeout_ns": "timeout"},
     "tw_queue_options": {},

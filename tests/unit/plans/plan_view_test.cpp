@@ -179,5 +179,37 @@ TEST(PlanView, ThrowsWhatIsWrongBeforeAnythingRuns) {
   EXPECT_LT(Plan(context).trigger(), TW_OK);
 }
 
+/// Packs and unpacks nothing: it is never asked.
+struct Unasked {
+  struct State {
+    size_t packed_size() const noexcept { return 8; }
+    size_t pack(uint64_t, std::span<std::byte> to) { return to.size(); }
+    void unpack(uint64_t, std::span<const std::byte>) {}
+  };
+  State start(const void*, size_t, int) { throw 1; }
+};
+
+TEST(PlanView, ALayoutOfCallbacksIsRefused) {
+  Context context(test_options());
+  const Worker worker(context);
+  const Endpoint self = worker.connect(worker.address());
+  Grid grid = empty_grid();
+  const Layout layout = Layout::callbacks(Unasked{});
+  Plan plan(context);
+  for (const bool sends : {true, false}) {
+    try {
+      sends ? plan.send(self, grid.data(), layout, 1) : plan.recv(self, grid.data(), layout, 1);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TW_ERR_UNSUPPORTED);
+      EXPECT_NE(std::strstr(error.what(), "names no bytes"), nullptr) << error.what();
+    }
+  }
+  tw_channel_buffer buffer{};
+  buffer.address = grid.data();
+  buffer.layout = layout.get();
+  EXPECT_THROW(BoundRecv(self, std::vector<tw_channel_buffer>{buffer}, 1), Error);
+}
+
 }  // namespace
 }  // namespace thalweg::test
