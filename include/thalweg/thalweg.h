@@ -287,8 +287,8 @@ enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
- *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in
- *  tw_context_info. */
+ *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). "am": the payload, which
+ *  goes the same way whatever its header. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
