@@ -309,17 +309,20 @@ TEST(ActiveFlow, TheLargestEagerMessageGoesWhateverTheCredit) {
 TEST(ActiveFlow, HeadersOfWhatGoesByReferenceAreCopies) {
   FakeOptions options;
   options.features = kLinkByReference;
+  options.fragment = 32768;  // in one frame
   options.copied = 0;
   World w(options, seed());
   w.connect();
   w.settle(5);
   Got got;
   w.right->set_handler(1, handle, &got);
+  size_t frames = 0;
   for (size_t length : {16, 256, 2000}) {
     Buffer from(w.random, 20000), header(w.random, length);
     const std::vector<std::byte> sent(header.data(), header.data() + length);
     tw_request send = 0;
     ASSERT_EQ(w.left->start(am_op(w.a, from, 1, header, 0), {&send}), TW_IN_PROGRESS);
+    EXPECT_EQ(w.pa->frames(Frame::am), ++frames) << length;
     std::memset(header.data(), 0, length);
     ASSERT_TRUE(w.finish(send));
     EXPECT_TRUE(got.header == sent) << length;
@@ -364,6 +367,17 @@ TEST(ActiveFlow, LongHeadersWithoutABudget) {
   EXPECT_EQ(got.calls, before + 1);
   EXPECT_EQ(w.b.state, TW_OK);
   EXPECT_EQ(w.b.held_bytes, 0u);
+  EXPECT_EQ(static_cast<uint64_t>(w.a.eager_credit) + w.b.consumed_bytes, w.b.granted_bytes) << "no credit is lost";
+  // A payload that no window takes beside its header.
+  Buffer beside(w.random, 40000);
+  tw_request announced = 0;
+  ASSERT_GE(w.a.eager_credit, eager_cost(beside.size()));
+  ASSERT_EQ(w.left->start(am_op(w.a, beside, 1, long_one, 0), {&announced}), TW_IN_PROGRESS);
+  ASSERT_TRUE(w.finish(announced));
+  EXPECT_EQ(Engine::test(announced), TW_OK);
+  EXPECT_EQ(got.calls, before + 2);
+  EXPECT_FALSE(got.here);
+  Engine::release(announced);
 }
 
 TEST(ActiveFlow, AFloodOfLongHeadersStaysWithinTheBudget) {

@@ -184,11 +184,11 @@ TEST(Hostile, AnswersForALongHeader) {
   const auto limit = static_cast<uint64_t>(int64_t{TW_ERR_LIMIT}), stale = static_cast<uint64_t>(int64_t{TW_ERR_STALE});
   const CtsBody cts{1, 0, 100, 0, 0, 0};
   const std::vector<std::byte> asks = bytes_of(&cts, sizeof cts);
-  for (const int lie : {0, 1, 2, 3}) {
+  for (const int lie : {0, 1, 2, 3, 4}) {
     World w;
     w.connect();
     w.settle(5);
-    Buffer from(w.random, 300000), header(w.random, lie < 2 ? 200000 : 9000);
+    Buffer from(w.random, 300000), header(w.random, lie < 2 || lie == 4 ? 200000 : 9000);
     OpDesc op = send_op(w.b, from, 1, 0);
     op.verb = Verb::am;
     op.header = header.data();
@@ -201,6 +201,10 @@ TEST(Hostile, AnswersForALongHeader) {
     if (lie == 0) w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, stale), nullptr);
     if (lie == 1 || lie == 3) w.right->on_frame(*w.lb, make_header(Frame::cts, asks.size(), name, 0), asks.data());
     if (lie == 2) w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, limit), nullptr);
+    for (int twice = 0; lie == 4 && twice < 2; ++twice) {
+      EXPECT_FALSE(w.b.doomed);
+      w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, 0), nullptr);
+    }
     w.settle(5);
     EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << lie;
     EXPECT_EQ(Engine::test(send), TW_ERR_PROTOCOL) << lie;
