@@ -61,10 +61,15 @@ typedef struct tw_blocks_options {
   uint32_t signal_op;       /* TW_SIGNAL_* */
   tw_remote_signal *signal; /* put: touched when all blocks are there */
   uint64_t signal_value;
-  tw_callback callback; /* as in tw_op_options */
+  tw_callback callback; /* this and what follows as in tw_op_options */
   void *arg;
+  tw_completion_queue *queue;
+  tw_counter *counter;
+  tw_completion *record;
+  tw_signal *done;
+  uint64_t done_value;
 } tw_blocks_options;
-#define TW_BLOCKS_OPTIONS_INIT {sizeof(tw_blocks_options), 0, 0, NULL, 0, 0, 0, NULL, 0, NULL, NULL}
+#define TW_BLOCKS_OPTIONS_INIT {sizeof(tw_blocks_options), 0, 0, NULL, 0, 0, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /** Moves n blocks: local[local_index[i]] to or from remote[remote_index[i]]. NULL for an index means 0, 1, ... n - 1. The
  *  indices are read during the call only. Every index is checked before anything moves (TW_ERR_OUT_OF_BOUNDS); blocks of
@@ -83,10 +88,11 @@ TW_CHECKED tw_status tw_get_blocks(tw_endpoint *endpoint, tw_blocks *local, cons
 
 typedef struct tw_notification {
   tw_endpoint *endpoint; /* whom it came from; NULL: that endpoint is closed */
-  size_t length;
+  size_t length;         /* of a put's or a signal's: 8, and data is its immediate */
   unsigned char data[TW_NOTIFICATION_MAX];
 } tw_notification;
-/** The next notification that peers queued here, in the order of arrival; TW_AGAIN: none. Does not progress. */
+/** The next notification that peers queued here, in the order of arrival; TW_AGAIN: none. Does not progress. Where a completion queue
+ *  takes them (completions.h), there are none for this call. */
 TW_CHECKED tw_status tw_notification_next(tw_worker *worker, tw_notification *notification);
 
 #ifdef __cplusplus

@@ -123,6 +123,9 @@ typedef struct tw_message tw_message;
 typedef struct tw_am_data tw_am_data;
 typedef struct tw_store tw_store;
 typedef struct tw_op_options tw_op_options; /* below, with the operations */
+typedef struct tw_completion tw_completion; /* completions.h */
+typedef struct tw_completion_queue tw_completion_queue;
+typedef struct tw_counter tw_counter;
 
 /** A request: worker, slot and generation in 64 bits. Using one that was released is TW_ERR_HANDLE, never a crash. */
 typedef uint64_t tw_request;
@@ -293,8 +296,8 @@ TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
  *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
- *  "way: push", or, of a message, "way into KIND: push" for each kind of memory that may receive it; of a message from library
- *  memory also the way until the receiver has mapped that. */
+ *  "way: push" (behind a fence also the way where all before it is applied by then), or, of a message, "way into KIND: push" for each kind
+ *  of memory that may receive it; of a message from library memory also the way until the receiver has mapped that. */
 TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
                                        tw_remote_memory *remote, const tw_op_options *options, char *buffer, size_t *size);
 
@@ -396,18 +399,30 @@ typedef struct tw_op_options {
   uint32_t signal_op;             /* TW_SIGNAL_* */
   const tw_layout *layout;        /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes */
   const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset */
-  uint64_t immediate;             /* send: travels with the message */
+  uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
   tw_remote_signal *signal;       /* put: touched when the data is there */
   uint64_t signal_value;
   tw_endpoint *source;  /* receive, probe: only from this endpoint */
   tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
-  void *arg;
-  const void *reply; /* reserved, NULL */
+  void *arg;            /* of the callback, or of whatever else is told */
+  const void *reply;    /* reserved, NULL */
   const void
       *after; /* stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it */
   uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
+  /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
+     TW_NOTIFY_* in blocks.h say. A signal of the same operation travels with the notification. It counts as an eager message of the
+     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. */
+  uint32_t notify;
+  uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
+  /* Who is told that it ended, beside a request or instead: at most one, and no callback with it. completions.h has the rules. */
+  tw_completion_queue *queue; /* of the same worker */
+  tw_counter *counter;        /* of the same worker */
+  tw_completion *record;      /* in the caller's memory */
+  tw_signal *done;            /* of the same worker */
+  uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
 } tw_op_options;
-#define TW_OP_OPTIONS_INIT {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0}
+#define TW_OP_OPTIONS_INIT \
+  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 enum {
   TW_AFTER_NONE = 0,
   TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
@@ -539,7 +554,8 @@ TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
 /** Progresses until it holds. */
 TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
-/** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts. */
+/** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
+ *  put. */
 TW_CHECKED tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options,
                                     tw_request *request);
 
@@ -580,6 +596,7 @@ TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 
 #include <thalweg/blocks.h>
 #include <thalweg/channels.h>
+#include <thalweg/completions.h>
 #include <thalweg/places.h>
 #include <thalweg/plans.h>
 #include <thalweg/windows.h>

@@ -5,6 +5,7 @@
 
 #include "core/worker.hpp"
 #include "devices/registry.hpp"
+#include "protocols/active.hpp"
 #include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -122,7 +123,7 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
                         const BufferInfo* known = nullptr) {
   op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
   op.length = length;
-  op.flags = options.flags & ~(kOpDevice | kOpLate | kOpPart);
+  op.flags = options.flags & ~kOpInternal;
   if (options.layout != nullptr) {
     const Status status = options.layout->born.check("layout");
     if (is_error(status)) return status;
@@ -158,14 +159,59 @@ class AfterHold {
   const OpDesc& op_;
 };
 
+/// Fills in who is notified behind the data of a put, or behind a signal.
+inline Status set_notification(OpDesc& op, const tw_op_options& options) {
+  if (options.notify == TW_NOTIFY_NONE) return TW_OK;
+  if (options.notify > TW_NOTIFY_HANDLER) return fail(TW_ERR_INVALID, "notify is %u, not one of TW_NOTIFY_*", options.notify);
+  if (options.notify == TW_NOTIFY_HANDLER && options.handler >= ActiveTable::kHandlers)
+    return fail(TW_ERR_INVALID, "handler %u: ids are below %u", options.handler, ActiveTable::kHandlers);
+  op.flags |= kOpNotify;
+  op.tag = options.notify == TW_NOTIFY_HANDLER ? options.handler : kNotifyQueue;
+  op.immediate = options.immediate;
+  return TW_OK;
+}
+
 /// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);
 
 /// Text or bytes out: *capacity is the room in, the length needed out.
 Status copy_out(const void* from, size_t length, void* to, size_t* capacity);
 
-inline Completion completion_of(const tw_op_options& options, tw_request* request) {
-  return Completion{request, options.callback, options.arg};
+/// What options of operations say of who is told of the end.
+struct SinkOptions {
+  tw_callback callback;
+  void* arg;
+  tw_completion_queue* queue;
+  tw_counter* counter;
+  tw_completion* record;
+  tw_signal* done;
+  uint64_t done_value;
+  bool any() const {
+    return callback != nullptr || queue != nullptr || counter != nullptr || record != nullptr || done != nullptr;
+  }
+};
+template <class T>
+SinkOptions sinks_of(const T& options) {
+  return {options.callback, options.arg, options.queue, options.counter, options.record, options.done, options.done_value};
+}
+/// TW_ERR_INVALID: more than one, or one of another worker. (c_completion.cpp)
+Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out);
+
+/// Posts an operation by post(completion), as its options say who is told.
+template <class Post>
+Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
+  if (!sinks.any()) [[likely]]
+    return post(Completion{request});
+  Completion completion;
+  Status status = completion_of(worker, sinks, request, &completion);
+  if (is_error(status)) return status;
+  status = post(completion);
+  if (sinks.record != nullptr && is_error(status)) sinks.record->status = status;  // nobody else tells of it
+  return status;
+}
+template <class T>
+Status start_told(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
+  return post_told(worker, sinks_of(options), request, [&](const Completion& told) { return worker.engine->start(op, told); });
 }
 
 inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }

@@ -29,6 +29,7 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
     if (!endpoint.note.empty()) text += "note: " + endpoint.note + "\n";
     op.peer = &*endpoint.peer;
     op.word = length == 4 ? 4 : 8;
+    if (address == nullptr) op.flags |= options->flags & ~(kOpDevice | kOpLate | kOpPart);
     op.remote = remote;
     text += explain(op);
   }

@@ -8,7 +8,7 @@ using namespace thalweg::impl;
 namespace {
 
 inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
-  const Status status = worker.engine->start(op, completion_of(options, request));
+  const Status status = start_told(worker, op, options, request);
   worker.posted();
   return status;
 }
@@ -21,8 +21,8 @@ inline Status wait_for(tw_worker& worker, tw_request request) {
 }
 
 Status need_completion(const tw_op_options& options, const tw_request* request) {
-  if (request != nullptr || options.callback != nullptr) return TW_OK;
-  return fail(TW_ERR_INVALID, "a receive needs a request or a callback");
+  if (request != nullptr || sinks_of(options).any()) return TW_OK;
+  return fail(TW_ERR_INVALID, "a receive needs a request, a callback, a completion queue, a counter, a record or a signal");
 }
 
 /// Receives what has come already: into(op, completion) is the engine's function for its kind.
@@ -40,7 +40,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options);
   const AfterHold hold(op);
   if (is_error(status)) return status;
-  status = into(op, completion_of(*options, request));
+  status = post_told(*worker, sinks_of(*options), request, [&](const Completion& told) { return into(op, told); });
   if (status == TW_IN_PROGRESS) worker->posted();
   return status;
 }
@@ -78,7 +78,8 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options, &near);
   const AfterHold hold(op);
   if (is_error(status)) return status;
-  status = worker.engine->post_receive(op, completion_of(*options, request));
+  status = post_told(worker, sinks_of(*options), request,
+                     [&](const Completion& told) { return worker.engine->post_receive(op, told); });
   if (status == TW_IN_PROGRESS) worker.posted();
   return status;
 }

@@ -57,9 +57,10 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
   }
   if (verb == Verb::put) {
     status = set_signal(op, endpoint, *options);
+    if (status == TW_OK) status = set_notification(op, *options);
     if (is_error(status)) return status;
   }
-  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  status = start_told(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }
@@ -115,7 +116,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   OpDesc op;
   op.verb = Verb::flush;
   op.peer = &*endpoint->peer;
-  const Status started = endpoint->worker->engine->start(op, Completion{request, nullptr, nullptr});
+  const Status started = endpoint->worker->engine->start(op, Completion{request});
   endpoint->worker->posted();
   if (started != TW_OK || !endpoint->worker->engine->may_progress()) return started;
   endpoint->worker->progress();  // who only uses mapped memory learns here of all that others learn by progress
@@ -151,7 +152,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   op.verb = Verb::atomic;
   op.atomic_op = static_cast<uint8_t>(code);
   op.word = static_cast<uint8_t>(size);
-  op.flags = options->flags;
+  op.flags = options->flags & ~kOpInternal;
   op.peer = &*endpoint->peer;
   op.length = size;
   op.remote = region_of(remote);
@@ -159,7 +160,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   op.operand = operand;
   op.compare = compare;
   op.result = result;
-  status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  status = start_told(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

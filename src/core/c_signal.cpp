@@ -29,6 +29,9 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
 tw_status tw_signal_destroy(tw_signal* signal) {
   const Status status = check(signal);
   if (is_error(status)) return status;
+  const uint32_t expects = signal->expects.load(std::memory_order_acquire);
+  if (expects != 0)
+    return fail(TW_ERR_BUSY, "%u operations are under way that touch this signal when they end: wait for them", expects);
   return signal->pool->destroy(signal);
 }
 
@@ -96,12 +99,14 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;
   op.verb = Verb::signal;
-  op.flags = options->flags;
+  op.flags = options->flags & ~kOpInternal;
   op.peer = region->peer;
   op.signal = region;
   op.signal_op = static_cast<uint8_t>(region->key.device);
   op.signal_value = value;
-  Status status = endpoint->worker->engine->start(op, completion_of(*options, request));
+  Status status = set_notification(op, *options);
+  if (is_error(status)) return status;
+  status = start_told(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

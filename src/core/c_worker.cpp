@@ -93,7 +93,7 @@ tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
   OpDesc op;
   op.verb = Verb::flush;
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  const Status started = worker->engine->start(op, Completion{request, nullptr, nullptr});
+  const Status started = worker->engine->start(op, Completion{request});
   worker->posted();
   if (started == TW_OK && worker->engine->may_progress()) worker->progress();
   return started;

@@ -191,7 +191,7 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
       if (request != nullptr) {
         OpDesc op;
         op.verb = Verb::flush;
-        endpoint.close_run = engine->acquire(op, Completion{request, nullptr, nullptr});
+        endpoint.close_run = engine->acquire(op, Completion{request});
         if (endpoint.close_run != nullptr) *request = engine->number(*endpoint.close_run);
       }
       return TW_IN_PROGRESS;
@@ -216,7 +216,7 @@ bool tw_worker::step_closing(tw_endpoint& endpoint) {
     OpDesc op;
     op.verb = Verb::flush;
     op.peer = &peer;
-    const Status status = engine->start(op, Completion{&endpoint.flush, nullptr, nullptr});
+    const Status status = engine->start(op, Completion{&endpoint.flush});
     endpoint.flushing = true;
     if (status != TW_IN_PROGRESS) endpoint.flush = TW_REQUEST_NONE;
   }

@@ -122,6 +122,8 @@ class Device {
   virtual Status wrap_event(void* native, std::unique_ptr<Event>* out) = 0;
   /// Loads every kernel of kernel.hpp, so that no later launch has to: loading may block behind a spinning kernel.
   virtual Status load_kernels() = 0;
+  /// Has this build any? Cheap; false: load_kernels() and launches return TW_ERR_UNSUPPORTED.
+  virtual bool has_kernels() const = 0;
 };
 
 /// All devices of one kind in this process. Lives until exit.

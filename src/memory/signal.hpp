@@ -48,6 +48,7 @@ struct tw_signal {
   std::shared_ptr<thalweg::impl::AwaitedSignals> awaited;  // of the worker
   mutable std::atomic<uint64_t> seen{0};                   // the value that was looked at last
   mutable std::atomic<bool> listed{false};                 // in awaited
+  std::atomic<uint32_t> expects{0};                        // operations under way whose end touches the word
 };
 
 namespace thalweg::impl {

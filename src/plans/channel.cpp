@@ -6,6 +6,7 @@
 
 #include "memory/placement.hpp"
 #include "memory/registry_state.hpp"
+#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -66,7 +67,8 @@ void Channel::change_executor() {
 Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
   const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
   const bool needed = other || (mapped && is_error(reachable));
-  const bool better = needed || (mapped ? packs : !is_error(reachable) && !packs && !hopeless_);
+  const bool packed = why_not_mapped_channel(packs, theirs_.index != 0) != nullptr;
+  const bool better = needed || (mapped ? packed : !is_error(reachable) && !packed && !hopeless_);
   if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
     let_stay();
   }

@@ -39,10 +39,11 @@ unsigned Channel::advance_words() {
     if (is_error(status)) why = std::string("the other end's words: ") + last_error();
     hopeless_ = is_error(status) && apart == nullptr;
   }
+  const char* const packed = sender ? nullptr : why_not_mapped_channel(packs_, theirs_.index != 0);
   if (is_error(status)) {
     give_result(status, why);
-  } else if (!sender && packs_ && theirs_.index == 0) {
-    give_result(TW_ERR_UNSUPPORTED, kWhyPacked);
+  } else if (packed != nullptr) {
+    give_result(TW_ERR_UNSUPPORTED, packed);
   } else if (!sender) {
     give_result(TW_OK, "");
   }

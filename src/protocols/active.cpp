@@ -201,14 +201,7 @@ Status try_am(Peer& peer, const OpDesc& op) {
 }  // namespace
 
 Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) {
-  uint64_t body = op.length + op.header_length;
-  if ((op.flags & TW_OP_EAGER) != 0 && (op.flags & (kOpDevice | kOpLate)) != 0) {
-    return fail(TW_ERR_UNSUPPORTED, "TW_OP_EAGER sends host memory that is ready: send device memory without it");
-  }
-  if ((op.flags & TW_OP_EAGER) != 0 && static_cast<uint64_t>(eager_cost(body)) > kFirstEager) {
-    return fail(TW_ERR_LIMIT, "an eager active message has at most %llu bytes with its header: send it without TW_OP_EAGER",
-                static_cast<unsigned long long>(kFirstEager - kMessageOverhead));
-  }
+  if (Status s = check_unasked(op); is_error(s)) return s;
   if (try_am(*op.peer, op) == TW_OK) {
     if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
     return TW_OK;

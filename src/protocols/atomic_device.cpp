@@ -77,25 +77,31 @@ Status reach_word(OpRun& run, Device** device, DeviceReach* out) {
   return reach_region(*run.peer, region, **device, out);
 }
 
+/// By the word's device. TW_IN_PROGRESS, TW_AGAIN, or an error: not this way.
+Status start_direct(OpRun& run) {
+  RemoteRegion& region = *run.op->remote;
+  Device* device = nullptr;
+  DeviceReach reached;
+  Status status = reach_word(run, &device, &reached);
+  if (status == TW_IN_PROGRESS) return TW_AGAIN;
+  // Released, or of another context of this process: the target's answer says which. Else it stays like this.
+  if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
+  if (is_error(status)) return status;
+  // Where only engines get there, and in a build without kernels, the target's progress does it.
+  status = reached.kernels ? launch(*run.peer->engine, run, *device, reached) : Status{TW_ERR_UNSUPPORTED};
+  if (status == TW_ERR_UNSUPPORTED) region.unlaunched.add(device);
+  return status;
+}
+
 Status step(OpRun& run) {
   Peer& peer = *run.peer;
   RemoteRegion& region = *run.op->remote;
   if (peer.link == nullptr) return TW_AGAIN;
   if (region.revoked || region.key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
   if (front_fenced(peer) && !settled(peer)) return TW_AGAIN;  // a kernel cannot follow frames
-  if (access_route(device_access_of(*run.op)) == AccessRoute::direct) {
-    Device* device = nullptr;
-    DeviceReach reached;
-    Status status = reach_word(run, &device, &reached);
-    if (status == TW_IN_PROGRESS) return TW_AGAIN;
-    // Released, or of another context of this process: the target's answer says which. Else it stays like this.
-    if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
-    // Where only engines get there, and in a build without kernels, the target's progress does it.
-    if (status == TW_OK && reached.kernels) {
-      status = launch(*peer.engine, run, *device, reached);
-      if (!is_error(status)) return status;
-    }
-    if (status == TW_ERR_UNSUPPORTED || (status == TW_OK && !reached.kernels)) region.unlaunched.add(device);
+  const Access access = device_access_of(*run.op);
+  for (uint32_t failed = 0; access_route(access, failed) == AccessRoute::direct; failed |= bit_of(AccessRoute::direct)) {
+    if (const Status status = start_direct(run); !is_error(status)) return status;
   }
   run.protocol = &kAtomicFrames;
   return run.protocol->step(run);

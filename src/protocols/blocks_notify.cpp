@@ -12,8 +12,6 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint16_t kQueue = UINT16_MAX;  // FrameHeader::id of one that no handler takes
-
 void settle(Engine& engine, Peer& peer, uint64_t cost) {
   peer.held_bytes -= cost;
   consumed(engine, peer, cost);
@@ -45,30 +43,43 @@ void leave_notices(OpRun& run) {
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers) {
   const int64_t cost = eager_cost(transfer.notification_length);
   if (peer.eager_credit < cost) return TW_AGAIN;
-  const uint16_t id = transfer.notify == TW_NOTIFY_HANDLER ? transfer.handler : kQueue;
+  const uint16_t id = transfer.notify == TW_NOTIFY_HANDLER ? transfer.handler : kNotifyQueue;
   const FrameHeader header = make_header(Frame::notify, transfer.notification_length, 0, 0, covers, id);
   const Status s = peer.link->port->send(*peer.link, header, transfer.notification);
   if (s == TW_OK) peer.eager_credit -= cost;
   return s;
 }
 
-void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (header.length > TW_NOTIFICATION_MAX) return engine.violation(peer, "a notification of more than 64 bytes");
-  const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
-                      ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
-  if (header.id != kQueue && !failed) {
-    FrameHeader message = header;
-    message.a = header.length;  // all of it is the message's header
-    return on_am(engine, peer, message, std::move(body));
+bool take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed) {
+  if (id != kNotifyQueue && !failed) {
+    const FrameHeader message = make_header(Frame::am, length, length, 0, 0, id);  // all of it is the message's header
+    on_am(engine, peer, message, PeerBytes(static_cast<const std::byte*>(data), length));
+    return !peer.doomed;
   }
-  const uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
-  if (!hold(peer, cost)) return engine.violation(peer, "more notifications than it was granted");
-  if (failed) return settle(engine, peer, cost);
+  const uint64_t cost = static_cast<uint64_t>(eager_cost(length));
+  if (!hold(peer, cost)) {
+    engine.violation(peer, "more notifications than it was granted");
+    return false;
+  }
+  if (failed) {
+    settle(engine, peer, cost);
+    return true;
+  }
   Notification kept;
   kept.peer = &peer;
-  kept.length = header.length;
-  if (!body.take(kept.data, header.length)) return;
+  kept.length = static_cast<uint32_t>(length);
+  std::memcpy(kept.data, data, length);
   engine.active().notifications.push_back(kept);
+  return true;
+}
+
+void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  std::byte data[TW_NOTIFICATION_MAX];
+  if (header.length > sizeof data || !body.take(data, header.length))
+    return engine.violation(peer, "a notification of more than 64 bytes");
+  const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
+                      ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
+  (void)take_notification(engine, peer, header.id, data, header.length, failed);
 }
 
 Status next_notification(Engine& engine, tw_notification* out) {

@@ -56,7 +56,7 @@ Status step(OpRun& run) {
     const bool fence = (op.flags & kOpPart) == 0 && front_fenced(peer);
     const Status s = move_data(op, fence && !settled(peer));
     if (s == TW_AGAIN) return become_frames(run);
-    if (is_error(s) || op.signal == nullptr || op.verb == Verb::signal) return s;
+    if (is_error(s) || !tells(op) || op.verb == Verb::signal) return s;
     run.stage = kSignal;
   }
   return give_signal(run, false);

@@ -68,6 +68,7 @@ constexpr FrameTable make_table() {
   table[Frame::blocks] = on_blocks;
   table[Frame::put_at] = on_put_at;
   table[Frame::notify] = on_notify;
+  table[Frame::notice] = on_notice;
   table[Frame::goodbye] = on_goodbye;
   table[Frame::error] = on_error;
   return table;

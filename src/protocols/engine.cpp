@@ -23,6 +23,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/sinks.hpp"
 
 namespace thalweg::impl {
 
@@ -47,6 +48,7 @@ Engine::~Engine() {
   if (devices_ != nullptr) devices_->close();
   devices_.reset();
   run_callbacks();
+  leave_sinks();
   ports_.clear();
   if (runs_ != nullptr) runs_->give_back();
 }
@@ -84,9 +86,12 @@ OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   OpRun* run = acquire(op);
   if (run == nullptr) [[unlikely]]
     return nullptr;
-  run->callback = completion.callback;
+  run->sink = completion.kind;
+  run->told = completion.told;
   run->arg = completion.arg;
-  run->detached = completion.callback == nullptr && completion.request == nullptr;
+  run->told_value = completion.value;
+  run->detached = !keeps_run(completion.kind) && completion.request == nullptr;
+  expect_end(completion.kind, completion.told);
   return run;
 }
 
@@ -161,10 +166,11 @@ void Engine::complete_slowly(OpRun& run, Status status) {
     drop_regions(run);
   if (run.gate != nullptr) open(std::exchange(run.gate, nullptr));
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
+  if (run.sink != SinkKind::none) prepare_to_tell(run);
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
-  if (run.callback != nullptr) {
-    callbacks_.push_back(&run);
+  if (run.sink != SinkKind::none) {
+    tell(run, status);
   } else if (run.detached) {
     release_run(run);
   }
@@ -187,6 +193,7 @@ void Engine::discard(OpRun& run) {
   if (run.list != nullptr) run.list->remove(&run);
   if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
+  end_expected(run.sink, run.told);
   release_run(run);
 }
 
@@ -232,6 +239,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
 
 Status Engine::start(const OpDesc& op, const Completion& completion) {
   Guard guard(*this);
+  if (completion.kind != SinkKind::none && completion.kind != SinkKind::callback) return start_told(op, completion);
   return kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
 }
 
@@ -383,10 +391,11 @@ unsigned Engine::run_callbacks() {
   }
   const bool nested = std::exchange(calling_back(), true);
   while (OpRun* run = ready.pop_front()) {
-    run->callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
-    Guard guard(*this);
-    release_run(*run);
     ++events;
+    const Status status = run->status.load(std::memory_order_relaxed);
+    if (run->sink == SinkKind::callback) run->told.callback(run->arg, number(*run), status, &run->info);
+    Guard guard(*this);
+    run->sink == SinkKind::callback ? release_run(*run) : tell_now(*run, status);
   }
   calling_back() = nested;
   return events;
@@ -457,7 +466,7 @@ Status Engine::finish(tw_request request) {
   RunPool* pool = RunPool::of(request);
   OpRun* run = pool == nullptr ? nullptr : pool->find_here(request);
   // acquire: what was received is visible
-  if (run == nullptr || run->status.load(std::memory_order_acquire) != TW_OK || run->callback != nullptr ||
+  if (run == nullptr || run->status.load(std::memory_order_acquire) != TW_OK || run->sink != SinkKind::none ||
       pool->engine()->options_.multi_threaded) [[unlikely]]
     return TW_IN_PROGRESS;
   pool->free(*run);
@@ -473,8 +482,9 @@ Status Engine::release(tw_request request) {
   Guard guard(*engine);
   // Again: another thread may have released it meanwhile.
   if (engine->options_.multi_threaded) run = pool->find(request);
-  if (run == nullptr || run->callback != nullptr || run->detached) {
-    return impl::fail(TW_ERR_HANDLE, "this request was released already, or is released after its callback");
+  if (run == nullptr || keeps_run(run->sink) || run->detached) {
+    return impl::fail(TW_ERR_HANDLE,
+                      "this request was released already, or is released by its callback or its completion queue");
   }
   engine->end(*run);
   return TW_OK;

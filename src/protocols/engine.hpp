@@ -29,6 +29,7 @@ namespace thalweg::impl {
 
 class Registry;
 struct CostTable;
+struct CompletionSink;
 class DeviceTable;
 class Matcher;
 class ActiveTable;
@@ -71,10 +72,13 @@ struct EngineOptions {
 
 /// Completion forms asked for by a caller.
 struct Completion {
-  tw_request* request = nullptr;   // where the number goes; null: not wanted
-  tw_callback callback = nullptr;  // from progress; the request is released afterwards
+  tw_request* request = nullptr;  // where the number goes; null: not wanted
+  SinkKind kind = SinkKind::none;
+  SinkTarget told;
   void* arg = nullptr;
+  uint64_t value = 0;  // of SinkKind::done
 };
+inline Completion calls(tw_callback callback, void* arg) { return {nullptr, SinkKind::callback, {callback}, arg, 0}; }
 
 /// A receive on the stack of a caller that waits for it. While it is the only posted one, a whole message goes straight from
 /// its frame to the buffer (the short form of a receive). As soon as anything else could match, it becomes an OpRun.
@@ -125,7 +129,7 @@ class Engine final : public Sink {
   bool idle(const Peer& peer) const;  // nothing waits for it: neither queued nor unanswered
 
   // --- posting. Checks of arguments were made by the caller (core); these choose a protocol and start it.
-  // TW_OK: complete, no request, no callback. TW_IN_PROGRESS: *request or the callback tells. Receives always do the latter.
+  // TW_OK: complete, no request, no callback, no entry. TW_IN_PROGRESS: *request or the sink tells. Receives always do the latter.
   Status start(const OpDesc& op,
                const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
@@ -165,6 +169,13 @@ class Engine final : public Sink {
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
+  // --- sinks (sinks.hpp)
+  void add(CompletionSink& sink);
+  void remove(CompletionSink& sink);
+  void remove(tw_completion_queue& queue);  // with the entries that nobody took
+  /// What tw_completion_queue_poll takes without progress. Returns how many.
+  size_t take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count);
+
   // --- requests, by number, any engine
   static Status test(tw_request request) { return RunPool::test(request); }
   static Status info(tw_request request, tw_recv_info* out);
@@ -193,7 +204,8 @@ class Engine final : public Sink {
   /// Ends the run, exactly once: out of every list, status stored, callback scheduled or slot freed when nobody holds it.
   void complete(OpRun& run, Status status) {
     // A request that is in no list: only who holds it learns of it. Release: with the bytes and run.info.
-    if (!run.posted && run.list == nullptr && run.peer == nullptr && run.callback == nullptr && !run.detached && !run.extras) {
+    if (!run.posted && run.list == nullptr && run.peer == nullptr && run.sink == SinkKind::none && !run.detached &&
+        !run.extras) {
       run.cancelable = false;
       run.stream.kind = Stream::none;
       run.status.store(status, std::memory_order_release);
@@ -299,7 +311,7 @@ class Engine final : public Sink {
   void end_runs(Peer& peer, Status status, const std::string& why);
   /// Nobody holds the request any more.
   void end(OpRun& run) {
-    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS) {
+    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || run.list == &callbacks_) {
       run.detached = true;
     } else {
       release_run(run);
@@ -307,6 +319,11 @@ class Engine final : public Sink {
   }
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
+  static void prepare_to_tell(OpRun& run);
+  void tell(OpRun& run, Status status);
+  void tell_now(OpRun& run, Status status);
+  Status start_told(const OpDesc& op, const Completion& completion);
+  void leave_sinks();
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_kept(OpRun& run);
@@ -331,6 +348,7 @@ class Engine final : public Sink {
   WaitedReceive* waited_ = nullptr;
   uint64_t incoming_ = 0;
   RunList callbacks_;
+  std::vector<CompletionSink*> sinks_;
 };
 
 /// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun when it ends.
@@ -362,7 +380,7 @@ inline OpRun* Engine::acquire_blank() {
   run->protocol = nullptr;
   run->then = run->fin = nullptr;
   run->moved = run->peer_op = 0;
-  run->callback = nullptr;
+  run->sink = SinkKind::none;
   run->stream.kind = Stream::none;
   run->stream.in_flight = 0;
   return run;

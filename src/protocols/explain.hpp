@@ -6,10 +6,16 @@
 
 #include "protocols/operation.hpp"
 #include "routes/accesses.hpp"
+#include "routes/blocks.hpp"
 #include "routes/device_messages.hpp"
 #include "routes/ways.hpp"
 
 namespace thalweg::impl {
+
+/// By which way an access moves its bytes, where what it comes behind travels as frames, and where that is applied at its turn.
+struct SaidWay {
+  Way now = Way::any, settled = Way::any;
+};
 
 /// As explain(), of operations with device memory at one end at least; op.peer is connected.
 std::string explain_device(const OpDesc& op);
@@ -34,12 +40,16 @@ void any_target(const OpDesc& op, bool library, RemoteRegion* out);
 // --- explain_device.cpp
 /// Of a put, get or atomic that needs a device, as far as is known without trying, with what is predicted.
 Access said_device_access_of(const OpDesc& op);
+/// Null: kernels of the device that moves it get to both sides, as far as is known without trying. Otherwise why not, as a sentence.
+const char* why_no_kernels(const OpDesc& op);
 
 // --- explain_blocks.cpp
 /// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and its way.
-const char* explain_blocks(std::string& text, const OpDesc& op, Way* way);
+const char* explain_blocks(std::string& text, const OpDesc& op, SaidWay* way);
 
 // --- explain_ways.cpp
+SaidWay said_way(const Access& access);
+SaidWay said_way(const Blocks& blocks);
 /// Null when other processes can be told of the local buffer, which is device memory.
 const char* why_not_shared(const OpDesc& op);
 /// Memory that may receive a message.
@@ -57,7 +67,7 @@ DeviceMessage device_message(const OpDesc& op, const Into& into);
 /// "way into X: push, or where the receive is posted second: pull" and "progress into X: nobody" for each kind of memory that may receive
 /// a message: its way, and whose progress it needs once both sides have posted.
 void say_ways(std::string& text, const OpDesc& op);
-/// "way: push".
-void say_way(std::string& text, Way way);
+/// "way: push", or "way: frames, or where all before it is applied at its turn: mapped". Of no way nothing.
+void say_way(std::string& text, const SaidWay& way);
 
 }  // namespace thalweg::impl

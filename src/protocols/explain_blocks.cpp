@@ -10,7 +10,7 @@ namespace thalweg::impl {
 namespace {
 
 /// One region's blocks, as far as is known without trying.
-const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& region, Way* way) {
+const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& region, SaidWay* way) {
   OpDesc op = given;
   op.remote = &region;
   op.verb = given.verb == Verb::get_blocks ? Verb::get : Verb::put;
@@ -22,11 +22,13 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
   facts.device_here = (op.flags & kOpDevice) != 0;
   facts.pinned_here = !facts.device_here && op.address != nullptr && is_pinned(op.address);
   facts.why_not_reached = device.why_not_reached;
+  const bool local = facts.device_here || facts.pinned_here;  // else engines copy, out of pinned memory or into it
+  if (local && facts.why_not_reached == nullptr) facts.why_not_reached = why_no_kernels(op);
   facts.mapped = true;
   add_region(facts, region, (op.flags & kOpDevice) != 0 ? op.device : nullptr,
              region.mapped != nullptr || known_here(region) || will_map(region));
   facts.fenced = behind_fence(op) && !asks_devices(facts);  // devices wait for what is before a fence
-  *way = way_of(facts, blocks_route(facts));
+  *way = said_way(facts);
   const char* chosen = "none";
   for (const Route& line : blocks_routes(facts, costs_of(*op.peer), device.device_ns, device.staged_ns)) {
     say_route(text, line);
@@ -37,10 +39,10 @@ const char* say_table(std::string& text, const OpDesc& given, RemoteRegion& regi
 
 }  // namespace
 
-const char* explain_blocks(std::string& text, const OpDesc& op, Way* way) {
+const char* explain_blocks(std::string& text, const OpDesc& op, SaidWay* way) {
   if (op.remote != nullptr) return say_table(text, op, *op.remote, way);
   const char* chosen = "none";
-  Way ignored = Way::any;
+  SaidWay ignored;
   for (const bool library : {false, true}) {
     RemoteRegion region;
     any_target(op, library, &region);

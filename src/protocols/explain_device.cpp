@@ -19,6 +19,8 @@
 namespace thalweg::impl {
 namespace {
 
+constexpr char kNoPeerAccess[] = "there is no peer access between the two devices";
+
 /// What this operation's copies cost: of the local side's device, else of the target's, else of any.
 struct Costs : DeviceCosts {
   DeviceLink link = DeviceLink::unknown;  // to the other end's device: of a message the nearest one, its receiver is not known
@@ -45,10 +47,20 @@ Costs costs_of_copies(const OpDesc& op) {
   return costs;
 }
 
+/// Does the local side's device move it? An atomic has no local side.
+bool by_local_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0 && op.verb != Verb::atomic; }
+
 /// Whose queue copies in this process: the local side's device, or the target's into or out of pinned memory. Null: none of this process.
 Device* copier_of(const OpDesc& op) {
-  if ((op.flags & kOpDevice) != 0) return op.device;
+  if (by_local_device(op)) return op.device;
   return op.remote != nullptr && of_device(*op.remote) ? device_of(*op.remote) : nullptr;
+}
+
+/// Do kernels of the device get to the target, or can only an import tell? To managed memory they always do.
+bool gets_to(const Device& device, const RemoteRegion& target) {
+  if (static_cast<MemoryKind>(target.key.kind) == MemoryKind::managed) return true;
+  const PeerAccess there = device.peer(uuid_of(target.key.device_uuid));
+  return there.access || there.link == DeviceLink::unknown;
 }
 
 /// Would that device's resident kernel copy it, while no engine is under way?
@@ -56,20 +68,12 @@ bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
   Device* const device = copier_of(op);
   if (blocks == 0 || device == nullptr) return false;
-  const bool far = op.remote != nullptr && of_device(*op.remote) && uuid_of(op.remote->key.device_uuid) != device->uuid();
-  const PeerAccess there = far ? device->peer(uuid_of(op.remote->key.device_uuid)) : PeerAccess{true, true, DeviceLink::same};
   const Side here = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout), target = side_of(0, op.remote_layout);
   std::vector<Copy> planned;
   if (is_error(plan_copies(target, here, op.length, 0, op.length, &planned)) || planned.empty()) return false;
-  DeviceCopies copies = facts_of(planned, there.access || there.link == DeviceLink::unknown);  // an import tells
+  DeviceCopies copies = facts_of(planned, why_no_kernels(op) == nullptr);
   copies.resident_most = resident_most(costs, nearest_link(*device, costs), blocks);
   return copy_by(copies, op.peer->engine->options().hidden_from) == CopyBy::resident;
-}
-
-/// One write by the local side's device.
-double write_ns(const OpDesc& op, const Costs& costs) {
-  if (by_resident(op, costs)) return resident_ns(costs, op.peer->engine->options().resident.blocks, op.length);
-  return costs.write_ns(op.length);
 }
 
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
@@ -112,14 +116,17 @@ double staged_into(const OpDesc& op, const Costs& copies, const DeviceMessage& m
 /// The table of a message into such memory. Returns the name of what is chosen.
 const char* say_message(std::string& text, const OpDesc& op, const Costs& costs, const Into& into) {
   DeviceMessage message = device_message(op, into);
-  message.resident = message.to.on_device() && by_resident(op, costs);
+  message.resident = by_resident(op, costs);
   const bool device = message.to.on_device(), neither = !device && !message.from.on_device();
   const double asking = 3 * link_costs(op).frame, out = costs.out.ns(op.length) + asking;
-  const PieceRoute through = neither ? PieceRoute::in_frames : pieces_into(op, message);
+  const double write = message.resident ? resident_ns(costs, op.peer->engine->options().resident.blocks, op.length) + asking
+                       : device         ? costs.write_ns(op.length) + asking
+                                        : out;
+  const PieceRoute through = pieces_into(op, message);
   std::array<double, kDeviceRoutes> ns{};
   const auto set = [&](DeviceRoute route, double value) { ns[static_cast<size_t>(route)] = value; };
-  set(DeviceRoute::in_process, device ? write_ns(op, costs) + asking : out);
-  set(DeviceRoute::push, device ? write_ns(op, costs) + asking : out);
+  set(DeviceRoute::in_process, write);
+  set(DeviceRoute::push, write);
   set(DeviceRoute::push_bounce, chunked(op, costs.write(costs.link), costs.local));
   set(DeviceRoute::pull, device ? costs.read_ns(op.length) + asking : out);
   set(DeviceRoute::copy, mapped_ns(link_costs(op), op.length) + (device ? costs.in.fixed : 0));
@@ -140,25 +147,27 @@ const char* message_ways(std::string& text, const OpDesc& op) {
 }
 
 /// Of a put, get or atomic: its way, and the name of what is chosen.
-const char* access_ways(std::string& text, const OpDesc& op, Way* way) {
+const char* access_ways(std::string& text, const OpDesc& op, SaidWay* way) {
   const Access access = said_device_access_of(op);
-  *way = way_of(access, access_route(access));
+  *way = said_way(access);
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
 
-/// What a first try would find.
-void say_visible(const OpDesc& op, Access* access) {
-  const bool local = (op.flags & kOpDevice) != 0 && op.verb != Verb::atomic;
-  const Uuid there = uuid_of(op.remote->key.device_uuid);
-  if (!local && device_of(*op.remote) == nullptr)
-    access->why_not_reached = "the target's device is not visible in this process";
-  if (!local || op.device->uuid() == there) return;
-  const PeerAccess peer = op.device->peer(there);
-  if (!peer.access && peer.link != DeviceLink::unknown)
-    access->why_not_reached = "there is no peer access between the two devices";
+/// What a first try would find. Within one process engines get everywhere.
+const char* why_not_visible(const OpDesc& op) {
+  if (copier_of(op) == nullptr) return "the target's device is not visible in this process";
+  if (op.verb == Verb::atomic) return why_no_kernels(op);
+  return in_process(*op.remote) || gets_to(*copier_of(op), *op.remote) ? nullptr : kNoPeerAccess;
 }
 
 }  // namespace
+
+const char* why_no_kernels(const OpDesc& op) {
+  const Device* const device = copier_of(op);
+  if (device == nullptr) return nullptr;
+  if (!device->has_kernels()) return "this build has no kernels";
+  return op.remote == nullptr || !of_device(*op.remote) || gets_to(*device, *op.remote) ? nullptr : kNoPeerAccess;
+}
 
 Access said_device_access_of(const OpDesc& op) {
   Access access = device_access_of(op);
@@ -167,7 +176,7 @@ Access said_device_access_of(const OpDesc& op) {
     if (!target) access.why_not_reached = why_not_reached_by_devices(*op.remote);
     if (target && in_process(*op.remote) && !known_here(*op.remote))
       access.why_not_reached = "it is device memory of another context of this process";
-    if (target) say_visible(op, &access);
+    if (const char* const why = target ? why_not_visible(op) : nullptr; why != nullptr) access.why_not_reached = why;
   }
   const Costs costs = costs_of_copies(op);
   access.resident = by_resident(op, costs);
@@ -189,7 +198,7 @@ std::string explain_device(const OpDesc& op) {
                 static_cast<unsigned long long>(op.length), op.peer->link->port->name(), from);
   std::string text = head;
   const char* chosen = "refused";
-  Way way = Way::any;
+  SaidWay way;
   switch (op.verb) {
     case Verb::send:
     case Verb::am:
@@ -205,7 +214,7 @@ std::string explain_device(const OpDesc& op) {
   }
   text += std::string("chosen: ") + chosen + "\n";
   if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
-  if (way != Way::any) say_way(text, way);
+  say_way(text, way);
   return text;
 }
 

@@ -97,10 +97,31 @@ void say_ways(std::string& text, const OpDesc& op) {
     if (behind != warm) text += std::string(", or where the receive is posted second: ") + name_of(behind);
     const Way turned = received_way(limits, at_its_turn, facts, false);
     if (turned != warm) text += std::string(", or where ") + credit + ": " + name_of(turned);
-    text += std::string("\nprogress into ") + into.name + ": " + progress_of(facts, warm) + "\n";
+    text += std::string("\nprogress into ") + into.name + ": " + progress_of(limits, facts, warm) + "\n";
   }
 }
 
-void say_way(std::string& text, Way way) { text += std::string("way: ") + name_of(way) + "\n"; }
+namespace {
+
+template <class Facts, class Choose>
+SaidWay said_way(Facts facts, Choose choose) {
+  SaidWay way;
+  way.now = way_of(facts, choose(facts, 0));
+  facts.fenced = false;
+  way.settled = way_of(facts, choose(facts, 0));
+  return way;
+}
+
+}  // namespace
+
+SaidWay said_way(const Access& access) { return said_way(access, access_route); }
+SaidWay said_way(const Blocks& blocks) { return said_way(blocks, blocks_route); }
+
+void say_way(std::string& text, const SaidWay& way) {
+  if (way.now == Way::any) return;
+  text += std::string("way: ") + name_of(way.now);
+  if (way.settled != way.now) text += std::string(", or where all before it is applied at its turn: ") + name_of(way.settled);
+  text += "\n";
+}
 
 }  // namespace thalweg::impl

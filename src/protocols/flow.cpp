@@ -26,6 +26,15 @@ void send_credit(Engine& engine, Peer& peer, uint64_t bytes, uint64_t messages, 
 
 }  // namespace
 
+Status check_unasked(const OpDesc& op) {
+  if ((op.flags & TW_OP_EAGER) == 0) return TW_OK;
+  if ((op.flags & (kOpDevice | kOpLate)) != 0)
+    return fail(TW_ERR_UNSUPPORTED, "TW_OP_EAGER sends host memory that is ready: send device memory without it");
+  if (static_cast<uint64_t>(eager_cost(op.length + op.header_length)) <= kFirstEager) return TW_OK;
+  return fail(TW_ERR_LIMIT, "an eager active message has at most %llu bytes with its header: send it without TW_OP_EAGER",
+              static_cast<unsigned long long>(kFirstEager - kMessageOverhead));
+}
+
 void open_credit(Engine& engine, Peer& peer) {
   peer.eager_credit = kFirstEager;
   peer.rts_credit = kFirstRts;

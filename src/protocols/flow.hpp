@@ -37,6 +37,8 @@ inline bool affordable(const OpDesc& op) {
 inline bool header_affordable(const OpDesc& op, uint64_t payload) {
   return op.header_length <= kHeaderOnCredit && op.peer->eager_credit >= eager_cost(payload + op.header_length);
 }
+/// Of an active message: may it be sent unasked, where TW_OP_EAGER says that it must be?
+Status check_unasked(const OpDesc& op);
 
 /// Sets the first credits and grants this side's share to the peer.
 void open_credit(Engine& engine, Peer& peer);

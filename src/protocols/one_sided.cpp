@@ -273,8 +273,8 @@ void hold_regions(OpRun& run) {
 }
 
 void note_failure(Peer& peer, const OpRun& run, Status status) {
-  const bool told =
-      !run.detached || run.op->verb == Verb::flush || run.op->verb == Verb::get || run.op->verb == Verb::get_blocks;
+  const bool told = !run.detached || run.sink != SinkKind::none || run.op->verb == Verb::flush || run.op->verb == Verb::get ||
+                    run.op->verb == Verb::get_blocks;
   if (!told && peer.one_sided.owed == TW_OK) peer.one_sided.owed = status;
 }
 

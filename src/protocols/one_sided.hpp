@@ -56,6 +56,7 @@ void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, Peer
 /// Sets or adds to a word of a device of this process, behind what is there already.
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// Sends what the ordered queue has, a few pieces a turn. Returns the pieces sent. room: does the link take anything? Without it only what stays in
 /// this process goes on.
@@ -145,6 +146,17 @@ void note_frames(Peer& peer, OpRun& run);
 void note_failure(Peer& peer, const OpRun& run, Status status);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
 Status check_target(const OpDesc& op, uint32_t access);
+/// Does anything follow the data: a signal, a notification?
+inline bool tells(const OpDesc& op) { return op.signal != nullptr || (op.flags & kOpNotify) != 0; }
+/// The part of a put that brings its end, or what follows a put that has moved: the same signal and notification.
+inline void take_signal(const OpDesc& from, OpDesc* to) {
+  to->flags |= from.flags & kOpNotify;
+  to->tag = from.tag;
+  to->immediate = from.immediate;
+  to->signal = from.signal;
+  to->signal_op = from.signal_op;
+  to->signal_value = from.signal_value;
+}
 /// The signal of op: its key is one of a signal, alive, and of the kind that signal_op says.
 Status check_signal(const OpDesc& op);
 /// The load/store address of [offset, offset + length) of the region, or null. For memory of this process `reading` must be
@@ -171,9 +183,11 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
   if (__atomic_load_n(link->sleeping, __ATOMIC_RELAXED) != 0) [[unlikely]]
     link->port->ring(*link);
 }
-/// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame. behind: what it comes behind has gone
+/// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame, as with a notification. behind: what it comes behind has gone
 /// as frames, or is not all applied. Not under a Registry::Reading.
 bool touch_now(const OpDesc& op, bool behind);
+/// Might the signal of op overtake what it is behind, if it was given now?
+bool overtakes(const OpDesc& op);
 /// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What step() returns.
 Status signal_after_data(const OpDesc& op);
 /// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One

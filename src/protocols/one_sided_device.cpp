@@ -58,7 +58,7 @@ void over(Engine& engine, OpRun& run, Status status) {
   if (run.stage == kRelaying && run.staging != nullptr) run.staging->end();
   if (status == TW_OK) engine.count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
   const bool own = run.stage == kMoving || relay_of(run).named || (op.flags & TW_OP_AFTER_ALL) != 0;
-  const bool signals = op.signal != nullptr && own;
+  const bool signals = tells(op) && own;
   run.stage = kSignal;
   count_out(run);
   engine.end_stream(run);
@@ -255,16 +255,14 @@ Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t po
   op.remote = whole.remote;
   op.remote_offset = whole.remote_offset + position;
   op.remote_layout = whole.remote_layout;
-  if (whole.signal != nullptr && (whole.flags & TW_OP_AFTER_ALL) == 0) {
+  if (tells(whole) && (whole.flags & TW_OP_AFTER_ALL) == 0) {
     if (position + length == whole.length) {
-      op.signal = whole.signal;
-      op.signal_op = whole.signal_op;
-      op.signal_value = whole.signal_value;
+      take_signal(whole, &op);
     } else {
       op.flags |= TW_OP_REMOTE;  // to the target each part is a put, and the signal vouches for the last one only
     }
   }
-  const Completion completion{nullptr, part_over, reinterpret_cast<void*>(engine.number(run))};
+  const Completion completion = calls(part_over, reinterpret_cast<void*>(engine.number(run)));
   Status status = TW_OK;
   if (of_device(*op.remote)) {
     status = launch_one_sided(engine, op, completion, is_put(op) ? kPutFrames : kGetFrames);

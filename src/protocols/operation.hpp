@@ -51,6 +51,10 @@ inline constexpr uint32_t kOpDevice = 1u << 31;
 inline constexpr uint32_t kOpLate = 1u << 30;
 /// A part of a one-sided operation that has left the ordered queue: it goes before everything that waits there.
 inline constexpr uint32_t kOpPart = 1u << 29;
+/// put, signal: the peer is notified of `immediate` behind it. tag: the handler's id, or kNotifyQueue.
+inline constexpr uint32_t kOpNotify = 1u << 28;
+inline constexpr uint32_t kOpInternal = kOpDevice | kOpLate | kOpPart | kOpNotify;  // none of a user's
+inline constexpr uint16_t kNotifyQueue = UINT16_MAX;
 
 /// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a contiguous
 /// message needs.
@@ -120,6 +124,16 @@ struct Elsewhere {
   bool by_kernel = false;  // read_peer / write_peer
 };
 
+/// Who is told that an operation ended, beside its request (sinks.hpp).
+enum class SinkKind : uint8_t { none, callback, queue, counter, record, done };
+union SinkTarget {
+  tw_callback callback = nullptr;
+  tw_completion_queue* queue;
+  tw_counter* counter;
+  tw_completion* record;
+  tw_signal* done;
+};
+
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
 struct Stream {
   enum Kind : uint8_t { none, out, in, pull, push, relay };
@@ -151,7 +165,8 @@ struct alignas(64) OpRun {
   bool holds_regions = false;  // own.remote and own.signal are counted (one_sided.cpp), until it ends
   bool extras = false;         // holds layouts, a header, regions or a text: freed with it (RunPool::free)
   Counted counted = Counted::no;
-  uint8_t offer = 0;        // a posted receive that is offered (offers.hpp): 1 + its entry
+  uint8_t offer = 0;  // a posted receive that is offered (offers.hpp): 1 + its entry
+  SinkKind sink = SinkKind::none;
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)
@@ -163,12 +178,13 @@ struct alignas(64) OpRun {
   Then fin = nullptr;    // called when a fin frame names this run; null: ignored
   uint64_t moved = 0;    // bytes done
   uint64_t peer_op = 0;  // the other side's op number
-  tw_callback callback = nullptr;
-  Stream stream;  // its first 8 bytes
+  SinkTarget told;       // as `sink` says
+  Stream stream;         // its first 8 bytes
   // --- seldom
   RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
   LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
+  uint64_t told_value = 0;             // of SinkKind::done
   std::string* text = nullptr;         // why it failed; freed on release
   Staging* staging = nullptr;          // pinned memory between a device and frames; freed on release
   std::byte* bounce_buffer = nullptr;  // bounce buffer.hpp; freed on release

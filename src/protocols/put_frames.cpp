@@ -90,7 +90,7 @@ Status step(OpRun& run) {
     if (run.stream.in_flight >= kInFlight) return TW_AGAIN;
     if (run.moved == 0) {
       if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
-      const bool all = op.signal != nullptr && (op.flags & TW_OP_AFTER_ALL) != 0;
+      const bool all = tells(op) && (op.flags & TW_OP_AFTER_ALL) != 0;
       if (all && peer.one_sided.device != 0) return TW_AGAIN;  // its signal follows its data at once
       run.stream.begin = run.stream.position = 0;
       run.stream.end = 1;  // until the last piece: piece_sent must not end the run
@@ -106,7 +106,7 @@ Status step(OpRun& run) {
     if (run.moved < op.length) return TW_AGAIN;
     note_frames(peer, run);
     peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
-    run.stage = op.signal != nullptr ? kSignal : kSent;
+    run.stage = tells(op) ? kSignal : kSent;
     run.stream.position = run.stream.end;
   }
   if (run.stage == kSignal) {

@@ -69,7 +69,8 @@ bool pin_mapping(Device& device, Mapping& mapping) {
 }
 
 bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length) {
-  if (worth_pinning(mapping.staged, mapping.length) && pin_mapping(device, mapping)) return true;
+  const bool worth = worth_pinning(mapping.pinned != nullptr, mapping.staged, mapping.length);
+  if (worth && pin_mapping(device, mapping)) return true;
   mapping.staged += length;
   return false;
 }
@@ -96,8 +97,9 @@ const char* why_not_reached_by_devices(const RemoteRegion& region) {
   if (region.mapped == nullptr || region.mapping == nullptr) {
     return "the target is host memory that is not mapped here: allocate it with tw_memory_allocate";
   }
-  if (region.mapping->unpinnable) return "the target is host memory that could not be pinned here";
-  return region.mapping->pinned != nullptr || worth_pinning(region.mapping->staged, region.mapping->length)
+  const Mapping& mapping = *region.mapping;
+  if (mapping.unpinnable) return "the target is host memory that could not be pinned here";
+  return worth_pinning(mapping.pinned != nullptr, mapping.staged, mapping.length)
              ? nullptr
              : "the target is host memory that is not pinned here yet: it will be when as many bytes as it has were relayed";
 }

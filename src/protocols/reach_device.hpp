@@ -34,16 +34,14 @@ bool pin_mapping(Device& device, Mapping& mapping);
 /// used.
 Status pin_mapping_ahead(Device& device, Mapping& mapping);
 
-/// The same, once as many bytes as it has were to move there: pinning a page takes longer than copying it. False: not yet, or it cannot be;
-/// `length` bytes more go another way.
+/// The same, once src/routes finds it worth it. False: not yet, or it cannot be; `length` bytes more go another way.
 bool pin_once_worth(Device& device, Mapping& mapping, uint64_t length);
 
 /// Null: devices of this process can copy to and from the region's host memory, which is mapped and pinned here. Otherwise why not
 /// (yet), as a sentence.
 const char* why_not_reached_by_devices(const RemoteRegion& region);
-/// The same for an operation of `length` bytes that is about to move: maps the peer's library-allocated memory, and pins it
-/// once as many bytes as it has went through bounce buffers, because pinning a page takes longer than copying it. TW_OK; TW_AGAIN
-/// while it is being mapped; TW_ERR_UNSUPPORTED: not this way; or TW_ERR_STALE. Progress owner.
+/// The same for an operation of `length` bytes that is about to move: maps the peer's library-allocated memory, and pins it once that is
+/// worth it. TW_OK; TW_AGAIN while it is being mapped; TW_ERR_UNSUPPORTED: not this way; or TW_ERR_STALE. Progress owner.
 Status reach_host_region(Peer& peer, RemoteRegion& region, Device& device, uint64_t length, DeviceReach* out);
 
 }  // namespace thalweg::impl

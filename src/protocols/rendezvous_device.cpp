@@ -84,7 +84,7 @@ void take_frames(Engine& engine, OpRun& run) {
               "(tw_explain_buffer says more): use GPUs with peer access");
   }
   const bool managed = static_cast<MemoryKind>(state.source.kind) == MemoryKind::managed;
-  const uint64_t forms = from || to ? piece_forms(engine, peer, run, there, managed) : 0;
+  const uint64_t forms = piece_forms(engine, peer, run, there, managed);
   ask_for_frames(engine, peer, run, state.rts.op, 0, wanted(run), from || to, forms);
 }
 

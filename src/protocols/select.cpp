@@ -134,14 +134,14 @@ const char* explain_messages(std::string& text, const OpDesc& op) {
 }
 
 Access said_host_access_of(const OpDesc& op) {
-  if (op.verb == Verb::signal) return signal_access_of(op, behind_fence(op));
+  if (op.verb == Verb::signal) return signal_access_of(op, overtakes(op));
   const RemoteRegion& target = *op.remote;
   return access_of(op, target.mapped != nullptr || known_here(target) || will_map(target));
 }
 
-const char* explain_one_sided(std::string& text, const OpDesc& op, Way* way = nullptr) {
+const char* explain_one_sided(std::string& text, const OpDesc& op, SaidWay* way = nullptr) {
   const Access access = said_host_access_of(op);
-  if (way != nullptr) *way = way_of(access, access_route(access));
+  if (way != nullptr) *way = said_way(access);
   return say_routes(text, access_routes(access, costs_of(*op.peer)));
 }
 
@@ -189,6 +189,7 @@ void say_route(std::string& text, const Route& route) {
 
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
+  if (op.verb == Verb::am && is_error(check_unasked(op))) return std::string("  ") + last_error() + "\nchosen: refused\n";
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
   const bool blocks = op.verb == Verb::put_blocks || op.verb == Verb::get_blocks;
   const bool access = op.verb == Verb::put || op.verb == Verb::get || op.verb == Verb::atomic;
@@ -202,14 +203,14 @@ std::string explain(const OpDesc& op) {
                 peer.distance == CpuDistance::count_ ? "" : name_of(peer.distance));
   std::string text = head;
   const char* chosen = "stream";
-  Way way = Way::any;
+  SaidWay way;
   if (blocks) {
     chosen = explain_blocks(text, op, &way);
   } else if (op.verb == Verb::send || op.verb == Verb::am) {
     chosen = explain_messages(text, op);
   } else if (op.verb == Verb::bytes_send) {
     say_route(text, stream_route(peer.limits, costs, op.length));
-    way = Way::frames;
+    way.now = way.settled = Way::frames;
   } else if (op.remote != nullptr) {
     if (awaits_import(*op.remote)) text += "the memory is still being mapped: an operation posted now waits for that\n";
     chosen = explain_one_sided(text, op, &way);
@@ -218,7 +219,7 @@ std::string explain(const OpDesc& op) {
   }
   text += std::string("chosen: ") + chosen + "\n";
   if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
-  if (way != Way::any) say_way(text, way);
+  say_way(text, way);
   return text;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals: touched by a release store or an atomic add where the word is mapped, else by a frame behind what they cover.
+#include "protocols/blocks.hpp"
 #include "protocols/dispatch.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
@@ -42,6 +44,7 @@ Status check_signal(const OpDesc& op) {
 }
 
 bool touch_now(const OpDesc& op, bool behind) {
+  if ((op.flags & kOpNotify) != 0) return false;
   if (access_route(signal_access_of(op, behind)) != AccessRoute::mapped) return false;
   const auto touch = [&op](const Registry::Reading* reading) {
     Status status = TW_OK;
@@ -54,22 +57,15 @@ bool touch_now(const OpDesc& op, bool behind) {
   return touch(&reading);
 }
 
-namespace {
-
-/// Might the signal overtake what it is behind, if it was given now?
 bool overtakes(const OpDesc& op) { return behind_fence(op) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(*op.peer)); }
 
-}  // namespace
-
 Status signal_after_data(const OpDesc& op) {
-  if (op.signal == nullptr || touch_now(op, overtakes(op))) return TW_OK;
+  if (!tells(op) || touch_now(op, overtakes(op))) return TW_OK;
   OpDesc signal;
   signal.verb = Verb::signal;
   signal.flags = op.flags & (TW_OP_AFTER_ALL | kOpPart);
   signal.peer = op.peer;
-  signal.signal = op.signal;
-  signal.signal_op = op.signal_op;
-  signal.signal_value = op.signal_value;
+  take_signal(op, &signal);
   const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kDeferred);
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
@@ -86,39 +82,87 @@ Status give_signal(OpRun& run, bool framed) {
   return s;
 }
 
+namespace {
+
+/// The notification, and the signal with it. TW_AGAIN also while the peer has granted too little.
+Status send_notice(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack) {
+  const int64_t cost = eager_cost(sizeof op.immediate);
+  if (peer.eager_credit < cost) return TW_AGAIN;
+  struct {
+    uint64_t ack;
+    NoticeBody notice;
+  } body{};
+  static_assert(sizeof body == sizeof(uint64_t) + sizeof(NoticeBody));
+  body.notice = {op.immediate, op.signal != nullptr ? op.signal_op : kNoSignal, {}};
+  if (ack != nullptr) body.ack = *ack;
+  const size_t skip = ack != nullptr ? 0 : sizeof body.ack;
+  const FrameHeader header = make_header(Frame::notice, sizeof body - skip, op.signal != nullptr ? op.signal->key.rkey : 0,
+                                         op.signal_value, flags, static_cast<uint16_t>(op.tag));
+  const Status s = peer.link->port->send(*peer.link, header, reinterpret_cast<const std::byte*>(&body) + skip);
+  if (s == TW_OK) peer.eager_credit -= cost;
+  return s;
+}
+
+}  // namespace
+
 Status send_signal(Peer& peer, const OpDesc& op, uint8_t flags, const uint64_t* ack) {
-  const KeyBody& key = op.signal->key;
-  if (key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
+  // Posted while connecting.
+  if (op.signal != nullptr && op.signal->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;
   if (ack != nullptr) flags |= kFrameAck;
+  if ((op.flags & kOpNotify) != 0) return send_notice(peer, op, flags, ack);
+  const KeyBody& key = op.signal->key;
   const FrameHeader header = make_header(Frame::signal, ack != nullptr ? 8 : 0, key.rkey, op.signal_value, flags, op.signal_op);
   return peer.link->port->send(*peer.link, header, ack);
 }
 
 Status start_signal(Engine& engine, const OpDesc& op, const Completion& completion) {
-  if (Status s = check_signal(op); is_error(s)) return s;
+  if (op.signal != nullptr) {
+    if (Status s = check_signal(op); is_error(s)) return s;
+  }
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   return touch_now(op, overtakes(op)) ? Status{TW_OK} : launch_one_sided(engine, op, completion, kDeferred);
 }
+
+namespace {
+
+/// Whoever waits for a signal must not be told of data that is not there.
+Status covered(const Peer& peer, uint8_t flags) {
+  if ((flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) return peer.one_sided.put_failed;
+  return (flags & kFrameCoversAll) != 0 ? peer.one_sided.failed : Status{TW_OK};
+}
+
+Status touch_word(Engine& engine, const FrameHeader& header, uint32_t op) {
+  const Registry::Reading reading(engine.registry());
+  Target target;
+  const Status status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
+  if (status != TW_OK) return status;
+  if (reinterpret_cast<uintptr_t>(target.address) % 8 != 0) return TW_ERR_MISALIGNED;
+  if (target.device != nullptr) return signal_on_device(engine, target, op, header.b);
+  touch_signal(reinterpret_cast<uint64_t*>(target.address), op, header.b);
+  return TW_OK;
+}
+
+}  // namespace
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   uint64_t ack;
   if (!take_ack(header, body, &ack)) return engine.violation(peer, "a signal too short for its own fields");
   if (header.id > TW_SIGNAL_ADD) return engine.violation(peer, "a signal of unknown kind");
-  Status status = TW_OK;
-  // Who waits for this signal must not be told of data that is not there.
-  if ((header.flags & kFrameCovers) != 0) status = peer.one_sided.put_failed;
-  if ((header.flags & kFrameCoversAll) != 0 && status == TW_OK) status = peer.one_sided.failed;
-  if (status == TW_OK) {
-    const Registry::Reading reading(engine.registry());
-    Target target;
-    status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
-    if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % 8 != 0) status = TW_ERR_MISALIGNED;
-    if (status == TW_OK && target.device != nullptr) {
-      status = signal_on_device(engine, target, header.id, header.b);
-    } else if (status == TW_OK) {
-      touch_signal(reinterpret_cast<uint64_t*>(target.address), header.id, header.b);
-    }
-  }
+  Status status = covered(peer, header.flags);
+  if (status == TW_OK) status = touch_word(engine, header, header.id);
+  conclude(engine, peer, header, ack, status);
+}
+
+void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  uint64_t ack;
+  NoticeBody notice;
+  if (!take_ack(header, body, &ack) || !body.take(&notice) || body.left() != 0)
+    return engine.violation(peer, "a notification of another length than its fields");
+  if (notice.signal_op > TW_SIGNAL_ADD && notice.signal_op != kNoSignal)
+    return engine.violation(peer, "a signal of unknown kind");
+  Status status = covered(peer, header.flags);
+  if (status == TW_OK && notice.signal_op != kNoSignal) status = touch_word(engine, header, notice.signal_op);
+  if (!take_notification(engine, peer, header.id, &notice.immediate, sizeof notice.immediate, is_error(status))) return;
   conclude(engine, peer, header, ack, status);
 }
 

@@ -49,6 +49,7 @@ enum class Frame : uint8_t {
   get_blocks = 28,    // a = op, b = packed offset at the requester; body: BlockNames: answered by one `blocks` or fin
   blocks = 29,        // a = op, b = packed offset; body: the bytes of what was named
   notify = 30,        // id = handler or 0xffff, body: up to 64 bytes; an eager message. kFrameCovers as signal
+  notice = 32,        // as signal, a = 0 and b = 0 without one; id as of notify; body: NoticeBody; an eager message of 8 bytes
   put_at = 31,        // as put, body: PieceBody: where the payload lies. Stands alone, and is answered by fin
   // life
   goodbye = 40,  // graceful close: nothing follows
@@ -132,6 +133,12 @@ struct GetBody {
 };
 struct BlockName {
   uint64_t rkey, offset, length;
+};
+inline constexpr uint32_t kNoSignal = UINT32_MAX;
+struct NoticeBody {
+  uint64_t immediate;
+  uint32_t signal_op;  // kNoSignal: none
+  uint8_t pad[4];
 };
 struct AtomicBody {
   uint64_t op, operand, compare;

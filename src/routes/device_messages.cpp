@@ -125,7 +125,18 @@ bool pushes_unasked(const DeviceMessage& m) {
   return shares && !m.active && m.from.on_device() && m.to.on_device() && !m.from.late && why_not_push(m) == nullptr;
 }
 
-const char* progress_of(const DeviceMessage& m, Way way) {
+namespace {
+
+/// Of a message that a CPU copies, by this way.
+const char* who_copies(const Limits& limits, const DeviceMessage& m, Way way) {
+  const MessageRoute route = way == Way::kernel ? MessageRoute::kernel : MessageRoute::direct;
+  const uint64_t part = receivers_part(limits, m.features, route, m.length, {true, m.to.library});
+  return part == m.length ? "the receiver, which copies" : "both sides, which copy a half each";
+}
+
+}  // namespace
+
+const char* progress_of(const Limits& limits, const DeviceMessage& m, Way way) {
   DeviceMessage second = m;
   second.second = true;
   const bool first_free = pushes_unasked(m);
@@ -139,7 +150,7 @@ const char* progress_of(const DeviceMessage& m, Way way) {
       return "the receiver; the sender, too, while the link has no room";
     case Way::mapped:
     case Way::kernel:
-      return "the receiver, which copies";
+      return who_copies(limits, m, way);
     default:
       return (m.features & kLinkSameProcess) != 0 && way == Way::push ? "the receiver" : "both sides";
   }
@@ -150,6 +161,7 @@ bool may_name(uint32_t features, bool imports, Way forced) {
 }
 
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed) {
+  if (!pieces.to_device && !pieces.from_device) return PieceRoute::in_frames;
   if (!may_name(pieces.features, pieces.imports, pieces.forced) || pieces.length < pieces.named_from)
     return PieceRoute::in_frames;
   if (pieces.put && (pieces.to_device || pieces.strided || pieces.reached)) return PieceRoute::in_frames;

@@ -22,8 +22,8 @@ inline constexpr uint64_t kHiddenFrom = 2u << 20;
 constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= from; }
 
 /// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through staging, it costs
-/// at most twice the best of both.
-constexpr bool worth_pinning(uint64_t staged, uint64_t length) { return staged >= length; }
+/// at most twice the best of both. What a plan or a window has pinned costs nothing more.
+constexpr bool worth_pinning(bool pinned, uint64_t staged, uint64_t length) { return pinned || staged >= length; }
 
 /// May pieces of staged payloads be named to the peer at all?
 bool may_name(uint32_t features, bool imports, Way forced);
@@ -115,8 +115,8 @@ DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
 bool pushes_unasked(const DeviceMessage& message);
 
 /// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way: of the
-/// message where nothing is known of who posts first.
-const char* progress_of(const DeviceMessage& message, Way way);
+/// message where nothing is known of who posts first. The receiver's buffer is one piece.
+const char* progress_of(const Limits& limits, const DeviceMessage& message, Way way);
 
 /// The receiver's choice, of whatever is announced or comes unasked, as a message's sender can foresee it. cold: neither side has mapped or
 /// pinned the other's memory, and nobody waits for that.

@@ -4,6 +4,7 @@
 namespace thalweg::impl {
 namespace {
 
+constexpr char kWhyPacked[] = "the receiver's rows are shorter than a cache line, and a message packs them";
 constexpr char kNoPeerAccess[] = "there is no peer access between the two devices";
 
 /// What the runner does there beside plain loads and stores.
@@ -115,6 +116,10 @@ std::string prepared_table(const Prepared& memory, uint32_t failed, const std::s
 
 const char* why_not_paired(bool by_device_here, bool by_device_there) {
   return by_device_here == by_device_there ? nullptr : "one end is run by a device, the other by the host";
+}
+
+const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there) {
+  return prefers_packing && !kernel_there ? kWhyPacked : nullptr;
 }
 
 }  // namespace thalweg::impl

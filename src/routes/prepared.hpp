@@ -12,7 +12,6 @@
 namespace thalweg::impl {
 
 inline constexpr uint64_t kCacheLine = 64;
-inline constexpr char kWhyPacked[] = "the receiver's rows are shorter than a cache line, and a message packs them";
 
 /// One memory, and who runs what touches it.
 struct Prepared {
@@ -58,6 +57,9 @@ inline bool wants_device(const Place& place) { return !place.reached(kByCpu | kB
 
 /// Do the two ends of a channel reach each other's words by themselves, as far as who runs them decides? Null: yes.
 const char* why_not_paired(bool by_device_here, bool by_device_there);
+/// Is a channel mapped whose ends reach each other, or carried for its receiver's sake? kernel_there: the sender's end is a kernel's, for
+/// which the host carries nothing. Null: mapped.
+const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there);
 
 /// By which way a run of a step moves its bytes, under the names of the counters. A receiver's end moves none.
 constexpr Way way_of_step(bool by_device, bool reads) { return !by_device ? Way::mapped : reads ? Way::pull : Way::push; }

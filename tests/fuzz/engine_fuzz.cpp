@@ -426,7 +426,7 @@ class World {
         Frame::put,    Frame::put_layout,   Frame::get,        Frame::atomic, Frame::atomic_reply, Frame::signal,
         Frame::flush,  Frame::put_blocks,   Frame::get_blocks, Frame::blocks, Frame::notify,       Frame::data,
         Frame::fin,    Frame::data,         Frame::cts,        Frame::bounce, Frame::data_at,      Frame::data_at,
-        Frame::put_at, Frame::taken,        Frame::am_long,    Frame::am_ask, Frame::am_long_rts};
+        Frame::put_at, Frame::taken,        Frame::am_long,    Frame::am_ask, Frame::am_long_rts,  Frame::notice};
     const Frame type = kTypes[input_.below(std::size(kTypes))];
     const uint8_t seldom = input_.byte();
     FrameHeader header = make_header(type, 0, 0, 0, seldom >= 200 ? input_.byte() : 0, static_cast<uint16_t>(seldom % 4));
@@ -441,8 +441,8 @@ class World {
   static bool wants_payload(Frame type) {
     return type == Frame::tagged || type == Frame::tagged_first || type == Frame::am || type == Frame::am_first ||
            type == Frame::bytes || type == Frame::data || type == Frame::put || type == Frame::put_layout ||
-           type == Frame::put_blocks || type == Frame::blocks || type == Frame::notify || type == Frame::am_long ||
-           type == Frame::am_long_rts;
+           type == Frame::put_blocks || type == Frame::blocks || type == Frame::notify || type == Frame::notice ||
+           type == Frame::am_long || type == Frame::am_long_rts;
   }
   void fields(Frame type, FrameHeader& header, std::vector<std::byte>& body) {
     switch (type) {
@@ -474,6 +474,7 @@ class World {
       case Frame::get:
       case Frame::atomic:
       case Frame::signal:
+      case Frame::notice:
         header.a = rkey();
         header.b = input_.number();
         break;

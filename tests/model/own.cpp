@@ -35,7 +35,10 @@ bool is_loss(Status status) { return status == TW_ERR_PEER_LOST || status == TW_
 
 Completion Half::completion(bool by_callback) {
   by_callback_ = by_callback;
-  return {&request, by_callback ? called : nullptr, this};
+  if (!by_callback) return {&request};
+  Completion completion = calls(called, this);
+  completion.request = &request;
+  return completion;
 }
 
 void Half::called(void* arg, tw_request, tw_status status, const tw_recv_info* info) {

@@ -270,9 +270,10 @@ uint64_t World::mask_of(const Op& op) const {
 }
 
 Completion World::completion(Posted& posted) {
-  if ((posted.flags & kCallback) != 0) return {&posted.request, called_back, &posted};
-  if ((posted.flags & kDetached) != 0) return {};
-  return {&posted.request, nullptr, nullptr};
+  if ((posted.flags & kDetached) != 0 && (posted.flags & kCallback) == 0) return {};
+  Completion completion = (posted.flags & kCallback) != 0 ? calls(called_back, &posted) : Completion{};
+  completion.request = &posted.request;
+  return completion;
 }
 
 void World::called_back(void* arg, tw_request, tw_status status, const tw_recv_info* info) {

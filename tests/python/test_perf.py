@@ -73,6 +73,15 @@ def test_the_route_is_that_of_both_memories():
     assert "staging" in routes["plain"] and "staging" not in routes["emulated:0"] + routes["pinned"], routes
 
 
+def test_host_memory_of_the_peer_is_the_librarys_unless_it_is_plain():
+    for peer, way in (("host", "push by this device"), ("pinned", "push by this device"), ("plain", "staging")):
+        done = perf(
+            *("tag_lat", "--size", "100000", "--seconds", "0.01", "--transport", "shm"),
+            *("--memory", "emulated:0", "--peer-memory", peer),
+        )
+        assert way in json.loads(done.stdout)["route"], done
+
+
 @pytest.mark.parametrize("side", ["--memory", "--peer-memory"])
 @pytest.mark.parametrize(("place", "words"), [("nowhere", "write host, pinned"), ("emulated:3", "sees 1")])
 def test_memory_that_is_not_there_is_told(side, place, words):

@@ -163,8 +163,8 @@ unsigned ordinal_of(const std::string& memory) {
 
 /// Of a message explain has a table, and says the way, for each kind of memory that may receive it: which one.
 std::string receiver_of(const std::string& here, const std::string& there) {
-  if (there == "pinned") return "pinned memory";
-  if (!on_device(there)) return "ordinary memory";
+  if (there == "pinned") return "pinned library memory";
+  if (!on_device(there)) return there == "host" ? "library memory" : "ordinary memory";
   const bool pool = there.find("pool") != std::string::npos || there.find("managed") != std::string::npos;
   const bool same = on_device(here) && ordinal_of(here) == ordinal_of(there);
   if (pool) return std::string("pool or managed memory of ") + (same ? "the same device" : "another device");

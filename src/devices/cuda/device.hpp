@@ -35,6 +35,7 @@ class CudaDevice final : public Device {
   Status make_event(std::unique_ptr<Event>* out) override;
   Status wrap_event(void* native, std::unique_ptr<Event>* out) override;
   Status load_kernels() override;
+  bool has_kernels() const override { return !kernels_image().empty(); }
 
   CudaBackend& backend() { return backend_; }
   const DriverApi& driver() const { return backend_.driver(); }

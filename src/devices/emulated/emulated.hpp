@@ -45,7 +45,8 @@ class EmulatedDevice final : public Device {
   Status wrap_queue(void* native, std::unique_ptr<Queue>* out) override;
   Status make_event(std::unique_ptr<Event>* out) override;
   Status wrap_event(void* native, std::unique_ptr<Event>* out) override;
-  Status load_kernels() override { return born_.check("device"); }  // twins are part of the program
+  Status load_kernels() override;
+  bool has_kernels() const override { return engine_->options.kernels; }
 
   /// Where twins of kernels reach device memory; null: not one allocation of this device.
   std::byte* translate(uint64_t address, size_t length) const;

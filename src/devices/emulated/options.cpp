@@ -32,6 +32,7 @@ bool parse_peers(std::string_view rows, std::vector<uint64_t>* out) {
 bool set(std::string_view key, uint64_t value, uint64_t* devices, Options* all) {
   if (key == "devices") return *devices = value, value >= 1 && value <= 64;
   if (key == "slots") return all->kernel_slots = static_cast<unsigned>(value), value >= 1;
+  if (key == "kernels") return all->kernels = value != 0, value <= 1;
   if (key == "vmm_piece") return all->vmm_piece = value, value > 0 && value % 4096 == 0;
   if (key == "delay_ns") return all->task_delay_ns = value, true;
   if (key == "import_delay_ns") return all->import_delay_ns = value, true;

@@ -21,6 +21,7 @@ struct Options {
   uint64_t capacity = uint64_t{64} << 30;   // bytes that can be allocated at a time
   uint64_t vmm_piece = 2u << 20;            // bytes, whole pages: vmm memory consists of such pieces
   unsigned kernel_slots = 8;                // kernels that run at a time
+  bool kernels = true;                      // false: as a build without them
   uint64_t peers = ~uint64_t{0};            // bit i: kernels and imports reach device i
   uint64_t peer_atomics = ~uint64_t{0};     // bit i: so do atomics
   bool stepped = false;      // no threads: queues go on by EmulatedDevice::step() only, so that a test decides when
@@ -30,9 +31,9 @@ struct Options {
   void fail(Operation operation, unsigned nth) { fail_at[static_cast<size_t>(operation)] = nth; }
 };
 
-/// "devices=2,peers=10/01,slots=1,delay_ns=1000,import_delay_ns=,release_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,fail_import=3": one
-/// Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate, fail_export,
-/// fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
+/// "devices=2,peers=10/01,slots=1,kernels=0,delay_ns=1000,import_delay_ns=,release_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,
+/// fail_import=3": one Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate,
+/// fail_export, fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
 Status parse_options(const char* text, std::vector<Options>* out);
 
 }  // namespace thalweg::impl::emulated

@@ -24,7 +24,8 @@ Status check_use(const EmulatedDevice& by, Use use, const Place& place) {
   if (use == Use::word && place.holder->kind == MemoryKind::managed) {
     return fail(TW_ERR_UNSUPPORTED, "a queue's word cannot be in managed memory; use device or pinned memory");
   }
-  if (use != Use::copy && place.holder->kind != MemoryKind::pinned && !by.peer(place.device->uuid()).access) {
+  const bool everywhere = place.holder->kind == MemoryKind::pinned || place.holder->kind == MemoryKind::managed;
+  if (use != Use::copy && !everywhere && !by.peer(place.device->uuid()).access) {
     return fail(TW_ERR_UNREACHABLE, "device %u has no peer access to device %u; let a copy engine do it", by.ordinal(),
                 place.device->ordinal());
   }

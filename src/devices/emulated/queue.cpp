@@ -135,8 +135,14 @@ Status EmulatedQueue::words(std::span<const WordOp> ops) {
   }});
 }
 
+/// Of a kernel that the library has.
+Status EmulatedQueue::check_launch() {
+  if (!stream_->engine().options.kernels) return fail(TW_ERR_UNSUPPORTED, "this device behaves as in a build without kernels");
+  return stream_->engine().faults.check(Operation::launch);
+}
+
 Status EmulatedQueue::launch(const Kernel& kernel) {
-  if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
+  if (Status s = check_launch(); is_error(s)) return s;
   Twin twin;
   if (Status s = make_twin(device_, stream_->engine().options, kernel, &twin); is_error(s)) return s;
   return enqueue({std::move(twin), true});
@@ -171,7 +177,7 @@ Status EmulatedQueue::wait_event(Event& event) {
 }
 
 Status EmulatedQueue::run(const ProgramRun& program) {
-  if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
+  if (Status s = check_launch(); is_error(s)) return s;
   Task task;
   if (Status s = make_program(device_, program, &task); is_error(s)) return s;
   return enqueue(std::move(task));

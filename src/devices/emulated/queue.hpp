@@ -38,6 +38,7 @@ class EmulatedQueue final : public Queue {
 
  private:
   Status enqueue(Task task);
+  Status check_launch();
   Status word_at(uint64_t address, Place* out);
   friend class EmulatedGraph;
 

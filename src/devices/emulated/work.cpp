@@ -34,6 +34,11 @@ bool EmulatedDevice::step(unsigned n) {
   return false;
 }
 
+Status EmulatedDevice::load_kernels() {
+  if (!has_kernels()) return fail(TW_ERR_UNSUPPORTED, "device %u behaves as in a build without kernels", index_);
+  return born_.check("device");  // twins are part of the program
+}
+
 Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
   if (Status s = born_.check("device"); is_error(s)) return s;
   if (Status s = engine_->faults.check(Operation::queue); is_error(s)) return s;

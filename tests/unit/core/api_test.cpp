@@ -235,6 +235,22 @@ TEST_F(Api, ExplainNamesTheTransport) {
   EXPECT_THROW(endpoint.explain("teleport", 8), thalweg::Error);
 }
 
+/// Also where there is no buffer: flags are of the operation.
+TEST_F(Api, ExplainTakesTheOptionsOfAnOperationWithoutABuffer) {
+  auto endpoint = worker.connect(worker.address());
+  endpoint.wait();
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  const auto explain = [&] {
+    char text[8192];
+    size_t size = sizeof text;
+    EXPECT_EQ(tw_explain_buffer(endpoint.get(), "am", nullptr, 1 << 20, nullptr, &options, text, &size), TW_OK);
+    return std::string(text);
+  };
+  EXPECT_EQ(explain().find("chosen: refused"), std::string::npos);
+  options.flags = TW_OP_EAGER;
+  EXPECT_NE(explain().find("chosen: refused"), std::string::npos);
+}
+
 TEST_F(Api, WakeIsNotLostAndDescriptorsAgree) {
   worker.wake();
   EXPECT_EQ(worker.wait(std::chrono::seconds(10)), TW_OK);

@@ -139,6 +139,12 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
   EXPECT_NE(std::string(text).find("chosen: push by this device, by the resident kernel while it runs"), std::string::npos)
       << text;
+  // Into pinned memory the source's device copies, too.
+  length = sizeof text;
+  ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 8, nullptr, nullptr, text, &length), TW_OK);
+  EXPECT_NE(std::string(text).find("into pinned memory:\n* push by this device, by the resident kernel while it runs"),
+            std::string::npos)
+      << text;
   // Out of pinned memory the target's device copies, and a dense layout is one row.
   tw_memory* pinned = allocate("pinned", 1);
   length = sizeof text;

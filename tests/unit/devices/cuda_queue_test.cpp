@@ -71,6 +71,11 @@ TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
   ASSERT_EQ(queue->synchronize(), TW_OK);
 }
 
+TEST_F(CudaQueueTest, ItsDeviceSaysWhetherThisBuildHasKernels) {
+  open();
+  EXPECT_EQ(devices[0]->has_kernels(), has_kernels());
+}
+
 TEST_F(CudaQueueTest, AKernelAsksForACaptureOnlyWhenSeveralBlocksSignal) {
   open();
   if (!has_kernels()) GTEST_SKIP() << last_error();

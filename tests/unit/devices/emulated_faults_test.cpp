@@ -77,8 +77,26 @@ TEST(EmulatedOptions, AreReadFromAText) {
   EXPECT_EQ(all[2].task_delay_ns, 7u);
   EXPECT_EQ(all[2].capacity, 4096u);
   EXPECT_EQ(all[1].fail_at[static_cast<size_t>(Operation::import_memory)], 5u);
-  for (const char* bad : {"devices=0", "devices", "devices=2x", "slots=0", "vmm_piece=100", "peers=12", "fail_sleep=1", "=1"})
+  EXPECT_TRUE(all[0].kernels);
+  ASSERT_EQ(parse_options("kernels=0", &all), TW_OK);
+  EXPECT_FALSE(all[0].kernels);
+  for (const char* bad :
+       {"devices=0", "devices", "devices=2x", "slots=0", "kernels=2", "vmm_piece=100", "peers=12", "fail_sleep=1", "=1"})
     EXPECT_EQ(parse_options(bad, &all), TW_ERR_INVALID) << bad;
+}
+
+TEST(EmulatedOptions, WithoutKernelsOnlyEnginesCopy) {
+  Options options;
+  options.kernels = false;
+  auto device = open_device(0, options);
+  const uint64_t a = allocate(*device, 100), b = allocate(*device, 100);
+  auto queue = make_queue(*device);
+  EXPECT_FALSE(device->has_kernels());
+  EXPECT_EQ(device->load_kernels(), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(queue->launch(CopyKernel{plain(b, a, 100), {}}), TW_ERR_UNSUPPORTED);
+  EXPECT_EQ(copy(*queue, b, a, 100), TW_OK);
+  EXPECT_EQ(queue->synchronize(), TW_OK);
+  EXPECT_TRUE(open_device(1)->has_kernels());
 }
 
 }  // namespace

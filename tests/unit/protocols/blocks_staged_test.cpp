@@ -11,6 +11,7 @@
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/device_queues.hpp"
+#include "protocols/local_device.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
 #include "unit/devices/emulated_tools.hpp"
@@ -223,7 +224,7 @@ class Staged : public ::testing::TestWithParam<std::tuple<Case, bool>> {
     return desc;
   }
   Status start(const OpDesc& desc, tw_request* request) {
-    const Status status = world.left->start(desc, Completion{request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{request});
     release(desc.blocks);
     return status;
   }
@@ -244,7 +245,7 @@ class Staged : public ::testing::TestWithParam<std::tuple<Case, bool>> {
     desc.verb = Verb::flush;
     desc.peer = &world.a;
     tw_request request = TW_REQUEST_NONE;
-    const Status status = world.left->start(desc, Completion{&request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{&request});
     return end(status, request);
   }
   std::string notification(unsigned turns = kTurns) {
@@ -398,6 +399,62 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Case, bool>>& info
   return std::string(std::get<0>(info.param).name) + (std::get<1>(info.param) ? "_refusing" : "");
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Staged, ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Bool()), name_of);
+
+/// Within a process: which way explain says, and which one moves them.
+class StagedWithin : public Staged {
+ protected:
+  StagedWithin() : Staged({"", kLinkSameProcess, Place::device, {Place::device, Place::device}}, false) {}
+  /// Of this program, until exit. Its kernels reach its own memory only.
+  static EmulatedDevice& lonely(bool kernels) {
+    static auto* const kept = new std::vector<std::unique_ptr<EmulatedDevice>>;
+    const unsigned index = 30 + static_cast<unsigned>(kept->size());
+    emulated::Options options;
+    options.peers = uint64_t{1} << index;
+    options.kernels = kernels;
+    kept->push_back(emulated::open_device(index, options));
+    return *kept->back();
+  }
+  void expect(Place from, Place to, EmulatedDevice& left, EmulatedDevice& right, Way way) {
+    how.mine = from;
+    how.theirs[0] = how.theirs[1] = to;
+    prepare(64, 50, left, right);
+    choose(40, true);
+    OpDesc asked;
+    asked.verb = Verb::put_blocks;
+    asked.peer = &world.a;
+    asked.length = 40 * 64;
+    asked.address = mine->memory->address;
+    asked.remote = there->regions[0];
+    BufferInfo info;
+    if (from >= Place::device) {
+      ASSERT_EQ(find_device(mine->address(), &info), TW_OK);
+      set_device(asked, info);
+    }
+    const std::string text = explain(asked);
+    EXPECT_NE(text.find(std::string("way: ") + name_of(way) + "\n"), std::string::npos) << text;
+    const uint64_t before = world.left->moved.of(way).operations;
+    ASSERT_EQ(run(op(Verb::put_blocks)), TW_OK) << last_error();
+    EXPECT_EQ(world.left->moved.of(way).operations, before + 1) << text;
+    const bool framed = way == Way::staging;  // to an engine that does not know the memory of this one
+    EXPECT_EQ(flush(), framed ? TW_ERR_STALE : TW_OK);
+    if (framed) take_back();
+    expect_all("put and flushed");
+  }
+};
+
+TEST_F(StagedWithin, KernelsNeedPeerAccessButToManagedMemory) {
+  EmulatedDevice &near = lonely(true), &far = lonely(true);
+  expect(Place::device, Place::device, near, near, Way::push);
+  expect(Place::device, Place::device, near, far, Way::staging);
+  expect(Place::device, Place::managed, near, far, Way::push);
+}
+
+TEST_F(StagedWithin, WithoutKernelsOnlyEnginesMoveThem) {
+  EmulatedDevice& bare = lonely(false);
+  expect(Place::device, Place::device, bare, bare, Way::staging);
+  expect(Place::pinned, Place::device, bare, bare, Way::staging);
+  expect(Place::plain, Place::device, bare, bare, Way::push);
+}
 
 /// A device that fails here, or at the target, while other chunks are under way.
 class StagedBroken : public Staged {

@@ -135,7 +135,7 @@ class Blocks : public ::testing::TestWithParam<std::tuple<Way, bool>> {
     return desc;
   }
   Status start(const OpDesc& desc, tw_request* request) {
-    const Status status = world.left->start(desc, Completion{request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{request});
     release(desc.blocks);
     return status;
   }
@@ -156,7 +156,7 @@ class Blocks : public ::testing::TestWithParam<std::tuple<Way, bool>> {
     desc.verb = Verb::flush;
     desc.peer = &world.a;
     tw_request request = TW_REQUEST_NONE;
-    const Status status = world.left->start(desc, Completion{&request, nullptr, nullptr});
+    const Status status = world.left->start(desc, Completion{&request});
     return end(status, request);
   }
   /// What the next notification says, or "none"; turns until one is there.
@@ -427,7 +427,7 @@ TEST_P(Blocks, ALargeCallGoesInTurns) {
   ASSERT_EQ(world.right->post_short(to.data(), 8, 5, ~0ull, &received), TW_IN_PROGRESS);
   const Status sent = world.left->try_send(world.a, word.data(), 8, 5, 0);
   if (sent == TW_AGAIN) {
-    const Status status = world.left->start(send_op(world.a, word, 5, 0), Completion{nullptr, nullptr, nullptr});
+    const Status status = world.left->start(send_op(world.a, word, 5, 0), Completion{nullptr});
     ASSERT_GE(status, TW_OK);
   }
   ASSERT_TRUE(world.finish(received));

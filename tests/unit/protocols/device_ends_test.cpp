@@ -138,15 +138,14 @@ class DeviceEnds : public ::testing::Test {
   void let_go() { __atomic_store_n(reinterpret_cast<uint64_t*>(word), 1, __ATOMIC_RELEASE); }
   tw_request start(Engine& engine, const OpDesc& op) {
     tw_request request = TW_REQUEST_NONE;
-    const Status status = op.verb == Verb::recv ? engine.post_receive(op, {&request, nullptr, nullptr})
-                                                : engine.start(op, {&request, nullptr, nullptr});
+    const Status status = op.verb == Verb::recv ? engine.post_receive(op, {&request}) : engine.start(op, {&request});
     EXPECT_EQ(status, TW_IN_PROGRESS) << last_error();
     if ((op.flags & kOpLate) != 0) release(op.after);
     return request;
   }
   tw_request start_silently(const OpDesc& op) {
     tw_request request = TW_REQUEST_NONE;
-    EXPECT_EQ(world->left->start(op, {&request, nullptr, nullptr}), TW_OK) << last_error();
+    EXPECT_EQ(world->left->start(op, {&request}), TW_OK) << last_error();
     return request;
   }
   tw_request flush() {
@@ -665,7 +664,7 @@ TEST_F(DeviceEnds, ASignalThatIsGoneIsLookedUpOutsideOtherLookUps) {
     OpDesc put = one_sided(Verb::put, import(target, false), 0, bytes.data(), bytes.size());
     with_signal(put, gone, 1);
     tw_request request = TW_REQUEST_NONE;
-    const Status status = world->left->start(put, {&request, nullptr, nullptr});
+    const Status status = world->left->start(put, {&request});
     EXPECT_EQ(status == TW_IN_PROGRESS ? end(request) : status, TW_OK);
     EXPECT_TRUE(load(target, 100) == bytes);
     EXPECT_EQ(end(flush()), TW_ERR_STALE) << "the signal's frame was refused";

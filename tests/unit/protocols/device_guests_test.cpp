@@ -94,7 +94,7 @@ class DeviceGuestsOf : public ::testing::Test {
   }
   static tw_request start(Engine& engine, const OpDesc& op) {
     tw_request request = TW_REQUEST_NONE;
-    const Completion completion{&request, nullptr, nullptr};
+    const Completion completion{&request};
     EXPECT_EQ(op.verb == Verb::recv ? engine.post_receive(op, completion) : engine.start(op, completion), TW_IN_PROGRESS)
         << last_error();
     return request;

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "protocols/blocks.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
@@ -225,11 +226,40 @@ TEST(Hostile, BadFramesOfBlocksCloseTheLink) {
   expect_closed("get of a cut name", make_header(Frame::get_blocks, 0, 1, 0), bytes_of(names, 30));
   expect_closed("get of more than a frame", make_header(Frame::get_blocks, 0, 1, 0), bytes_of(&names[1], sizeof names[1]));
   expect_closed("long notification", make_header(Frame::notify, 0, 0, 0, 0, UINT16_MAX), std::vector<std::byte>(65));
+  NoticeBody notice{7, kNoSignal, {}};
+  const FrameHeader plain = make_header(Frame::notice, 0, 0, 0, 0, kNotifyQueue);
+  expect_closed("notification behind a put, cut", plain, bytes_of(&notice, sizeof notice - 1));
+  expect_closed("notification behind a put, too long", plain, std::vector<std::byte>(sizeof notice + 1));
+  expect_closed("notification with a cut acknowledgement", make_header(Frame::notice, 0, 0, 0, kFrameAck, kNotifyQueue),
+                bytes_of(&notice, sizeof notice));
+  notice.signal_op = 2;
+  expect_closed("notification with a signal of unknown kind", plain, bytes_of(&notice, sizeof notice));
   World w;
   w.connect();
   for (int i = 0; i < 10'000; ++i) w.pb->inject(*w.lb, make_header(Frame::notify, 8, 0, 0, 0, UINT16_MAX), bytes_of(names, 8));
   w.settle(300);
   EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+  World more;
+  more.connect();
+  notice.signal_op = kNoSignal;
+  const FrameHeader whole = make_header(Frame::notice, sizeof notice, 0, 0, 0, kNotifyQueue);
+  for (int i = 0; i < 10'000; ++i) more.pb->inject(*more.lb, whole, bytes_of(&notice, sizeof notice));
+  more.settle(300);
+  EXPECT_EQ(more.b.state, TW_ERR_PROTOCOL);
+  EXPECT_NE(more.b.why.find("than it was granted"), std::string::npos) << more.b.why;
+}
+
+/// A signal that a peer was never given is not touched, and nobody is notified of it.
+TEST(Hostile, NotificationsWithAForeignSignalTellNothing) {
+  World w;
+  w.connect();
+  const NoticeBody notice{7, TW_SIGNAL_ADD, {}};
+  w.pb->inject(*w.lb, make_header(Frame::notice, sizeof notice, 0x1234567, 1, 0, kNotifyQueue),
+               bytes_of(&notice, sizeof notice));
+  w.settle(50);
+  tw_notification got;
+  EXPECT_EQ(next_notification(*w.right, &got), TW_AGAIN);
+  EXPECT_EQ(w.b.state, TW_OK) << w.b.why;
 }
 
 TEST(Hostile, MoreThanGrantedClosesTheLink) {

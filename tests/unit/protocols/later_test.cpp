@@ -51,7 +51,7 @@ class Later : public ::testing::TestWithParam<bool> {
   }
   tw_request start(const OpDesc& desc) {
     tw_request request = TW_REQUEST_NONE;
-    EXPECT_EQ(world.left->start(desc, {&request, nullptr, nullptr}), TW_IN_PROGRESS);
+    EXPECT_EQ(world.left->start(desc, {&request}), TW_IN_PROGRESS);
     return request;
   }
   tw_request flush() {

@@ -476,12 +476,12 @@ TEST(Requests, CallbacksComeFromProgressOnceAndMayPost) {
   w.left->start(send_op(w.a, from, 2, 0), {});
   w.settle(3);
   // Already there: even so the callback waits for progress.
-  EXPECT_EQ(w.right->post_receive(receive_op(to.data(), 100, 2, ~0ull), {nullptr, again, &state}), TW_IN_PROGRESS);
+  EXPECT_EQ(w.right->post_receive(receive_op(to.data(), 100, 2, ~0ull), calls(again, &state)), TW_IN_PROGRESS);
   EXPECT_EQ(state.calls, 0);
   EXPECT_EQ(w.right->arm(), TW_ERR_BUSY);
   w.settle(3);
   EXPECT_EQ(state.calls, 1);
-  w.right->post_receive(receive_op(to.data(), 100, 2, ~0ull), {nullptr, again, &state});
+  w.right->post_receive(receive_op(to.data(), 100, 2, ~0ull), calls(again, &state));
   w.left->start(send_op(w.a, from, 2, 0), {});
   w.settle(3);
   EXPECT_EQ(state.calls, 2);

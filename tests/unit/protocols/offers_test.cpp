@@ -114,13 +114,13 @@ class Offered : public ::testing::Test {
     OpDesc op = on_device(receive_op(nullptr, 0, tag, mask), to, length);
     op.peer = source;
     tw_request request = TW_REQUEST_NONE;
-    EXPECT_EQ(world->right->post_receive(op, {&request, nullptr, nullptr}), TW_IN_PROGRESS) << last_error();
+    EXPECT_EQ(world->right->post_receive(op, {&request}), TW_IN_PROGRESS) << last_error();
     return request;
   }
   tw_request send(const Piece& from, size_t length, uint64_t tag, uint64_t immediate = 3) {
     tw_request request = TW_REQUEST_NONE;
     const OpDesc op = on_device(send_op(world->a, nullptr, 0, tag, immediate), from, length);
-    EXPECT_EQ(world->left->start(op, {&request, nullptr, nullptr}), TW_IN_PROGRESS) << last_error();
+    EXPECT_EQ(world->left->start(op, {&request}), TW_IN_PROGRESS) << last_error();
     return request;
   }
   bool is_offered(tw_request request) { return world->right->find(request)->offer != 0; }
@@ -239,7 +239,7 @@ TEST_F(Offered, APostRunsNoCallback) {
   Buffer host(world->random, 100), into(world->random, 100);
   OpDesc op = receive_op(into.data(), into.size(), 9, ~0ull);
   const auto callback = [](void*, tw_request, tw_status status, const tw_recv_info*) { ran += status == TW_OK ? 1 : 100; };
-  ASSERT_EQ(world->right->post_receive(op, {nullptr, callback, nullptr}), TW_IN_PROGRESS);
+  ASSERT_EQ(world->right->post_receive(op, calls(callback, nullptr)), TW_IN_PROGRESS);
   ASSERT_EQ(world->left->try_send(world->a, host.data(), host.size(), 9, 0), TW_OK);
   const Piece& to = piece(false, kLarge);
   const tw_request received = receive(to, kLarge, 5);
@@ -455,7 +455,7 @@ TEST_F(Offered, ACloseEndsOffers) {
   for (uint64_t state : table.states) EXPECT_FALSE(impl::is_offered(state));
   tw_request sent = TW_REQUEST_NONE;
   const OpDesc op = on_device(send_op(world->a, nullptr, 0, 5, 0), from, kSmall);
-  const Status status = world->left->start(op, {&sent, nullptr, nullptr});
+  const Status status = world->left->start(op, {&sent});
   if (status == TW_IN_PROGRESS) {
     EXPECT_TRUE(is_error(end(sent)));
   }

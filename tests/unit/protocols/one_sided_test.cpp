@@ -88,7 +88,7 @@ class OneSided : public ::testing::TestWithParam<std::tuple<Way, bool>> {
   /// Starts and waits; how it ended.
   Status run(const OpDesc& desc) {
     tw_request request = TW_REQUEST_NONE;
-    Status status = world.left->start(desc, Completion{&request, nullptr, nullptr});
+    Status status = world.left->start(desc, Completion{&request});
     if (status != TW_IN_PROGRESS) return status;
     EXPECT_TRUE(world.finish(request));
     status = Engine::test(request);
@@ -219,8 +219,8 @@ TEST_P(OneSided, ASignalCoversItsPutAndAllEarlierOnesWhenAsked) {
     late.flags = all ? uint32_t{TW_OP_AFTER_ALL} : 0;
     tw_request requests[2] = {};
     const uint64_t before = signal_read(*signal);
-    world.left->start(early, Completion{&requests[0], nullptr, nullptr});
-    world.left->start(late, Completion{&requests[1], nullptr, nullptr});
+    world.left->start(early, Completion{&requests[0]});
+    world.left->start(late, Completion{&requests[1]});
     for (int turn = 0; turn < 100000 && signal_read(*signal) == before; ++turn) world.turn();
     ASSERT_EQ(signal_read(*signal), before + 3);
     EXPECT_EQ(std::memcmp(target(11 + length), second.data(), length), 0);
@@ -350,10 +350,10 @@ TEST_P(OneSided, AfterAFenceNothingOvertakes) {
     Buffer first(world.random, other.size()), second(world.random, 8);
     remote = elsewhere;
     tw_request requests[2] = {};
-    world.left->start(op(Verb::put, first.data(), first.size(), 0), Completion{&requests[0], nullptr, nullptr});
+    world.left->start(op(Verb::put, first.data(), first.size(), 0), Completion{&requests[0]});
     ASSERT_EQ(fence_one_sided(*world.left, world.a), TW_OK);
     remote = usual;
-    world.left->start(op(Verb::put, second.data(), 8, 0), Completion{&requests[1], nullptr, nullptr});
+    world.left->start(op(Verb::put, second.data(), 8, 0), Completion{&requests[1]});
     for (int turn = 0; turn < 100000 && std::memcmp(target(0), second.data(), 8) != 0; ++turn) {
       world.left->progress();
       if (std::memcmp(target(0), second.data(), 8) == 0) break;
@@ -378,7 +378,7 @@ TEST_P(OneSided, AFailureNobodyWasToldOfIsToldByTheNextFlush) {
   for (int round = 0; round < 6; ++round) {
     remote = dead;
     tw_request request = TW_REQUEST_NONE;
-    if (world.left->start(op(Verb::put, buffer.data(), 100, 0), Completion{&request, nullptr, nullptr}) == TW_IN_PROGRESS) {
+    if (world.left->start(op(Verb::put, buffer.data(), 100, 0), Completion{&request}) == TW_IN_PROGRESS) {
       ASSERT_TRUE(world.finish(request));
       Engine::release(request);
     }
@@ -419,7 +419,7 @@ TEST_P(OneSided, AWorkersFlushEndsWithALinkThatItFindsBroken) {
   all.verb = Verb::flush;
   world.pa->lose_at_send = true;
   tw_request request = TW_REQUEST_NONE;
-  if (world.left->start(all, Completion{&request, nullptr, nullptr}) != TW_IN_PROGRESS) return;  // a way without frames
+  if (world.left->start(all, Completion{&request}) != TW_IN_PROGRESS) return;  // a way without frames
   ASSERT_TRUE(world.finish(request, 2000));
   EXPECT_EQ(Engine::test(request), TW_ERR_PEER_LOST);
   EXPECT_EQ(Engine::release(request), TW_OK);
@@ -432,12 +432,12 @@ TEST_P(OneSided, LossEndsEverythingOnce) {
     OpDesc desc = op(i % 2 ? Verb::get : Verb::put, i % 2 ? to.data() : source.data(), 200'000, 0);
     if (i % 2 == 0) desc.flags = TW_OP_REMOTE;
     tw_request request = TW_REQUEST_NONE;
-    if (world.left->start(desc, Completion{&request, nullptr, nullptr}) == TW_IN_PROGRESS) requests.push_back(request);
+    if (world.left->start(desc, Completion{&request}) == TW_IN_PROGRESS) requests.push_back(request);
   }
   OpDesc all;
   all.verb = Verb::flush;
   tw_request request = TW_REQUEST_NONE;
-  if (world.left->start(all, Completion{&request, nullptr, nullptr}) == TW_IN_PROGRESS) requests.push_back(request);
+  if (world.left->start(all, Completion{&request}) == TW_IN_PROGRESS) requests.push_back(request);
   world.turn();
   world.pa->lose(*world.la);
   for (tw_request pending : requests) {
@@ -503,7 +503,7 @@ TEST(PutByFrames, GivesItsSignalThoughItsDataIsAnsweredBefore) {
   put.signal_value = 1;
   tw_request request = TW_REQUEST_NONE;
   world.pa->allowed = 1;
-  ASSERT_EQ(world.left->start(put, Completion{&request, nullptr, nullptr}), TW_IN_PROGRESS);
+  ASSERT_EQ(world.left->start(put, Completion{&request}), TW_IN_PROGRESS);
   world.settle();
   EXPECT_EQ(to, from);
   EXPECT_EQ(Engine::test(request), TW_IN_PROGRESS) << "it ended without its signal";

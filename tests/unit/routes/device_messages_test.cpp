@@ -23,7 +23,7 @@ DeviceMessage shared(uint64_t length) {
   return m;
 }
 
-std::string progress(const DeviceMessage& m) { return progress_of(m, way_of(device_route(m))); }
+std::string progress(const DeviceMessage& m) { return progress_of(Limits{}, m, way_of(device_route(m))); }
 
 TEST(DeviceMessages, WhatIsPostedSecondIsPulledFromSomeSizeOn) {
   for (const uint64_t length : {uint64_t{8}, kHiddenFrom - 1, kHiddenFrom, kHiddenFrom * 8}) {
@@ -84,10 +84,26 @@ TEST(DeviceMessages, WhoseProgressTheyNeed) {
   EXPECT_EQ(progress(m), "nobody where the receive is posted second, else both sides") << "its device pulls";
   m.from.named = false;
   EXPECT_EQ(progress(m), "both sides") << "staged";
-  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::frames)), "both sides");
-  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::kernel)), "the receiver, which copies");
-  EXPECT_EQ(std::string(progress_of(DeviceMessage{}, Way::mapped)), "the receiver, which copies");
-  EXPECT_NE(std::string(progress_of(DeviceMessage{}, Way::eager)).find("the receiver; "), std::string::npos);
+  EXPECT_EQ(std::string(progress_of(Limits{}, DeviceMessage{}, Way::frames)), "both sides");
+  EXPECT_NE(std::string(progress_of(Limits{}, DeviceMessage{}, Way::eager)).find("the receiver; "), std::string::npos);
+}
+
+TEST(DeviceMessages, WhoseProgressTheyNeedThatCpusCopy) {
+  Limits limits;
+  limits.halves = 1u << 20;
+  const std::string one = "the receiver, which copies", both = "both sides, which copy a half each";
+  for (const uint64_t length : {uint64_t{0}, limits.halves - 1, limits.halves, 8 * limits.halves}) {
+    const std::string halves = length < limits.halves ? one : both;
+    DeviceMessage m;
+    m.features = kLinkMaps | kLinkSingleCopy;
+    m.length = length;
+    EXPECT_EQ(progress_of(limits, m, Way::kernel), halves) << length;
+    EXPECT_EQ(progress_of(limits, m, Way::mapped), one) << "the sender does not reach the receiver's buffer";
+    m.to.library = true;
+    EXPECT_EQ(progress_of(limits, m, Way::mapped), halves) << length;
+    m.features = kLinkSameProcess;
+    EXPECT_EQ(progress_of(limits, m, Way::mapped), one) << "within a process the receiver copies all of it";
+  }
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ TEST(PieceRoutes, WithHostMemoryAtOneEnd) {
   }
 }
 
+TEST(PieceRoutes, WithHostMemoryAtBothEndsTakeFrames) {
+  Pieces pieces = between_devices();
+  pieces.to_device = pieces.from_device = pieces.reaches = false;
+  EXPECT_EQ(piece_route(pieces), PieceRoute::in_frames);
+}
+
 TEST(PieceRoutes, OfTwoProcessesThatShareADevice) {
   Pieces pieces = between_devices();
   pieces.same_device = true;

@@ -196,6 +196,14 @@ TEST(PreparedRoutes, EndsOfAChannelAreOfOneSort) {
   }
 }
 
+TEST(PreparedRoutes, AChannelOfShortRowsIsCarriedUnlessAKernelIsAtItsOtherEnd) {
+  for (const bool kernel : {false, true}) {
+    EXPECT_EQ(why_not_mapped_channel(false, kernel), nullptr);
+    EXPECT_EQ(why_not_mapped_channel(true, kernel) == nullptr, kernel);
+  }
+  EXPECT_NE(std::strstr(why_not_mapped_channel(true, false), "a message packs them"), nullptr);
+}
+
 TEST(PreparedRoutes, StepsAreCountedByWhoMovesThem) {
   EXPECT_EQ(way_of_step(false, false), Way::mapped);
   EXPECT_EQ(way_of_step(false, true), Way::mapped);

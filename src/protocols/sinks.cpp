@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocols/sinks.hpp"
+
+#include <cstring>
+
+#include "memory/signal.hpp"
+#include "protocols/active.hpp"
+#include "protocols/blocks.hpp"
+#include "protocols/dispatch.hpp"
+#include "protocols/engine.hpp"
+#include "protocols/one_sided.hpp"
+
+namespace thalweg::impl {
+
+static_assert(static_cast<int>(Verb::send) == TW_COMPLETION_SEND && static_cast<int>(Verb::recv) == TW_COMPLETION_RECV);
+static_assert(static_cast<int>(Verb::am) == TW_COMPLETION_AM && static_cast<int>(Verb::am_recv) == TW_COMPLETION_AM_RECV);
+static_assert(static_cast<int>(Verb::bytes_send) == TW_COMPLETION_BYTES_SEND &&
+              static_cast<int>(Verb::bytes_recv) == TW_COMPLETION_BYTES_RECV);
+static_assert(static_cast<int>(Verb::put) == TW_COMPLETION_PUT && static_cast<int>(Verb::get) == TW_COMPLETION_GET);
+static_assert(static_cast<int>(Verb::atomic) == TW_COMPLETION_ATOMIC && static_cast<int>(Verb::signal) == TW_COMPLETION_SIGNAL);
+static_assert(static_cast<int>(Verb::put_blocks) == TW_COMPLETION_PUT_BLOCKS &&
+              static_cast<int>(Verb::get_blocks) == TW_COMPLETION_GET_BLOCKS);
+
+namespace {
+
+/// Their end brings its own info.
+bool has_own_info(Verb verb) { return verb == Verb::recv || verb == Verb::am_recv || verb == Verb::bytes_recv; }
+
+std::atomic<uint32_t>* expected_by(SinkKind kind, const SinkTarget& sink) {
+  switch (kind) {
+    case SinkKind::queue:
+      return &sink.queue->expects;
+    case SinkKind::counter:
+      return &sink.counter->expects;
+    case SinkKind::done:
+      return &sink.done->expects;
+    default:
+      return nullptr;
+  }
+}
+
+tw_recv_info info_of(const OpDesc& op) {
+  return {op.peer != nullptr ? op.peer->endpoint : nullptr, op.tag, op.immediate, op.length};
+}
+
+void count(tw_counter& counter, Status status) {
+  // Release: who reads the number with acquire sees the bytes.
+  (is_error(status) ? counter.failed : counter.completed).fetch_add(1, std::memory_order_release);
+}
+
+void raise_word(Engine& engine, const tw_signal& signal, uint64_t value) {
+  if (signal.copier == nullptr) return touch_signal(signal.word, signal.kind, value);
+  const Target target{reinterpret_cast<std::byte*>(signal.word), signal.memory->origin.kind,
+                      signal.memory->origin.buffer.device};
+  (void)signal_on_device(engine, target, signal.kind, value);
+}
+
+void fill(tw_completion* record, const OpDesc& op, const tw_recv_info& info, void* arg, Status status) {
+  record->kind = static_cast<uint32_t>(op.verb);
+  record->arg = arg;
+  record->info = info;
+  record->message = is_error(status) ? status_text(status) : nullptr;
+  record->data = nullptr;
+  __atomic_store_n(&record->status, status, __ATOMIC_RELEASE);  // with the bytes and what is above
+}
+
+/// All but queues and callbacks, which are told of runs.
+void tell(Engine& engine, SinkKind kind, const SinkTarget& sink, uint64_t value, void* arg, const OpDesc& op,
+          const tw_recv_info& info, Status status) {
+  switch (kind) {
+    case SinkKind::counter:
+      return count(*sink.counter, status);
+    case SinkKind::record:
+      return fill(sink.record, op, info, arg, status);
+    case SinkKind::done:
+      if (!is_error(status)) raise_word(engine, *sink.done, value);
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+void expect_end(SinkKind kind, const SinkTarget& sink) {
+  if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_add(1, std::memory_order_relaxed);
+}
+void end_expected(SinkKind kind, const SinkTarget& sink) {
+  // Release: whoever sees that nothing is expected any more may free it.
+  if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_sub(1, std::memory_order_release);
+}
+
+void Engine::add(CompletionSink& sink) {
+  Guard guard(*this);
+  sink.engine = this;
+  sinks_.push_back(&sink);
+}
+
+void Engine::remove(tw_completion_queue& queue) {
+  Guard guard(*this);
+  while (!queue.ended.empty()) release_run(*queue.ended.pop_front());
+  remove(static_cast<CompletionSink&>(queue));
+}
+
+void Engine::remove(CompletionSink& sink) {
+  Guard guard(*this);
+  std::erase(sinks_, &sink);
+  sink.engine = nullptr;
+}
+
+/// Runs that wait in queues are gone with the pool.
+void Engine::leave_sinks() {
+  for (CompletionSink* sink : sinks_) sink->engine = nullptr;
+  sinks_.clear();
+}
+
+/// A word that a device's queue touches: not in the middle of that queue's own round.
+static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.told.done->copier != nullptr; }
+
+void Engine::prepare_to_tell(OpRun& run) {
+  if (!has_own_info(run.op->verb)) run.info = info_of(*run.op);
+}
+
+void Engine::tell(OpRun& run, Status status) {
+  if (run.sink == SinkKind::callback || on_device(run)) return callbacks_.push_back(&run);
+  if (run.sink == SinkKind::queue) {
+    end_expected(run.sink, run.told);
+    return run.told.queue->ended.push_back(&run);
+  }
+  tell_now(run, status);
+}
+
+void Engine::tell_now(OpRun& run, Status status) {
+  const SinkKind kind = std::exchange(run.sink, SinkKind::none);
+  impl::tell(*this, kind, run.told, run.told_value, run.arg, *run.op, run.info, status);
+  end_expected(kind, run.told);
+  if (run.detached) release_run(run);
+}
+
+Status Engine::start_told(const OpDesc& op, const Completion& completion) {
+  const SinkKind kind = completion.kind;
+  OpRun* entry = nullptr;  // there is room for it, whatever happens
+  if (kind == SinkKind::queue) {
+    OpDesc brief;
+    brief.verb = op.verb;
+    brief.peer = op.peer;
+    brief.tag = op.tag;
+    brief.immediate = op.immediate;
+    brief.length = op.length;
+    entry = acquire(brief, completion);
+    if (entry == nullptr) return TW_ERR_LIMIT;
+  }
+  const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
+  if (entry != nullptr && status == TW_OK) {
+    if (completion.request != nullptr) *completion.request = number(*entry);
+    complete(*entry, TW_OK);
+    return TW_IN_PROGRESS;
+  }
+  if (entry != nullptr) discard(*entry);
+  if (status == TW_OK) impl::tell(*this, kind, completion.told, completion.value, completion.arg, op, info_of(op), status);
+  return status;
+}
+
+namespace {
+
+tw_completion entry_of(const OpRun& run) {
+  tw_completion entry{};
+  fill(&entry, *run.op, run.info, run.arg, run.status.load(std::memory_order_relaxed));
+  return entry;
+}
+
+tw_completion entry_of(const tw_notification& notification) {
+  tw_completion entry{};
+  entry.status = TW_OK;
+  entry.kind = TW_COMPLETION_NOTIFICATION;
+  entry.info = {notification.endpoint, 0, 0, notification.length};
+  if (notification.length == sizeof entry.info.immediate)
+    std::memcpy(&entry.info.immediate, notification.data, sizeof entry.info.immediate);
+  entry.data = notification.data;
+  return entry;
+}
+
+}  // namespace
+
+size_t Engine::take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count) {
+  Guard guard(*this);
+  queue.texts.clear();
+  queue.notified.clear();
+  size_t taken = 0;
+  for (; taken < count && !queue.ended.empty(); ++taken) {
+    OpRun& run = *queue.ended.pop_front();
+    entries[taken] = entry_of(run);
+    if (run.text != nullptr) {
+      queue.texts.emplace_back(std::exchange(run.text, nullptr));
+      entries[taken].message = queue.texts.back()->c_str();
+    }
+    release_run(run);
+  }
+  while (queue.notifications && taken < count) {
+    auto notification = std::make_unique<tw_notification>();
+    if (next_notification(*this, notification.get()) != TW_OK) break;
+    queue.notified.push_back(std::move(notification));
+    entries[taken++] = entry_of(*queue.notified.back());
+  }
+  return taken;
+}
+
+}  // namespace thalweg::impl
