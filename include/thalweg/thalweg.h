@@ -290,8 +290,8 @@ enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
- *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). Text; *size as in
- *  tw_context_info. */
+ *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). "am": the payload, which
+ *  goes the same way whatever its header. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
@@ -513,11 +513,11 @@ TW_CHECKED tw_status tw_message_recv(tw_message *message, void *buffer, size_t l
                                      tw_request *request);
 
 /* --- active messages */
-#define TW_AM_HEADER_MAX 256
+#define TW_AM_HEADER_SHORT 256 /* bytes; headers up to here cost least. Longer ones may take frames of their own */
 typedef struct tw_am_message {
   tw_endpoint *endpoint; /* reply here */
   uint16_t id;
-  const void *header; /* valid during the handler */
+  const void *header; /* a copy, valid during the handler; not kept with the payload */
   size_t header_length;
   const void *data; /* NULL: rendezvous, fetch with tw_am_recv */
   size_t length;
@@ -528,7 +528,10 @@ typedef struct tw_am_message {
 typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
 /** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
 TW_CHECKED tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
-/** The header (at most TW_AM_HEADER_MAX bytes) is copied before the call returns; the payload is the library's until done. */
+/** The header is copied before the call returns; the payload is the library's until done. The handler runs when all of the header is there.
+ *  A header of more than TW_AM_HEADER_SHORT bytes takes the receiver's credit for unmatched messages; one of more than about 64 KiB, or
+ *  beyond the credit, is asked for first, and the endpoint's later messages wait for the answer. TW_ERR_LIMIT (of the request): it is longer
+ *  than an eighth of what the receiver's endpoints leave of its unexpected_budget. */
 TW_CHECKED tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length,
                                 const void *buffer, size_t length, const tw_op_options *options, tw_request *request);
 /** Receives a kept payload into buffer and ends the descriptor. */

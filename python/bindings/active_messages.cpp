@@ -102,8 +102,8 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
     BufferView header;
     if (a[1] != nullptr && a[1] != Py_None) header.acquire(a[1], BufferView::Use::source);
-    if (header.layout() != nullptr || header.length() > TW_AM_HEADER_MAX || header.on_device()) {
-      raise(TW_ERR_INVALID, "a header is at most AM_HEADER_MAX contiguous bytes on the host: put the rest in the buffer");
+    if (header.layout() != nullptr || header.on_device()) {
+      raise(TW_ERR_INVALID, "a header is contiguous bytes on the host: put the rest in the buffer");
     }
     if (a[2] != nullptr && a[2] != Py_None) acquire(operation, a[2], BufferView::Use::source, a[5], a[6]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
@@ -123,7 +123,11 @@ PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, P
 }
 
 const char am_doc[] =
-    "Sends an active message to the peer's handler of id (below 4096): a header of at most AM_HEADER_MAX bytes and a buffer.\n"
+    "Sends an active message to the peer's handler of id (below 4096): a header (bytes or any contiguous buffer of the host; "
+    "up to\n"
+    "AM_HEADER_SHORT bytes cost least; copied before the call returns) and a buffer. LimitReached: the header is longer than "
+    "the\n"
+    "receiver's unexpected_budget has room for.\n"
     "protocol: \"eager\", \"rendezvous\" or None (by size). Returns when the buffer may be reused. layout, after and no_wait: "
     "as in "
     "send.";

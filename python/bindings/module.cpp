@@ -12,7 +12,7 @@ NB_MODULE(_core, m) {
   m.attr("ADDRESS_MAX") = TW_ADDRESS_MAX;
   m.attr("KEY_MAX") = TW_KEY_MAX;
   m.attr("PRIVATE_MAX") = TW_PRIVATE_MAX;
-  m.attr("AM_HEADER_MAX") = TW_AM_HEADER_MAX;
+  m.attr("AM_HEADER_SHORT") = TW_AM_HEADER_SHORT;
   m.def(
       "status_name", [](int status) { return tw_status_name(status); }, nanobind::arg("status"),
       "The name of a status number, such as \"peer_lost\".");

@@ -12,7 +12,7 @@ import pathlib as _pathlib
 from . import aio, errors
 from ._core import (
     ADDRESS_MAX,
-    AM_HEADER_MAX,
+    AM_HEADER_SHORT,
     ANY_TAG_MASK,
     FULL_TAG_MASK,
     KEY_MAX,
@@ -75,7 +75,7 @@ def get_include() -> str:
 
 __all__ = [
     "ADDRESS_MAX",
-    "AM_HEADER_MAX",
+    "AM_HEADER_SHORT",
     "ANY_TAG_MASK",
     "FULL_TAG_MASK",
     "KEY_MAX",

@@ -26,7 +26,7 @@ FULL_TAG_MASK: int
 ADDRESS_MAX: int
 KEY_MAX: int
 PRIVATE_MAX: int
-AM_HEADER_MAX: int
+AM_HEADER_SHORT: int
 
 def status_name(status: int) -> str: ...
 def memory_query(buffer: _Buffer | int) -> dict[str, Any]: ...

@@ -233,8 +233,9 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
   if (is_error(enter.status())) return enter.status();
   constexpr uint16_t kHandlers = 4096;
   if (id >= kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, kHandlers);
-  if (header_length > TW_AM_HEADER_MAX || (header == nullptr && header_length != 0)) {
-    return fail(TW_ERR_INVALID, "a header of %zu bytes: at most %d, and not NULL", header_length, TW_AM_HEADER_MAX);
+  if (header == nullptr && header_length != 0) return fail(TW_ERR_INVALID, "the header of %zu bytes is NULL", header_length);
+  if (header_length > UINT32_MAX) {
+    return fail(TW_ERR_LIMIT, "a header of %zu bytes: no receiver takes 4 GiB; send the bytes as payload", header_length);
   }
   const Options<tw_op_options> options(given, kOpDefaults);
   OpDesc op;

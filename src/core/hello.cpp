@@ -23,7 +23,7 @@ Status say(tw_endpoint& endpoint) {
   if (proxy.empty()) return TW_ERR_UNSUPPORTED;
   uint64_t token = 0;
   if (Status s = random_identifier(&token); is_error(s)) return s;
-  std::byte bytes[TW_AM_HEADER_MAX];
+  std::byte bytes[TW_AM_HEADER_SHORT];
   std::memcpy(bytes, &token, kTokenBytes);
   std::memcpy(bytes + kTokenBytes, proxy.data(), proxy.size());
   OpDesc op;

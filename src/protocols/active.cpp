@@ -7,8 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string>
+#include <utility>
 
 #include "base/log.hpp"
+#include "protocols/active_header.hpp"
 #include "protocols/bounce_buffer.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
@@ -28,6 +31,7 @@ ActiveTable::~ActiveTable() {
     while (list != nullptr) {
       tw_am_data* next = list->next;
       std::free(list->memory);
+      std::free(list->header);
       delete list;
       list = next;
     }
@@ -60,6 +64,7 @@ void ActiveTable::give_back(tw_am_data* data) {
   (data->previous != nullptr ? data->previous->next : kept_) = data->next;
   if (data->next != nullptr) data->next->previous = data->previous;
   std::free(data->memory);
+  std::free(data->header);
   *data = tw_am_data{};
   data->next = spare_;
   spare_ = data;
@@ -97,18 +102,19 @@ Status Engine::set_handler(uint16_t id, tw_am_handler handler, void* arg) {
 
 namespace {
 
-FrameHeader am_header(Frame frame, const OpDesc& op) {
-  return make_header(frame, 0, op.header_length, 0, 0, static_cast<uint16_t>(op.tag));
-}
-
 Status step_am_single(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
+  const bool reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length + op.header_length);
+  // The link may read it after the call.
+  if (reference && op.header_length != 0 && !keep_header(run)) {
+    return fail(TW_ERR_NO_MEMORY, "no memory for the header of an active message");
+  }
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.stream.position = run.stream.end = op.length;
   run.then = complete_then;
   Piece piece{op.header, op.header_length, 0, op.length};
-  piece.by_reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length + op.header_length);
+  piece.by_reference = reference;
   const Status status = send_piece(peer, run, am_header(Frame::am, op), piece);
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length + op.header_length);
@@ -118,18 +124,41 @@ Status step_am_single(OpRun& run) {
 }
 
 Status step_am_segmented(OpRun& run) {
-  return send_segments(*run.op->peer->engine, *run.op->peer, run, am_header(Frame::am_first, *run.op), run.op->header,
-                       run.op->header_length);
+  constexpr uint8_t kPayload = 1;
+  const OpDesc& op = *run.op;
+  Peer& peer = *op.peer;
+  if (!long_header(op)) {
+    return send_segments(*peer.engine, peer, run, am_header(Frame::am_first, op), op.header, op.header_length);
+  }
+  if (run.stage != kPayload) {
+    const Status status = send_header(run, Frame::am_long);
+    if (status != TW_OK) return status;
+    begin_payload(run);
+    run.stage = kPayload;
+  }
+  return send_rest(peer, run, op.header_length);
 }
 
 Status step_am_rendezvous(OpRun& run) {
   const OpDesc& op = *run.op;
-  return announce(*op.peer->engine, *op.peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
+  Peer& peer = *op.peer;
+  if (!long_header(op)) {
+    return announce(*peer.engine, peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
+  }
+  const Status status = send_header(run, Frame::am_long_rts);
+  if (status != TW_OK) return status;
+  await_receiver(peer, run);
+  return TW_IN_PROGRESS;
 }
 
-const Protocol kAmSingle = {"eager", Verb::am, step_am_single, nullptr};
+}  // namespace
+
 const Protocol kAmSegmented = {"segmented", Verb::am, step_am_segmented, nullptr};
 const Protocol kAmRendezvous = {"rendezvous", Verb::am, step_am_rendezvous, nullptr};
+
+namespace {
+
+const Protocol kAmSingle = {"eager", Verb::am, step_am_single, nullptr};
 
 /// Chooses when the link is up and again at every try, because credit comes and goes.
 Status step_am(OpRun& run) {
@@ -137,11 +166,12 @@ Status step_am(OpRun& run) {
   Peer& peer = *op.peer;
   const Message message = active_of(op);
   const MessageRoute route = active_route(peer.limits, message);
-  if (!message.affordable && route != MessageRoute::frames) return TW_AGAIN;
+  const HeaderWay header = header_way(peer.limits, message);
+  if ((!message.affordable && route != MessageRoute::frames) || header == HeaderWay::waits) return TW_AGAIN;
   const Protocol& choice = route == MessageRoute::single      ? kAmSingle
                            : route == MessageRoute::segmented ? kAmSegmented
                                                               : kAmRendezvous;
-  Status status = choice.step(run);
+  Status status = header == HeaderWay::asked ? ask_for_header(run, choice) : choice.step(run);
   if (status != TW_AGAIN || run.stage != 0) run.protocol = &choice;
   return status;
 }
@@ -151,7 +181,7 @@ const Protocol kAmRoute = {"route", Verb::am, step_am, nullptr};
 Status try_am(Peer& peer, const OpDesc& op) {
   uint64_t body = op.length + op.header_length;
   if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC | kOpDevice | kOpLate)) != 0 ||
-      body > peer.limits.copy || !affordable(op) || !peer.ordered.empty() || !peer.control.empty()) {
+      body > peer.limits.copy || peer.eager_credit < eager_cost(body) || !peer.ordered.empty() || !peer.control.empty()) {
     return TW_AGAIN;
   }
   std::byte* to = peer.link->port->reserve(*peer.link, body);
@@ -171,9 +201,6 @@ Status try_am(Peer& peer, const OpDesc& op) {
 }  // namespace
 
 Status start_am(Engine& engine, const OpDesc& op, const Completion& completion) {
-  if (op.header_length > TW_AM_HEADER_MAX) {
-    return fail(TW_ERR_INVALID, "an active message header has at most %d bytes", TW_AM_HEADER_MAX);
-  }
   if (Status s = check_unasked(op); is_error(s)) return s;
   if (try_am(*op.peer, op) == TW_OK) {
     if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
@@ -201,6 +228,18 @@ void settle(Engine& engine, tw_am_data& data) {
   data.kind = Kind::ended;
 }
 
+/// A long header is not needed any more.
+void settle_header(Engine& engine, tw_am_data& data) {
+  std::free(std::exchange(data.header, nullptr));
+  Peer* peer = data.peer;
+  const uint64_t cost = std::exchange(data.header_cost, 0);
+  const bool asked = std::exchange(data.asked, false);
+  if (peer == nullptr) return;
+  if (asked) end_header(engine, *peer);
+  peer->held_bytes -= cost;
+  if (cost != 0 && peer->link != nullptr) consumed(engine, *peer, cost);
+}
+
 /// A borrowed payload becomes ours. False: no memory.
 bool keep(tw_am_data& data) {
   data.memory = static_cast<std::byte*>(std::malloc(data.length != 0 ? data.length : 1));
@@ -217,6 +256,7 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
     ++engine.active().dropped;
     warn_once("am_without_handler", "an active message for id " + std::to_string(data.id) +
                                         " was dropped: register a handler with tw_am_register before peers send to it");
+    settle_header(engine, data);
     settle(engine, data);
     return engine.active().give_back(&data);
   }
@@ -230,6 +270,7 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
   data.in_handler = true;
   Status status = entry->handler(entry->arg, &message);
   data.in_handler = false;
+  if (data.header != nullptr) settle_header(engine, data);
   if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
     if (data.kind != Kind::borrowed || keep(data)) return;
     engine.doom(peer, TW_ERR_NO_MEMORY, "no memory to keep an active message");
@@ -258,21 +299,31 @@ tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kin
 }  // namespace
 
 void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (header.a > TW_AM_HEADER_MAX || header.a > header.length) return engine.violation(peer, "a bad active message header");
+  if (header.a > header.length) return engine.violation(peer, "a bad active message header");
   uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
   tw_am_data* data = open(engine, peer, header, Kind::borrowed, header.length - header.a);
   if (data == nullptr) return;
   data->cost = cost;
-  std::byte copy[TW_AM_HEADER_MAX];  // handlers parse it
-  if (!body.take(copy, header.a)) return;
+  std::byte copy[kShortHeader];  // handlers parse it
+  std::byte* at = copy;
+  if (header.a > kShortHeader) [[unlikely]] {
+    at = data->header = static_cast<std::byte*>(std::malloc(header.a));
+    if (at == nullptr) {
+      engine.active().give_back(data);
+      return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+    }
+    data->header_cost = header.a;
+    data->cost -= header.a;
+  }
+  if (!body.take(at, header.a)) return;
   data->data = body.payload();
-  run_handler(engine, peer, *data, copy);
+  run_handler(engine, peer, *data, at);
 }
 
 void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   FirstBody first;
-  if (!body.take(&first) || header.a > TW_AM_HEADER_MAX || header.a > body.left() || first.length == 0 ||
+  if (!body.take(&first) || header.a > kShortHeader || header.a > body.left() || first.length == 0 ||
       first.length < body.left() - header.a || first.length > peer.granted_bytes ||
       peer.assembly.kind != Assembly::Kind::none) {
     return engine.violation(peer, "a bad first part of an active message");
@@ -294,20 +345,74 @@ void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerByte
   }
 }
 
+void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  const bool announced = static_cast<Frame>(header.type & kFrameTypeMask) == Frame::am_long_rts;
+  FirstBody first;
+  ReceivedRts rts;
+  const uint64_t length = header.a;  // of the header
+  if (!body.take(&first) || (announced && !take_rts(header, body, &rts)) || length <= kShortHeader || length > first.length ||
+      (announced && length != first.length) || first.length - length > peer.granted_bytes || body.left() == 0 ||
+      body.left() > first.length || peer.assembly.kind != Assembly::Kind::none) {
+    return engine.violation(peer, "a bad first part of a long header");
+  }
+  const bool asked = peer.header.granted;
+  // What was asked for comes next, and what was not is on credit.
+  if (asked ? length != peer.header.length : peer.header.length != 0 || length > peer.granted_bytes) {
+    return engine.violation(peer, "a long header that was not granted");
+  }
+  const uint64_t payload = first.length - length;
+  const uint64_t whole = static_cast<uint64_t>(eager_cost(payload + (asked ? 0 : length)));
+  const uint64_t header_cost = asked ? 0 : announced ? whole : length, cost = announced ? 0 : whole - header_cost;
+  if (!hold(peer, header_cost + cost)) return engine.violation(peer, "more eager messages than it was granted");
+  if (announced && !hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
+  tw_am_data* data = open(engine, peer, header, Kind::arriving, announced ? rts.rts.length : payload);
+  if (data == nullptr) return;
+  data->announces = announced;
+  data->rts = rts;
+  data->asked = asked;
+  data->cost = cost;
+  data->header_cost = header_cost;
+  data->header = static_cast<std::byte*>(std::malloc(length));
+  data->data = data->memory = static_cast<std::byte*>(std::malloc(payload != 0 ? payload : 1));
+  if (data->header == nullptr || data->memory == nullptr) {
+    return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+  }
+  peer.assembly = Assembly{Assembly::Kind::active, first.op, first.length, 0, nullptr, nullptr, data};
+  const size_t n = body.left();
+  am_part(*data, 0, body.payload(), n);
+  peer.assembly.arrived = n;
+  if (n != first.length) return;
+  peer.assembly = Assembly{};
+  am_arrived(engine, peer, *data);
+}
+
+void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n) {
+  const uint64_t ahead = data.header != nullptr ? data.header_length : 0;
+  if (at < ahead) {
+    const size_t of_header = static_cast<size_t>(std::min<uint64_t>(n, ahead - at));
+    std::memcpy(data.header + at, body, of_header);
+    at += of_header;
+    body += of_header;
+    n -= of_header;
+  }
+  if (n != 0) std::memcpy(const_cast<std::byte*>(data.data) + (at - ahead), body, n);
+}
+
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
-  data.kind = Kind::here;
-  run_handler(engine, peer, data, data.memory);
+  data.kind = data.announces ? Kind::announced : Kind::here;
+  run_handler(engine, peer, data, data.header != nullptr ? data.header : data.memory);
 }
 
 void am_cut_short(Engine& engine, tw_am_data& data) {
+  settle_header(engine, data);
   settle(engine, data);
   engine.active().give_back(&data);
 }
 
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   ReceivedRts rts;
-  std::byte copy[TW_AM_HEADER_MAX];
-  if (!take_rts(header, body, &rts) || header.a > TW_AM_HEADER_MAX || header.a != body.left() || !body.take(copy, header.a)) {
+  std::byte copy[kShortHeader];
+  if (!take_rts(header, body, &rts) || header.a > kShortHeader || header.a != body.left() || !body.take(copy, header.a)) {
     return engine.violation(peer, "a bad active message RTS");
   }
   if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");

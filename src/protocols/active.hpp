@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
-// it was here, otherwise still at the sender) and fetch it later.
+// it was here, otherwise still at the sender) and fetch it later. The header is gone when the handler has run; long ones: active_header.hpp.
 #pragma once
 #include <deque>
 #include <memory>
@@ -13,13 +13,16 @@ struct tw_am_data {
   enum class Kind : uint8_t { borrowed, here, arriving, announced, lost, ended };
   Kind kind = Kind::ended;
   bool in_handler = false;
+  bool announces = false;  // arriving: rts says where the payload is
+  bool asked = false;      // its header's memory is that of peer->header
   uint16_t id = 0;
   thalweg::impl::Engine* engine = nullptr;
   thalweg::impl::Peer* peer = nullptr;
-  const std::byte* data = nullptr;  // borrowed: the frame's body. here, arriving: in `memory` behind the header
-  std::byte* memory = nullptr;      // malloc: header, payload
+  const std::byte* data = nullptr;  // borrowed: the frame's body. here, arriving: in `memory`
+  std::byte* memory = nullptr;      // malloc: payload, behind a short header
+  std::byte* header = nullptr;      // malloc: a long one, until the handler has run
   size_t header_length = 0;
-  uint64_t length = 0, cost = 0;
+  uint64_t length = 0, cost = 0, header_cost = 0;
   thalweg::impl::ReceivedRts rts;
   tw_am_data *next = nullptr, *previous = nullptr;
 };
@@ -72,7 +75,10 @@ Status start_am(Engine& engine, const OpDesc& op, const Completion& completion);
 void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// All of an am_first message is here.
+void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+/// n bytes of a message in several frames, from byte `at` on.
+void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n);
+/// All of a message in several frames is here.
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data);
 /// The rest of it does not come: no handler learns of it.
 void am_cut_short(Engine& engine, tw_am_data& data);

@@ -44,6 +44,9 @@ constexpr FrameTable make_table() {
   table[Frame::am] = on_am;
   table[Frame::am_first] = on_am_first;
   table[Frame::am_rts] = on_am_rts;
+  table[Frame::am_ask] = on_am_ask;
+  table[Frame::am_long] = on_am_long;
+  table[Frame::am_long_rts] = on_am_long;
   table[Frame::bytes] = on_bytes;
   table[Frame::matched] = on_matched;
   table[Frame::cts] = on_cts;

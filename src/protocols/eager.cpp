@@ -99,10 +99,9 @@ Status sent_all(OpRun& run) {
 
 Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
-  Stream& stream = run.stream;
-  const bool reference = by_reference(peer.limits, op.layout == nullptr, op.length);
   if (run.stage == 0) {
-    std::byte prefix[sizeof(FirstBody) + TW_AM_HEADER_MAX];
+    const bool reference = by_reference(peer.limits, op.layout == nullptr, op.length);
+    std::byte prefix[sizeof(FirstBody) + kShortHeader];
     FirstBody body{peer.next_first, op.length};
     std::memcpy(prefix, &body, sizeof body);
     if (header_length != 0) std::memcpy(prefix + sizeof body, header, header_length);
@@ -111,25 +110,37 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
     // A whole fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
     const size_t room = std::min<size_t>(peer.limits.fragment, peer.limits.copy - prefix_length);
     size_t n = reference ? 0 : std::min<uint64_t>(op.length, room);
-    if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+    begin_payload(run);
     Status status = send_piece(peer, run, first, Piece{prefix, prefix_length, 0, n, nullptr, 0, false});
     if (status != TW_OK) return status;
     run.stage = 1;
     run.cancelable = false;
-    run.then = complete_then;
-    stream.dest_op = peer.next_first++;
-    stream.position = n;
-    stream.end = op.length;
+    run.stream.dest_op = peer.next_first++;
+    run.stream.position = n;
     peer.eager_credit -= eager_cost(op.length + header_length);
   }
+  return send_rest(peer, run, 0);
+}
+
+void begin_payload(OpRun& run) {
+  const OpDesc& op = *run.op;
+  if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
+  run.stream.position = 0;
+  run.stream.end = op.length;
+  run.then = complete_then;
+}
+
+Status send_rest(Peer& peer, OpRun& run, uint64_t ahead) {
+  Stream& stream = run.stream;
+  const bool reference = by_reference(peer.limits, run.op->layout == nullptr, run.op->length);
   while (stream.position < stream.end) {
     uint32_t most = reference ? peer.limits.reference_fragment : peer.limits.fragment;
     size_t n = static_cast<size_t>(std::min<uint64_t>(stream.end - stream.position, most));
-    Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, stream.position, kFrameMore),
+    Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, ahead + stream.position, kFrameMore),
                                Piece{.position = stream.position, .length = n});
-    if (is_error(status) && by_calls(op)) {
+    if (is_error(status) && by_calls(*run.op)) {
       const auto code = static_cast<uint64_t>(int64_t{status});
-      engine.send_control(peer, make_header(Frame::fin, 0, stream.dest_op, code, kFrameLast | kFrameMore), nullptr);
+      peer.engine->send_control(peer, make_header(Frame::fin, 0, stream.dest_op, code, kFrameLast | kFrameMore), nullptr);
     }
     if (status != TW_OK) return status;
     stream.position += n;
@@ -279,7 +290,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
     } else if (assembly.kind == Assembly::Kind::message) {
       std::memcpy(assembly.message->payload() + assembly.arrived, body, n);
     } else if (assembly.kind == Assembly::Kind::active) {
-      std::memcpy(const_cast<std::byte*>(assembly.active->data) + assembly.arrived, body, n);
+      am_part(*assembly.active, assembly.arrived, body, n);
     }
   }
   assembly.arrived += n;

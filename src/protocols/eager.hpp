@@ -14,6 +14,10 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 /// bytes, then data frames. For step functions: TW_OK, TW_IN_PROGRESS (pieces by reference), TW_AGAIN, or an error.
 /// run.stage 0: nothing was sent. Credit must have been checked.
 Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length);
+/// Its payload from run.stream.position on; data frames count `ahead` bytes before it.
+Status send_rest(Peer& peer, OpRun& run, uint64_t ahead);
+/// Nothing of the payload is sent yet.
+void begin_payload(OpRun& run);
 /// `then` of sends whose last phase is local: completes the run.
 void complete_then(Engine& engine, OpRun& run, Status status);
 /// A send that is all handed to the link: TW_OK, or TW_IN_PROGRESS until pieces sent by reference are free.

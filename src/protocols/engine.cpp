@@ -103,6 +103,7 @@ void Engine::bind(OpRun& run, Peer& peer) {
 }
 
 bool keep_header(OpRun& run) {
+  if (run.owns_header) return true;
   auto* copy = new (std::nothrow) std::byte[run.own.header_length];
   if (copy == nullptr) return false;
   std::memcpy(copy, run.own.header, run.own.header_length);
@@ -232,8 +233,11 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
   Status status = may_step ? run->protocol->step(*run) : TW_AGAIN;
   if (status == TW_AGAIN && (!no_wait || run->stage != 0)) {
     if (op.header_length != 0 && !keep_header(*run)) {
-      discard(*run);
-      return impl::fail(TW_ERR_NO_MEMORY, "no memory to queue an active message");
+      if (run->stage == 0) {
+        discard(*run);
+        return impl::fail(TW_ERR_NO_MEMORY, "no memory to queue an active message");
+      }
+      doom(peer, TW_ERR_NO_MEMORY, "no memory for the rest of an active message");
     }
     queue.push_back(run);
     wants_push(peer);
@@ -310,6 +314,7 @@ unsigned Engine::push(Peer& peer) {
   if (peer.link == nullptr || peer.doomed) return 0;
   unsigned events = 0;
   bool room = true;
+  if (waits_for_header(peer)) answer_for_header(*this, peer);
   while (room && peer.link != nullptr && !peer.control.empty()) {
     const ControlFrame& frame = peer.control.front();
     Status status = peer.link->port->send(*peer.link, frame.header, frame.body);
@@ -333,7 +338,7 @@ unsigned Engine::push(Peer& peer) {
   events += push_windows(peer);
   if (peer.link == nullptr) return events;
   if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
-      !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer)) {
+      !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer) || waits_for_header(peer)) {
     wants_push(peer);
   }
   return events;

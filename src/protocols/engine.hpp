@@ -292,6 +292,7 @@ class Engine final : public Sink {
   }
   Moved moved;
   uint64_t granted = 0;  // of unexpected_budget, to all peers
+  uint64_t headers = 0;  // ... of that, for long headers of active messages
 
  private:
   OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "protocols/dispatch.hpp"
+#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 
@@ -51,6 +52,7 @@ void open_credit(Engine& engine, Peer& peer) {
 
 void close_credit(Engine& engine, Peer& peer) {
   engine.granted -= peer.granted_bytes + peer.granted_stream;
+  end_header(engine, peer);
   peer.granted_bytes = peer.granted_stream = 0;
   peer.eager_credit = peer.rts_credit = peer.bytes_credit = 0;
 }
@@ -71,6 +73,34 @@ void give_back_messages(Engine& engine, Peer& peer) {
 void give_back_stream(Engine& engine, Peer& peer) {
   send_credit(engine, peer, peer.consumed_stream, 0, kCreditStream);
   peer.consumed_stream = 0;
+}
+
+void end_header(Engine& engine, Peer& peer) {
+  if (peer.header.granted) {
+    engine.granted -= peer.header.length;
+    engine.headers -= peer.header.length;
+  }
+  peer.header = {};
+}
+
+void answer_for_header(Engine& engine, Peer& peer) {
+  const uint64_t budget = engine.options().unexpected_budget, windows = engine.granted - engine.headers;
+  const uint64_t left = budget > windows ? budget - windows : 0, length = peer.header.length, op = peer.header.op;
+  if (length > left / 8) {  // as from_budget()
+    peer.header = {};
+    return send_fin(engine, peer, op, TW_ERR_LIMIT);
+  }
+  if (length > left - std::min(left, engine.headers)) return engine.wants_push(peer);
+  peer.header.granted = true;
+  engine.granted += length;
+  engine.headers += length;
+  send_fin(engine, peer, op, TW_OK);
+}
+
+void on_am_ask(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
+  if (header.b <= kShortHeader || peer.header.length != 0) return engine.violation(peer, "a header that may not be asked for");
+  peer.header = {header.a, header.b, false};
+  answer_for_header(engine, peer);
 }
 
 void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {

@@ -4,8 +4,11 @@
 // Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
 // byte stream) the receiver grants more, out of the worker's budget. What was matched or consumed is given back in quarters.
 // A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a peer does.
+// Memory for a long header that credit does not cover is asked for, one at a time of each peer, and comes out of what the grants leave
+// of that budget until the header's handler has run.
 #pragma once
 #include "protocols/engine.hpp"
+#include "routes/messages.hpp"
 
 namespace thalweg::impl {
 
@@ -15,6 +18,8 @@ inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the most that
 /// must take the largest message.
 inline constexpr uint64_t kLeastEager = 96u << 10;
 static_assert(kLeastEager - kLeastEager / 4 >= kFirstEager);
+/// The longest header that may go on credit, which every window takes in the end.
+inline constexpr uint64_t kHeaderOnCredit = kFirstEager - kMessageOverhead;
 inline constexpr uint64_t kFirstRts = 512;
 inline constexpr uint64_t kFirstStream = 64u << 10;
 inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;
@@ -23,8 +28,15 @@ enum CreditSpace : uint16_t { kCreditMessages = 0, kCreditStream = 1 };
 
 constexpr int64_t eager_cost(uint64_t payload) { return static_cast<int64_t>(payload + kMessageOverhead); }
 
-/// Has the sender credit for all of its message?
-inline bool affordable(const OpDesc& op) { return op.peer->eager_credit >= eager_cost(op.length + op.header_length); }
+inline bool long_header(const OpDesc& op) { return op.header_length > kShortHeader; }
+/// Has the sender credit for its message, but for a long header?
+inline bool affordable(const OpDesc& op) {
+  return op.peer->eager_credit >= eager_cost(op.length + (long_header(op) ? 0 : op.header_length));
+}
+/// ... and for its header beside `payload` bytes?
+inline bool header_affordable(const OpDesc& op, uint64_t payload) {
+  return op.header_length <= kHeaderOnCredit && op.peer->eager_credit >= eager_cost(payload + op.header_length);
+}
 /// Of an active message: may it be sent unasked, where TW_OP_EAGER says that it must be?
 Status check_unasked(const OpDesc& op);
 
@@ -36,6 +48,14 @@ void widen_stream(Engine& engine, Peer& peer);
 void give_back_messages(Engine& engine, Peer& peer);
 void give_back_stream(Engine& engine, Peer& peer);
 void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
+
+/// The peer has asked for memory for a long header and has no answer yet.
+inline bool waits_for_header(const Peer& peer) { return peer.header.length != 0 && !peer.header.granted; }
+/// Answers it when others' headers leave room.
+void answer_for_header(Engine& engine, Peer& peer);
+/// The memory is free again.
+void end_header(Engine& engine, Peer& peer);
+void on_am_ask(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
 /// An eager message of this cost was matched or dropped.
 inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {

@@ -59,11 +59,18 @@ struct Assembly {
   enum class Kind : uint8_t { none, receive, message, active, discard };  // discard: its receive has ended
   Kind kind = Kind::none;
   uint64_t op = 0;      // FirstBody.op
-  uint64_t length = 0;  // whole payload
+  uint64_t length = 0;  // FirstBody.length
   uint64_t arrived = 0;
   OpRun* run = nullptr;           // receive
   tw_message* message = nullptr;  // not matched yet
   tw_am_data* active = nullptr;
+};
+
+/// A long header of an active message that the peer has asked this side to take: at most one per peer and time.
+struct AskedHeader {
+  uint64_t op = 0;
+  uint64_t length = 0;   // 0: none
+  bool granted = false;  // counted in Engine::headers, until its handler has run
 };
 
 /// Runs of block transfers with a notification, linked through their BlockTransfer (blocks_notify.cpp).
@@ -119,6 +126,7 @@ struct Peer {
   int64_t eager_credit = 0, rts_credit = 0, bytes_credit = 0;
   uint64_t consumed_bytes = 0, consumed_messages = 0, consumed_stream = 0;
   uint64_t held_bytes = 0, held_messages = 0, granted_bytes = 0, granted_stream = 0;
+  AskedHeader header;
 
   Assembly assembly;
   OpRun* destination = nullptr;        // a `tagged` body is being read into this receive

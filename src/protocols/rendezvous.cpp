@@ -58,10 +58,8 @@ Status announce_claim(Peer& peer, FrameHeader* frame, const std::byte* body, con
 
 // ------------------------------------------------------------------------------------------------ the sender
 
-Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
+size_t describe_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader* frame, std::byte* body) {
   const OpDesc& op = *run.op;
-  if (peer.rts_credit <= 0) return TW_AGAIN;
-  std::byte body[sizeof(RtsBody) + sizeof(DeviceBody) + TW_AM_HEADER_MAX];
   RtsBody rts{engine.wire_op(run), op.length, 0, 0, 0};
   DeviceBody device{};
   size_t used = sizeof rts;
@@ -72,19 +70,15 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
     if ((peer.link->features & kLinkMaps) != 0) find_segment(engine, op, &rts.segment, &rts.segment_offset);
   }
   if (describe_device(engine, run, &rts, &device)) {
-    frame.flags |= kFrameDevice;
+    frame->flags |= kFrameDevice;
     std::memcpy(body + used, &device, sizeof device);
     used += sizeof device;
   }
   std::memcpy(body, &rts, sizeof rts);
-  if (header_length != 0) std::memcpy(body + used, header, header_length);
-  frame.length = static_cast<uint32_t>(used + header_length);
-  Claim claim;
-  const bool tagged = op.verb == Verb::send;
-  const Announcing announcing(peer, op, tagged);
-  const bool claims = tagged && find_claim(engine, peer, op, &claim);
-  const Status status = claims ? announce_claim(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
-  if (status != TW_OK) return status;
+  return used;
+}
+
+void await_receiver(Peer& peer, OpRun& run) {
   --peer.rts_credit;
   run.stage = kRtsSent;
   run.cancelable = false;
@@ -93,6 +87,22 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
     if (r.stream.kind != Stream::none || r.stage == kServing) return e.violation(*r.peer, "an end in the middle of a transfer");
     e.complete(r, TW_OK);
   };
+}
+
+Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
+  const OpDesc& op = *run.op;
+  if (peer.rts_credit <= 0) return TW_AGAIN;
+  std::byte body[kMostRts + kShortHeader];
+  const size_t used = describe_rts(engine, peer, run, &frame, body);
+  if (header_length != 0) std::memcpy(body + used, header, header_length);
+  frame.length = static_cast<uint32_t>(used + header_length);
+  Claim claim;
+  const bool tagged = op.verb == Verb::send;
+  const Announcing announcing(peer, op, tagged);
+  const bool claims = tagged && find_claim(engine, peer, op, &claim);
+  const Status status = claims ? announce_claim(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
+  if (status != TW_OK) return status;
+  await_receiver(peer, run);
   if (frame.id != 0 && tagged) device_push_claimed(engine, run, claim);
   return TW_IN_PROGRESS;
 }

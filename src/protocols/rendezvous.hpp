@@ -21,6 +21,11 @@ struct Claim;  // offers.hpp
 
 extern const Protocol kRendezvousSend;
 
+/// What an RTS says of the run's payload, into `body`, and in the frame's flags. Returns its bytes.
+inline constexpr size_t kMostRts = sizeof(RtsBody) + sizeof(DeviceBody);
+size_t describe_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader* frame, std::byte* body);
+/// The RTS is with the receiver, which may ask for the payload.
+void await_receiver(Peer& peer, OpRun& run);
 /// Sends the RTS (frame: tagged_rts, or am_rts with `header` after the body). For step functions.
 Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length);
 
@@ -39,7 +44,7 @@ void send_fin(Engine& engine, Peer& peer, uint64_t op, Status status);
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status);
 
 // --- shared by its two files
-enum RtsStage : uint8_t { kRtsSent = 1, kServing = 2 };     // OpRun::stage of a sender; serving: a cts by its device
+enum RtsStage : uint8_t { kRtsSent = 1, kServing = 2, kMoreStages };  // OpRun::stage of a sender; serving: a cts by its device
 enum ReceivingStage : uint8_t { kChosen = 0, kAsked = 1 };  // ... of a receiver; asked: the sender may say that it has failed
 /// What a receive wants of an announced payload.
 inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }

@@ -54,6 +54,8 @@ Message active_of(const OpDesc& op) {
   Message message = send_of(op);
   message.active = true;
   message.header = op.header_length;
+  message.whole_affordable = header_affordable(op, op.length);
+  message.header_affordable = header_affordable(op, 0);
   message.unasked = (op.flags & TW_OP_EAGER) != 0;
   message.announced = message.announced || (op.flags & TW_OP_RENDEZVOUS) != 0;
   return message;

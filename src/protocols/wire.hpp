@@ -20,9 +20,10 @@ enum class Frame : uint8_t {
   tagged_first = 2,  // body: FirstBody, then the first payload bytes; the rest follows as `data` to op = FirstBody.op
   tagged_rts = 3,    // body: RtsBody. id: 0, or 1 + the entry of the receive that it has claimed (offers.hpp)
   am = 4,            // id = handler, a = header bytes; body: header, payload
-  am_first = 5,      // id, a as am; body: FirstBody, header, first payload bytes
-  am_rts = 6,        // id, a as am; body: RtsBody, header
+  am_first = 5,      // id, a as am, at most kShortHeader; body: FirstBody, header, first payload bytes
+  am_rts = 6,        // id, a as am_first; body: RtsBody, header
   bytes = 7,         // a = position in the stream; body: stream bytes
+  am_ask = 8,        // a = sender's op, b = bytes of the header that comes next, beyond credit. Answered by fin: it may, or not
   matched = 9,       // a = sender's op: a synchronous send was matched
   cts = 10,          // a = sender's op, body: CtsBody: send (part of) the payload
   data = 11,         // a = receiving op, b = offset in the packed payload, id = rail; body: payload
@@ -34,6 +35,9 @@ enum class Frame : uint8_t {
                 // has mapped the one that it was told of
   data_at = 15,  // as data, body: PieceBody: where the payload lies. Answered by `taken`
   taken = 16,    // a = the op in PieceBody: the oldest of its named pieces is not used any more
+  // active messages with a header of more than kShortHeader bytes: it comes first, in as many frames as it takes
+  am_long = 17,      // id, a as am; body: FirstBody (length: header and payload), first bytes of them; the rest as am_first
+  am_long_rts = 18,  // id, a as am; body: FirstBody (length: header), RtsBody, first header bytes; the rest as am_first
   // one-sided. a = rkey of the target (memory/registry.hpp)
   put = 20,           // b = offset; body: payload (contiguous target)
   put_layout = 21,    // b = offset of the layout's zero; body: PutLayoutBody, encoded layout, payload. Each stands alone
@@ -56,19 +60,19 @@ inline constexpr uint8_t kMustUnderstand = 0x40;  // in FrameHeader.type; all fr
 inline constexpr uint8_t kFrameTypeMask = 0x3f;
 
 enum FrameFlag : uint8_t {
-  kFrameSync = 1,     // answer with `matched`
-  kFrameAck = 2,      // one-sided: answer with fin to the op in the first 8 body bytes
-  kFrameLast = 4,     // cts: the sender's part ends with what this asks for; no fin follows. fin: above
-  kFrameMore = 8,     // data: continues the tagged_first or am_first with op = a (an op of the sender of the frame). fin: above
-  kFrameFirst = 16,   // put, put_layout: a new put begins
-  kFrameCovers = 32,  // signal: not applied when the put before it failed
+  kFrameSync = 1,        // answer with `matched`
+  kFrameAck = 2,         // one-sided: answer with fin to the op in the first 8 body bytes
+  kFrameLast = 4,        // cts: the sender's part ends with what this asks for; no fin follows. fin: above
+  kFrameMore = 8,        // data: continues what has FirstBody.op = a (an op of the sender of the frame). fin: above
+  kFrameFirst = 16,      // put, put_layout: a new put begins
+  kFrameCovers = 32,     // signal: not applied when the put before it failed
   kFrameCoversAll = 64,  // signal: not applied when any put since the last flush failed
-  kFrameDevice = 128,    // tagged_rts, am_rts: a DeviceBody follows the RtsBody. cts: push into a device, whose UUID follows
+  kFrameDevice = 128,    // where there is an RtsBody: a DeviceBody follows it. cts: push into a device, whose UUID follows
 };
 
 struct FirstBody {
   uint64_t op;      // sender's op: names the data frames that follow
-  uint64_t length;  // whole payload
+  uint64_t length;  // of what comes in these frames: the whole payload, and a long header
 };
 struct RtsBody {
   uint64_t op;       // sender's op

@@ -20,6 +20,7 @@ const char* why_no_credit(const Message& message) {
 
 /// ... in one frame.
 const char* why_too_large(const Limits& limits, const Message& message) {
+  if (long_header(message) && !message.whole_affordable) return "there is no credit for its header, too";
   if (fits_copy(limits, message)) return nullptr;
   if (message.length + message.header > limits.single) return "larger than one frame";
   if (message.synchronous) return "larger than a frame that is copied, which tells its sender of the match";

@@ -5,12 +5,17 @@
 #include <array>
 #include <cstdint>
 
+#include <thalweg/thalweg.h>
+
 #include "routes/limits.hpp"
 
 namespace thalweg::impl {
 
 /// A synchronous message that comes unasked carries the name of its operation, bytes.
 inline constexpr uint64_t kSynchronousBytes = 8;
+
+/// A longer header of an active message does not travel within its first frame, unless all of the message does.
+inline constexpr uint32_t kShortHeader = TW_AM_HEADER_SHORT;
 
 /// What is known of a message.
 struct Message {
@@ -22,12 +27,15 @@ struct Message {
   bool packed = false;     // ... or is packed by the user's functions, so nobody else reads it
   bool unpacked = false;   // what is received is unpacked by the user's functions, so the kernel does not write it
   bool announced = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
-  bool affordable = true;  // its sender has credit for all of it
+  bool affordable = true;  // its sender has credit for all of it, but for a long header
   // Of an active message.
   bool active = false;
-  uint32_t header = 0;   // bytes that travel with it
-  bool unasked = false;  // TW_OP_EAGER
+  uint32_t header = 0;            // bytes that travel with it
+  bool unasked = false;           // TW_OP_EAGER
+  bool whole_affordable = true;   // of one with a long header: there is credit for that, too
+  bool header_affordable = true;  // ... and for that alone
 };
+inline bool long_header(const Message& message) { return message.header > kShortHeader; }
 
 /// Chosen by the sender: the first three; a receiver chooses among the others.
 enum class MessageRoute : uint8_t { single, segmented, direct, kernel, frames, count_ };
@@ -52,14 +60,26 @@ inline bool fits_copy(const Limits& limits, const Message& message) {
   return message.length + message.header + (message.synchronous ? kSynchronousBytes : 0) <= limits.copy;
 }
 
-/// An active message's. single or segmented without credit: it waits for that.
+/// An active message's: as if its header were short. single or segmented without credit: it waits for that.
 inline MessageRoute active_route(const Limits& limits, const Message& message) {
   const uint64_t length = message.length, body = length + message.header;
   if (message.announced && length != 0) return MessageRoute::frames;
   MessageRoute route = length <= limits.eager || message.unasked ? MessageRoute::segmented : MessageRoute::frames;
   const bool referred = message.contiguous && length >= limits.reference && body <= limits.single;
-  if (body <= limits.copy || referred) route = MessageRoute::single;
+  const bool header_fits = !long_header(message) || message.whole_affordable;
+  if ((body <= limits.copy || referred) && header_fits) route = MessageRoute::single;
   return message.affordable || message.unasked || length == 0 ? route : MessageRoute::frames;
+}
+
+/// How the header of an active message comes: within the message's first frame, or ahead of it in frames of its own: on credit, or once the
+/// receiver has been asked for its memory. waits: for credit.
+enum class HeaderWay : uint8_t { within, ahead, asked, waits };
+inline HeaderWay header_way(const Limits& limits, const Message& message) {
+  if (!long_header(message)) return HeaderWay::within;
+  const MessageRoute route = active_route(limits, message);
+  if (route == MessageRoute::single) return HeaderWay::within;
+  if (route == MessageRoute::frames ? message.header_affordable : message.whole_affordable) return HeaderWay::ahead;
+  return message.unasked ? HeaderWay::waits : HeaderWay::asked;
 }
 
 /// The sender's: single, segmented, or frames: it is announced, and the receiver chooses.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <random>
 
 #include "routes.hpp"
 #include "side.hpp"
@@ -147,11 +148,23 @@ void probe(Side& side, const Row& r) {
   }
 }
 
+/// Of an active message: row and number, and with long ones random bytes up to a border of what the library does.
+std::vector<unsigned char> header_of(const Row& r, uint64_t i, bool longer) {
+  static constexpr size_t kLengths[] = {255,   256,   257,    300,    4000,   16384,   65279,  65280,
+                                        65281, 65536, 131072, 262144, 262145, 1048575, 1048576};
+  const uint64_t numbers[2] = {r.seed, i};
+  std::mt19937_64 random(r.seed ^ (i << 32));
+  std::vector<unsigned char> header(longer ? kLengths[random() % std::size(kLengths)] : sizeof numbers);
+  for (unsigned char& byte : header) byte = static_cast<unsigned char>(random());
+  std::memcpy(header.data(), numbers, sizeof numbers);
+  return header;
+}
+
 struct Arrived {
   Side* side;
   const Row* row;
   Payloads* in;
-  bool keep;
+  bool keep, longer;
   std::string problem;
   std::vector<tw_am_data*> kept;
   std::vector<tw_request> requests;
@@ -160,9 +173,9 @@ struct Arrived {
 
 tw_status on_message(void* arg, const tw_am_message* m) {
   auto* a = static_cast<Arrived*>(arg);
-  uint64_t header[2] = {};
-  if (m->header_length == sizeof header) std::memcpy(header, m->header, sizeof header);
-  if (header[0] != a->row->seed || header[1] != a->count) a->problem = "wrong header";
+  const std::vector<unsigned char> header = header_of(*a->row, a->count, a->longer);
+  if (m->header_length != header.size() || std::memcmp(m->header, header.data(), header.size()) != 0)
+    a->problem = "wrong header";
   if (m->endpoint != a->side->endpoint) a->problem = "wrong reply endpoint";
   if (a->keep) {
     a->kept.push_back(m->descriptor);
@@ -179,7 +192,7 @@ tw_status on_message(void* arg, const tw_am_message* m) {
   return TW_IN_PROGRESS;
 }
 
-void active(Side& side, const Row& r, uint32_t flags, bool keep) {
+void active(Side& side, const Row& r, uint32_t flags, bool keep, bool longer = false) {
   constexpr uint16_t id = 77;
   Routes routes(side, r, Routes::Kind::messages);
   if (side.rank == 0) {
@@ -188,13 +201,14 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
     std::vector<tw_request> requests(many(r), TW_REQUEST_NONE);
     for (uint64_t i = 0; i < many(r); ++i) {
       out[i].fill(r.seed + i);
-      uint64_t header[2] = {r.seed, i};
+      std::vector<unsigned char> header = header_of(r, i, longer);
       tw_op_options o = TW_OP_OPTIONS_INIT;
       o.flags = flags;
       o.layout = out[i].layout();
       routes.expect("am", out[i].address(), out[i].bytes(), nullptr, &o);
-      must(tw_am_send(side.endpoint, id, header, sizeof header, out[i].address(), out[i].bytes(), &o, &requests[i]),
+      must(tw_am_send(side.endpoint, id, header.data(), header.size(), out[i].address(), out[i].bytes(), &o, &requests[i]),
            "tw_am_send");
+      std::fill(header.begin(), header.end(), 0);  // it was copied
     }
     side.wait_all(requests);
     side.barrier();
@@ -202,7 +216,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
   }
   uint64_t size = agreed_size(side, r);
   Payloads in(side, r, r.remote, size);
-  Arrived a{&side, &r, &in, keep, {}, {}, {}, {}};
+  Arrived a{&side, &r, &in, keep, longer, {}, {}, {}, {}};
   must(tw_am_register(side.worker, id, on_message, &a), "tw_am_register");
   side.barrier();
   for (; a.count < many(r); side.alive()) (void)tw_worker_wait(side.worker, 1000000);
@@ -225,6 +239,7 @@ void active(Side& side, const Row& r, uint32_t flags, bool keep) {
 void active_message(Side& side, const Row& r) { active(side, r, 0, false); }
 void active_kept(Side& side, const Row& r) { active(side, r, 0, true); }
 void active_rendezvous(Side& side, const Row& r) { active(side, r, TW_OP_RENDEZVOUS, true); }
+void active_headers(Side& side, const Row& r) { active(side, r, 0, r.seed % 2 == 0, true); }
 
 void byte_stream(Side& side, const Row& r) {
   uint64_t size = std::max<uint64_t>(r.size, 1);
@@ -514,6 +529,7 @@ const std::vector<Operation>& operations() {
         {"active_message", true, true, big, active_message, Devices::all, Rows::all, Callbacks::both},
         {"active_kept", true, true, big, active_kept, Devices::all, Rows::all, Callbacks::both},
         {"active_rendezvous", true, true, big, active_rendezvous, Devices::all, Rows::all, Callbacks::both},
+        {"active_headers", true, true, big, active_headers, Devices::all, Rows::all, Callbacks::both},
         {"byte_stream", false, false, big, byte_stream, Devices::none},
         {"put_flush", true, true, big, put_flush, Devices::all, Rows::all, Callbacks::local},
         {"put_remote", true, true, big, put_remote, Devices::all, Rows::all, Callbacks::local},

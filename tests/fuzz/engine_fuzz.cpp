@@ -109,6 +109,7 @@ class World {
     }
     if (what % 4 != 3) engine_->progress();
     require(peer_.held_bytes <= peer_.granted_bytes || peer_.doomed || !alive());
+    require(engine_->headers == 0 || engine_->granted <= engine_->options().unexpected_budget);
     for (size_t i = 0; i < kRequests; ++i) {
       if (used(i)) look(i);
     }
@@ -222,8 +223,7 @@ class World {
     if (op.verb == Verb::am) {
       op.tag = 1;
       op.header = header_;
-      op.header_length = flags;
-      op.header_length = std::min<uint32_t>(op.header_length, sizeof header_);
+      op.header_length = (flags & 4) != 0 ? flags * 20u : flags % 64u;
     }
     if (op.verb == Verb::bytes_recv) op.layout = nullptr;
     if (op.verb == Verb::bytes_recv && (flags & 4) != 0) op.flags |= TW_OP_WAIT_ALL;
@@ -426,7 +426,7 @@ class World {
         Frame::put,    Frame::put_layout,   Frame::get,        Frame::atomic, Frame::atomic_reply, Frame::signal,
         Frame::flush,  Frame::put_blocks,   Frame::get_blocks, Frame::blocks, Frame::notify,       Frame::data,
         Frame::fin,    Frame::data,         Frame::cts,        Frame::bounce, Frame::data_at,      Frame::data_at,
-        Frame::put_at, Frame::taken,        Frame::notice};
+        Frame::put_at, Frame::taken,        Frame::am_long,    Frame::am_ask, Frame::am_long_rts,  Frame::notice};
     const Frame type = kTypes[input_.below(std::size(kTypes))];
     const uint8_t seldom = input_.byte();
     FrameHeader header = make_header(type, 0, 0, 0, seldom >= 200 ? input_.byte() : 0, static_cast<uint16_t>(seldom % 4));
@@ -441,7 +441,8 @@ class World {
   static bool wants_payload(Frame type) {
     return type == Frame::tagged || type == Frame::tagged_first || type == Frame::am || type == Frame::am_first ||
            type == Frame::bytes || type == Frame::data || type == Frame::put || type == Frame::put_layout ||
-           type == Frame::put_blocks || type == Frame::blocks || type == Frame::notify || type == Frame::notice;
+           type == Frame::put_blocks || type == Frame::blocks || type == Frame::notify || type == Frame::notice ||
+           type == Frame::am_long || type == Frame::am_long_rts;
   }
   void fields(Frame type, FrameHeader& header, std::vector<std::byte>& body) {
     switch (type) {
@@ -455,6 +456,14 @@ class World {
       case Frame::am_rts:
         header.a = input_.below(16);
         if (type == Frame::am) payload_ += header.a;
+        break;
+      case Frame::am_ask:
+        header.a = input_.byte();
+        header.b = asked_ = input_.number() * (input_.byte() % 8 == 0 ? 4096 : 1);
+        break;
+      case Frame::am_long:
+      case Frame::am_long_rts:
+        header.a = input_.byte() % 2 == 0 ? asked_ : kShortHeader + input_.below(64);
         break;
       case Frame::bounce:
         header.a = 1 + input_.below(8);
@@ -505,6 +514,13 @@ class World {
       first_at_ = payload_;
       put(body, FirstBody{first_, input_.number() + (input_.byte() % 8 != 0 ? payload_ : 0)});
       if (type == Frame::am_first) body.resize(body.size() + header.a);
+    } else if (type == Frame::am_long || type == Frame::am_long_rts) {
+      first_ = input_.below(4);
+      first_at_ = payload_;
+      const bool more = type == Frame::am_long || input_.byte() % 8 == 0;
+      put(body, FirstBody{first_, header.a + (more ? input_.number() : 0)});
+      if (type == Frame::am_long_rts) put(body, rts());
+      if (type == Frame::am_long_rts && (header.flags & kFrameDevice) != 0) put(body, DeviceBody{});
     } else if (type == Frame::tagged_rts || type == Frame::am_rts) {
       put(body, rts());
       if ((header.flags & kFrameDevice) != 0) put(body, DeviceBody{});
@@ -550,13 +566,14 @@ class World {
   Request requests_[kRequests];
   tw_request silent_requests_[3] = {};
   static inline std::byte large_[1u << 20] = {};
-  std::byte silent_bytes_[64] = {}, header_[64] = {};
+  std::byte silent_bytes_[64] = {}, header_[255 * 20] = {};
   std::vector<RemoteRegion*> regions_;
   std::shared_ptr<RemoteBlocks> blocks_;
   std::vector<tw_am_data*> kept_;
   std::vector<tw_message*> messages_;
   // Of the frame that is being made, and of the message in several parts: where the next one would belong.
   uint64_t payload_ = 0, position_ = 0, first_ = 0, first_at_ = 0;
+  uint64_t asked_ = 0;  // bytes of the header that was asked for
 };
 
 }  // namespace

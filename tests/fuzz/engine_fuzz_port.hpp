@@ -287,6 +287,10 @@ class Wire final : public Port {
       case Frame::signal:
         if ((header.flags & kFrameAck) != 0) op = word_at(body, 0);
         break;
+      case Frame::am_long_rts:
+        op = word_at(body, sizeof(FirstBody));
+        break;
+      case Frame::am_ask:
       case Frame::flush:
       case Frame::get_blocks:
         op = header.a;

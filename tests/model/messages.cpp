@@ -338,11 +338,11 @@ void World::message_arrives(unsigned from, unsigned to, uint64_t id, uint64_t ta
 
 void World::active(const Op& op) {
   Posted& posted = post(op);
-  posted.header_length = std::min<uint32_t>(op.offset, TW_AM_HEADER_MAX);
+  posted.header_length = std::min<uint32_t>(op.offset, TW_AM_HEADER_SHORT);
   const bool late = op.kind % std::size(kKinds) != 0 || (op.flags & kLate) != 0;
   if (late || op.size + posted.header_length + 256 > 65536) posted.flags &= ~uint32_t{kEager};
   give_buffer(posted, op, op.size, true);
-  std::byte header[TW_AM_HEADER_MAX];
+  std::byte header[TW_AM_HEADER_SHORT];
   fill_pattern(header, posted.id + kHeaderSalt, 0, posted.header_length);
   OpDesc desc = local(posted, Verb::am);
   desc.tag = 1;

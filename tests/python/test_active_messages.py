@@ -67,4 +67,29 @@ def test_limits(me):
     with pytest.raises(tw.InvalidError):
         me.am(4096)
     with pytest.raises(tw.InvalidError):
-        me.am(1, bytes(tw.AM_HEADER_MAX + 1))
+        me.am(1, memoryview(bytes(600))[::2])
+
+
+@pytest.mark.parametrize("length", [0, 1, 256, 257, 4096, 65_280, 65_281, 1 << 20])
+@pytest.mark.parametrize("size", [0, 100, 300_000])
+def test_headers_of_any_length(worker, me, length, size):
+    got = []
+    worker.on_am(6, lambda message: got.append((message.header, message.data)))
+    payload = os.urandom(size)
+    for kind in (bytes, bytearray, memoryview):
+        header = kind(os.urandom(length))
+        wanted = bytes(header)
+        request = me.iam(6, header, payload)
+        if kind is bytearray:
+            header[:] = bytes(length)  # it was copied
+        while not got:
+            worker.progress()
+        assert got.pop() == (wanted, payload)
+        request.wait(10)
+
+
+def test_a_header_beyond_the_budget(worker, me):
+    worker.on_am(6, lambda message: None)
+    with pytest.raises(tw.LimitReached, match="unexpected_budget"):
+        me.am(6, bytes(60 << 20))
+    me.am(6, bytes(2 << 20))

@@ -2,6 +2,11 @@
 // Active messages: headers, payloads of every size, kept and fetched later, dropped, lost; replies from handlers.
 #include "protocols/active.hpp"
 
+#include <array>
+#include <deque>
+#include <string>
+#include <utility>
+
 #include "protocols/flow.hpp"
 #include "support.hpp"
 
@@ -114,6 +119,129 @@ TEST_P(Active, PayloadsOfEverySizeLookedAtKeptOrFetched) {
   EXPECT_EQ(w.right->runs().alive(), 0u);
 }
 
+/// Around the border of the short form, a frame, what goes on credit, and what is asked for.
+TEST_P(Active, HeadersOfEveryLength) {
+  World w(GetParam().options, seed());
+  w.connect();
+  w.settle(5);
+  Got got;
+  got.world = &w;
+  w.right->set_handler(7, handle, &got);
+  const uint64_t granted = w.right->granted;
+  unsigned turn = 0;
+  for (size_t length : {256, 257, 300, 3999, 4096, 4097, 5000, 65279, 65280, 65281, 200000, 1 << 20}) {
+    for (size_t size : {0, 1, 3000, 3840, 5000, 60000, 300000}) {
+      const Got::Do what = std::array{Got::look, Got::keep, Got::fetch_inside}[turn++ % 3];
+      const uint32_t flags = turn % 2 == 0 ? TW_OP_RENDEZVOUS : 0;
+      Buffer from(w.random, size), header(w.random, length), to(w.random, size);
+      const std::vector<std::byte> sent(header.data(), header.data() + length);
+      const int before = got.calls;
+      got.what = what;
+      got.to = &to;
+      tw_request send = 0;
+      const Status status = w.left->start(am_op(w.a, from, 7, header, flags), {&send});
+      ASSERT_TRUE(status == TW_OK || status == TW_IN_PROGRESS) << length << " " << size;
+      std::memset(header.data(), 0, length);  // it was copied
+      for (int i = 0; i < 100000 && got.calls == before; ++i) w.turn();
+      ASSERT_EQ(got.calls, before + 1) << length << " " << size << " " << w.b.why;
+      EXPECT_TRUE(got.header == sent) << length << " " << size;
+      EXPECT_EQ(got.length, size);
+      EXPECT_TRUE(!got.here || from.holds(got.data.data(), size)) << length << " " << size;
+      if (what == Got::keep) {
+        w.settle(20);
+        // A long header is given back though the payload is kept.
+        const uint64_t held = got.here ? size + kMessageOverhead + (length == kShortHeader ? length : 0) : 0;
+        EXPECT_EQ(w.b.held_bytes, held) << length << " " << size;
+        EXPECT_EQ(w.right->headers, 0u);
+        ASSERT_EQ(w.right->active_receive(got.kept.back(), receive_op(to.data(), size, 0, 0), {&got.request}), TW_IN_PROGRESS);
+        got.kept.clear();
+      }
+      if (what != Got::look) {
+        ASSERT_TRUE(w.finish(got.request)) << length << " " << size;
+        EXPECT_EQ(Engine::test(got.request), TW_OK);
+        EXPECT_TRUE(to.holds(from.data(), size) && to.guarded()) << length << " " << size;
+        Engine::release(got.request);
+      }
+      if (status == TW_IN_PROGRESS) {
+        ASSERT_TRUE(w.finish(send)) << length << " " << size;
+        EXPECT_EQ(Engine::test(send), TW_OK);
+        Engine::release(send);
+      }
+    }
+  }
+  w.settle(50);
+  EXPECT_EQ(w.b.held_bytes, 0u);
+  EXPECT_EQ(w.b.held_messages, 0u);
+  EXPECT_EQ(w.right->granted, granted);
+  EXPECT_EQ(w.right->runs().alive(), 0u);
+  EXPECT_EQ(w.left->runs().alive(), 0u);
+}
+
+TEST_P(Active, NothingOvertakesALongHeader) {
+  World w(GetParam().options, seed());
+  w.connect();
+  std::vector<size_t> lengths;  // of headers, in order of arrival
+  const auto note = [](void* arg, const tw_am_message* message) -> tw_status {
+    static_cast<std::vector<size_t>*>(arg)->push_back(message->header_length);
+    return TW_OK;
+  };
+  w.right->set_handler(1, note, &lengths);
+  Buffer small(w.random, 8), large(w.random, 300000);
+  std::vector<size_t> posted;
+  std::vector<tw_request> requests;
+  std::deque<Buffer> headers;
+  for (int i = 0; i < 60; ++i) {
+    posted.push_back(std::array<size_t, 5>{1, 8, 500, 30000, 300000}[w.random() % 5] + static_cast<size_t>(i));
+    Buffer& header = headers.emplace_back(w.random, posted.back());
+    tw_request request = 0;
+    const uint32_t flags = w.random() % 4 == 0 ? TW_OP_RENDEZVOUS : 0;
+    ASSERT_GE(w.left->start(am_op(w.a, i % 7 == 0 ? large : small, 1, header, flags), {&request}), TW_OK);
+    if (request != TW_REQUEST_NONE) requests.push_back(request);
+    if (i % 3 == 0) w.turn();
+  }
+  for (tw_request request : requests) {
+    ASSERT_TRUE(w.finish(request));
+    EXPECT_EQ(Engine::test(request), TW_OK);
+    Engine::release(request);
+  }
+  w.settle(50);
+  EXPECT_EQ(lengths, posted);
+}
+
+TEST_P(Active, LongHeadersOfStridedPayloads) {
+  World w(GetParam().options, seed());
+  w.connect();
+  Got got;
+  got.world = &w;
+  w.right->set_handler(1, handle, &got);
+  for (size_t length : {300, 5000, 100000}) {
+    for (uint64_t count : {3, 30, 300, 3000}) {
+      Strided from(w.random, 101, count);
+      Buffer header(w.random, length), to(w.random, 101 * count);
+      OpDesc op = send_op(w.a, from.base(), 101 * count, 1, 0);
+      op.verb = Verb::am;
+      op.layout = from.layout;
+      op.header = header.data();
+      op.header_length = static_cast<uint32_t>(length);
+      got.what = Got::fetch_inside;
+      got.to = &to;
+      const int before = got.calls;
+      tw_request send = 0;
+      ASSERT_GE(w.left->start(op, {&send}), TW_OK);
+      for (int i = 0; i < 100000 && got.calls == before; ++i) w.turn();
+      ASSERT_EQ(got.calls, before + 1);
+      ASSERT_TRUE(w.finish(got.request));
+      EXPECT_TRUE(header.holds(got.header.data(), length) && got.header.size() == length);
+      EXPECT_TRUE(to.holds(from.packed().data(), to.size()) && to.guarded()) << length << " " << count;
+      Engine::release(got.request);
+      if (send != TW_REQUEST_NONE) {
+        ASSERT_TRUE(w.finish(send));
+        Engine::release(send);
+      }
+    }
+  }
+}
+
 FakeOptions with(uint32_t features, double refuse) {
   FakeOptions options;
   options.features = features;
@@ -174,6 +302,178 @@ TEST(ActiveFlow, TheLargestEagerMessageGoesWhateverTheCredit) {
     w.settle(10);
     EXPECT_EQ(got.calls, static_cast<int>(before) + 1);
     EXPECT_TRUE(largest.holds(got.data.data(), got.data.size()));
+  }
+}
+
+/// A header that a socket has not taken yet when the call returns.
+TEST(ActiveFlow, HeadersOfWhatGoesByReferenceAreCopies) {
+  FakeOptions options;
+  options.features = kLinkByReference;
+  options.fragment = 32768;  // in one frame
+  options.copied = 0;
+  World w(options, seed());
+  w.connect();
+  w.settle(5);
+  Got got;
+  w.right->set_handler(1, handle, &got);
+  size_t frames = 0;
+  for (size_t length : {16, 256, 2000}) {
+    Buffer from(w.random, 20000), header(w.random, length);
+    const std::vector<std::byte> sent(header.data(), header.data() + length);
+    tw_request send = 0;
+    ASSERT_EQ(w.left->start(am_op(w.a, from, 1, header, 0), {&send}), TW_IN_PROGRESS);
+    EXPECT_EQ(w.pa->frames(Frame::am), ++frames) << length;
+    std::memset(header.data(), 0, length);
+    ASSERT_TRUE(w.finish(send));
+    EXPECT_TRUE(got.header == sent) << length;
+    EXPECT_TRUE(from.holds(got.data.data(), from.size()));
+    Engine::release(send);
+  }
+}
+
+/// Nothing of the budget is left but the window, part of which is consumed and not yet given back, or kept.
+TEST(ActiveFlow, LongHeadersWithoutABudget) {
+  World w({}, seed(), 1);
+  w.connect();
+  w.settle(5);
+  Got got;
+  w.right->set_handler(1, handle, &got);
+  got.what = Got::keep;
+  Buffer kept(w.random, 30000), header(w.random, 10), long_one(w.random, kHeaderOnCredit),
+      longer(w.random, kHeaderOnCredit + 1);
+  for (int i = 0; i < 2; ++i) ASSERT_GE(w.left->start(am_op(w.a, kept, 1, header, 0), {}), TW_OK);
+  w.settle(20);
+  ASSERT_EQ(got.kept.size(), 2u);
+  got.what = Got::look;
+  Buffer payload(w.random, 40);
+  tw_request waits = 0, refused = 0;
+  ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, long_one, 0), {&waits}), TW_IN_PROGRESS);
+  w.settle(50);
+  EXPECT_EQ(got.calls, 2) << "there is neither credit nor room";
+  for (tw_am_data* data : got.kept) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  ASSERT_TRUE(w.finish(waits));
+  EXPECT_EQ(Engine::test(waits), TW_OK);
+  EXPECT_TRUE(got.header.size() == long_one.size() && long_one.holds(got.header.data(), long_one.size()));
+  ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, longer, 0), {&refused}), TW_IN_PROGRESS);
+  ASSERT_TRUE(w.finish(refused));
+  EXPECT_EQ(Engine::test(refused), TW_ERR_LIMIT);
+  EXPECT_NE(std::string(Engine::message(refused)).find("unexpected_budget"), std::string::npos) << Engine::message(refused);
+  Engine::release(waits);
+  Engine::release(refused);
+  EXPECT_EQ(w.left->start(am_op(w.a, kept, 1, long_one, TW_OP_EAGER), {}), TW_ERR_LIMIT);
+  const int before = got.calls;
+  ASSERT_GE(w.left->start(am_op(w.a, payload, 1, header, 0), {}), TW_OK);  // what was refused is behind nobody's back
+  w.settle(20);
+  EXPECT_EQ(got.calls, before + 1);
+  EXPECT_EQ(w.b.state, TW_OK);
+  EXPECT_EQ(w.b.held_bytes, 0u);
+  EXPECT_EQ(static_cast<uint64_t>(w.a.eager_credit) + w.b.consumed_bytes, w.b.granted_bytes) << "no credit is lost";
+  // A payload that no window takes beside its header.
+  Buffer beside(w.random, 40000);
+  tw_request announced = 0;
+  ASSERT_GE(w.a.eager_credit, eager_cost(beside.size()));
+  ASSERT_EQ(w.left->start(am_op(w.a, beside, 1, long_one, 0), {&announced}), TW_IN_PROGRESS);
+  ASSERT_TRUE(w.finish(announced));
+  EXPECT_EQ(Engine::test(announced), TW_OK);
+  EXPECT_EQ(got.calls, before + 2);
+  EXPECT_FALSE(got.here);
+  Engine::release(announced);
+}
+
+TEST(ActiveFlow, AFloodOfLongHeadersStaysWithinTheBudget) {
+  constexpr uint64_t kBudget = 8u << 20;
+  World w({}, seed(), kBudget);
+  w.connect();
+  Got got;
+  w.right->set_handler(1, handle, &got);
+  std::vector<tw_request> sends;
+  Buffer payload(w.random, 100000);
+  std::deque<Buffer> headers;
+  for (size_t length : {300, 60000, 200000, 700000}) headers.emplace_back(w.random, length);
+  for (unsigned i = 0; i < 200; ++i) {
+    got.what = i % 2 == 0 ? Got::look : Got::keep;
+    OpDesc op = am_op(w.a, payload, 1, headers[i % 4], i % 3 == 0 ? TW_OP_RENDEZVOUS : 0);
+    op.length = i % 5 == 0 ? 0 : op.length;
+    tw_request send = 0;
+    ASSERT_GE(w.left->start(op, {&send}), TW_OK);
+    if (send != TW_REQUEST_NONE) sends.push_back(send);
+    w.turn();
+    EXPECT_LE(w.right->granted, kBudget);
+    EXPECT_LE(w.b.held_bytes, w.b.granted_bytes);
+  }
+  for (int i = 0; i < 3000; ++i) {
+    w.turn();
+    EXPECT_LE(w.right->granted, kBudget);
+    EXPECT_LE(w.b.held_bytes, w.b.granted_bytes);
+    if (i % 50 != 0) continue;
+    for (tw_am_data* data : std::exchange(got.kept, {})) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  }
+  for (tw_request send : sends) {
+    EXPECT_EQ(Engine::test(send), TW_OK);
+    Engine::release(send);
+  }
+  EXPECT_EQ(got.calls, 200);
+  EXPECT_EQ(w.right->headers, 0u);
+  EXPECT_EQ(w.b.state, TW_OK);
+}
+
+/// Keeping all the credit does not stop a header, even without waiting.
+TEST(ActiveFlow, ALongHeaderBeyondTheCreditIsAskedFor) {
+  World w;
+  w.connect();
+  Got got;
+  got.what = Got::keep;
+  w.right->set_handler(1, handle, &got);
+  Buffer from(w.random, 60000), header(w.random, 10), long_one(w.random, 400);
+  for (int i = 0; i < 40 && w.a.eager_credit >= eager_cost(60010 + 700); ++i) {
+    ASSERT_GE(w.left->start(am_op(w.a, from, 1, header, 0), {}), TW_OK);
+    w.settle(5);
+  }
+  w.a.eager_credit = 600;
+  Buffer payload(w.random, 300);
+  const int before = got.calls;
+  tw_request send = 0;
+  ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, long_one, TW_OP_NO_WAIT), {&send}), TW_IN_PROGRESS);
+  EXPECT_EQ(w.left->cancel(send), TW_ERR_BUSY) << "it is asked for";
+  tw_request behind = 0;
+  ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, header, 0), {&behind}), TW_IN_PROGRESS) << "in its order";
+  EXPECT_EQ(w.left->cancel(behind), TW_OK);
+  ASSERT_TRUE(w.finish(send));
+  EXPECT_EQ(Engine::test(send), TW_OK);
+  w.settle(5);
+  EXPECT_EQ(got.calls, before + 1);
+  EXPECT_TRUE(got.here) << "the payload was paid for";
+  EXPECT_TRUE(got.header.size() == 400 && long_one.holds(got.header.data(), 400));
+  Engine::release(send);
+  Engine::release(behind);
+  for (tw_am_data* data : got.kept) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  EXPECT_EQ(w.b.held_bytes, 0u);
+}
+
+TEST(ActiveLoss, InTheMiddleOfALongHeader) {
+  for (size_t length : {size_t{9000}, size_t{200000}}) {
+    for (size_t size : {size_t{0}, size_t{9000}, size_t{500000}}) {
+      for (size_t frames = 0; frames < 8; ++frames) {
+        World w({}, seed());
+        w.connect();
+        w.settle(5);
+        Got got;
+        w.right->set_handler(1, handle, &got);
+        Buffer from(w.random, size), header(w.random, length);
+        w.pa->allowed = frames;
+        tw_request send = 0;
+        const Status started = w.left->start(am_op(w.a, from, 1, header, 0), {&send});
+        w.settle(5);
+        w.pa->lose(*w.la);
+        w.settle(5);
+        EXPECT_EQ(started == TW_OK ? started : Engine::test(send), got.calls != 0 ? TW_OK : TW_ERR_PEER_LOST) << frames;
+        EXPECT_TRUE(frames > 1 || got.calls == 0);
+        EXPECT_EQ(w.right->granted, 0u);
+        EXPECT_EQ(w.right->headers, 0u);
+        EXPECT_EQ(w.right->active().dropped, 0u);
+        if (started != TW_OK) Engine::release(send);
+      }
+    }
   }
 }
 

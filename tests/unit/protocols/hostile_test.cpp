@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <thread>
 
 #include "protocols/blocks.hpp"
 #include "protocols/eager.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
 
@@ -45,11 +47,170 @@ TEST(Hostile, BadFramesCloseTheLink) {
   expect_closed("huge first", make_header(Frame::tagged_first, 0, 0, 0), bytes_of(&first, sizeof first));
   expect_closed("huge am", make_header(Frame::am_first, 0, 0, 0), bytes_of(&first, sizeof first));
   expect_closed("short rts", make_header(Frame::tagged_rts, 0, 0, 0), bytes_of("abc", 3));
-  expect_closed("am header", make_header(Frame::am, 0, 300, 0), std::vector<std::byte>(400));
   expect_closed("am header too long", make_header(Frame::am, 0, 5, 0), std::vector<std::byte>(4));
   expect_closed("more of nothing", make_header(Frame::data, 0, 1, 0, kFrameMore), std::vector<std::byte>(4));
   expect_closed("credit", make_header(Frame::credit, 0, ~0ull, 0), {});
   expect_closed("short cts", make_header(Frame::cts, 0, 1, 0), bytes_of("abc", 3));
+}
+
+std::vector<std::byte> first_part(uint64_t length, size_t n, bool announced = false) {
+  const FirstBody first{1, length};
+  std::vector<std::byte> body = bytes_of(&first, sizeof first);
+  body.resize(body.size() + (announced ? sizeof(RtsBody) : 0) + n);
+  return body;
+}
+
+TEST(Hostile, BadLongHeadersCloseTheLink) {
+  const uint64_t huge = ~0ull;
+  const auto closed = [](const char* what, uint64_t a, const std::vector<std::byte>& body, Frame frame = Frame::am_long) {
+    expect_closed(what, make_header(frame, 0, a, 0), body);
+  };
+  for (const Frame frame : {Frame::am_long, Frame::am_long_rts}) {
+    const bool announced = frame == Frame::am_long_rts;
+    const auto part = [=](uint64_t length, size_t n) { return first_part(length, n, announced); };
+    closed("cut", 300, bytes_of("abc", 3), frame);
+    closed("longer than what comes", 301, part(300, 10), frame);
+    closed("short", kShortHeader, part(kShortHeader, 10), frame);
+    closed("more than declared", 300, part(300, 301), frame);
+    closed("nothing of it", 300, part(300, 0), frame);
+    closed("overflow", 300, part(huge, 10), frame);
+    closed("overflow of both", huge, part(huge, 10), frame);
+    closed("beyond the grant", 2u << 20, part(2u << 20, 10), frame);
+    closed("all of the grant", 1u << 20, part(1u << 20, 10), frame);
+  }
+  closed("a payload beyond the grant", 300, first_part(300 + (2u << 20), 10));
+  closed("an announced one that comes along", 300, first_part(301, 10, true), Frame::am_long_rts);
+  closed("a cut RTS", 300, first_part(300, 10), Frame::am_long_rts);
+  expect_closed("asked for nothing", make_header(Frame::am_ask, 0, 1, 0), {});
+  expect_closed("asked for a short one", make_header(Frame::am_ask, 0, 1, kShortHeader), {});
+}
+
+/// What may not follow the first part of a long header, of 1000 bytes and as many of payload.
+TEST(Hostile, NothingComesBetweenThePartsOfALongHeader) {
+  const FirstBody tagged{2, 1000};
+  const struct {
+    FrameHeader header;
+    std::vector<std::byte> body;
+  } bad[] = {{make_header(Frame::am_long, 0, 1000, 0), first_part(1000, 10)},
+             {make_header(Frame::am_long_rts, 0, 1000, 0), first_part(1000, 10, true)},
+             {make_header(Frame::am_first, 0, 0, 0), first_part(1000, 10)},
+             {make_header(Frame::tagged_first, 0, 1, 0), bytes_of(&tagged, sizeof tagged)},
+             {make_header(Frame::data, 0, 1, 101, kFrameMore), std::vector<std::byte>(10)},
+             {make_header(Frame::data, 0, 1, 100, kFrameMore), std::vector<std::byte>(1901)},
+             {make_header(Frame::data, 0, 2, 100, kFrameMore), std::vector<std::byte>(10)}};
+  for (const auto& frame : bad) {
+    World w;
+    w.connect();
+    int calls = 0;
+    const auto count = [](void* arg, const tw_am_message*) -> tw_status { return ++*static_cast<int*>(arg), TW_OK; };
+    w.right->set_handler(3, count, &calls);
+    std::vector<std::byte> body = first_part(2000, 100);
+    w.pb->inject(*w.lb, make_header(Frame::am_long, body.size(), 1000, 0, 0, 3), body);
+    w.settle(3);
+    ASSERT_EQ(w.b.state, TW_OK);
+    FrameHeader header = frame.header;
+    header.length = static_cast<uint32_t>(frame.body.size());
+    w.pb->inject(*w.lb, header, frame.body);
+    w.settle(3);
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << &frame - bad;
+    EXPECT_EQ(calls, 0);
+    EXPECT_EQ(w.right->granted, 0u);
+  }
+}
+
+TEST(Hostile, AHeaderIsTheOneThatWasAskedFor) {
+  constexpr uint64_t kAsked = 3u << 20;
+  const auto ask = [](World& w, uint64_t length) {
+    w.pb->inject(*w.lb, make_header(Frame::am_ask, 0, 5, length), {});
+    w.settle(3);
+  };
+  {
+    World w;
+    w.connect();
+    ask(w, ~0ull);  // refused by name, and nothing else
+    ask(w, 60u << 20);
+    EXPECT_EQ(w.pb->frames(Frame::fin), 2u);
+    EXPECT_EQ(w.b.state, TW_OK);
+    EXPECT_EQ(w.right->headers, 0u);
+    ask(w, kAsked);
+    EXPECT_EQ(w.right->headers, kAsked);
+    ask(w, 1000);  // before it has come
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+    EXPECT_EQ(w.right->headers, 0u);
+    EXPECT_EQ(w.right->granted, 0u);
+  }
+  for (const uint64_t length : {kAsked - 1, kAsked + 1, uint64_t{300}}) {
+    World w;
+    w.connect();
+    ask(w, kAsked);
+    const std::vector<std::byte> body = first_part(length, 100);
+    w.pb->inject(*w.lb, make_header(Frame::am_long, body.size(), length, 0, 0, 3), body);
+    w.settle(3);
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << length;
+    EXPECT_EQ(w.right->granted, 0u);
+  }
+}
+
+/// What stalls while it holds a header's memory holds up those that find no room, and its end lets them go.
+TEST(Hostile, HeadersOfManyPeersShareTheBudget) {
+  constexpr uint64_t kBudget = 16u << 20;
+  World w({}, seed(), kBudget);
+  w.connect();
+  std::deque<Peer> peers;
+  std::vector<FakeLink*> theirs;
+  for (int i = 0; i < 12; ++i) {
+    FakeLink *to_b = nullptr, *to_a = nullptr;
+    FakePort::connect(*w.pa, *w.pb, &to_b, &to_a);
+    theirs.push_back(to_a);
+    w.right->attach(peers.emplace_back(), *to_a);
+  }
+  const uint64_t length = (kBudget - w.right->granted) / 8;
+  const auto granted = [&] {
+    return std::count_if(peers.begin(), peers.end(), [](const Peer& p) { return p.header.granted; });
+  };
+  for (FakeLink* link : theirs) w.pb->inject(*link, make_header(Frame::am_ask, 0, 5, length), {});
+  w.settle(5);
+  EXPECT_EQ(granted(), 8);
+  EXPECT_LE(w.right->granted, kBudget);
+  w.right->fail(peers[0], TW_ERR_CLOSED, "it stalls");
+  w.settle(5);
+  EXPECT_GE(granted(), 8) << "the next one";
+  EXPECT_LE(w.right->granted, kBudget);
+  for (Peer& peer : peers) w.right->remove(peer);
+  EXPECT_EQ(w.right->headers, 0u);
+}
+
+/// Answers to a sender: none that it does not wait for, and no request for a payload whose header is under way.
+TEST(Hostile, AnswersForALongHeader) {
+  const auto limit = static_cast<uint64_t>(int64_t{TW_ERR_LIMIT}), stale = static_cast<uint64_t>(int64_t{TW_ERR_STALE});
+  const CtsBody cts{1, 0, 100, 0, 0, 0};
+  const std::vector<std::byte> asks = bytes_of(&cts, sizeof cts);
+  for (const int lie : {0, 1, 2, 3, 4}) {
+    World w;
+    w.connect();
+    w.settle(5);
+    Buffer from(w.random, 300000), header(w.random, lie < 2 || lie == 4 ? 200000 : 9000);
+    OpDesc op = send_op(w.b, from, 1, 0);
+    op.verb = Verb::am;
+    op.header = header.data();
+    op.header_length = static_cast<uint32_t>(header.size());
+    w.pb->allowed = 1;  // am_ask, or the first part
+    tw_request send = 0;
+    ASSERT_EQ(w.right->start(op, {&send}), TW_IN_PROGRESS);
+    const uint64_t name = wire_op(*w.right, send);
+    w.pb->allowed = 0;
+    if (lie == 0) w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, stale), nullptr);
+    if (lie == 1 || lie == 3) w.right->on_frame(*w.lb, make_header(Frame::cts, asks.size(), name, 0), asks.data());
+    if (lie == 2) w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, limit), nullptr);
+    for (int twice = 0; lie == 4 && twice < 2; ++twice) {
+      EXPECT_FALSE(w.b.doomed);
+      w.right->on_frame(*w.lb, make_header(Frame::fin, 0, name, 0), nullptr);
+    }
+    w.settle(5);
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << lie;
+    EXPECT_EQ(Engine::test(send), TW_ERR_PROTOCOL) << lie;
+    Engine::release(send);
+  }
 }
 
 TEST(Hostile, BadFramesOfBlocksCloseTheLink) {
@@ -521,6 +682,9 @@ TEST(Hostile, HeadersOfActiveMessagesAreCopies) {
   std::vector<std::byte> body(40, std::byte{1});
   w.right->set_handler(3, look_twice, &body);
   w.right->on_frame(*w.lb, make_header(Frame::am, 40, 24, 0, 0, 3), body.data());
+  EXPECT_EQ(body[0], std::byte{9});
+  body.assign(400, std::byte{1});
+  w.right->on_frame(*w.lb, make_header(Frame::am, 400, 300, 0, 0, 3), body.data());
   EXPECT_EQ(body[0], std::byte{9});
   body.assign(sizeof(RtsBody) + 24, std::byte{1});
   w.right->on_frame(*w.lb, make_header(Frame::am_rts, body.size(), 24, 0, 0, 3), body.data());

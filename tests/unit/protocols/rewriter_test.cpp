@@ -133,6 +133,16 @@ void post_some(End& a, RemoteRegion* region, Buffer& from, Layout* layout, std::
   start(op);
   op = send_op(a.peer, from.data(), 40000, 2, 0);
   start(op);
+  op = send_op(a.peer, from.data(), 100, 1, 0);
+  op.verb = Verb::am;
+  op.header = from.data();
+  for (const uint32_t length : {30, 300, 9000}) {
+    op.header_length = length;
+    op.flags = 0;
+    start(op);
+    op.flags = TW_OP_RENDEZVOUS;
+    start(op);
+  }
   op = send_op(a.peer, from.data(), kRegion / 2, 1, 0);
   op.verb = Verb::put;
   op.remote = region;

@@ -59,13 +59,41 @@ TEST(ActiveRoutes, FollowWhatWasAskedForAndWhatThereIsCreditFor) {
   EXPECT_EQ(active_route(limits(), message), MessageRoute::single);
 }
 
+TEST(ActiveRoutes, PayloadsGoAsIfTheirHeadersWereShort) {
+  for (uint64_t length : {0, 1, 999, 1000, 4000, 8000, 8001}) {
+    const MessageRoute short_one = active_route(limits(), active(length)),
+                       long_one = active_route(limits(), active(length, 100000));
+    EXPECT_EQ(long_one == MessageRoute::frames, short_one == MessageRoute::frames) << length;
+  }
+}
+
+TEST(ActiveRoutes, LongHeadersComeWithinAFrameOrAheadOrAreAskedFor) {
+  EXPECT_EQ(header_way(limits(), active(5000, kShortHeader)), HeaderWay::within);
+  EXPECT_EQ(header_way(limits(), active(9000, kShortHeader)), HeaderWay::within);
+  EXPECT_EQ(header_way(limits(), active(500, 500)), HeaderWay::within) << "all of it in one frame";
+  EXPECT_EQ(header_way(limits(), active(501, 500)), HeaderWay::ahead);
+  EXPECT_EQ(header_way(limits(), active(9000, 500)), HeaderWay::ahead);
+  Message dear = active(500, 500);
+  dear.whole_affordable = false;
+  EXPECT_EQ(active_route(limits(), dear), MessageRoute::segmented);
+  EXPECT_EQ(header_way(limits(), dear), HeaderWay::asked);
+  dear.unasked = true;
+  EXPECT_EQ(header_way(limits(), dear), HeaderWay::waits);
+  Message announced = active(9000, 500);
+  announced.whole_affordable = false;
+  EXPECT_EQ(header_way(limits(), announced), HeaderWay::ahead) << "there is credit for the header";
+  announced.header_affordable = false;
+  EXPECT_EQ(header_way(limits(), announced), HeaderWay::asked);
+}
+
 TEST(ActiveRoutes, TheTableStarsWhatIsTaken) {
-  Message announced = active(10), long_one = active(9000);
+  Message announced = active(10), long_one = active(9000), headed = active(10, 500);
+  headed.whole_affordable = false;
   announced.announced = true;
   Message empty = active(0), dear = active(10);
   empty.announced = true;
   dear.affordable = false;
-  for (const Message& message : {active(10), active(1500), announced, long_one, empty, dear}) {
+  for (const Message& message : {active(10), active(1500), announced, long_one, empty, dear, headed}) {
     const auto lines = message_routes(limits(), LinkCosts{}, message);
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Route& line) { return line.chosen; }), 1);
     const MessageRoute route = active_route(limits(), message);
