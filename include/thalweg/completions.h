@@ -39,26 +39,39 @@ enum {
   TW_COMPLETION_SIGNAL = 9,
   TW_COMPLETION_PUT_BLOCKS = 11,
   TW_COMPLETION_GET_BLOCKS = 12,
-  TW_COMPLETION_NOTIFICATION = 100 /* a peer's: TW_NOTIFY_QUEUE */
+  TW_COMPLETION_NOTIFICATION = 100, /* a peer's: TW_NOTIFY_QUEUE */
+  TW_COMPLETION_ENDED = 101         /* tw_request_tell with TW_REQUEST_NONE: what it was is not known */
 };
 
 /** How an operation ended. As a record in the caller's memory: read `status` by tw_completion_test, the rest after it. */
 struct tw_completion {
-  tw_status status;  /* a record: TW_IN_PROGRESS until it ends, or the error with which the call refused it */
-  uint32_t kind;     /* TW_COMPLETION_* */
-  void *arg;         /* of the options */
-  tw_recv_info info; /* receives and notifications: as tw_recv_info says; others: the endpoint and the bytes of the operation */
+  tw_status
+      status;    /* a record: TW_IN_PROGRESS until it ends, or what the call returned that refused the operation; arguments that
+                          make no sense are refused before a record is touched */
+  uint32_t kind; /* TW_COMPLETION_* */
+  void *arg;     /* of the options */
+  tw_recv_info
+      info; /* receives and notifications: as tw_recv_info says; others: the bytes, and the endpoint where it is still known.
+                          endpoint NULL: closed meanwhile */
   const char *message; /* text of a failure; NULL: it ended well. Of a queue: valid until its next poll */
   const void *data;    /* a notification's info.length bytes, valid until the queue's next poll; else NULL */
 };
 /** The record's status, with acquire order: when it is not TW_IN_PROGRESS the data and the other fields are there. Any thread. */
 TW_CHECKED tw_status tw_completion_test(const tw_completion *record);
 
+/** As if the operation of the request had been posted with this queue, counter, record or signal, and this arg: its end is told there, at
+ *  once where it has ended. Everything else in `options` is ignored. TW_REQUEST_NONE, as calls that are complete give it: told as one that
+ *  ended well. TW_ERR_INVALID: none or two are named, or the request tells another one already. Worker's threads. */
+TW_CHECKED tw_status tw_request_tell(tw_request request, const tw_op_options *options);
+
 typedef struct tw_completion_queue_options {
   size_t size;
-  uint32_t notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_notification_next */
+  uint32_t
+      notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_notification_next; of one
+                             queue a worker */
+  uint32_t reserved; /* 0 */
 } tw_completion_queue_options;
-#define TW_COMPLETION_QUEUE_OPTIONS_INIT {sizeof(tw_completion_queue_options), 0}
+#define TW_COMPLETION_QUEUE_OPTIONS_INIT {sizeof(tw_completion_queue_options), 0, 0}
 
 /** Makes a queue for operations of this worker's endpoints and its receives. It takes as many entries as the worker has requests: it
  *  never overruns. End with tw_completion_queue_destroy. */
@@ -68,7 +81,8 @@ TW_CHECKED tw_status tw_completion_queue_create(tw_worker *worker, const tw_comp
  *  took are dropped. */
 TW_CHECKED tw_status tw_completion_queue_destroy(tw_completion_queue *queue);
 /** Takes up to `count` entries, in the order in which the operations ended; where there is none it progresses the worker once and looks
- *  again. *taken: how many. TW_OK, also with none; TW_ERR_CLOSED: the worker was destroyed. Not in callbacks or handlers. */
+ *  again. *taken: how many. TW_OK, also with none; TW_ERR_CLOSED: the worker was destroyed. One thread at a time, and not in
+ *  callbacks or handlers. */
 TW_CHECKED tw_status tw_completion_queue_poll(tw_completion_queue *queue, tw_completion *entries, size_t count, size_t *taken);
 /** The same, progressing until there is one, at most timeout_ns: TW_ERR_TIMED_OUT. */
 TW_CHECKED tw_status tw_completion_queue_wait(tw_completion_queue *queue, tw_completion *entries, size_t count,

@@ -291,7 +291,7 @@ TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
  *  "get_blocks" depend on the target's memory: a table for each kind of it (tw_remote_memory_explain: for one). "am": the payload, which
- *  goes the same way whatever its header. Text; *size as in tw_context_info. */
+ *  goes the same way whatever its header, unless the receiver has no memory for that: then it is announced. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb, size_t length, char *buffer, size_t *size);
 /** The same for the local buffer at `address`, which may be device memory: its ways to each kind of memory that may receive it, and
  *  why it would go through the host. `remote`: the target of a put, get, atomic or blocks; else NULL. `options`: those that the operation
@@ -445,9 +445,11 @@ typedef struct tw_op_options {
   const void
       *after; /* stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it */
   uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
+  uint32_t reserved;   /* 0 */
   /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
      TW_NOTIFY_* in blocks.h say. A signal of the same operation travels with the notification. It counts as an eager message of the
-     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. */
+     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. Notifications come in the
+     order in which their data arrives, which devices and gets by index may change. */
   uint32_t notify;
   uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
   /* Who is told that it ended, beside a request or instead: at most one, and no callback with it. completions.h has the rules. */
@@ -458,7 +460,7 @@ typedef struct tw_op_options {
   uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
 } tw_op_options;
 #define TW_OP_OPTIONS_INIT \
-  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
+  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 enum {
   TW_AFTER_NONE = 0,
   TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */

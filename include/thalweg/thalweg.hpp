@@ -148,6 +148,8 @@ class Request {
     return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
   }
   [[nodiscard]] tw_status cancel() noexcept { return tw_cancel(number_); }
+  /// Its end is told to the queue, counter, record or signal of the options; tw_request_tell.
+  void tell(const tw_op_options& options) const { detail::check(tw_request_tell(number_, &options)); }
   /// Later work of the stream (CUstream, cudaStream_t) waits until the request has ended; tw_request_before.
   void before(const void* stream) const { detail::check(tw_request_before(number_, stream)); }
   tw_recv_info info() const noexcept {
@@ -442,6 +444,56 @@ class Signal {
   detail::Handle<tw_signal, tw_signal_destroy> handle_;
 };
 
+/// Where operations end that name it in OpOptions::queue, or whose request was told to: thalweg/completions.h.
+class CompletionQueue {
+ public:
+  CompletionQueue() = default;
+  explicit CompletionQueue(tw_completion_queue* queue) : handle_(queue) {}
+  /// The entries that are there, at most entries.size(); their pointers are valid until the next call.
+  std::span<tw_completion> poll(std::span<tw_completion> entries) const {
+    size_t taken = 0;
+    detail::check(tw_completion_queue_poll(get(), entries.data(), entries.size(), &taken));
+    return entries.first(taken);
+  }
+  /// The same, progressing until there is one; none after the timeout.
+  std::span<tw_completion> wait(std::span<tw_completion> entries, std::optional<std::chrono::nanoseconds> timeout = {}) const {
+    size_t taken = 0;
+    const tw_status status =
+        tw_completion_queue_wait(get(), entries.data(), entries.size(), detail::nanoseconds(timeout), &taken);
+    if (status != TW_ERR_TIMED_OUT) detail::check(status);
+    return entries.first(taken);
+  }
+  tw_completion_queue* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_completion_queue, tw_completion_queue_destroy> handle_;
+};
+
+/// Counts operations that name it in OpOptions::counter.
+class Counter {
+ public:
+  Counter() = default;
+  explicit Counter(tw_counter* counter) : handle_(counter) {}
+  uint64_t completed() const {
+    uint64_t count = 0;
+    detail::check(tw_counter_read(get(), &count, nullptr));
+    return count;
+  }
+  uint64_t failed() const {
+    uint64_t count = 0;
+    detail::check(tw_counter_read(get(), nullptr, &count));
+    return count;
+  }
+  /// Progresses until that many have ended, well or not.
+  [[nodiscard]] tw_status wait(uint64_t total, std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
+    return tw_counter_wait(get(), total, detail::nanoseconds(timeout));
+  }
+  tw_counter* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<tw_counter, tw_counter_destroy> handle_;
+};
+
 /// A connection. The destructor closes by force: close() first to deliver what is queued.
 class Endpoint {
  public:
@@ -622,6 +674,19 @@ class Worker {
   }
   void on_am(uint16_t id, tw_am_handler handler, void* arg) const { detail::check(tw_am_register(get(), id, handler, arg)); }
   [[nodiscard]] tw_status flush(Request& request) const noexcept { return tw_worker_flush(get(), request.out()); }
+  /// notifications: of peers, as entries.
+  CompletionQueue completion_queue(bool notifications = false) const {
+    tw_completion_queue_options options = TW_COMPLETION_QUEUE_OPTIONS_INIT;
+    options.notifications = notifications ? 1 : 0;
+    tw_completion_queue* made = nullptr;
+    detail::check(tw_completion_queue_create(get(), &options, &made));
+    return CompletionQueue(made);
+  }
+  Counter counter() const {
+    tw_counter* made = nullptr;
+    detail::check(tw_counter_create(get(), &made));
+    return Counter(made);
+  }
   Signal signal(uint32_t kind = TW_SIGNAL_SET, uint64_t initial = 0) const {
     tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
     options.kind = kind;

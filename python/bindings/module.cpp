@@ -38,6 +38,7 @@ NB_MODULE(_core, m) {
   py::bind_active_messages(m);
   py::bind_block(m);
   py::bind_blocks(m);
+  py::bind_completions(m);
   py::bind_store(m);
   py::bind_window(m);
   py::bind_queue(m);

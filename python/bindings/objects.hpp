@@ -77,6 +77,7 @@ struct Worker {
   std::mutex am_mutex;
   std::deque<AmRecord> am_queue;  ///< filled inside progress, by any thread, without the GIL
   std::atomic<size_t> am_waiting{0};
+  std::vector<std::function<void()>> after_close;  ///< ends of what operations under way still told of
   std::vector<std::function<void()>> handed_over;  ///< what destructors on other threads could not do at once
 
   ~Worker() { close(); }
@@ -273,6 +274,7 @@ void bind_layout(nb::module_& m);
 void bind_signal(nb::module_& m);
 void bind_block(nb::module_& m);
 void bind_blocks(nb::module_& m);
+void bind_completions(nb::module_& m);
 void bind_store(nb::module_& m);
 void bind_window(nb::module_& m);
 void bind_queue(nb::module_& m);

@@ -17,15 +17,26 @@ uint32_t atomic_of(PyObject* name) {
   raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
 }
 
+void take_notification(tw_op_options& options, PyObject* immediate, PyObject* handler) {
+  const bool notifies = immediate != nullptr && immediate != Py_None, handled = handler != nullptr && handler != Py_None;
+  if (handled && !notifies) raise(TW_ERR_INVALID, "handler takes an immediate: give both, or neither");
+  if (!notifies) return;
+  options.immediate = as_u64(immediate, 0);
+  options.notify = handled ? TW_NOTIFY_HANDLER : TW_NOTIFY_QUEUE;
+  const uint64_t id = handled ? as_u64(handler, 0) : 0;
+  if (id >= 4096) raise(TW_ERR_INVALID, "an active message id is below 4096");
+  options.handler = static_cast<uint32_t>(id);
+}
+
 namespace {
 
 template <bool put, bool blocking>
 PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<12> signature(put ? "put" : "get", 2, 3,
+    static const Signature<14> signature(put ? "put" : "get", 2, 3,
                                          {"buffer", "remote", "offset", "signal", "value", "after_all", "visible", "layout",
-                                          "remote_layout", "timeout", "after", "no_wait"});
-    std::array<PyObject*, 12> a;
+                                          "remote_layout", "timeout", "after", "no_wait", "immediate", "handler"});
+    std::array<PyObject*, 14> a;
     signature.parse(a, args, count, keywords);
     Endpoint& endpoint = *nb::inst_ptr<Endpoint>(self);
     RemoteMemory* remote = as_object<RemoteMemory>(a[1], "remote");
@@ -50,6 +61,8 @@ PyObject* transfer(PyObject* self, PyObject* const* args, Py_ssize_t count, PyOb
       options.signal_value = as_u64(a[4], 1);
       operation.keep(a[3]);
     }
+    if (!put && (a[12] != nullptr || a[13] != nullptr)) raise(TW_ERR_UNSUPPORTED, "a get notifies nobody: send a message");
+    take_notification(options, a[12], a[13]);
     if (as_bool(a[5])) options.flags |= TW_OP_AFTER_ALL;
     if (as_bool(a[6])) options.flags |= TW_OP_REMOTE;
     if (as_bool(a[11])) options.flags |= TW_OP_NO_WAIT;
@@ -113,17 +126,20 @@ const char put_doc[] =
     "data\n"
     "is visible there. signal: a RemoteSignal set (or added) to value when this put's data is there, or with after_all that "
     "of\n"
-    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. after, no_wait: as in send. "
-    "Raises\n"
-    "PeerLost, Stale.";
+    "every earlier put of the endpoint too. remote_layout places the bytes, relative to offset. immediate: 64 bits of which "
+    "the\n"
+    "peer is notified behind the data (and the signal): 8 bytes from its Worker.next_notification() or CompletionQueue, or, "
+    "with\n"
+    "handler, the header of an active message. after, no_wait: as in send. Raises PeerLost, Stale.";
 const char get_doc[] = "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
 const char atomic_doc[] =
     "op (add, and, or, xor, swap, cswap) on the aligned word of size bytes at offset; returns the old value, or None without\n"
     "fetch, with visible when it is done there. compare: only for cswap. no_wait: as in send.";
 const char i_doc[] = "As the function without i, but returns a Request.";
 
-#define PUT \
-  "buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, "
+#define PUT                                                                                                              \
+  "buffer, remote, offset=0, *, signal=None, value=1, after_all=False, visible=False, layout=None, remote_layout=None, " \
+  "immediate=None, handler=None, "
 #define GET "buffer, remote, offset=0, *, layout=None, remote_layout=None, "
 #define ATOMIC "op, remote, offset, operand, *, compare=0, size=8, fetch=True, "
 FastMethods methods{

@@ -113,6 +113,13 @@ void Operation::finish() {
   end(ended);
 }
 
+void Operation::ended_as(const tw_completion& entry, const std::string& text) {
+  if (result == Result::received) info = entry.info;
+  if (entry.status < 0) message = text;
+  request = TW_REQUEST_NONE;
+  status = entry.status;
+}
+
 nb::object Operation::value() {
   if (unpacking != nullptr && unpacking->raised.is_valid()) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(unpacking->raised.ptr())), unpacking->raised.ptr());

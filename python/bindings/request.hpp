@@ -59,6 +59,8 @@ struct Operation {
   bool test() {  ///< true when it has ended; any thread state
     return !under_way() || tw_request_test(request) != TW_IN_PROGRESS;
   }
+  /// A completion queue has given its end, and released the request.
+  void ended_as(const tw_completion& entry, const std::string& text);
   /// Takes the outcome of an ended request and releases it; once, whoever of its waiters comes first.
   void finish();
   /// It has ended so; what came with it is unpacked.

@@ -66,13 +66,15 @@ nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::s
 }
 
 template <bool blocking>
-nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool after_all, bool visible, bool no_wait) {
+nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool after_all, bool visible, bool no_wait,
+                       nb::handle immediate, nb::handle handler) {
   RemoteSignal& self = *nb::inst_ptr<RemoteSignal>(owner);
   Operation operation(self.endpoint->worker_object, self.endpoint->worker, Result::none);
   operation.keep(owner);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.flags = (after_all ? TW_OP_AFTER_ALL : 0) | (visible ? TW_OP_REMOTE : 0) | (no_wait ? TW_OP_NO_WAIT : 0);
   options.signal_op = self.adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
+  take_notification(options, immediate.ptr(), handler.ptr());
   operation.posted(tw_signal_post(self.get(), value, &options, &operation.request));
   return nb::steal(deliver(operation, blocking));
 }
@@ -140,11 +142,13 @@ void bind_signal(nb::module_& m) {
                            "A peer's signal, imported through an endpoint from its key; kind as at its home.")
       .def(nb::new_(&remote_make), arg("endpoint"), arg("key"), arg("kind") = "set")
       .def("post", &remote_post<true>, arg("value") = 1, nb::kw_only(), arg("after_all") = false, arg("visible") = false,
-           arg("no_wait") = false,
+           arg("no_wait") = false, arg("immediate") = nb::none(), arg("handler") = nb::none(),
            "Sets or adds value, alone; with after_all when all earlier puts of the endpoint are there. Returns at once, with\n"
-           "visible when it is done there. no_wait: raises Again instead of waiting for the peer's credit.")
+           "visible when it is done there. no_wait: raises Again instead of waiting for the peer's credit.\n"
+           "immediate, handler: as in put.")
       .def("ipost", &remote_post<false>, arg("value") = 1, nb::kw_only(), arg("after_all") = false, arg("visible") = false,
-           arg("no_wait") = false, "As post, but returns a Request.")
+           arg("no_wait") = false, arg("immediate") = nb::none(), arg("handler") = nb::none(),
+           "As post, but returns a Request.")
       .def("release", &RemoteSignal::close, "Ends the import.");
 }
 

@@ -118,6 +118,9 @@ void Worker::close() noexcept {
   tw_worker* ended = std::exchange(handle, nullptr);
   if (generation == fork_generation()) tw_worker_destroy(ended);
   handed_over.clear();
+  if (generation == fork_generation()) {
+    for (const auto& end : std::exchange(after_close, {})) end();
+  }
   const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
   const auto callables = std::exchange(handlers, {});
   const nb::object told = std::move(on_disarm);

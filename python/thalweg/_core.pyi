@@ -274,6 +274,8 @@ class Endpoint(_Closing):
         visible: bool = False,
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
+        immediate: int | None = None,
+        handler: int | None = None,
         timeout: float | None = None,
         after: _After = None,
         no_wait: bool = False,
@@ -290,6 +292,8 @@ class Endpoint(_Closing):
         visible: bool = False,
         layout: Layout | None = None,
         remote_layout: Layout | None = None,
+        immediate: int | None = None,
+        handler: int | None = None,
         after: _After = None,
         no_wait: bool = False,
     ) -> Request: ...
@@ -427,11 +431,37 @@ class Request:
     def wait(self, timeout: float | None = None) -> Any: ...
     def cancel(self) -> bool: ...
     def before(self, stream: _Stream) -> None: ...
+    def tell(
+        self,
+        *,
+        queue: CompletionQueue | None = None,
+        counter: Counter | None = None,
+        signal: Signal | None = None,
+        value: int = 1,
+    ) -> None: ...
     @property
     def worker(self) -> Worker: ...
     def _spin(self, seconds: float) -> bool: ...
     def _value(self) -> Any: ...
     _token: Any
+
+@final
+class CompletionQueue:
+    def __init__(self, worker: Worker, *, notifications: bool = False) -> None: ...
+    def poll(self, count: int = 256) -> list[Request | tuple[Endpoint | None, bytes]]: ...
+    def wait(self, count: int = 256, timeout: float | None = None) -> list[Request | tuple[Endpoint | None, bytes]]: ...
+    def __len__(self) -> int: ...
+    def release(self) -> None: ...
+
+@final
+class Counter:
+    def __init__(self, worker: Worker) -> None: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    def wait(self, total: int, timeout: float | None = None) -> None: ...
+    def release(self) -> None: ...
 
 @final
 class Message:
@@ -708,8 +738,26 @@ class Signal:
 @final
 class RemoteSignal:
     def __init__(self, endpoint: Endpoint, key: bytes, kind: Literal["set", "add"] = "set") -> None: ...
-    def post(self, value: int = 1, *, after_all: bool = False, visible: bool = False, no_wait: bool = False) -> None: ...
-    def ipost(self, value: int = 1, *, after_all: bool = False, visible: bool = False, no_wait: bool = False) -> Request: ...
+    def post(
+        self,
+        value: int = 1,
+        *,
+        after_all: bool = False,
+        visible: bool = False,
+        no_wait: bool = False,
+        immediate: int | None = None,
+        handler: int | None = None,
+    ) -> None: ...
+    def ipost(
+        self,
+        value: int = 1,
+        *,
+        after_all: bool = False,
+        visible: bool = False,
+        no_wait: bool = False,
+        immediate: int | None = None,
+        handler: int | None = None,
+    ) -> Request: ...
     def release(self) -> None: ...
 
 @final

@@ -184,7 +184,7 @@ Status move_blocks(Verb verb, tw_endpoint* endpoint, const Arguments& a, const t
   const Options<tw_blocks_options> options(given, kBlocksDefaults);
   OpDesc op;
   op.verb = verb;
-  op.flags = options->flags & ~(kOpDevice | kOpLate | kOpPart);
+  op.flags = options->flags & ~kOpInternal;
   op.peer = &*endpoint->peer;
   op.length = a.n * a.local->space->length;
   if (a.n > BlockSpace::kBlocks) return fail(TW_ERR_LIMIT, "2^32 pairs of blocks or more; move them in several operations");
@@ -290,6 +290,7 @@ tw_status tw_notification_next(tw_worker* worker, tw_notification* notification)
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   if (notification == nullptr) return fail(TW_ERR_INVALID, "the place for the notification is NULL");
+  if (worker->engine->notifies_queue()) return TW_AGAIN;
   return next_notification(*worker->engine, notification);
 }
 

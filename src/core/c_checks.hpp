@@ -36,6 +36,8 @@ class Options {
   T copy_;
 };
 inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
+// Older callers' options end before these: never in what was their padding.
+static_assert(offsetof(tw_op_options, notify) % 8 == 0 && sizeof(tw_completion_queue_options) == 16);
 
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 // local_memory.cpp
@@ -183,6 +185,9 @@ Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, boo
 /// Text or bytes out: *capacity is the room in, the length needed out.
 Status copy_out(const void* from, size_t length, void* to, size_t* capacity);
 
+/// Of a request that is alive. (c_request.cpp)
+Status find_worker(tw_request request, tw_worker** worker);
+
 /// What options of operations say of who is told of the end.
 struct SinkOptions {
   tw_callback callback;
@@ -212,7 +217,8 @@ Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* 
   Status status = completion_of(worker, sinks, request, &completion);
   if (is_error(status)) return status;
   status = post(completion);
-  if (sinks.record != nullptr && is_error(status)) sinks.record->status = status;  // nobody else tells of it
+  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // nobody else tells of it
+    __atomic_store_n(&sinks.record->status, status, __ATOMIC_RELEASE);
   return status;
 }
 template <class T>

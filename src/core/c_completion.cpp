@@ -23,19 +23,21 @@ Status worker_of(const CompletionSink* sink, const char* what, tw_worker** worke
   return TW_OK;
 }
 
-Status check_ends(const CompletionSink& sink, const char* what) {
-  const uint32_t under_way = sink.expects.load(std::memory_order_acquire);
-  if (sink.engine == nullptr || under_way == 0) return TW_OK;
-  return fail(TW_ERR_BUSY,
-              "%u operations are under way that will end in this %s: wait for them, cancel them or close their endpoints",
-              under_way, what);
-}
-
 /// Of the worker that the operation is posted to.
 Status check_sink(const CompletionSink& sink, const char* what, const tw_worker& worker) {
   if (Status s = sink.born.check(what); is_error(s)) return s;
   if (sink.engine == worker.engine.get()) return TW_OK;
   return fail(TW_ERR_INVALID, "the %s belongs to another worker than the operation", what);
+}
+
+/// Of the queue, counter or signal that is named. A record has none.
+Status worker_of_sink(const tw_op_options& options, tw_worker** worker) {
+  if (options.queue != nullptr) return worker_of(options.queue, "completion queue", worker);
+  if (options.counter != nullptr) return worker_of(options.counter, "counter", worker);
+  if (options.done == nullptr) return fail(TW_ERR_INVALID, "TW_REQUEST_NONE tells a completion queue, a counter or a signal");
+  if (Status s = thalweg::impl::check(options.done); is_error(s)) return s;
+  *worker = options.done->worker;
+  return TW_OK;
 }
 
 Status refuse_polling(const tw_worker& worker) {
@@ -74,6 +76,10 @@ Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_reque
     if (Status s = impl::check(given.done); is_error(s)) return s;
     if (given.done->worker != &worker)
       return fail(TW_ERR_INVALID, "the signal in `done` belongs to another worker than the operation");
+    if (given.done->copier != nullptr && !given.done->memory->origin.buffer.device->has_kernels())
+      return fail(TW_ERR_UNSUPPORTED,
+                  "the signal in `done` lies in device memory, and this build has no kernels to touch it: use one of "
+                  "the library's memory");
     out->kind = SinkKind::done;
     out->told.done = given.done;
     out->value = given.done_value;
@@ -90,24 +96,38 @@ tw_status tw_completion_test(const tw_completion* record) {
   return __atomic_load_n(&record->status, __ATOMIC_ACQUIRE);  // with the bytes and the other fields
 }
 
+tw_status tw_request_tell(tw_request request, const tw_op_options* given) {
+  const Options<tw_op_options> options(given, kOpDefaults);
+  tw_worker* worker = nullptr;
+  Status status = request != TW_REQUEST_NONE ? find_worker(request, &worker) : worker_of_sink(*options, &worker);
+  if (is_error(status)) return status;
+  const Enter enter(*worker);
+  if (is_error(enter.status())) return enter.status();
+  Completion completion;
+  status = completion_of(*worker, sinks_of(*options), nullptr, &completion);
+  if (is_error(status)) return status;
+  if (completion.kind == SinkKind::none || completion.kind == SinkKind::callback)
+    return fail(TW_ERR_INVALID, "a request tells a completion queue, a counter, a record or a signal: name one in the options");
+  return request != TW_REQUEST_NONE ? worker->engine->tell_of(request, completion) : worker->engine->tell_ended(completion);
+}
+
 tw_status tw_completion_queue_create(tw_worker* worker, const tw_completion_queue_options* given, tw_completion_queue** queue) {
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   if (queue == nullptr) return fail(TW_ERR_INVALID, "the place for the queue is NULL");
   const tw_completion_queue_options defaults = TW_COMPLETION_QUEUE_OPTIONS_INIT;
   const Options<tw_completion_queue_options> options(given, defaults);
-  auto* const made = new (std::nothrow) tw_completion_queue;
+  std::unique_ptr<tw_completion_queue> made(new (std::nothrow) tw_completion_queue);
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a completion queue");
   made->notifications = options->notifications != 0;
-  worker->engine->add(*made);
-  *queue = made;
+  if (Status s = worker->engine->add(*made); is_error(s)) return s;
+  *queue = made.release();
   return TW_OK;
 }
 
 tw_status tw_completion_queue_destroy(tw_completion_queue* queue) {
   if (Status s = check(queue, "completion queue"); is_error(s)) return s;
-  if (Status s = check_ends(*queue, "completion queue"); is_error(s)) return s;
-  if (queue->engine != nullptr) queue->engine->remove(*queue);
+  if (Status s = queue->engine != nullptr ? queue->engine->remove(*queue) : TW_OK; is_error(s)) return s;
   delete queue;
   return TW_OK;
 }
@@ -136,7 +156,7 @@ tw_status tw_completion_queue_wait(tw_completion_queue* queue, tw_completion* en
     return fail(TW_ERR_INVALID, "entries or taken is NULL, or count is 0");
   if (Status s = refuse_polling(*worker); is_error(s)) return s;
   *taken = 0;
-  const auto some = [&] { return (*taken = worker->engine->take_entries(*queue, entries, count)) != 0; };
+  const auto some = [&] { return *taken != 0 || (*taken = worker->engine->take_entries(*queue, entries, count)) != 0; };
   const Status status = worker->wait_until(some, timeout_ns);
   return is_error(status) ? fail(status, "nothing has ended here; the operations go on") : Status{TW_OK};
 }
@@ -154,8 +174,7 @@ tw_status tw_counter_create(tw_worker* worker, tw_counter** counter) {
 
 tw_status tw_counter_destroy(tw_counter* counter) {
   if (Status s = check(counter, "counter"); is_error(s)) return s;
-  if (Status s = check_ends(*counter, "counter"); is_error(s)) return s;
-  if (counter->engine != nullptr) counter->engine->remove(*counter);
+  if (Status s = counter->engine != nullptr ? counter->engine->remove(*counter) : TW_OK; is_error(s)) return s;
   delete counter;
   return TW_OK;
 }

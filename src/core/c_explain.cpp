@@ -34,6 +34,7 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
     op.peer = &*endpoint.peer;
     op.word = length == 4 ? 4 : 8;
     if (address == nullptr) op.flags |= options->flags & ~kOpInternal;
+    if (const Status status = set_notification(op, *options); is_error(status)) return status;
     op.remote = remote;
     text += explain(op);
   }

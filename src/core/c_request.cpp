@@ -7,7 +7,7 @@
 
 using namespace thalweg::impl;
 
-namespace {
+namespace thalweg::impl {
 
 Status find_worker(tw_request request, tw_worker** worker) {
   Engine* engine = Engine::engine_of(request);
@@ -16,7 +16,7 @@ Status find_worker(tw_request request, tw_worker** worker) {
   return (*worker)->born.check("request");
 }
 
-}  // namespace
+}  // namespace thalweg::impl
 
 extern "C" {
 

@@ -29,7 +29,9 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
 tw_status tw_signal_destroy(tw_signal* signal) {
   const Status status = check(signal);
   if (is_error(status)) return status;
-  const uint32_t expects = signal->expects.load(std::memory_order_acquire);
+  const uint32_t expects = signal->expects.load(std::memory_order_relaxed) == 0 || signal->worker == nullptr
+                               ? 0
+                               : signal->worker->engine->expected(signal->expects);
   if (expects != 0)
     return fail(TW_ERR_BUSY, "%u operations are under way that touch this signal when they end: wait for them", expects);
   return signal->pool->destroy(signal);

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "protocols/active_header.hpp"
 #include "protocols/bounce_buffer.hpp"
@@ -181,7 +182,8 @@ const Protocol kAmRoute = {"route", Verb::am, step_am, nullptr};
 Status try_am(Peer& peer, const OpDesc& op) {
   uint64_t body = op.length + op.header_length;
   if (op.layout != nullptr || (op.flags & (TW_OP_RENDEZVOUS | TW_OP_SYNC | kOpDevice | kOpLate)) != 0 ||
-      body > peer.limits.copy || peer.eager_credit < eager_cost(body) || !peer.ordered.empty() || !peer.control.empty()) {
+      body > peer.limits.copy || op.header_length > kHeaderOnCredit || peer.eager_credit < eager_cost(body) ||
+      !peer.ordered.empty() || !peer.control.empty()) {
     return TW_AGAIN;
   }
   std::byte* to = peer.link->port->reserve(*peer.link, body);
@@ -391,6 +393,7 @@ void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n) {
   if (at < ahead) {
     const size_t of_header = static_cast<size_t>(std::min<uint64_t>(n, ahead - at));
     std::memcpy(data.header + at, body, of_header);
+    if (data.asked && data.peer != nullptr) data.peer->header.since = monotonic_ns();
     at += of_header;
     body += of_header;
     n -= of_header;

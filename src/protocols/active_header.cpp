@@ -8,6 +8,7 @@
 
 #include "protocols/flow.hpp"
 #include "protocols/rendezvous.hpp"
+#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 
@@ -94,7 +95,9 @@ void header_answered(Engine& engine, OpRun& run, Status status) {
   }
   run.stage = kHeaderRefused;
   run.cancelable = true;
-  if (op.length != 0) run.protocol = &kAmRendezvous;  // credit that takes the header may never take both
+  Message message = active_of(op);
+  message.header_refused = true;
+  if (active_route(peer.limits, message) == MessageRoute::frames) run.protocol = &kAmRendezvous;
 }
 
 }  // namespace

@@ -50,27 +50,19 @@ Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t cove
   return s;
 }
 
-bool take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed) {
+void take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed) {
   if (id != kNotifyQueue && !failed) {
     const FrameHeader message = make_header(Frame::am, length, length, 0, 0, id);  // all of it is the message's header
-    on_am(engine, peer, message, PeerBytes(static_cast<const std::byte*>(data), length));
-    return !peer.doomed;
+    return on_am(engine, peer, message, PeerBytes(static_cast<const std::byte*>(data), length));
   }
   const uint64_t cost = static_cast<uint64_t>(eager_cost(length));
-  if (!hold(peer, cost)) {
-    engine.violation(peer, "more notifications than it was granted");
-    return false;
-  }
-  if (failed) {
-    settle(engine, peer, cost);
-    return true;
-  }
+  if (!hold(peer, cost)) return engine.violation(peer, "more notifications than it was granted");
+  if (failed) return settle(engine, peer, cost);
   Notification kept;
   kept.peer = &peer;
   kept.length = static_cast<uint32_t>(length);
   std::memcpy(kept.data, data, length);
   engine.active().notifications.push_back(kept);
-  return true;
 }
 
 void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
@@ -79,7 +71,7 @@ void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return engine.violation(peer, "a notification of more than 64 bytes");
   const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
                       ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
-  (void)take_notification(engine, peer, header.id, data, header.length, failed);
+  take_notification(engine, peer, header.id, data, header.length, failed);
 }
 
 Status next_notification(Engine& engine, tw_notification* out) {

@@ -87,6 +87,7 @@ OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   if (run == nullptr) [[unlikely]]
     return nullptr;
   run->sink = completion.kind;
+  run->tells = completion.kind != SinkKind::none;
   run->told = completion.told;
   run->arg = completion.arg;
   run->told_value = completion.value;
@@ -179,7 +180,7 @@ void Engine::complete_slowly(OpRun& run, Status status) {
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
-  if (run.sink != SinkKind::none) prepare_to_tell(run);
+  if (run.sink != SinkKind::none) prepare_to_tell(run, true);
   // release: who tests with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.sink != SinkKind::none) {
@@ -395,6 +396,17 @@ unsigned Engine::push_windows(Peer& peer) {
   return events;
 }
 
+/// The next one whose callback is to be called; what else is told is told in here, where nobody releases its request meanwhile.
+OpRun* Engine::next_called(RunList& ready, unsigned* events) {
+  Guard guard(*this);
+  while (OpRun* const run = ready.pop_front()) {
+    ++*events;
+    if (run->sink == SinkKind::callback) return run;
+    tell_now(*run, run->status.load(std::memory_order_relaxed));
+  }
+  return nullptr;
+}
+
 unsigned Engine::run_callbacks() {
   unsigned events = 0;
   RunList ready;
@@ -403,12 +415,10 @@ unsigned Engine::run_callbacks() {
     std::swap(ready, callbacks_);
   }
   const bool nested = std::exchange(calling_back(), true);
-  while (OpRun* run = ready.pop_front()) {
-    ++events;
-    const Status status = run->status.load(std::memory_order_relaxed);
-    if (run->sink == SinkKind::callback) run->told.callback(run->arg, number(*run), status, &run->info);
+  while (OpRun* run = next_called(ready, &events)) {
+    run->told.callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
     Guard guard(*this);
-    run->sink == SinkKind::callback ? release_run(*run) : tell_now(*run, status);
+    release_run(*run);
   }
   calling_back() = nested;
   return events;
@@ -479,8 +489,8 @@ Status Engine::finish(tw_request request) {
   RunPool* pool = RunPool::of(request);
   OpRun* run = pool == nullptr ? nullptr : pool->find_here(request);
   // acquire: what was received is visible
-  if (run == nullptr || run->status.load(std::memory_order_acquire) != TW_OK || run->sink != SinkKind::none ||
-      pool->engine()->options_.multi_threaded) [[unlikely]]
+  if (run == nullptr || pool->engine()->options_.multi_threaded || run->status.load(std::memory_order_acquire) != TW_OK ||
+      run->sink != SinkKind::none) [[unlikely]]
     return TW_IN_PROGRESS;
   pool->free(*run);
   return TW_OK;

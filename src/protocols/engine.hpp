@@ -29,7 +29,6 @@ namespace thalweg::impl {
 
 class Registry;
 struct CostTable;
-struct CompletionSink;
 class DeviceTable;
 class Matcher;
 class ActiveTable;
@@ -65,6 +64,7 @@ struct EngineOptions {
   Way way = Way::any;        // the only one beside frames, for measurements
   FirstNumbers first;
   BounceSizes bounces;
+  uint64_t header_silence_ns = 30'000'000'000;                  // flow.cpp. Tests take less
   uint64_t hidden_from = kHiddenFrom;                           // device_messages.hpp. Tests take less
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
@@ -170,9 +170,20 @@ class Engine final : public Sink {
   Status arm();
 
   // --- sinks (sinks.hpp)
-  void add(CompletionSink& sink);
-  void remove(CompletionSink& sink);
-  void remove(tw_completion_queue& queue);  // with the entries that nobody took
+  Status add(tw_completion_queue& queue);
+  void add(tw_counter& counter);
+  /// TW_ERR_BUSY: operations under way will end there. Entries that nobody took go with it.
+  Status remove(tw_completion_queue& queue);
+  Status remove(tw_counter& counter);
+  /// Operations under way that tell of their end there.
+  uint32_t expected(const std::atomic<uint32_t>& expects) {
+    Guard guard(*this);  // what tells has told
+    return expects.load(std::memory_order_relaxed);
+  }
+  bool notifies_queue() const { return notified_ != nullptr; }
+  /// tw_request_tell; of an operation that ended well and has no request.
+  Status tell_of(tw_request request, const Completion& completion);
+  Status tell_ended(const Completion& completion);
   /// What tw_completion_queue_poll takes without progress. Returns how many.
   size_t take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count);
 
@@ -320,11 +331,13 @@ class Engine final : public Sink {
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
   static Status settle_calls(OpRun& run, Status status);
-  static void prepare_to_tell(OpRun& run);
+  OpRun* next_called(RunList& ready, unsigned* events);
+  static void prepare_to_tell(OpRun& run, bool under_way);
   void tell(OpRun& run, Status status);
   void tell_now(OpRun& run, Status status);
   Status start_told(const OpDesc& op, const Completion& completion);
   void leave_sinks();
+  void forget_in_entries(const Peer& peer);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_kept(OpRun& run);
@@ -349,7 +362,9 @@ class Engine final : public Sink {
   WaitedReceive* waited_ = nullptr;
   uint64_t incoming_ = 0;
   RunList callbacks_;
-  std::vector<CompletionSink*> sinks_;
+  std::vector<tw_completion_queue*> queues_;
+  std::vector<tw_counter*> counters_;
+  tw_completion_queue* notified_ = nullptr;  // takes notifications of peers
 };
 
 /// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun when it ends.
@@ -382,6 +397,7 @@ inline OpRun* Engine::acquire_blank() {
   run->then = run->fin = nullptr;
   run->moved = run->peer_op = 0;
   run->sink = SinkKind::none;
+  run->tells = false;
   run->stream.kind = Stream::none;
   run->stream.in_flight = 0;
   return run;

@@ -75,12 +75,22 @@ DeviceMessage device_message(const OpDesc& op, const Into& into) {
   return message;
 }
 
+namespace {
+
+/// The way once it is mapped or pinned, and the one before.
+std::string named(const Limits& limits, const Message& message, const DeviceMessage& facts) {
+  const Way warm = received_way(limits, message, facts, false), cold = received_way(limits, message, facts, true);
+  return std::string(name_of(warm)) + (cold != warm ? std::string(", until it is mapped: ") + name_of(cold) : "");
+}
+
+}  // namespace
+
 void say_ways(std::string& text, const OpDesc& op) {
   const Limits& limits = op.peer->limits;
   const Message message = message_of(op);
   // What waits for those before it is asked about again at its turn, because credit comes and goes.
   Message at_its_turn = message;
-  if (!op.peer->ordered.empty()) {
+  if (!op.peer->ordered.empty() || !message.affordable) {
     at_its_turn.affordable = !message.affordable;
     at_its_turn.library = in_segment(op);
   }
@@ -89,14 +99,13 @@ void say_ways(std::string& text, const OpDesc& op) {
     const DeviceMessage facts = device_message(op, into);
     DeviceMessage second = facts;
     second.second = true;
-    const Way warm = received_way(limits, message, facts, false), first = received_way(limits, message, facts, true);
-    text += std::string("way into ") + into.name + ": " + name_of(warm);
-    if (first != warm) text += std::string(", until it is mapped: ") + name_of(first);
+    const Way warm = received_way(limits, message, facts, false);
+    const std::string first = named(limits, message, facts), behind = named(limits, message, second);
+    const std::string turned = named(limits, at_its_turn, facts);
+    text += std::string("way into ") + into.name + ": " + first;
     if (pushes_unasked(facts) && warm != Way::push) text += ", or where the receive is posted first: push";
-    const Way behind = received_way(limits, message, second, false);
-    if (behind != warm) text += std::string(", or where the receive is posted second: ") + name_of(behind);
-    const Way turned = received_way(limits, at_its_turn, facts, false);
-    if (turned != warm) text += std::string(", or where ") + credit + ": " + name_of(turned);
+    if (behind != first) text += ", or where the receive is posted second: " + behind;
+    if (turned != first) text += std::string(", or where ") + credit + ": " + turned;
     text += std::string("\nprogress into ") + into.name + ": " + progress_of(limits, facts, warm) + "\n";
   }
 }

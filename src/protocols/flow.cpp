@@ -3,7 +3,9 @@
 #include "protocols/flow.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/clock.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/rendezvous.hpp"
 
@@ -83,6 +85,25 @@ void end_header(Engine& engine, Peer& peer) {
   peer.header = {};
 }
 
+namespace {
+
+/// Others' headers take the room. One that credit can take, too, waits for that instead; who was granted memory and sends nothing holds up
+/// nobody for long.
+void wait_for_room(Engine& engine, Peer& peer) {
+  if (peer.header.length <= kHeaderOnCredit) {
+    const uint64_t op = std::exchange(peer.header, {}).op;
+    return send_fin(engine, peer, op, TW_ERR_LIMIT);
+  }
+  const uint64_t now = monotonic_ns(), most = engine.options().header_silence_ns;
+  for (Peer* other : engine.peers()) {
+    if (other->header.granted && now - other->header.since > most)
+      engine.doom(*other, TW_ERR_PEER_LOST, "the peer was granted memory for a header, and does not send it while others wait");
+  }
+  engine.wants_push(peer);
+}
+
+}  // namespace
+
 void answer_for_header(Engine& engine, Peer& peer) {
   const uint64_t budget = engine.options().unexpected_budget, windows = engine.granted - engine.headers;
   const uint64_t left = budget > windows ? budget - windows : 0, length = peer.header.length, op = peer.header.op;
@@ -90,8 +111,9 @@ void answer_for_header(Engine& engine, Peer& peer) {
     peer.header = {};
     return send_fin(engine, peer, op, TW_ERR_LIMIT);
   }
-  if (length > left - std::min(left, engine.headers)) return engine.wants_push(peer);
+  if (length > left - std::min(left, engine.headers)) return wait_for_room(engine, peer);
   peer.header.granted = true;
+  peer.header.since = monotonic_ns();
   engine.granted += length;
   engine.headers += length;
   send_fin(engine, peer, op, TW_OK);

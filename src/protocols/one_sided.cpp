@@ -205,7 +205,7 @@ Status start_data(Engine& engine, const OpDesc& op, const Completion& completion
     return launch_one_sided(engine, op, completion, kDeferred);
   }
   const Status status = move_at_once(op, access_of(op));
-  if (status == TW_OK) return signal_after_data(op);
+  if (status == TW_OK) return signal_after_data(op, completion);
   return status == TW_AGAIN ? launch_one_sided(engine, op, completion, frames) : status;
 }
 
@@ -282,8 +282,8 @@ void hold_regions(OpRun& run) {
 }
 
 void note_failure(Peer& peer, const OpRun& run, Status status) {
-  const bool told = !run.detached || run.sink != SinkKind::none || run.op->verb == Verb::flush || run.op->verb == Verb::get ||
-                    run.op->verb == Verb::get_blocks;
+  const bool told = !run.detached || (run.sink != SinkKind::none && run.sink != SinkKind::done) ||
+                    run.op->verb == Verb::flush || run.op->verb == Verb::get || run.op->verb == Verb::get_blocks;
   if (!told && peer.one_sided.owed == TW_OK) peer.one_sided.owed = status;
 }
 

@@ -190,8 +190,9 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
 bool touch_now(const OpDesc& op, bool behind);
 /// Might the signal of op overtake what it is behind, if it was given now?
 bool overtakes(const OpDesc& op);
-/// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What step() returns.
-Status signal_after_data(const OpDesc& op);
+/// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What start()
+/// returns: with TW_OP_REMOTE and a notification, the operation ends when that is there.
+Status signal_after_data(const OpDesc& op, const Completion& completion);
 /// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One
 /// that covers all earlier puts has waited for those that devices move.
 Status give_signal(OpRun& run, bool framed);

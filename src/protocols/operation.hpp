@@ -60,7 +60,7 @@ inline constexpr uint16_t kNotifyQueue = UINT16_MAX;
 /// message needs.
 struct alignas(64) OpDesc {
   Verb verb = Verb::send;
-  uint8_t atomic_op = 0, signal_op = 0, word = 0;  // word: 4 or 8
+  uint8_t atomic_op = 0, signal_op = 0, word = 0;  // word: 4 or 8. atomic_op of a signal: Verb::put, whose end it is
   uint32_t flags = 0;                              // TW_OP_*
   Peer* peer = nullptr;                            // receive: the wanted source or null
   uint64_t tag = 0, mask = 0;                      // match; am: tag = handler id
@@ -169,6 +169,7 @@ struct alignas(64) OpRun {
   Counted counted = Counted::no;
   uint8_t offer = 0;  // a posted receive that is offered (offers.hpp): 1 + its entry
   SinkKind sink = SinkKind::none;
+  bool tells = false;       // it names a sink, which may have been told
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)

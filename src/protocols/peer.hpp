@@ -71,6 +71,7 @@ struct AskedHeader {
   uint64_t op = 0;
   uint64_t length = 0;   // 0: none
   bool granted = false;  // counted in Engine::headers, until its handler has run
+  uint64_t since = 0;    // when it was granted, or its last part came: nanoseconds
 };
 
 /// Runs of block transfers with a notification, linked through their BlockTransfer (blocks_notify.cpp).

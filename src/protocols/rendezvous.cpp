@@ -171,7 +171,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
 
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
   stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
-  if (last && cts.segment_offset != 0 && !by_calls(*run.op)) name_pieces(engine, peer, run, cts.segment_offset);
+  if (last && cts.segment_offset != 0 && names_pieces(by_calls(*run.op))) name_pieces(engine, peer, run, cts.segment_offset);
 }
 
 void give_up(Engine& engine, OpRun& run, uint64_t op, Status status) {

@@ -88,7 +88,9 @@ Access signal_access_of(const OpDesc& op, bool behind) {
   Access access;
   access.verb = AccessVerb::signal;
   access.fenced = behind;
-  if (op.signal->mapped == nullptr && !in_process(*op.signal)) access.why_not_mapped = "the signal's word is not mapped here";
+  access.notifies = (op.flags & kOpNotify) != 0;
+  if (op.signal != nullptr && op.signal->mapped == nullptr && !in_process(*op.signal))
+    access.why_not_mapped = "the signal's word is not mapped here";
   return access;
 }
 
@@ -190,6 +192,7 @@ void say_route(std::string& text, const Route& route) {
 
 std::string explain(const OpDesc& op) {
   const Peer& peer = *op.peer;
+  if (op.verb == Verb::bytes_send && op.layout != nullptr) return "  byte streams are contiguous\nchosen: refused\n";
   if (op.verb == Verb::am && is_error(check_unasked(op))) return std::string("  ") + last_error() + "\nchosen: refused\n";
   if (peer.link == nullptr) return "not connected: the route is chosen when the endpoint is\nchosen: none yet\n";
   const bool blocks = op.verb == Verb::put_blocks || op.verb == Verb::get_blocks;

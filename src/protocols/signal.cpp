@@ -44,7 +44,6 @@ Status check_signal(const OpDesc& op) {
 }
 
 bool touch_now(const OpDesc& op, bool behind) {
-  if ((op.flags & kOpNotify) != 0) return false;
   if (access_route(signal_access_of(op, behind)) != AccessRoute::mapped) return false;
   const auto touch = [&op](const Registry::Reading* reading) {
     Status status = TW_OK;
@@ -59,13 +58,19 @@ bool touch_now(const OpDesc& op, bool behind) {
 
 bool overtakes(const OpDesc& op) { return behind_fence(op) || ((op.flags & TW_OP_AFTER_ALL) != 0 && unconfirmed(*op.peer)); }
 
-Status signal_after_data(const OpDesc& op) {
+Status signal_after_data(const OpDesc& op, const Completion& completion) {
   if (!tells(op) || touch_now(op, overtakes(op))) return TW_OK;
   OpDesc signal;
   signal.verb = Verb::signal;
   signal.flags = op.flags & (TW_OP_AFTER_ALL | kOpPart);
   signal.peer = op.peer;
   take_signal(op, &signal);
+  if ((op.flags & TW_OP_REMOTE) != 0 && (op.flags & kOpNotify) != 0) {
+    signal.flags |= TW_OP_REMOTE;
+    signal.atomic_op = static_cast<uint8_t>(Verb::put);
+    signal.length = op.length;
+    return launch_one_sided(*op.peer->engine, signal, completion, kDeferred);
+  }
   const Status s = launch_one_sided(*op.peer->engine, signal, Completion{}, kDeferred);
   return is_error(s) ? s : TW_OK;  // the data is where it belongs; the frame goes its way
 }
@@ -162,8 +167,8 @@ void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return engine.violation(peer, "a signal of unknown kind");
   Status status = covered(peer, header.flags);
   if (status == TW_OK && notice.signal_op != kNoSignal) status = touch_word(engine, header, notice.signal_op);
-  if (!take_notification(engine, peer, header.id, &notice.immediate, sizeof notice.immediate, is_error(status))) return;
-  conclude(engine, peer, header, ack, status);
+  conclude(engine, peer, header, ack, status);  // first: a handler may close the endpoint
+  take_notification(engine, peer, header.id, &notice.immediate, sizeof notice.immediate, is_error(status));
 }
 
 }  // namespace thalweg::impl

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/log.hpp"
 #include "memory/signal.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
@@ -23,6 +24,8 @@ static_assert(static_cast<int>(Verb::put_blocks) == TW_COMPLETION_PUT_BLOCKS &&
 
 namespace {
 
+constexpr uint8_t kEndedBefore = UINT8_MAX;  // OpRun::stage of an entry of tell_ended()
+
 /// Their end brings its own info.
 bool has_own_info(Verb verb) { return verb == Verb::recv || verb == Verb::am_recv || verb == Verb::bytes_recv; }
 
@@ -39,9 +42,7 @@ std::atomic<uint32_t>* expected_by(SinkKind kind, const SinkTarget& sink) {
   }
 }
 
-tw_recv_info info_of(const OpDesc& op) {
-  return {op.peer != nullptr ? op.peer->endpoint : nullptr, op.tag, op.immediate, op.length};
-}
+tw_recv_info info_of(const OpDesc& op) { return {nullptr, op.tag, op.immediate, op.length}; }
 
 void count(tw_counter& counter, Status status) {
   // Release: who reads the number with acquire sees the bytes.
@@ -52,11 +53,13 @@ void raise_word(Engine& engine, const tw_signal& signal, uint64_t value) {
   if (signal.copier == nullptr) return touch_signal(signal.word, signal.kind, value);
   const Target target{reinterpret_cast<std::byte*>(signal.word), signal.memory->origin.kind,
                       signal.memory->origin.buffer.device};
-  (void)signal_on_device(engine, target, signal.kind, value);
+  if (!is_error(signal_on_device(engine, target, signal.kind, value))) return;
+  warn_once("done", std::string("a signal in device memory could not be touched at an operation's end: ") + last_error());
 }
 
 void fill(tw_completion* record, const OpDesc& op, const tw_recv_info& info, void* arg, Status status) {
-  record->kind = static_cast<uint32_t>(op.verb);
+  const bool ends_put = op.verb == Verb::signal && op.atomic_op == static_cast<uint8_t>(Verb::put);
+  record->kind = static_cast<uint32_t>(ends_put ? Verb::put : op.verb);
   record->arg = arg;
   record->info = info;
   record->message = is_error(status) ? status_text(status) : nullptr;
@@ -90,35 +93,74 @@ void end_expected(SinkKind kind, const SinkTarget& sink) {
   if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_sub(1, std::memory_order_release);
 }
 
-void Engine::add(CompletionSink& sink) {
+Status Engine::add(tw_completion_queue& queue) {
   Guard guard(*this);
-  sink.engine = this;
-  sinks_.push_back(&sink);
+  if (queue.notifications && notified_ != nullptr)
+    return impl::fail(TW_ERR_INVALID, "another completion queue of this worker takes the notifications");
+  if (queue.notifications) notified_ = &queue;
+  queue.engine = this;
+  queues_.push_back(&queue);
+  return TW_OK;
 }
 
-void Engine::remove(tw_completion_queue& queue) {
+void Engine::add(tw_counter& counter) {
   Guard guard(*this);
+  counter.engine = this;
+  counters_.push_back(&counter);
+}
+
+namespace {
+
+Status refuse_while_expecting(const CompletionSink& sink, const char* what) {
+  const uint32_t under_way = sink.expects.load(std::memory_order_relaxed);
+  if (under_way == 0) return TW_OK;
+  return fail(TW_ERR_BUSY,
+              "%u operations are under way that will end in this %s: wait for them, cancel them or close their endpoints",
+              under_way, what);
+}
+
+}  // namespace
+
+Status Engine::remove(tw_completion_queue& queue) {
+  Guard guard(*this);
+  if (Status s = refuse_while_expecting(queue, "completion queue"); is_error(s)) return s;
   while (!queue.ended.empty()) release_run(*queue.ended.pop_front());
-  remove(static_cast<CompletionSink&>(queue));
+  if (notified_ == &queue) notified_ = nullptr;
+  std::erase(queues_, &queue);
+  return TW_OK;
 }
 
-void Engine::remove(CompletionSink& sink) {
+Status Engine::remove(tw_counter& counter) {
   Guard guard(*this);
-  std::erase(sinks_, &sink);
-  sink.engine = nullptr;
+  if (Status s = refuse_while_expecting(counter, "counter"); is_error(s)) return s;
+  std::erase(counters_, &counter);
+  return TW_OK;
 }
 
 /// Runs that wait in queues are gone with the pool.
 void Engine::leave_sinks() {
-  for (CompletionSink* sink : sinks_) sink->engine = nullptr;
-  sinks_.clear();
+  for (tw_completion_queue* queue : queues_) queue->engine = nullptr;
+  for (tw_counter* counter : counters_) counter->engine = nullptr;
+  queues_.clear();
+  counters_.clear();
+}
+
+void Engine::forget_in_entries(const Peer& peer) {
+  for (tw_completion_queue* queue : queues_) {
+    for (OpRun* run = queue->ended.front(); run != nullptr; run = run->link.next) {
+      if (run->info.endpoint == peer.endpoint) run->info.endpoint = nullptr;
+    }
+  }
 }
 
 /// A word that a device's queue touches: not in the middle of that queue's own round.
 static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.told.done->copier != nullptr; }
 
-void Engine::prepare_to_tell(OpRun& run) {
-  if (!has_own_info(run.op->verb)) run.info = info_of(*run.op);
+/// under_way: until now, so its peer is still there.
+void Engine::prepare_to_tell(OpRun& run, bool under_way) {
+  if (has_own_info(run.op->verb)) return;
+  run.info = info_of(*run.op);
+  if (under_way) run.info.endpoint = run.op->peer != nullptr ? run.op->peer->endpoint : nullptr;
 }
 
 void Engine::tell(OpRun& run, Status status) {
@@ -137,6 +179,40 @@ void Engine::tell_now(OpRun& run, Status status) {
   if (run.detached) release_run(run);
 }
 
+Status Engine::tell_of(tw_request request, const Completion& completion) {
+  Guard guard(*this);
+  OpRun* run = find(request);
+  if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
+  if (run->tells || run->detached)
+    return impl::fail(TW_ERR_INVALID,
+                      "the end of this request is told already: by a callback, or as its options or an earlier call say");
+  run->sink = completion.kind;
+  run->tells = true;
+  run->told = completion.told;
+  run->told_value = completion.value;
+  run->arg = completion.arg;
+  expect_end(completion.kind, completion.told);
+  const Status status = run->status.load(std::memory_order_relaxed);
+  if (status == TW_IN_PROGRESS) return TW_OK;
+  prepare_to_tell(*run, false);
+  tell(*run, status);
+  return TW_OK;
+}
+
+Status Engine::tell_ended(const Completion& completion) {
+  Guard guard(*this);
+  const OpDesc nothing;
+  if (completion.kind != SinkKind::queue) {
+    impl::tell(*this, completion.kind, completion.told, completion.value, completion.arg, nothing, {}, TW_OK);
+    return TW_OK;
+  }
+  OpRun* const entry = acquire(nothing, completion);
+  if (entry == nullptr) return TW_ERR_LIMIT;
+  entry->stage = kEndedBefore;
+  complete(*entry, TW_OK);
+  return TW_OK;
+}
+
 Status Engine::start_told(const OpDesc& op, const Completion& completion) {
   const SinkKind kind = completion.kind;
   OpRun* entry = nullptr;  // there is room for it, whatever happens
@@ -151,13 +227,17 @@ Status Engine::start_told(const OpDesc& op, const Completion& completion) {
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
   const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
+  if (status == TW_OK && op.layout != nullptr && by_calls(op)) finish_calls(*op.layout);  // before anybody is told
   if (entry != nullptr && status == TW_OK) {
     if (completion.request != nullptr) *completion.request = number(*entry);
     complete(*entry, TW_OK);
     return TW_IN_PROGRESS;
   }
   if (entry != nullptr) discard(*entry);
-  if (status == TW_OK) impl::tell(*this, kind, completion.told, completion.value, completion.arg, op, info_of(op), status);
+  if (status != TW_OK) return status;
+  tw_recv_info info = info_of(op);
+  info.endpoint = op.peer != nullptr ? op.peer->endpoint : nullptr;
+  impl::tell(*this, kind, completion.told, completion.value, completion.arg, op, info, status);
   return status;
 }
 
@@ -166,6 +246,7 @@ namespace {
 tw_completion entry_of(const OpRun& run) {
   tw_completion entry{};
   fill(&entry, *run.op, run.info, run.arg, run.status.load(std::memory_order_relaxed));
+  if (run.stage == kEndedBefore) entry.kind = TW_COMPLETION_ENDED;
   return entry;
 }
 

@@ -17,6 +17,7 @@ const char* why_not(const Access& access, AccessRoute route) {
   switch (route) {
     case AccessRoute::mapped:
       if (choice(access) && !allowed(access.forced, Way::mapped)) return kForced;
+      if (access.notifies) return "a notification travels as a frame, and the signal with it";
       return access.why_not_mapped != nullptr ? access.why_not_mapped : access.fenced ? kFenced : nullptr;
     case AccessRoute::kernel:
       if (!allowed(access.forced, Way::kernel)) return kForced;

@@ -16,6 +16,7 @@ struct Access {
   uint64_t length = 0;
   Way forced = Way::any;                 // of puts and gets; others have no choice
   bool fenced = false;                   // what it comes behind travels as frames (a fence, what a signal covers), so this does
+  bool notifies = false;                 // a signal: the peer is notified with it
   const char* why_not_mapped = nullptr;  // null: the target is mapped here, or of this process
   const char* why_not_kernel = nullptr;  // null: the kernel copies between the two processes
   // Memory of a device at one end at least; of a signal never.

@@ -27,6 +27,8 @@ constexpr bool worth_pinning(bool pinned, uint64_t staged, uint64_t length) { re
 
 /// May pieces of staged payloads be named to the peer at all?
 bool may_name(uint32_t features, bool imports, Way forced);
+/// Its sender does not where the user's functions pack it: each piece is packed once, into its frame.
+constexpr bool names_pieces(bool packed) { return !packed; }
 
 /// A payload that is staged at one end at least: how its receiver takes the pieces.
 struct Pieces {

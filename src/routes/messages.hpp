@@ -34,6 +34,7 @@ struct Message {
   bool unasked = false;           // TW_OP_EAGER
   bool whole_affordable = true;   // of one with a long header: there is credit for that, too
   bool header_affordable = true;  // ... and for that alone
+  bool header_refused = false;    // the receiver has no memory for that: it waits for credit, which may never take both
 };
 inline bool long_header(const Message& message) { return message.header > kShortHeader; }
 
@@ -63,7 +64,7 @@ inline bool fits_copy(const Limits& limits, const Message& message) {
 /// An active message's: as if its header were short. single or segmented without credit: it waits for that.
 inline MessageRoute active_route(const Limits& limits, const Message& message) {
   const uint64_t length = message.length, body = length + message.header;
-  if (message.announced && length != 0) return MessageRoute::frames;
+  if ((message.announced || message.header_refused) && length != 0) return MessageRoute::frames;
   MessageRoute route = length <= limits.eager || message.unasked ? MessageRoute::segmented : MessageRoute::frames;
   const bool referred = message.contiguous && length >= limits.reference && body <= limits.single;
   const bool header_fits = !long_header(message) || message.whole_affordable;

@@ -86,7 +86,12 @@ void Routes::expect(const char* verb, const void* address, size_t length, tw_rem
 void Routes::take_alternatives(const std::string& line, size_t base, const std::string& text) {
   for (size_t at = line.find(kOr); at != std::string::npos; at = line.find(kOr, at + 1)) {
     const size_t from = line.find(": ", at) + 2;
-    either_[base] = either_[index_of(line.substr(from, line.find(',', from) - from), text)] = true;
+    std::string name = line.substr(from, line.find(kOr, from) - from);
+    if (const size_t cold = name.rfind(": "); cold != std::string::npos) {
+      either_[index_of(name.substr(0, name.find(',')), text)] = true;
+      name = name.substr(cold + 2);
+    }
+    either_[base] = either_[index_of(name, text)] = true;
   }
 }
 

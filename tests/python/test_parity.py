@@ -43,6 +43,7 @@ NOT_IN_PYTHON = {
     "tw_store_rank": "Store.rank",
     "tw_store_count": "Store.count",
     "tw_request_release": ENDS,
+    "tw_completion_test": "a Request is the record",
 }
 # What an argument of C is in Python, where its name is another one; None: it is none there.
 SAME_EVERYWHERE = {
@@ -96,6 +97,9 @@ ARGUMENTS = {
     "tw_put_blocks": {"n": None},
     "tw_get_blocks": {"n": None},
     "tw_notification_next": {"notification": None},
+    "tw_completion_queue_poll": {"entries": None, "taken": None},
+    "tw_completion_queue_wait": {"entries": None, "taken": None},
+    "tw_counter_read": {"completed": None, "failed": None},
     "tw_channel_bind_recv": {"count": None},
     "tw_channel_end_address": {"address": None},
     "tw_channel_end_guard": {"guard": None},
@@ -124,6 +128,13 @@ CALLS = {
     "tw_put_blocks": ["Endpoint.put_blocks", "Endpoint.iput_blocks"],
     "tw_get_blocks": ["Endpoint.get_blocks", "Endpoint.iget_blocks"],
     "tw_notification_next": ["Worker.next_notification"],
+    "tw_completion_queue_create": ["CompletionQueue"],
+    "tw_completion_queue_poll": ["CompletionQueue.poll"],
+    "tw_completion_queue_wait": ["CompletionQueue.wait"],
+    "tw_counter_create": ["Counter"],
+    "tw_counter_read": ["Counter.completed", "Counter.failed"],
+    "tw_counter_wait": ["Counter.wait"],
+    "tw_request_tell": ["Request.tell"],
     "tw_channel_bind_send": ["bind_send"],
     "tw_channel_bind_recv": ["bind_recv"],
     "tw_channel_end_address": ["ChannelEnd.address"],
@@ -218,7 +229,15 @@ OPTIONS = {
         "flags": None,  # one by one in FLAGS
         "layout": ("layout", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS]),
         "remote_layout": ("remote_layout", TRANSFERS),
-        "immediate": ("immediate", ["tw_send"]),
+        "reserved": None,
+        "immediate": ("immediate", ["tw_send", "tw_put", "tw_signal_post"]),
+        "notify": None,  # by immediate and handler
+        "handler": ("handler", ["tw_put", "tw_signal_post"]),
+        "queue": ("queue", ["tw_request_tell"]),  # of every Request
+        "counter": ("counter", ["tw_request_tell"]),
+        "record": None,  # a Request is one
+        "done": ("signal", ["tw_request_tell"]),
+        "done_value": ("value", ["tw_request_tell"]),
         "signal": ("signal", ["tw_put"]),
         "signal_op": None,  # of the RemoteSignal's kind
         "signal_value": ("value", ["tw_put"]),
@@ -240,6 +259,11 @@ OPTIONS = {
         "signal_value": ("value", ["tw_put_blocks"]),
         "callback": None,
         "arg": None,
+        "queue": None,  # Request.tell
+        "counter": None,
+        "record": None,
+        "done": None,
+        "done_value": None,
     },
     "tw_step_options": {
         "layout": ("layout", [*STEPS, *QUEUED, "tw_plan_copy"]),
@@ -280,6 +304,7 @@ OPTIONS = {
         "finish": None,
         "destroy": None,
     },
+    "tw_completion_queue_options": {"reserved": None},
     "tw_signal_options": {},
     "tw_store_options": {"job_key_length": None, "timeout_ns": "timeout"},
     "tw_queue_options": {},

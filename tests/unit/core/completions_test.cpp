@@ -2,9 +2,11 @@
 // Completion queues, counters, records and signals as what is told of an operation's end; notifications of puts and signals.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device_order.hpp"
@@ -300,6 +302,81 @@ TEST_P(Completions, FailuresAreToldWithTheirText) {
   EXPECT_EQ(tw_signal_read(done_), 0u) << "a failure must not raise it";
 }
 
+TEST_P(Completions, RequestsTellWhatIsNamedLater) {
+  for (int told = 0; told < kTold; ++told) {
+    for (const bool ended : {false, true}) {
+      std::vector<unsigned char> to(4099);
+      tw_request request = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
+      ASSERT_EQ(tw_recv(worker_, to.data(), to.size(), 90, ~0ull, nullptr, &request), TW_IN_PROGRESS);
+      const auto send = [&] {
+        EXPECT_GE(tw_send(back_, &from_[told], to.size(), 90, nullptr, &sent), TW_OK);
+        EXPECT_EQ(tw_wait(sent), TW_OK);
+      };
+      if (ended) {
+        send();
+        ASSERT_EQ(tw_request_wait(request, kLong), TW_OK);
+      }
+      const tw_op_options options = telling(told);
+      ASSERT_EQ(tw_request_tell(request, &options), TW_OK) << tw_last_error();
+      if (!ended) EXPECT_EQ(tw_request_tell(request, &options), TW_ERR_INVALID) << "twice";
+      if (!ended) send();
+      expect_end(told, end_of(told, TW_IN_PROGRESS), TW_COMPLETION_RECV, to.size());
+      EXPECT_EQ(std::memcmp(to.data(), &from_[told], to.size()), 0);
+      if (told != kQueue) EXPECT_EQ(tw_wait(request), TW_OK);
+      if (told == kQueue) EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
+    }
+    if (told == kRecord) continue;
+    const tw_op_options options = telling(told);
+    ASSERT_EQ(tw_request_tell(TW_REQUEST_NONE, &options), TW_OK) << tw_last_error();
+    expect_end(told, end_of(told, TW_IN_PROGRESS), TW_COMPLETION_ENDED, 0);
+  }
+  EXPECT_EQ(tw_request_tell(TW_REQUEST_NONE, nullptr), TW_ERR_INVALID);
+}
+
+/// The progress thread ends operations between two looks of the waiting one: no entry is lost.
+TEST_P(Completions, WaitingLosesNoEntry) {
+  tw_worker* worker = nullptr;
+  tw_worker_options threaded = TW_WORKER_OPTIONS_INIT;
+  threaded.progress = TW_PROGRESS_THREAD;
+  ASSERT_EQ(tw_worker_create(context_, &threaded, &worker), TW_OK) << tw_last_error();
+  tw_endpoint* endpoint = connect(worker, worker);
+  tw_completion_queue* queue = nullptr;
+  ASSERT_EQ(tw_completion_queue_create(worker, nullptr, &queue), TW_OK);
+  constexpr uintptr_t kCount = 600;
+  std::thread poster([&] {
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.queue = queue;
+    uint64_t word = 0;
+    for (uintptr_t i = 1; i <= kCount; ++i) {
+      options.arg = reinterpret_cast<void*>(i);
+      EXPECT_EQ(tw_recv(worker, &word, 8, i, ~0ull, &options, nullptr), TW_IN_PROGRESS);
+      EXPECT_EQ(tw_send_blocking(endpoint, &i, 8, i), TW_OK);
+      std::this_thread::sleep_for(std::chrono::microseconds(i % 3 == 0 ? 3500 : 300));
+    }
+  });
+  for (uintptr_t i = 1; i <= kCount; ++i) {
+    tw_completion entry{};
+    size_t taken = 0;
+    ASSERT_EQ(tw_completion_queue_wait(queue, &entry, 1, kLong, &taken), TW_OK) << i;
+    ASSERT_EQ(entry.arg, reinterpret_cast<void*>(i));
+  }
+  poster.join();
+  EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
+  tw_worker_destroy(worker);
+}
+
+/// Put and its notification end as one where the end means there.
+TEST_P(Completions, APutThatNotifiesEndsAsAPut) {
+  for (const uint32_t flags : {0u, uint32_t{TW_OP_REMOTE}}) {
+    tw_op_options options = telling(kQueue);
+    options.flags = flags;
+    options.notify = TW_NOTIFY_HANDLER;
+    options.handler = 6;
+    expect_end(kQueue, end_of(kQueue, tw_put(there_, &from_[1], 4099, remote_, 0, &options, nullptr)), TW_COMPLETION_PUT, 4099);
+  }
+}
+
 TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
   std::vector<unsigned char> to(8);
   tw_request requests[kTold] = {};
@@ -508,7 +585,15 @@ TEST_P(Notifications, AreEntriesOfAQueueThatAsksForThem) {
   EXPECT_EQ(std::memcmp(entry.data, &options.immediate, 8), 0);
   EXPECT_EQ(std::memcmp(target(), &from_[1], 65537), 0);
   wait(request);
+  tw_completion_queue* second = nullptr;
+  EXPECT_EQ(tw_completion_queue_create(peer_, &wanted, &second), TW_ERR_INVALID) << "one takes them all";
+  tw_notification got;
+  ASSERT_GE(tw_put(there_, &from_[1], 8, remote_, 0, &options, &request), TW_OK);
+  for (int i = 0; i < 1000; ++i) turn();
+  EXPECT_EQ(tw_notification_next(peer_, &got), TW_AGAIN) << "they are the queue's";
+  wait(request);
   EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK);
+  EXPECT_EQ(immediate_of(next()), options.immediate) << "until it ends";
 }
 
 TEST_P(Notifications, TellNothingOfAPutThatFailed) {

@@ -371,7 +371,7 @@ TEST_P(CallbackLayouts, AnActiveMessageThatCannotBePackedRunsNoHandler) {
   Handled handled;
   ASSERT_EQ(world.right->set_handler(9, handle, &handled), TW_OK);
   const int64_t credit = world.a.eager_credit;
-  for (int round = 0; round < 80; ++round) {  // more than there is credit for
+  for (int round = 0; round < 80; ++round) {                   // more than there is credit for
     const std::string header(round % 4 < 2 ? 8 : 5'000, 'h');  // a long one comes first, and is given back
     CalledPieces from(world.random, 60'000);
     from.fails_at = round % 2 == 0 ? 59'999 : world.random() % 60'000;

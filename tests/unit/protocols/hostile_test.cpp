@@ -180,6 +180,37 @@ TEST(Hostile, HeadersOfManyPeersShareTheBudget) {
   EXPECT_EQ(w.right->headers, 0u);
 }
 
+/// Those that were granted memory for a header and send none: a short one of another peer does not wait for them, a long one not for ever.
+TEST(Hostile, HeadersThatNeverComeHoldUpNobodyForLong) {
+  constexpr uint64_t kBudget = 16u << 20;
+  World w({}, seed(), kBudget);
+  w.connect();
+  std::deque<Peer> peers;
+  std::vector<FakeLink*> theirs;
+  for (int i = 0; i < 10; ++i) {
+    FakeLink *to_b = nullptr, *to_a = nullptr;
+    FakePort::connect(*w.pa, *w.pb, &to_b, &to_a);
+    theirs.push_back(to_a);
+    w.right->attach(peers.emplace_back(), *to_a);
+  }
+  const uint64_t length = (kBudget - w.right->granted) / 8;
+  for (size_t i = 0; i < 9; ++i) w.pb->inject(*theirs[i], make_header(Frame::am_ask, 0, 5, length), {});
+  w.settle(5);
+  ASSERT_TRUE(peers[7].header.granted);
+  ASSERT_FALSE(peers[8].header.granted);
+  w.pb->inject(*theirs[9], make_header(Frame::am_ask, 0, 5, kHeaderOnCredit), {});
+  w.settle(5);
+  EXPECT_EQ(peers[9].header.length, 0u) << "it was answered: credit can take that one";
+  EXPECT_EQ(peers[7].state, TW_OK) << "not yet";
+  peers[3].header.since = 1;
+  w.settle(5);
+  EXPECT_EQ(peers[3].state, TW_ERR_PEER_LOST);
+  EXPECT_TRUE(peers[8].header.granted) << "in its place";
+  EXPECT_EQ(peers[7].state, TW_OK);
+  for (Peer& peer : peers) w.right->remove(peer);
+  EXPECT_EQ(w.right->headers, 0u);
+}
+
 /// Answers to a sender: none that it does not wait for, and no request for a payload whose header is under way.
 TEST(Hostile, AnswersForALongHeader) {
   const auto limit = static_cast<uint64_t>(int64_t{TW_ERR_LIMIT}), stale = static_cast<uint64_t>(int64_t{TW_ERR_STALE});
