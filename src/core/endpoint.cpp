@@ -225,7 +225,7 @@ bool tw_worker::step_closing(tw_endpoint& endpoint) {
     Engine::release(endpoint.flush);
     endpoint.flush = TW_REQUEST_NONE;
   }
-  return drained(peer);
+  return drained(peer) && (peer.link == nullptr || peer.link->port->undelivered(*peer.link) == 0);
 }
 
 void tw_worker::end_endpoint(tw_endpoint& endpoint) {

@@ -230,6 +230,8 @@ class Port {
   virtual void close(Link& link, bool graceful) = 0;
   /// Bytes queued in user space and not yet handed to the kernel or ring.
   virtual size_t queued(const Link& link) const = 0;
+  /// ... and what the kernel still has: the end of this process, with answers of the peer unread, would discard it.
+  virtual size_t undelivered(const Link& link) const { return queued(link); }
 };
 
 inline Status Port::import_device(Link&, uint64_t, Device&, Mapping**) {

@@ -166,8 +166,8 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
               {"__atomic_load_n(signal.word, __ATOMIC_ACQUIRE)", "__atomic_fetch_add(word, value, __ATOMIC_RELEASE);",
                "__atomic_store_n(word, value, __ATOMIC_RELEASE);"});
   expect_code("src/protocols/put_mapped.cpp", {"std::memmove(to, op.address, op.length);"});
-  expect_code("src/protocols/one_sided.cpp",
-              {"const Status status = move_at_once(op, access_of(op));", "if (status == TW_OK) return signal_after_data(op);"});
+  expect_code("src/protocols/one_sided.cpp", {"const Status status = move_at_once(op, access_of(op));",
+                                              "if (status == TW_OK) return signal_after_data(op, completion);"});
   for (const bool adds : {false, true}) {
     check([=](Program& p) {
       const Word word = p.word();

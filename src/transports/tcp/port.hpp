@@ -49,6 +49,7 @@ class TcpPort final : public Port {
 
   void close(Link& link, bool graceful) override;
   size_t queued(const Link& link) const override { return static_cast<const TcpLink&>(link).out.bytes(); }
+  size_t undelivered(const Link& link) const override;
 
   size_t link_count() const { return links_.size(); }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of links: set-up, loss, graceful and forced close.
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -143,6 +145,13 @@ void TcpPort::close(Link& base, bool graceful) {
   link.silent = true;
   abandon(link, link.lost ? link.status : TW_ERR_CLOSED);
   bury(link);
+}
+
+size_t TcpPort::undelivered(const Link& base) const {
+  const auto& link = static_cast<const TcpLink&>(base);
+  int unacknowledged = 0;
+  if (!is_unix_socket(link.stream.fd()) && ::ioctl(link.stream.fd(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
+  return queued(base) + static_cast<size_t>(unacknowledged);
 }
 
 void TcpPort::linger(TcpLink& link) {
