@@ -48,11 +48,16 @@ struct Counter {
 
 namespace {
 
-/// Ends it now, or where operations are under way with its worker.
+/// Ends it in the worker's turn, or where operations are under way with the worker.
 template <class Handle>
-void end_sink(Worker& worker, Handle* handle, tw_status (*destroy)(Handle*)) noexcept {
-  if (!worker.alive() || destroy(handle) != TW_ERR_BUSY) return;
-  worker.after_close.emplace_back([handle, destroy] { (void)destroy(handle); });
+void end_sink(Worker* worker, Handle* handle, tw_status (*destroy)(Handle*)) noexcept {
+  if (!worker->alive()) {
+    (void)destroy(handle);
+    return;
+  }
+  worker->in_turn([=] {
+    if (destroy(handle) == TW_ERR_BUSY) worker->after_close.emplace_back([handle, destroy] { (void)destroy(handle); });
+  });
 }
 
 nb::object queue_make(nb::handle_t<Worker> owner, bool notifications) {
@@ -185,21 +190,12 @@ void CompletionQueue::close() noexcept {
   for (auto& [number, request] : std::exchange(told, {})) {
     if (nb::inst_ptr<Request>(request)->operation.under_way() && worker->alive()) worker->orphans.push_back(std::move(request));
   }
-  if (!worker->alive()) {
-    (void)tw_completion_queue_destroy(ended);
-    return;
-  }
-  worker->in_turn([ended, of = worker] { end_sink(*of, ended, tw_completion_queue_destroy); });
+  end_sink(worker, ended, tw_completion_queue_destroy);
 }
 
 void Counter::close() noexcept {
   tw_counter* const ended = std::exchange(handle, nullptr);
-  if (ended == nullptr) return;
-  if (!worker->alive()) {
-    (void)tw_counter_destroy(ended);
-    return;
-  }
-  worker->in_turn([ended, of = worker] { end_sink(*of, ended, tw_counter_destroy); });
+  if (ended != nullptr) end_sink(worker, ended, tw_counter_destroy);
 }
 
 void bind_completions(nb::module_& m) {

@@ -197,8 +197,8 @@ struct SinkOptions {
   tw_completion* record;
   tw_signal* done;
   uint64_t done_value;
-  bool any() const {
-    return callback != nullptr || queue != nullptr || counter != nullptr || record != nullptr || done != nullptr;
+  int named() const {
+    return (callback != nullptr) + (queue != nullptr) + (counter != nullptr) + (record != nullptr) + (done != nullptr);
   }
 };
 template <class T>
@@ -211,7 +211,7 @@ Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_reque
 /// Posts an operation by post(completion), as its options say who is told.
 template <class Post>
 Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
-  if (!sinks.any()) [[likely]]
+  if (sinks.named() == 0) [[likely]]
     return post(Completion{request});
   Completion completion;
   Status status = completion_of(worker, sinks, request, &completion);

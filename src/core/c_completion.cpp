@@ -50,11 +50,9 @@ Status refuse_polling(const tw_worker& worker) {
 namespace thalweg::impl {
 
 Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out) {
-  const int named = (given.callback != nullptr) + (given.queue != nullptr) + (given.counter != nullptr) +
-                    (given.record != nullptr) + (given.done != nullptr);
-  if (named > 1)
+  if (given.named() > 1)
     return fail(TW_ERR_INVALID, "an operation tells one of callback, queue, counter, record and done of its end; %d are given",
-                named);
+                given.named());
   *out = Completion{request};
   out->arg = given.arg;
   if (given.callback != nullptr) {

@@ -21,7 +21,7 @@ inline Status wait_for(tw_worker& worker, tw_request request) {
 }
 
 Status need_completion(const tw_op_options& options, const tw_request* request) {
-  if (request != nullptr || sinks_of(options).any()) return TW_OK;
+  if (request != nullptr || sinks_of(options).named() != 0) return TW_OK;
   return fail(TW_ERR_INVALID, "a receive needs a request, a callback, a completion queue, a counter, a record or a signal");
 }
 
@@ -231,8 +231,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
                      size_t length, const tw_op_options* given, tw_request* request) {
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
-  constexpr uint16_t kHandlers = 4096;
-  if (id >= kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, kHandlers);
+  if (id >= ActiveTable::kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, ActiveTable::kHandlers);
   if (header == nullptr && header_length != 0) return fail(TW_ERR_INVALID, "the header of %zu bytes is NULL", header_length);
   if (header_length > UINT32_MAX) {
     return fail(TW_ERR_LIMIT, "a header of %zu bytes: no receiver takes 4 GiB; send the bytes as payload", header_length);

@@ -69,9 +69,7 @@ void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   std::byte data[TW_NOTIFICATION_MAX];
   if (header.length > sizeof data || !body.take(data, header.length))
     return engine.violation(peer, "a notification of more than 64 bytes");
-  const bool failed = ((header.flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) ||
-                      ((header.flags & kFrameCoversAll) != 0 && is_error(peer.one_sided.failed));
-  take_notification(engine, peer, header.id, data, header.length, failed);
+  take_notification(engine, peer, header.id, data, header.length, is_error(covered(peer, header.flags)));
 }
 
 Status next_notification(Engine& engine, tw_notification* out) {

@@ -86,13 +86,8 @@ OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   OpRun* run = acquire(op);
   if (run == nullptr) [[unlikely]]
     return nullptr;
-  run->sink = completion.kind;
-  run->tells = completion.kind != SinkKind::none;
-  run->told = completion.told;
-  run->arg = completion.arg;
-  run->told_value = completion.value;
+  name_sink(*run, completion);
   run->detached = !keeps_run(completion.kind) && completion.request == nullptr;
-  expect_end(completion.kind, completion.told);
   return run;
 }
 

@@ -148,6 +148,8 @@ void note_failure(Peer& peer, const OpRun& run, Status status);
 Status check_local(const OpDesc& op, const RemoteRegion& target);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
 Status check_target(const OpDesc& op, uint32_t access);
+/// Target: how what a frame with these flags covers went; what waits for it must not be told of data that is not there. (signal.cpp)
+Status covered(const Peer& peer, uint8_t flags);
 /// Does anything follow the data: a signal, a notification?
 inline bool tells(const OpDesc& op) { return op.signal != nullptr || (op.flags & kOpNotify) != 0; }
 /// The part of a put that brings its end, or what follows a put that has moved: the same signal and notification.

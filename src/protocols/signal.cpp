@@ -128,13 +128,12 @@ Status start_signal(Engine& engine, const OpDesc& op, const Completion& completi
   return touch_now(op, overtakes(op)) ? Status{TW_OK} : launch_one_sided(engine, op, completion, kDeferred);
 }
 
-namespace {
-
-/// Whoever waits for a signal must not be told of data that is not there.
 Status covered(const Peer& peer, uint8_t flags) {
   if ((flags & kFrameCovers) != 0 && is_error(peer.one_sided.put_failed)) return peer.one_sided.put_failed;
   return (flags & kFrameCoversAll) != 0 ? peer.one_sided.failed : Status{TW_OK};
 }
+
+namespace {
 
 Status touch_word(Engine& engine, const FrameHeader& header, uint32_t op) {
   const Registry::Reading reading(engine.registry());

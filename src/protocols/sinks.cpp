@@ -42,7 +42,11 @@ std::atomic<uint32_t>* expected_by(SinkKind kind, const SinkTarget& sink) {
   }
 }
 
-tw_recv_info info_of(const OpDesc& op) { return {nullptr, op.tag, op.immediate, op.length}; }
+/// under_way: until now, so its peer is still there.
+tw_recv_info info_of(const OpDesc& op, bool under_way) {
+  tw_endpoint* const endpoint = under_way && op.peer != nullptr ? op.peer->endpoint : nullptr;
+  return {endpoint, op.tag, op.immediate, op.length};
+}
 
 void count(tw_counter& counter, Status status) {
   // Release: who reads the number with acquire sees the bytes.
@@ -68,15 +72,14 @@ void fill(tw_completion* record, const OpDesc& op, const tw_recv_info& info, voi
 }
 
 /// All but queues and callbacks, which are told of runs.
-void tell(Engine& engine, SinkKind kind, const SinkTarget& sink, uint64_t value, void* arg, const OpDesc& op,
-          const tw_recv_info& info, Status status) {
-  switch (kind) {
+void tell(Engine& engine, const Completion& completion, const OpDesc& op, const tw_recv_info& info, Status status) {
+  switch (completion.kind) {
     case SinkKind::counter:
-      return count(*sink.counter, status);
+      return count(*completion.told.counter, status);
     case SinkKind::record:
-      return fill(sink.record, op, info, arg, status);
+      return fill(completion.told.record, op, info, completion.arg, status);
     case SinkKind::done:
-      if (!is_error(status)) raise_word(engine, *sink.done, value);
+      if (!is_error(status)) raise_word(engine, *completion.told.done, completion.value);
       return;
     default:
       return;
@@ -85,11 +88,16 @@ void tell(Engine& engine, SinkKind kind, const SinkTarget& sink, uint64_t value,
 
 }  // namespace
 
-void expect_end(SinkKind kind, const SinkTarget& sink) {
-  if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_add(1, std::memory_order_relaxed);
+void name_sink(OpRun& run, const Completion& completion) {
+  run.sink = completion.kind;
+  run.tells = completion.kind != SinkKind::none;
+  run.told = completion.told;
+  run.told_value = completion.value;
+  run.arg = completion.arg;
+  if (std::atomic<uint32_t>* const expects = expected_by(run.sink, run.told)) expects->fetch_add(1, std::memory_order_relaxed);
 }
 void end_expected(SinkKind kind, const SinkTarget& sink) {
-  // Release: whoever sees that nothing is expected any more may free it.
+  // Release: a thread that sees that nothing is expected any more may free it.
   if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_sub(1, std::memory_order_release);
 }
 
@@ -156,11 +164,8 @@ void Engine::forget_in_entries(const Peer& peer) {
 /// A word that a device's queue touches: not in the middle of that queue's own round.
 static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.told.done->copier != nullptr; }
 
-/// under_way: until now, so its peer is still there.
 void Engine::prepare_to_tell(OpRun& run, bool under_way) {
-  if (has_own_info(run.op->verb)) return;
-  run.info = info_of(*run.op);
-  if (under_way) run.info.endpoint = run.op->peer != nullptr ? run.op->peer->endpoint : nullptr;
+  if (!has_own_info(run.op->verb)) run.info = info_of(*run.op, under_way);
 }
 
 void Engine::tell(OpRun& run, Status status) {
@@ -173,9 +178,9 @@ void Engine::tell(OpRun& run, Status status) {
 }
 
 void Engine::tell_now(OpRun& run, Status status) {
-  const SinkKind kind = std::exchange(run.sink, SinkKind::none);
-  impl::tell(*this, kind, run.told, run.told_value, run.arg, *run.op, run.info, status);
-  end_expected(kind, run.told);
+  const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.told, run.arg, run.told_value};
+  impl::tell(*this, named, *run.op, run.info, status);
+  end_expected(named.kind, named.told);
   if (run.detached) release_run(run);
 }
 
@@ -186,12 +191,7 @@ Status Engine::tell_of(tw_request request, const Completion& completion) {
   if (run->tells || run->detached)
     return impl::fail(TW_ERR_INVALID,
                       "the end of this request is told already: by a callback, or as its options or an earlier call say");
-  run->sink = completion.kind;
-  run->tells = true;
-  run->told = completion.told;
-  run->told_value = completion.value;
-  run->arg = completion.arg;
-  expect_end(completion.kind, completion.told);
+  name_sink(*run, completion);
   const Status status = run->status.load(std::memory_order_relaxed);
   if (status == TW_IN_PROGRESS) return TW_OK;
   prepare_to_tell(*run, false);
@@ -203,7 +203,7 @@ Status Engine::tell_ended(const Completion& completion) {
   Guard guard(*this);
   const OpDesc nothing;
   if (completion.kind != SinkKind::queue) {
-    impl::tell(*this, completion.kind, completion.told, completion.value, completion.arg, nothing, {}, TW_OK);
+    impl::tell(*this, completion, nothing, {}, TW_OK);
     return TW_OK;
   }
   OpRun* const entry = acquire(nothing, completion);
@@ -214,9 +214,8 @@ Status Engine::tell_ended(const Completion& completion) {
 }
 
 Status Engine::start_told(const OpDesc& op, const Completion& completion) {
-  const SinkKind kind = completion.kind;
   OpRun* entry = nullptr;  // there is room for it, whatever happens
-  if (kind == SinkKind::queue) {
+  if (completion.kind == SinkKind::queue) {
     OpDesc brief;
     brief.verb = op.verb;
     brief.peer = op.peer;
@@ -227,17 +226,14 @@ Status Engine::start_told(const OpDesc& op, const Completion& completion) {
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
   const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
-  if (status == TW_OK && op.layout != nullptr && by_calls(op)) finish_calls(*op.layout);  // before anybody is told
+  if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before anybody is told
   if (entry != nullptr && status == TW_OK) {
     if (completion.request != nullptr) *completion.request = number(*entry);
     complete(*entry, TW_OK);
     return TW_IN_PROGRESS;
   }
   if (entry != nullptr) discard(*entry);
-  if (status != TW_OK) return status;
-  tw_recv_info info = info_of(op);
-  info.endpoint = op.peer != nullptr ? op.peer->endpoint : nullptr;
-  impl::tell(*this, kind, completion.told, completion.value, completion.arg, op, info, status);
+  if (status == TW_OK) impl::tell(*this, completion, op, info_of(op, true), status);
   return status;
 }
 

@@ -15,6 +15,8 @@
 
 namespace thalweg::impl {
 
+struct Completion;  // protocols/engine.hpp
+
 /// Of one worker. Known to its engine, which takes itself out when it ends.
 struct CompletionSink {
   BornHere born;
@@ -42,8 +44,9 @@ namespace thalweg::impl {
 /// Does it keep the run, and the request with it, until it has been told?
 constexpr bool keeps_run(SinkKind kind) { return kind == SinkKind::callback || kind == SinkKind::queue; }
 
-/// From now on it waits for one more operation; that one was refused, or has been told.
-void expect_end(SinkKind kind, const SinkTarget& sink);
+/// The run tells the sink of its end, if there is one: that waits for one more operation.
+void name_sink(OpRun& run, const Completion& completion);
+/// That one was refused, or has been told.
 void end_expected(SinkKind kind, const SinkTarget& sink);
 
 }  // namespace thalweg::impl
