@@ -167,6 +167,24 @@ class LocalHold {
   const OpDesc& op_;
 };
 
+inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
+inline RemoteRegion* region_of(tw_remote_signal* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
+
+/// The region was imported through this endpoint.
+inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* region) {
+  if (region == nullptr) [[unlikely]]
+    return fail(TW_ERR_INVALID, "the remote memory is NULL");
+  if (region->peer != &*endpoint->peer) [[unlikely]] {
+    return fail(region->peer == nullptr ? TW_ERR_STALE : TW_ERR_INVALID,
+                "the remote memory was imported through another endpoint, or through one that is closed");
+  }
+  return TW_OK;
+}
+/// The signal of a put, if there is one. TW_ERR_INVALID: it is another endpoint's, or of the other kind.
+Status set_signal(OpDesc& op, const tw_endpoint& endpoint, tw_remote_signal* signal, uint32_t signal_op, uint64_t value);
+/// An atomic operation on a word of `size` bytes. (Both in c_one_sided.cpp.)
+Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset);
+
 /// Fills in who is notified behind the data of a put, or behind a signal.
 inline Status set_notification(OpDesc& op, const tw_op_options& options) {
   if (options.notify == TW_NOTIFY_NONE) return TW_OK;
@@ -178,6 +196,10 @@ inline Status set_notification(OpDesc& op, const tw_op_options& options) {
   op.immediate = options.immediate;
   return TW_OK;
 }
+
+/// Starts an operation whose record is filled in but for what its buffer is: that may have changed since the last run. op's peer,
+/// regions and buffer are checked.
+Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& completion);  // local_memory.cpp
 
 /// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);
@@ -225,8 +247,5 @@ template <class T>
 Status start_told(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
   return post_told(worker, sinks_of(options), request, [&](const Completion& told) { return worker.engine->start(op, told); });
 }
-
-inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
-inline RemoteRegion* region_of(tw_remote_signal* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
 
 }  // namespace thalweg::impl

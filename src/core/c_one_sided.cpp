@@ -2,38 +2,37 @@
 // C interface: put, get, flush, fence, atomics.
 #include "core/c_checks.hpp"
 
+namespace thalweg::impl {
+
+Status set_signal(OpDesc& op, const tw_endpoint& endpoint, tw_remote_signal* given, uint32_t signal_op, uint64_t value) {
+  if (given == nullptr) return TW_OK;
+  RemoteRegion* const signal = region_of(given);
+  const Status status = check_region(&endpoint, signal);
+  if (is_error(status)) return status;
+  if (signal->key.device != signal_op) {
+    return fail(TW_ERR_INVALID, "this signal is %s, the operation would %s it",
+                signal->key.device == TW_SIGNAL_SET ? "set by one writer" : "added to",
+                signal_op == TW_SIGNAL_SET ? "set" : "add to");
+  }
+  op.signal = signal;
+  op.signal_op = static_cast<uint8_t>(signal_op);
+  op.signal_value = value;
+  return TW_OK;
+}
+
+Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset) {
+  if (code > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", code);
+  if (size != 4 && size != 8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);
+  if ((region.key.base + offset) % size != 0)
+    return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl
+
 using namespace thalweg::impl;
 
 namespace {
-
-constexpr size_t kWord4 = 4, kWord8 = 8;
-
-/// The region was imported through this endpoint.
-inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* region) {
-  if (region == nullptr) [[unlikely]]
-    return fail(TW_ERR_INVALID, "the remote memory is NULL");
-  if (region->peer != &*endpoint->peer) [[unlikely]] {
-    return fail(region->peer == nullptr ? TW_ERR_STALE : TW_ERR_INVALID,
-                "the remote memory was imported through another endpoint, or through one that is closed");
-  }
-  return TW_OK;
-}
-
-Status set_signal(OpDesc& op, const tw_endpoint* endpoint, const tw_op_options& options) {
-  if (options.signal == nullptr) return TW_OK;
-  RemoteRegion* signal = region_of(options.signal);
-  const Status status = check_region(endpoint, signal);
-  if (is_error(status)) return status;
-  if (signal->key.device != options.signal_op) {
-    return fail(TW_ERR_INVALID, "this signal is %s, the operation would %s it",
-                signal->key.device == TW_SIGNAL_SET ? "set by one writer" : "added to",
-                options.signal_op == TW_SIGNAL_SET ? "set" : "add to");
-  }
-  op.signal = signal;
-  op.signal_op = static_cast<uint8_t>(options.signal_op);
-  op.signal_value = options.signal_value;
-  return TW_OK;
-}
 
 Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                    uint64_t offset, const tw_op_options* given, tw_request* request, const BufferInfo* near) {
@@ -56,7 +55,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
     }
   }
   if (verb == Verb::put) {
-    status = set_signal(op, endpoint, *options);
+    status = set_signal(op, *endpoint, options->signal, options->signal_op, options->signal_value);
     if (status == TW_OK) status = set_notification(op, *options);
     if (is_error(status)) return status;
   }
@@ -138,11 +137,8 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   if (request != nullptr) *request = TW_REQUEST_NONE;
   Status status = check_region(endpoint, region_of(remote));
   if (is_error(status)) return status;
-  if (code > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", code);
-  if (size != kWord4 && size != kWord8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);
-  if ((region_of(remote)->key.base + offset) % size != 0) {
-    return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
-  }
+  status = check_atomic(code, size, *region_of(remote), offset);
+  if (is_error(status)) return status;
   BufferInfo near;
   if (result != nullptr && on_device(result, &near)) {
     return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");

@@ -61,6 +61,31 @@ Status set_callbacks(OpDesc& op, size_t length, const tw_op_options& options) {
   return TW_OK;
 }
 
+Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& completion) {
+  tw_worker& worker = *endpoint.worker;
+  const Enter enter(&endpoint);
+  if (is_error(enter.status())) return enter.status();
+  for (const RemoteRegion* region : {op.remote, op.signal}) {
+    if (region != nullptr && region->peer != op.peer)
+      return fail(TW_ERR_STALE, "the memory was imported through an endpoint that is closed");
+  }
+  const bool buffer = op.verb == Verb::send || op.verb == Verb::recv || op.verb == Verb::put || op.verb == Verb::get;
+  BufferInfo near;
+  const bool device = buffer && op.length != 0 && on_device(op.address, &near);
+  Status status = TW_AGAIN;
+  if (op.verb == Verb::send && op.layout == nullptr && !device && op.length < kAsked)
+    status = worker.engine->try_send(*op.peer, op.address, op.length, op.tag, 0);
+  if (status != TW_OK) {
+    if (buffer && (has_devices() || op.length >= kAsked)) {
+      status = set_device(op, kOpDefaults, &near);
+      if (is_error(status)) return status;
+    }
+    status = op.verb == Verb::recv ? worker.engine->post_receive(op, completion) : worker.engine->start(op, completion);
+  }
+  worker.posted();
+  return status;
+}
+
 Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known) {
   BufferInfo info;
   if (op.length != 0) {

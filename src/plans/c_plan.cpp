@@ -101,32 +101,30 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
                          size_t size, uint64_t operand, uint64_t compare, void* result, const tw_step_options* options,
                          uint32_t* step) {
   return add(plan, options, step, [&](PlanStep& made) {
-    made.verb = StepVerb::atomic;
-    if (op > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", op);
-    if (size != 4 && size != 8) return fail(TW_ERR_INVALID, "an atomic operation has a word of 4 or 8 bytes, not %zu", size);
-    if (offset % size != 0)
-      return fail(TW_ERR_MISALIGNED, "offset %llu is not aligned to the word of %zu bytes",
-                  static_cast<unsigned long long>(offset), size);
+    made.op.verb = Verb::atomic;
+    made.endpoint = endpoint;
+    if (Status s = remote_of(remote, &made); is_error(s)) return s;
+    if (Status s = check_atomic(op, size, *made.op.remote, offset); is_error(s)) return s;
     if (reinterpret_cast<uintptr_t>(result) % size != 0)
       return fail(TW_ERR_MISALIGNED, "the place for the old value is not aligned to the word's %zu bytes", size);
-    made.endpoint = endpoint;
-    made.length = size;
-    made.atomic_op = op;
-    made.operand = operand;
-    made.operand2 = compare;
-    made.result = reinterpret_cast<uint64_t>(result);
-    made.offset = offset;
-    return remote_of(remote, &made);
+    made.op.length = size;
+    made.op.atomic_op = static_cast<uint8_t>(op);
+    made.op.word = static_cast<uint8_t>(size);
+    made.op.operand = operand;
+    made.op.compare = compare;
+    made.op.result = result;
+    made.op.remote_offset = offset;
+    return Status{TW_OK};
   });
 }
 
 tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_step_options* options,
                        uint32_t* step) {
   return add(plan, options, step, [&](PlanStep& made) {
-    made.verb = StepVerb::copy;
-    made.address = reinterpret_cast<uint64_t>(from);
-    made.to = reinterpret_cast<uint64_t>(to);
-    made.length = length;
+    made.op.verb = Verb::copy;
+    made.op.address = static_cast<std::byte*>(const_cast<void*>(from));
+    made.op.remote_offset = reinterpret_cast<uint64_t>(to);
+    made.op.length = length;
     return Status{TW_OK};
   });
 }

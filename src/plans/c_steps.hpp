@@ -9,47 +9,43 @@ namespace thalweg::impl {
 inline constexpr tw_step_options kStepDefaults = TW_STEP_OPTIONS_INIT;
 
 inline Status remote_of(tw_remote_memory* remote, PlanStep* out) {
-  out->remote = region_of(remote);
-  if (out->remote == nullptr) return fail(TW_ERR_INVALID, "the remote memory is NULL");
-  if (out->remote->peer == nullptr) return fail(TW_ERR_STALE, "the memory was imported through an endpoint that is closed");
-  if (out->endpoint != out->remote->peer->endpoint) {
-    return fail(TW_ERR_INVALID, "the memory was imported through another endpoint");
-  }
-  return TW_OK;
+  if (Status s = check(out->endpoint); is_error(s)) return s;
+  out->op.remote = region_of(remote);
+  return check_region(out->endpoint, out->op.remote);
 }
 
-inline void local_of(StepVerb verb, tw_endpoint* endpoint, const void* buffer, size_t length, PlanStep* out) {
-  out->verb = verb;
+inline void local_of(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, PlanStep* out) {
+  out->op.verb = verb;
   out->endpoint = endpoint;
-  out->address = reinterpret_cast<uint64_t>(buffer);
-  out->length = length;
+  out->op.address = static_cast<std::byte*>(const_cast<void*>(buffer));
+  out->op.length = length;
 }
 
 inline Status send_step(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
-  local_of(StepVerb::send, endpoint, buffer, length, out);
-  out->tag = tag;
+  local_of(Verb::send, endpoint, buffer, length, out);
+  out->op.tag = tag;
   return TW_OK;
 }
 
 inline Status recv_step(tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
-  local_of(StepVerb::recv, endpoint, buffer, length, out);
-  out->tag = tag;
+  local_of(Verb::recv, endpoint, buffer, length, out);
+  out->op.tag = tag;
   return TW_OK;
 }
 
 inline Status put_step(tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
                        PlanStep* out) {
-  local_of(StepVerb::put, endpoint, buffer, length, out);
-  out->offset = offset;
+  local_of(Verb::put, endpoint, buffer, length, out);
+  out->op.remote_offset = offset;
   return remote_of(remote, out);
 }
 
 inline Status get_step(tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote, uint64_t offset,
                        PlanStep* out) {
-  local_of(StepVerb::get, endpoint, buffer, length, out);
-  out->offset = offset;
+  local_of(Verb::get, endpoint, buffer, length, out);
+  out->op.remote_offset = offset;
   return remote_of(remote, out);
 }
 
@@ -57,21 +53,21 @@ inline Status signal_step(tw_remote_signal* signal, uint64_t value, PlanStep* ou
   RemoteRegion* region = region_of(signal);
   if (region == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
   if (region->peer == nullptr) return fail(TW_ERR_STALE, "the signal was imported through an endpoint that is closed");
-  out->verb = StepVerb::signal;
+  out->op.verb = Verb::signal;
   out->endpoint = region->peer->endpoint;
-  out->signal = region;
-  out->signal_op = region->key.device;  // its kind
-  out->value = value;
+  out->op.signal = region;
+  out->op.signal_op = static_cast<uint8_t>(region->key.device);  // its kind
+  out->op.signal_value = value;
   return TW_OK;
 }
 
 inline Status wait_step(tw_signal* signal, uint32_t compare, uint64_t value, PlanStep* out) {
   if (Status s = check(signal); is_error(s)) return s;
   if (compare > TW_COMPARE_NE) return fail(TW_ERR_INVALID, "comparison %u is not one of TW_COMPARE_GE, _EQ, _NE", compare);
-  out->verb = StepVerb::wait;
+  out->op.verb = Verb::wait;
   out->waited = signal;
-  out->compare = compare;
-  out->value = value;
+  out->op.atomic_op = static_cast<uint8_t>(compare);
+  out->op.signal_value = value;
   return TW_OK;
 }
 

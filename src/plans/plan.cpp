@@ -6,11 +6,6 @@
 
 namespace thalweg::impl {
 
-const char* name_of(StepVerb verb) {
-  constexpr const char* kNames[] = {"send", "recv", "put", "get", "signal", "wait", "atomic", "copy"};
-  return kNames[static_cast<size_t>(verb)];
-}
-
 Status check_layout(const Layout* layout, uint64_t* length) {
   if (layout == nullptr) return TW_OK;
   if (Status s = check_named(*layout); is_error(s)) return s;
@@ -32,8 +27,6 @@ void drop(RemoteRegion* region) {
   release_region(region);
 }
 
-bool writes_local(StepVerb verb) { return verb == StepVerb::recv || verb == StepVerb::get; }
-
 }  // namespace
 }  // namespace thalweg::impl
 
@@ -46,50 +39,48 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   if (step.endpoint != nullptr) {
     if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
   }
-  if (Status s = check_layout(options.layout, &step.length); is_error(s)) return s;
-  if (Status s = check_layout(options.remote_layout, &step.length); is_error(s)) return s;
-  if (Status s = check_receive(writes_local(step.verb) ? options.layout : nullptr); is_error(s)) return s;
+  if (Status s = check_layout(options.layout, &step.op.length); is_error(s)) return s;
+  if (Status s = check_layout(options.remote_layout, &step.op.length); is_error(s)) return s;
+  if (Status s = check_receive(step.moves_here() ? options.layout : nullptr); is_error(s)) return s;
   if (Status s = check_receive(options.remote_layout); is_error(s)) return s;
-  const bool moves = step.verb <= StepVerb::get || step.verb == StepVerb::copy;
-  if (moves && step.length != 0 && (step.address == 0 || (step.verb == StepVerb::copy && step.to == 0)))
+  const bool moves = step.moves_to_peer() || step.moves_here() || step.op.verb == Verb::copy;
+  if (moves && step.op.length != 0 && (step.address() == 0 || (step.op.verb == Verb::copy && step.there() == 0)))
     return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (options.signal != nullptr && step.verb != StepVerb::put) {
+  if (options.signal != nullptr && step.op.verb != Verb::put) {
     return fail(TW_ERR_INVALID, "a signal goes with a put; use tw_plan_signal behind other steps");
+  }
+  if (options.signal != nullptr) {
+    const Status status = set_signal(step.op, *step.endpoint, options.signal, options.signal_op, options.signal_value);
+    if (is_error(status)) return status;
   }
   for (size_t i = 0; i < options.after_count; ++i) {
     if (options.after[i] >= steps.size())
       return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after[i]);
   }
-  if (step.remote != nullptr) {
-    const uint64_t length = step.remote->key.length;
+  if (step.op.remote != nullptr) {
+    const uint64_t length = step.op.remote->key.length;
     const int64_t first = options.remote_layout != nullptr ? options.remote_layout->first : 0;
-    const int64_t last = options.remote_layout != nullptr ? options.remote_layout->last : static_cast<int64_t>(step.length);
-    const __int128 at = step.offset;
+    const int64_t last = options.remote_layout != nullptr ? options.remote_layout->last : static_cast<int64_t>(step.op.length);
+    const __int128 at = step.op.remote_offset;
     if (at + first < 0 || at + last > length) {
       return fail(TW_ERR_OUT_OF_BOUNDS, "bytes %lld to %lld of the remote memory: it has %llu",
                   static_cast<long long>(at + first), static_cast<long long>(at + last),
                   static_cast<unsigned long long>(length));
     }
-    step.remote->references.fetch_add(1, std::memory_order_relaxed);
+    step.op.remote->references.fetch_add(1, std::memory_order_relaxed);
   }
-  if (options.signal != nullptr) {
-    step.signal = region_of(options.signal);
-    step.signal_op = options.signal_op;
-    step.value = options.signal_value;
-  }
-  if (step.signal != nullptr) step.signal->references.fetch_add(1, std::memory_order_relaxed);
+  if (step.op.signal != nullptr) step.op.signal->references.fetch_add(1, std::memory_order_relaxed);
   step.increment = options.increment;
-  step.layout = options.layout != nullptr && !options.layout->contiguous() ? options.layout : nullptr;
-  step.remote_layout =
+  step.op.layout = options.layout != nullptr && !options.layout->contiguous() ? options.layout : nullptr;
+  step.op.remote_layout =
       options.remote_layout != nullptr && !options.remote_layout->contiguous() ? options.remote_layout : nullptr;
-  if (options.layout != nullptr && step.layout == nullptr) step.start = static_cast<uint64_t>(options.layout->start);
-  step.address += step.start;
-  if (options.remote_layout != nullptr && step.remote_layout == nullptr) {
-    step.offset += static_cast<uint64_t>(options.remote_layout->start);
-    step.to += step.verb == StepVerb::copy ? static_cast<uint64_t>(options.remote_layout->start) : 0;
+  if (options.layout != nullptr && step.op.layout == nullptr) step.start = static_cast<uint64_t>(options.layout->start);
+  step.op.address += step.start;
+  if (options.remote_layout != nullptr && step.op.remote_layout == nullptr) {
+    step.op.remote_offset += static_cast<uint64_t>(options.remote_layout->start);
   }
-  retain(step.layout);
-  retain(step.remote_layout);
+  retain(step.op.layout);
+  retain(step.op.remote_layout);
   step.after.assign(options.after, options.after + options.after_count);
   if (number != nullptr) *number = static_cast<uint32_t>(steps.size());
   steps.push_back(std::move(step));
@@ -99,10 +90,10 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
 tw_plan::~tw_plan() {
   proxy.abandon(owed);
   for (PlanStep& step : steps) {
-    thalweg::impl::release(step.layout);
-    thalweg::impl::release(step.remote_layout);
-    drop(step.remote);
-    drop(step.signal);
+    thalweg::impl::release(step.op.layout);
+    thalweg::impl::release(step.op.remote_layout);
+    drop(step.op.remote);
+    drop(step.op.signal);
   }
   proxy.context.traffic.remove(moved_);
   proxy.users_.fetch_sub(1);

@@ -24,31 +24,23 @@
 
 namespace thalweg::impl {
 
-enum class StepVerb : uint8_t { send, recv, put, get, signal, wait, atomic, copy };
-const char* name_of(StepVerb verb);
-
 /// Of a local buffer. *length 0 becomes what the layout moves.
 Status check_layout(const Layout* layout, uint64_t* length);
 
-/// What the user asked for. Layouts and regions are counted.
+/// One operation of a plan: the record that immediate operations have, and what only lists of operations need. Layouts and regions are
+/// counted. `op.tag` of a send or receive is the number of its channel.
 struct PlanStep {
-  StepVerb verb = StepVerb::copy;
+  OpDesc op;  // without a peer: it is reached by `endpoint`, or carried by the proxy's
   tw_endpoint* endpoint = nullptr;
-  uint64_t tag = 0;
-  uint64_t address = 0, length = 0;  // local
-  uint64_t start = 0;                // added to the user's address already: the begin of a contiguous layout
-  const Layout* layout = nullptr;
-  uint64_t to = 0;  // copy: the other local buffer
-  const Layout* remote_layout = nullptr;
-  RemoteRegion* remote = nullptr;
-  uint64_t offset = 0;
-  RemoteRegion* signal = nullptr;
-  tw_signal* waited = nullptr;
-  uint32_t signal_op = 0, compare = 0;
-  uint64_t value = 0, increment = 0;
-  uint32_t atomic_op = 0;
-  uint64_t operand = 0, operand2 = 0, result = 0;
+  tw_signal* waited = nullptr;  // wait
+  uint64_t start = 0;           // added to the user's address already: the begin of a contiguous layout
+  uint64_t increment = 0;       // of the signal's value, with every run after the first
   std::vector<uint32_t> after;
+
+  uint64_t address() const { return reinterpret_cast<uint64_t>(op.address); }
+  uint64_t there() const { return op.verb == Verb::copy ? op.remote_offset : 0; }  // the other local buffer
+  bool moves_to_peer() const { return op.verb == Verb::send || op.verb == Verb::put; }
+  bool moves_here() const { return op.verb == Verb::recv || op.verb == Verb::get; }
 };
 
 /// A channel of a plan, once, however many steps name it.
@@ -140,6 +132,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status make_side(thalweg::impl::Resolved& out, uint64_t address, const thalweg::impl::Layout* layout, uint64_t length,
                    thalweg::device::Side* side);
   Status make_proxied(size_t index);  // plan_proxied.cpp
+  Status post(size_t index, const thalweg::impl::Proxied& self, const thalweg::impl::Completion& completion);
   Status import_for_proxy(thalweg::impl::RemoteRegion& region, thalweg::impl::ProxyPeer& peer, bool signal, void** out);
   void progress_workers();
   void reopen_channels();

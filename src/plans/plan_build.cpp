@@ -10,16 +10,17 @@ using device::StepKind;
 namespace {
 
 device::Signal signal_of(const PlanStep& step, uint64_t word) {
-  return {reinterpret_cast<device::u64*>(word), step.value, step.increment, step.signal_op == TW_SIGNAL_ADD ? 1u : 0u};
+  return {reinterpret_cast<device::u64*>(word), step.op.signal_value, step.increment,
+          step.op.signal_op == TW_SIGNAL_ADD ? 1u : 0u};
 }
 
 device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) {
   device::Step made{};
   made.kind = kind;
-  made.bytes = step.length;
+  made.bytes = step.op.length;
   made.from = how.from;
   made.to = how.to;
-  if (step.signal != nullptr) made.signal = signal_of(step, how.signal.address());
+  if (step.op.signal != nullptr) made.signal = signal_of(step, how.signal.address());
   return made;
 }
 
@@ -31,9 +32,9 @@ void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device:
     made.signal = {reinterpret_cast<device::u64*>(word), value, increment, 0};
     out->push_back(made);
   };
-  if (step.signal != nullptr) say(how.value, step.value, step.increment);
-  if (step.verb == StepVerb::atomic) say(how.value, step.operand, 0);
-  if (step.verb <= StepVerb::get) say(how.address, step.address, 0);
+  if (step.op.signal != nullptr) say(how.value, step.op.signal_value, step.increment);
+  if (step.op.verb == Verb::atomic) say(how.value, step.op.operand, 0);
+  if (step.moves_to_peer() || step.moves_here()) say(how.address, step.address(), 0);
   device::Step made{};
   made.kind = StepKind::ring;
   made.word = reinterpret_cast<device::u64*>(how.ring);
@@ -47,35 +48,35 @@ void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device:
 void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
   if (how.proxied) return lower_proxied(step, *how.step, out);
   device::Step made{};
-  switch (step.verb) {
-    case StepVerb::recv:
+  switch (step.op.verb) {
+    case Verb::recv:
       made.kind = StepKind::post;
       made.end = reinterpret_cast<void*>(how.channel->words());
       made.recv_buffer = static_cast<uint32_t>(how.recv_buffer);
       out->push_back(made);
       made.kind = StepKind::take;
       break;
-    case StepVerb::send:
+    case Verb::send:
       made = transfer(StepKind::send, step, how);
       made.end = reinterpret_cast<void*>(how.channel->words());
       break;
-    case StepVerb::signal:
+    case Verb::signal:
       made.kind = StepKind::signal;
       made.signal = signal_of(step, how.signal.address());
       break;
-    case StepVerb::wait:
+    case Verb::wait:
       made.kind = StepKind::wait;
       made.signal = signal_of(step, reinterpret_cast<uint64_t>(step.waited->word));
-      made.compare = step.compare;
+      made.compare = step.op.atomic_op;
       break;
-    case StepVerb::atomic:
+    case Verb::atomic:
       made.kind = StepKind::atomic;
-      made.word = reinterpret_cast<device::u64*>(how.remote.address() + step.offset);
-      made.atomic_op = step.atomic_op;
-      made.atomic_bytes = static_cast<uint32_t>(step.length);
-      made.operand = step.operand;
-      made.operand2 = step.operand2;
-      made.result = reinterpret_cast<device::u64*>(step.result);
+      made.word = reinterpret_cast<device::u64*>(how.remote.address() + step.op.remote_offset);
+      made.atomic_op = step.op.atomic_op;
+      made.atomic_bytes = static_cast<uint32_t>(step.op.length);
+      made.operand = step.op.operand;
+      made.operand2 = step.op.compare;
+      made.result = reinterpret_cast<device::u64*>(step.op.result);
       break;
     default:
       made = transfer(StepKind::copy, step, how);

@@ -11,11 +11,11 @@ using namespace thalweg::impl;
 
 namespace {
 
-bool uses_channel(const PlanStep& step) { return step.verb == StepVerb::send || step.verb == StepVerb::recv; }
+bool uses_channel(const PlanStep& step) { return step.op.verb == Verb::send || step.op.verb == Verb::recv; }
 
 Status missing(const PlanStep& step, const char* what) {
-  return fail(TW_ERR_TIMED_OUT, "the channel with tag %llu (%s): %s", static_cast<unsigned long long>(step.tag),
-              step.verb == StepVerb::send ? "to the peer" : "from the peer", what);
+  return fail(TW_ERR_TIMED_OUT, "the channel with tag %llu (%s): %s", static_cast<unsigned long long>(step.op.tag),
+              step.op.verb == Verb::send ? "to the peer" : "from the peer", what);
 }
 
 }  // namespace
@@ -28,11 +28,11 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
   const Status found = proxy.await_route(*step.endpoint, deadline, &route);
   if (is_error(found)) return found;
   if (found != TW_OK) return missing(step, "the peer has not prepared its end, or does not progress its worker");
-  const bool sends = step.verb == StepVerb::send;
+  const bool sends = step.op.verb == Verb::send;
   const std::lock_guard lock(proxy.mutex());
   out.peer = route.peer;
   Channel* channel = nullptr;
-  if (Status s = proxy.channel(route, sends, step.tag, *executor, &channel); is_error(s)) return s;
+  if (Status s = proxy.channel(route, sends, step.op.tag, *executor, &channel); is_error(s)) return s;
   const bool known =
       std::any_of(channels.begin(), channels.end(), [=](const ChannelUse& use) { return use.channel == channel; });
   if (!known) {
@@ -42,7 +42,7 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
   out.channel = channel;
   if (sends || out.proxied) return TW_OK;
   uint16_t made = 0;
-  const Status status = channel->offer(step.address, step.layout, step.length, &made);
+  const Status status = channel->offer(step.address(), step.op.layout, step.op.length, &made);
   if (!is_error(status)) out.recv_buffer = made;
   return status;
 }

@@ -15,7 +15,7 @@ void say(std::string& text, const char* what, const Reaching& how) {
 
 std::string tables_of(const PlanStep& step, const Resolved& how) {
   std::string text;
-  say(text, step.verb == StepVerb::wait ? "the word" : "the buffer", how.local);
+  say(text, step.op.verb == Verb::wait ? "the word" : "the buffer", how.local);
   say(text, "the other buffer", how.target);
   say(text, "the peer's memory", how.remote.how);
   say(text, "the signal's word", how.signal.how);
@@ -23,8 +23,8 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
 }
 
 bool moves(const PlanStep& step) {
-  const bool data = step.verb == StepVerb::send || step.verb == StepVerb::put || step.verb == StepVerb::get;
-  return (data || step.verb == StepVerb::atomic) && step.length != 0;
+  const bool data = step.op.verb == Verb::send || step.op.verb == Verb::put || step.op.verb == Verb::get;
+  return (data || step.op.verb == Verb::atomic) && step.op.length != 0;
 }
 
 }  // namespace
@@ -35,14 +35,14 @@ std::string tw_plan::explain() const {
   std::map<std::string, size_t> said;  // tables, and whose they are
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlanStep& step = steps[i];
-    text += "  " + std::to_string(i) + " " + name_of(step.verb) + " " + std::to_string(step.length) + " bytes: ";
+    text += "  " + std::to_string(i) + " " + name_of(step.op.verb) + " " + std::to_string(step.op.length) + " bytes: ";
     if (i >= resolved.size()) {
       text += "not prepared\n";
       continue;
     }
     const Resolved& how = resolved[i];
     text += how.proxied ? "by the host: " + how.why : std::string("mapped");
-    const Way way = way_of_step(executor->device() != nullptr, step.verb == StepVerb::get);
+    const Way way = way_of_step(executor->device() != nullptr, step.op.verb == Verb::get);
     if (moves(step) && !how.proxied) text += std::string(", way: ") + name_of(way);
     text += "\n";
     const std::string tables = tables_of(step, how);

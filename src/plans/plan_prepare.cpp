@@ -15,21 +15,21 @@ namespace {
 
 Status at_step(size_t index, const PlanStep& step, Status status) {
   const std::string why = last_error();
-  return fail(status, "step %zu (%s): %s", index, name_of(step.verb), why.c_str());
+  return fail(status, "step %zu (%s): %s", index, name_of(step.op.verb), why.c_str());
 }
 
 /// Where the local bytes of a step begin and end: a layout's, or an atomic operation's old value.
 void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
-  if (step.verb == StepVerb::atomic) {
-    *begin = step.result;
-    *length = step.result != 0 ? step.length : 0;
+  if (step.op.verb == Verb::atomic) {
+    *begin = reinterpret_cast<uint64_t>(step.op.result);
+    *length = step.op.result != nullptr ? step.op.length : 0;
     return;
   }
-  *begin = step.address;
-  *length = step.length;
-  if (step.layout == nullptr) return;
-  *begin = step.address + static_cast<uint64_t>(step.layout->first);
-  *length = static_cast<uint64_t>(step.layout->last - step.layout->first);
+  *begin = step.address();
+  *length = step.op.length;
+  if (step.op.layout == nullptr) return;
+  *begin = step.address() + static_cast<uint64_t>(step.op.layout->first);
+  *length = static_cast<uint64_t>(step.op.layout->last - step.op.layout->first);
 }
 
 uint64_t row_of(const Layout* layout) {
@@ -51,10 +51,10 @@ Status tw_plan::choose_executor() {
   Device* device = nullptr;
   for (const PlanStep& step : steps) {
     BufferInfo info;
-    if (device != nullptr || step.length == 0) continue;
+    if (device != nullptr || step.op.length == 0) continue;
     uint64_t begin = 0, length = 0;
     span_of(step, &begin, &length);
-    for (const uint64_t address : {begin, step.to}) {
+    for (const uint64_t address : {begin, step.there()}) {
       if (address != 0 && find_device(address, &info) == TW_OK && wants_device(place_of(info))) device = info.device;
     }
   }
@@ -82,9 +82,9 @@ void tw_plan::progress_workers() {
 /// The remote memory and signal of a put, get, signal or atomic: reached by the executor, or proxied.
 Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
   const Deadline deadline(10 * kSecond);
-  const bool adds = step.signal_op == TW_SIGNAL_ADD, operates = step.verb == StepVerb::atomic;
+  const bool adds = step.op.signal_op == TW_SIGNAL_ADD, operates = step.op.verb == Verb::atomic;
   for (auto [region, changes, reached] :
-       {std::tuple{step.remote, operates, &out.remote}, std::tuple{step.signal, adds, &out.signal}}) {
+       {std::tuple{step.op.remote, operates, &out.remote}, std::tuple{step.op.signal, adds, &out.signal}}) {
     if (region == nullptr || out.proxied) continue;
     if (region->peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
     tw_worker& worker = *region->peer->endpoint->worker;
@@ -107,7 +107,7 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
 /// As tw_atomic would, at every run.
 Status check_carried_result(const PlanStep& step, const std::string& why) {
   BufferInfo info;
-  if (step.result == 0 || !is_device_memory(reinterpret_cast<const void*>(step.result), &info)) return TW_OK;
+  if (step.op.result == nullptr || !is_device_memory(step.op.result, &info)) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,
               "the host carries it (%s), and stores no old value in device memory: give pinned memory for the result, or none",
               why.c_str());
@@ -118,8 +118,8 @@ Status tw_plan::admit_buffer(const PlanStep& step, Resolved& out) {
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   out.proxied = false;
-  const uint64_t row = step.verb == StepVerb::recv ? row_of(step.layout) : 0;
-  const Asks asks{.carriable = step.verb != StepVerb::copy, .row = row};
+  const uint64_t row = step.op.verb == Verb::recv ? row_of(step.op.layout) : 0;
+  const Asks asks{.carriable = step.op.verb != Verb::copy, .row = row};
   const Status admitted = executor->admit(begin, length, asks, &out.local);
   if (!is_error(admitted) || out.local.route() != PreparedRoute::carried) return admitted;
   out.proxied = true;
@@ -143,33 +143,34 @@ Status tw_plan::resolve(size_t index) {
   Resolved& out = resolved[index];
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
-  if (step.verb == StepVerb::wait) return resolve_wait(step, out);
-  if (step.remote != nullptr || step.signal != nullptr) {
+  if (step.op.verb == Verb::wait) return resolve_wait(step, out);
+  if (step.op.remote != nullptr || step.op.signal != nullptr) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
     if (Status s = admit_buffer(step, out); is_error(s)) return s;
   }
-  if (step.verb == StepVerb::atomic && out.proxied) return check_carried_result(step, out.why);
-  if (step.verb == StepVerb::copy) {
-    const int64_t first = step.remote_layout != nullptr ? step.remote_layout->first : 0;
-    const int64_t last = step.remote_layout != nullptr ? step.remote_layout->last : static_cast<int64_t>(step.length);
+  if (step.op.verb == Verb::atomic && out.proxied) return check_carried_result(step, out.why);
+  if (step.op.verb == Verb::copy) {
+    const int64_t first = step.op.remote_layout != nullptr ? step.op.remote_layout->first : 0;
+    const int64_t last = step.op.remote_layout != nullptr ? step.op.remote_layout->last : static_cast<int64_t>(step.op.length);
     if (last > first) {
       const auto span = static_cast<uint64_t>(last - first);
-      const Status s = executor->admit(step.to + static_cast<uint64_t>(first), span, {}, &out.target);
+      const Status s = executor->admit(step.there() + static_cast<uint64_t>(first), span, {}, &out.target);
       if (is_error(s)) return s;
     }
-    if (Status s = make_side(out, step.address, step.layout, step.length, &out.from); is_error(s)) return s;
-    return make_side(out, step.to, step.remote_layout, step.length, &out.to);
+    if (Status s = make_side(out, step.address(), step.op.layout, step.op.length, &out.from); is_error(s)) return s;
+    return make_side(out, step.there(), step.op.remote_layout, step.op.length, &out.to);
   }
-  if (out.proxied || step.verb == StepVerb::recv) return TW_OK;
-  if (step.verb == StepVerb::send) return make_side(out, step.address, step.layout, step.length, &out.from);
-  if (step.verb == StepVerb::signal) return TW_OK;
-  const uint64_t there = out.remote.address() + step.offset;
-  if (step.verb == StepVerb::atomic) return TW_OK;
-  const bool put = step.verb == StepVerb::put;
-  if (Status s = make_side(out, step.address, step.layout, step.length, put ? &out.from : &out.to); is_error(s)) return s;
-  return make_side(out, there, step.remote_layout, step.length, put ? &out.to : &out.from);
+  if (out.proxied || step.op.verb == Verb::recv) return TW_OK;
+  if (step.op.verb == Verb::send) return make_side(out, step.address(), step.op.layout, step.op.length, &out.from);
+  if (step.op.verb == Verb::signal) return TW_OK;
+  const uint64_t there = out.remote.address() + step.op.remote_offset;
+  if (step.op.verb == Verb::atomic) return TW_OK;
+  const bool put = step.op.verb == Verb::put;
+  if (Status s = make_side(out, step.address(), step.op.layout, step.op.length, put ? &out.from : &out.to); is_error(s))
+    return s;
+  return make_side(out, there, step.op.remote_layout, step.op.length, put ? &out.to : &out.from);
 }
 
 Status tw_plan::prepare(uint64_t limit_ns) {

@@ -17,6 +17,25 @@ Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool sig
   return status;
 }
 
+/// One run of a proxied step: its record, with what this run says of buffer and value, between the proxies' workers.
+Status tw_plan::post(size_t index, const Proxied& self, const Completion& completion) {
+  const Resolved& how = resolved[index];
+  tw_endpoint* const endpoint = how.peer->endpoint;
+  OpDesc op = steps[index].op;
+  op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
+  op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only behind `done`
+  (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
+  op.remote = region_of(how.proxy_remote);
+  op.signal = region_of(how.proxy_signal);
+  if (how.channel != nullptr) {
+    op.tag = how.number;
+    op.mask = ~uint64_t{0};
+    how.channel->carry();
+  }
+  if (op.verb == Verb::put || op.verb == Verb::signal || op.verb == Verb::atomic) op.flags = TW_OP_REMOTE;
+  return start_prepared(*endpoint, op, completion);
+}
+
 Status tw_plan::make_proxied(size_t index) {
   PlanStep& step = steps[index];
   Resolved& out = resolved[index];
@@ -31,12 +50,13 @@ Status tw_plan::make_proxied(size_t index) {
     }
     out.peer = route.peer;
   }
-  if (step.remote != nullptr) {
-    if (Status s = import_for_proxy(*step.remote, *out.peer, false, reinterpret_cast<void**>(&out.proxy_remote)); is_error(s))
+  if (step.op.remote != nullptr) {
+    if (Status s = import_for_proxy(*step.op.remote, *out.peer, false, reinterpret_cast<void**>(&out.proxy_remote));
+        is_error(s))
       return s;
   }
-  if (step.signal != nullptr) {
-    if (Status s = import_for_proxy(*step.signal, *out.peer, true, reinterpret_cast<void**>(&out.proxy_signal)); is_error(s))
+  if (step.op.signal != nullptr) {
+    if (Status s = import_for_proxy(*step.op.signal, *out.peer, true, reinterpret_cast<void**>(&out.proxy_signal)); is_error(s))
       return s;
   }
   out.step = std::make_unique<Proxied>();
@@ -50,43 +70,12 @@ Status tw_plan::make_proxied(size_t index) {
     const Status state = tw_endpoint_state(resolved[index].peer->endpoint);
     fail_run(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
   };
-  out.step->post = [this, index](Proxied& self, tw_op_options& options) {
-    const PlanStep& what = steps[index];
-    const Resolved& how = resolved[index];
-    tw_endpoint* endpoint = how.peer->endpoint;
-    options.layout = what.layout;
-    options.remote_layout = what.remote_layout;
-    void* const buffer = reinterpret_cast<void*>(*self.address);  // stored before the ring, and again only behind `done`
-    const uint64_t value = *self.value;
-    if (how.channel != nullptr) how.channel->carry();
-    switch (what.verb) {
-      case StepVerb::send:
-        return tw_send(endpoint, buffer, what.length, how.number, &options, &self.request);
-      case StepVerb::recv:
-        options.source = endpoint;
-        return tw_recv(&proxy.worker(), buffer, what.length, how.number, ~uint64_t{0}, &options, &self.request);
-      case StepVerb::put:
-        options.flags |= TW_OP_REMOTE;
-        options.signal = how.proxy_signal;
-        options.signal_op = what.signal_op;
-        options.signal_value = value;
-        return tw_put(endpoint, buffer, what.length, how.proxy_remote, what.offset, &options, &self.request);
-      case StepVerb::get:
-        return tw_get(endpoint, buffer, what.length, how.proxy_remote, what.offset, &options, &self.request);
-      case StepVerb::signal:
-        options.flags |= TW_OP_REMOTE;
-        return tw_signal_post(how.proxy_signal, value, &options, &self.request);
-      default:
-        options.flags |= TW_OP_REMOTE;
-        return tw_atomic(endpoint, what.atomic_op, how.proxy_remote, what.offset, what.length, value, what.operand2,
-                         reinterpret_cast<void*>(what.result), &options, &self.request);
-    }
-  };
+  out.step->post = [this, index](const Proxied& self, const Completion& completion) { return post(index, self, completion); };
   proxy.watch(out.step.get());
   if (carried == nullptr) carried = std::make_shared<Carried>(proxy);
   carried->steps.push_back(out.step.get());
   if (executor->device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
   warn_once(("plan-proxied-" + out.why).c_str(),
-            "a step of a plan (" + std::string(name_of(step.verb)) + ") is carried by the host: " + out.why);
+            "a step of a plan (" + std::string(name_of(step.op.verb)) + ") is carried by the host: " + out.why);
   return TW_OK;
 }

@@ -15,8 +15,8 @@ std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& f
   if (failure.what >= plan.owner.size()) return status_name(code);
   const uint32_t index = plan.owner[failure.what];
   const PlanStep& step = plan.steps[index];
-  std::string text = "step " + std::to_string(index) + " (" + name_of(step.verb);
-  if (plan.resolved[index].channel != nullptr) text += ", tag " + std::to_string(step.tag);
+  std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
+  if (plan.resolved[index].channel != nullptr) text += ", tag " + std::to_string(step.op.tag);
   text += ")";
   if (const uint64_t id = plan.resolved[index].peer_id; id != 0) {
     char peer[64];
@@ -100,14 +100,14 @@ void tw_plan::note_moves() {
   moves_.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlanStep& step = steps[i];
-    const bool moves = step.verb == StepVerb::send || step.verb == StepVerb::put || step.verb == StepVerb::get ||
-                       step.verb == StepVerb::atomic;
-    if (!moves || resolved[i].proxied || step.length == 0) continue;
-    const Way way = way_of_step(executor->device() != nullptr, step.verb == StepVerb::get);
+    const bool moves =
+        step.op.verb == Verb::send || step.op.verb == Verb::put || step.op.verb == Verb::get || step.op.verb == Verb::atomic;
+    if (!moves || resolved[i].proxied || step.op.length == 0) continue;
+    const Way way = way_of_step(executor->device() != nullptr, step.op.verb == Verb::get);
     auto at = std::find_if(moves_.begin(), moves_.end(), [way](const Moves& one) { return one.way == way; });
     if (at == moves_.end()) at = moves_.insert(at, {way, {}});
     ++at->each.operations;
-    at->each.bytes += step.length;
+    at->each.bytes += step.op.length;
   }
 }
 
@@ -240,7 +240,7 @@ void tw_plan::on_channel_failed(Status status, const std::string& why) {
 void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
   {
     const std::lock_guard lock(mutex);
-    proxy_why = "step " + std::to_string(index) + " (" + name_of(steps[index].verb) + "), carried by the host: " + why;
+    proxy_why = "step " + std::to_string(index) + " (" + name_of(steps[index].op.verb) + "), carried by the host: " + why;
   }
   __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }

@@ -20,8 +20,8 @@ bool in_graphs(const std::shared_ptr<Version>& one) { return one->for_good || on
 /// Of a plan of one step, in what goes along with every launch.
 void tw_plan::set_value(uint32_t index, uint64_t value) {
   PlanStep& step = steps[index];
-  step.value = value;
-  if (step.signal != nullptr || step.verb == StepVerb::wait) program[resolved[index].first].signal.value = value;
+  step.op.signal_value = value;
+  if (step.op.signal != nullptr || step.op.verb == Verb::wait) program[resolved[index].first].signal.value = value;
 }
 
 void tw_plan::give_back(const Outdated& left) {
@@ -36,8 +36,8 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   if (!prepared || index >= steps.size()) return fail(TW_ERR_INVALID, "there is no step %u in a plan that is prepared", index);
   if (Status s = at_rest(); is_error(s)) return s;
   PlanStep& step = steps[index];
-  const bool has_value = step.signal != nullptr || step.verb == StepVerb::wait || step.verb == StepVerb::atomic;
-  if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.verb));
+  const bool has_value = step.op.signal != nullptr || step.op.verb == Verb::wait || step.op.verb == Verb::atomic;
+  if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.op.verb));
   if (!owed.empty()) proxy.take_back(owed);
   std::erase_if(outdated, [this](const Outdated& one) {
     if (in_graphs(one.version)) return false;
@@ -49,7 +49,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   if (address != nullptr) {
     if (Status s = move_step(index, reinterpret_cast<uint64_t>(address), &left); is_error(s)) return s;
   }
-  if (value != nullptr) (step.verb == StepVerb::atomic ? step.operand : step.value) = *value;
+  if (value != nullptr) (step.op.verb == Verb::atomic ? step.op.operand : step.op.signal_value) = *value;
   if (in_graphs(version)) {
     left.placed = {std::exchange(placed, 0), placed_length};
     left.version = std::exchange(version, std::make_shared<Version>(runs_due));
@@ -67,21 +67,21 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
 Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   PlanStep& step = steps[index];
   Resolved& how = resolved[index];
-  if (step.verb == StepVerb::signal || step.verb == StepVerb::wait || step.verb == StepVerb::atomic)
-    return fail(TW_ERR_INVALID, "step %u (%s) has no buffer", index, name_of(step.verb));
-  if (step.length == 0) return TW_OK;  // nothing is read or written there
-  const uint64_t before = step.address;
-  step.address = address + step.start;
+  if (step.op.verb == Verb::signal || step.op.verb == Verb::wait || step.op.verb == Verb::atomic)
+    return fail(TW_ERR_INVALID, "step %u (%s) has no buffer", index, name_of(step.op.verb));
+  if (step.op.length == 0) return TW_OK;  // nothing is read or written there
+  std::byte* const before = step.op.address;
+  step.op.address = reinterpret_cast<std::byte*>(address + step.start);
   if (how.proxied) return TW_OK;  // the program tells the proxy
-  const int64_t first = step.layout != nullptr ? step.layout->first : 0;
-  const int64_t last = step.layout != nullptr ? step.layout->last : static_cast<int64_t>(step.length);
-  const Asks asks{.carriable = step.verb != StepVerb::copy};
+  const int64_t first = step.op.layout != nullptr ? step.op.layout->first : 0;
+  const int64_t last = step.op.layout != nullptr ? step.op.layout->last : static_cast<int64_t>(step.op.length);
+  const Asks asks{.carriable = step.op.verb != Verb::copy};
   Reaching local;
   Status status =
-      executor->admit(step.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), asks, &local);
-  if (!is_error(status)) status = step.verb == StepVerb::recv ? move_recv_buffer(index, left) : move_side(index, left);
+      executor->admit(step.address() + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first), asks, &local);
+  if (!is_error(status)) status = step.op.verb == Verb::recv ? move_recv_buffer(index, left) : move_side(index, left);
   if (is_error(status)) {
-    step.address = before;
+    step.op.address = before;
   } else {
     how.local = std::move(local);
   }
@@ -91,9 +91,9 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
 Status tw_plan::move_side(uint32_t index, Outdated* left) {
   const PlanStep& step = steps[index];
   Resolved& how = resolved[index];
-  device::Side& side = step.verb == StepVerb::get ? how.to : how.from;
+  device::Side& side = step.op.verb == Verb::get ? how.to : how.from;
   const auto table = reinterpret_cast<uint64_t>(side.pieces);
-  if (Status s = make_side(how, step.address, step.layout, step.length, &side); is_error(s)) return s;
+  if (Status s = make_side(how, step.address(), step.op.layout, step.op.length, &side); is_error(s)) return s;
   const auto old = std::find_if(how.tables.begin(), how.tables.end(), [table](const auto& one) { return one.first == table; });
   if (old == how.tables.end()) return TW_OK;
   left->table = *old;
@@ -108,7 +108,7 @@ Status tw_plan::move_recv_buffer(uint32_t index, Outdated* left) {
   {
     const std::lock_guard lock(proxy.mutex());
     const PlanStep& step = steps[index];
-    if (Status s = how.channel->offer(step.address, step.layout, step.length, &made); is_error(s)) return s;
+    if (Status s = how.channel->offer(step.address(), step.op.layout, step.op.length, &made); is_error(s)) return s;
     how.recv_buffer = made;
   }
   proxy.hurry();

@@ -15,10 +15,9 @@ bool Proxied::look() {
   }
   seen.fetch_add(1, std::memory_order_relaxed);
   request = TW_REQUEST_NONE;
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.callback = on_complete;
-  options.arg = this;
-  if (const Status status = post(*this, options); status != TW_IN_PROGRESS) finish(status, last_error());
+  Completion completion = calls(on_complete, this);
+  completion.request = &request;
+  if (const Status status = post(*this, completion); status != TW_IN_PROGRESS) finish(status, last_error());
   return true;
 }
 

@@ -25,8 +25,8 @@ struct Proxied {
   std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
-  /// Posts the operation of one run; with TW_IN_PROGRESS the callback in `options` tells how it ended.
-  std::function<Status(Proxied& self, tw_op_options& options)> post;
+  /// Posts the operation of one run; with TW_IN_PROGRESS `completion` is told how it ended.
+  std::function<Status(const Proxied& self, const Completion& completion)> post;
   /// A run failed: the plan is told. Any thread.
   std::function<void(Status status, const char* why)> failed;
 

@@ -138,20 +138,20 @@ Status tw_queue::check() {
 Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan** out) {
   constexpr size_t kMostKept = 1024;
   const void* const parts[] = {step.endpoint,
-                               reinterpret_cast<const void*>(step.address),
-                               reinterpret_cast<const void*>(step.length),
-                               reinterpret_cast<const void*>(step.tag),
-                               step.remote,
-                               step.signal != nullptr ? static_cast<const void*>(step.signal) : options.signal,
-                               reinterpret_cast<const void*>(step.offset),
+                               reinterpret_cast<const void*>(step.address()),
+                               reinterpret_cast<const void*>(step.op.length),
+                               reinterpret_cast<const void*>(step.op.tag),
+                               step.op.remote,
+                               step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
+                               reinterpret_cast<const void*>(step.op.remote_offset),
                                step.waited,
                                options.layout,
                                options.remote_layout,
-                               reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.verb)} << 32) |
-                                                             (uint64_t{step.compare} << 8) | options.signal_op)};
+                               reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) |
+                                                             (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
   const std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
-  const bool values = step.verb == StepVerb::wait || step.verb == StepVerb::signal;
-  const uint64_t value = values ? step.value : options.signal_value;
+  const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
+  const uint64_t value = values ? step.op.signal_value : options.signal_value;
   const std::lock_guard lock(keeping_);
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;

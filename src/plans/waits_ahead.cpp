@@ -12,11 +12,11 @@
 namespace thalweg::impl {
 namespace {
 
-bool comes_first(const PlanStep& step) { return step.verb == StepVerb::recv && step.after.empty(); }
+bool comes_first(const PlanStep& step) { return step.op.verb == Verb::recv && step.after.empty(); }
 
 /// A send of nothing has no room that could be too small, by which a row that is let go tells it.
 bool can_be_awaited(const PlanStep& step, const Resolved& how) {
-  return !how.proxied && (comes_first(step) || (step.verb == StepVerb::send && step.length != 0));
+  return !how.proxied && (comes_first(step) || (step.op.verb == Verb::send && step.op.length != 0));
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ WaitsAhead waits_ahead(const tw_plan& plan) {
       if (plan.resolved[j].channel == how.channel && can_be_awaited(plan.steps[j], plan.resolved[j])) needs[i] |= 1ull << j;
     }
     all |= needs[i];
-    if (!posts && step.verb != StepVerb::wait) common &= needs[i];
+    if (!posts && step.op.verb != Verb::wait) common &= needs[i];
     if (posts) out.posts.push_back(i);
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -80,7 +80,7 @@ bool tw_plan::waits_by_memory(const tw_queue& queue) const {
 std::string tw_plan::explain_waits() const {
   if (!prepared || executor->device() == nullptr) return "";
   const auto waits = [](const PlanStep& step) {
-    return step.verb == StepVerb::send || step.verb == StepVerb::recv || step.verb == StepVerb::wait;
+    return step.op.verb == Verb::send || step.op.verb == Verb::recv || step.op.verb == Verb::wait;
   };
   if (std::none_of(steps.begin(), steps.end(), waits)) return "";
   if (ahead.looks.empty()) return "  waits: in the kernel; there is no peer that all of the run needs\n";

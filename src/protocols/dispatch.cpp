@@ -86,6 +86,14 @@ constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
     start_put,        start_get,
     start_atomic,     start_signal,
     start_flush,      start_blocks,
-    start_blocks};
+    start_blocks,     nullptr /* copy, wait, reduce: steps of plans */,
+    nullptr,          nullptr};
+
+const char* name_of(Verb verb) {
+  static constexpr const char* kNames[static_cast<size_t>(Verb::count_)] = {
+      "send",   "recv",   "am",    "am recv",    "bytes",      "bytes recv", "put",  "get",
+      "atomic", "signal", "flush", "put_blocks", "get_blocks", "copy",       "wait", "reduce"};
+  return kNames[static_cast<size_t>(verb)];
+}
 
 }  // namespace thalweg::impl

@@ -42,8 +42,12 @@ enum class Verb : uint8_t {
   flush,
   put_blocks,
   get_blocks,
+  copy,    // within this process
+  wait,    // for a signal of this process
+  reduce,  // sources into one destination
   count_
 };
+const char* name_of(Verb verb);  // dispatch.cpp
 
 /// In OpDesc.flags beside TW_OP_*: the local side is memory that only device queues touch.
 inline constexpr uint32_t kOpDevice = 1u << 31;
@@ -60,16 +64,18 @@ inline constexpr uint16_t kNotifyQueue = UINT16_MAX;
 /// message needs.
 struct alignas(64) OpDesc {
   Verb verb = Verb::send;
-  uint8_t atomic_op = 0, signal_op = 0, word = 0;  // word: 4 or 8. atomic_op of a signal: Verb::put, whose end it is
-  uint32_t flags = 0;                              // TW_OP_*
-  Peer* peer = nullptr;                            // receive: the wanted source or null
-  uint64_t tag = 0, mask = 0;                      // match; am: tag = handler id
-  std::byte* address = nullptr;                    // local side
-  uint64_t length = 0;                             // bytes moved (receive: capacity)
-  const Layout* layout = nullptr;                  // of the local side, retained
+  uint8_t atomic_op = 0, signal_op = 0,
+          word = 0;                // word: 4 or 8. atomic_op of a signal: Verb::put, whose end it is; of a wait:
+                                   // TW_COMPARE_*; of a reduction: TW_REDUCE_*, and word TW_TYPE_*
+  uint32_t flags = 0;              // TW_OP_*
+  Peer* peer = nullptr;            // receive: the wanted source or null
+  uint64_t tag = 0, mask = 0;      // match; am: tag = handler id
+  std::byte* address = nullptr;    // local side
+  uint64_t length = 0;             // bytes moved (receive: capacity)
+  const Layout* layout = nullptr;  // of the local side, retained
   uint64_t immediate = 0;
-  RemoteRegion* remote = nullptr;  // one-sided target
-  uint64_t remote_offset = 0;
+  RemoteRegion* remote = nullptr;         // one-sided target; null: of this process
+  uint64_t remote_offset = 0;             // ... and this its address (copy, reduce)
   const Layout* remote_layout = nullptr;  // retained
   RemoteRegion* signal = nullptr;         // the signal word's region
   uint64_t signal_value = 0;
