@@ -18,7 +18,7 @@ set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUN
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
-  foreach(header types order side copy level channel_steps wait)
+  foreach(header types order side copy reduce level channel_steps wait)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
   endforeach()
   foreach(text executor hold form form_run)

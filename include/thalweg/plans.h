@@ -109,6 +109,34 @@ TW_CHECKED tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32
 TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_step_options *options,
                                   uint32_t *step);
 
+/** Types of elements. Those of 16 bits are accumulated in 32 bits and rounded once, to nearest, ties to even. */
+enum {
+  TW_TYPE_FLOAT16,
+  TW_TYPE_BFLOAT16,
+  TW_TYPE_FLOAT32,
+  TW_TYPE_FLOAT64,
+  TW_TYPE_INT8,
+  TW_TYPE_INT16,
+  TW_TYPE_INT32,
+  TW_TYPE_INT64,
+  TW_TYPE_UINT8
+};
+/** Integers wrap. MIN and MAX pass a NaN on. AND, OR and XOR: of integers. */
+enum { TW_REDUCE_SUM, TW_REDUCE_PRODUCT, TW_REDUCE_MIN, TW_REDUCE_MAX, TW_REDUCE_AND, TW_REDUCE_OR, TW_REDUCE_XOR };
+/** An operand of a reduction: memory of this process (remote NULL), or a peer's from `offset` on (address NULL). */
+typedef struct tw_source {
+  const void *address;
+  tw_remote_memory *remote;
+  uint64_t offset;
+} tw_source;
+/** to[i] = sources[0][i] op sources[1][i] ... for `count` elements, in one pass and in the order of the sources: the same operands give
+ *  the same bits on the host and on every device, however the plan is triggered. sources[source_count] (1 to 1024) is not used after
+ *  the call; `to` may be one of them, and overlaps none otherwise (TW_ERR_INVALID). All is contiguous, aligned to its elements
+ *  (TW_ERR_MISALIGNED), and memory that the plan's executor reaches itself: else tw_plan_prepare says TW_ERR_UNREACHABLE or
+ *  TW_ERR_UNSUPPORTED, and which source. Peers do not learn when they are read: order that by signals or messages. */
+TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *sources, size_t source_count, size_t count,
+                                    uint32_t type, uint32_t op, const tw_step_options *options, uint32_t *step);
+
 /** Resolves routes, exchanges buffers with the peers of every channel (which must prepare their ends too), builds descriptors.
  *  Progresses the endpoints' workers meanwhile; TW_ERR_TIMED_OUT names the channel that is missing.
  *  Called again, on both sides, it re-arms a plan that failed: its channels begin anew, also for other plans that use them. */
@@ -146,6 +174,9 @@ TW_CHECKED tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buf
 TW_CHECKED tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_step_options *options);
 TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
                                 const tw_step_options *options);
+TW_CHECKED tw_status tw_copy_on(tw_queue *queue, void *to, const void *from, size_t length, const tw_step_options *options);
+TW_CHECKED tw_status tw_reduce_on(tw_queue *queue, void *to, const tw_source *sources, size_t source_count, size_t count,
+                                  uint32_t type, uint32_t op, const tw_step_options *options);
 
 #ifdef __cplusplus
 }

@@ -64,6 +64,24 @@ namespace detail {
 inline size_t length_of(size_t bytes, const tw_step_options& step) { return step.layout != nullptr ? 0 : bytes; }
 }  // namespace detail
 
+/// TW_TYPE_* of a C++ type.
+template <class T>
+inline constexpr uint32_t element_type = UINT32_MAX;
+template <>
+inline constexpr uint32_t element_type<float> = TW_TYPE_FLOAT32;
+template <>
+inline constexpr uint32_t element_type<double> = TW_TYPE_FLOAT64;
+template <>
+inline constexpr uint32_t element_type<int8_t> = TW_TYPE_INT8;
+template <>
+inline constexpr uint32_t element_type<int16_t> = TW_TYPE_INT16;
+template <>
+inline constexpr uint32_t element_type<int32_t> = TW_TYPE_INT32;
+template <>
+inline constexpr uint32_t element_type<int64_t> = TW_TYPE_INT64;
+template <>
+inline constexpr uint32_t element_type<uint8_t> = TW_TYPE_UINT8;
+
 /// Captured work, to be launched any number of times.
 class Graph {
  public:
@@ -130,6 +148,13 @@ class Queue {
   [[nodiscard]] tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
     return tw_wait_on(get(), signal.get(), compare, value, nullptr);
   }
+  [[nodiscard]] tw_status copy(Bytes to, ConstBytes from) const noexcept {
+    return tw_copy_on(get(), to.data(), from.data(), from.size(), nullptr);
+  }
+  [[nodiscard]] tw_status reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type,
+                                 uint32_t op = TW_REDUCE_SUM) const noexcept {
+    return tw_reduce_on(get(), to, sources.data(), sources.size(), count, type, op, nullptr);
+  }
   [[nodiscard]] tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
   tw_queue* get() const noexcept { return handle_.get(); }
 
@@ -192,6 +217,20 @@ class Plan {
   Plan& copy(Bytes to, ConstBytes from, const StepOptions& options = {}) {
     const tw_step_options step = options.c();
     return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), &step, &last_));
+  }
+  /// to[i] = sources[0][i] op sources[1][i] ...: buffers of this process, of `count` elements. op: TW_REDUCE_*. T: float, double or an
+  /// integer; other types, and memory of peers, go by reduce(to, span of tw_source, ...).
+  template <class T>
+  Plan& reduce(T* to, std::initializer_list<const T*> sources, size_t count, uint32_t op = TW_REDUCE_SUM,
+               const StepOptions& options = {}) {
+    std::vector<tw_source> all;
+    for (const T* source : sources) all.push_back({source, nullptr, 0});
+    return reduce(to, all, count, element_type<T>, op, options);
+  }
+  Plan& reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type, uint32_t op,
+               const StepOptions& options = {}) {
+    const tw_step_options step = options.c();
+    return added(tw_plan_reduce(get(), to, sources.data(), sources.size(), count, type, op, &step, &last_));
   }
   Plan& atomic(tw_endpoint* at, uint32_t op, tw_remote_memory* remote, uint64_t offset, size_t size, uint64_t operand,
                uint64_t compare = 0, void* result = nullptr, const StepOptions& options = {}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans: operations prepared once and triggered again and again.
 #include "plan.hpp"
+#include "reduce.hpp"
 
 #include <algorithm>
 
@@ -188,6 +189,25 @@ uint32_t add_copy(Plan& self, nb::handle to, nb::handle from, nb::handle layout,
   return self.added(status, step, std::move(source), std::move(destination));
 }
 
+uint32_t add_reduce(Plan& self, nb::handle to, nb::handle sources, const std::string& op, nb::handle dtype, nb::handle after) {
+  StepArguments given;
+  tw_plan* plan = self.get();
+  ReduceArguments reduction(to, sources, op, dtype);
+  given.take_after(after);
+  for (const nb::object& remote : reduction.remotes) {
+    self.use(nb::inst_ptr<RemoteMemory>(remote)->endpoint_object);
+    self.kept.push_back(remote);
+  }
+  uint32_t step = 0;
+  const tw_status status =
+      tw_plan_reduce(plan, reduction.to(), reduction.sources.data(), reduction.sources.size(), reduction.count, reduction.type,
+                     reduction.op, &given.options, &step);
+  check(status);
+  if (self.buffers.size() <= step) self.buffers.resize(step + 1);
+  for (auto& view : reduction.views) self.buffers[step].push_back(std::move(view));
+  return step;
+}
+
 uint32_t add_atomic(Plan& self, nb::handle op, nb::handle_t<RemoteMemory> remote, uint64_t offset, uint64_t operand,
                     uint64_t compare, size_t size, nb::handle result, nb::handle after) {
   StepArguments given;
@@ -352,6 +372,11 @@ void bind_plan(nb::module_& m) {
       .def("copy", &add_copy, arg("to"), arg("source"), nb::kw_only(), arg("layout") = none, arg("to_layout") = none,
            arg("after") = nb::make_tuple(),
            "Between two buffers of this process, of any shapes that have the same number of bytes. layout: of the source.")
+      .def("reduce", &add_reduce, arg("to"), arg("sources"), arg("op") = "sum", nb::kw_only(), arg("dtype") = none,
+           arg("after") = nb::make_tuple(),
+           "to[i] = sources[0][i] op sources[1][i] ...: contiguous buffers of the same size, or (RemoteMemory, offset) of peers.\n"
+           "op: sum, product, min, max, and, or, xor. dtype: float16, bfloat16, float32, float64, int8 to int64, uint8; None: that of\n"
+           "`to`. 16-bit types are accumulated in 32 bits. The same operands give the same bits on every device.")
       .def("atomic", &add_atomic, arg("op"), arg("remote"), arg("offset"), arg("operand"), nb::kw_only(), arg("compare") = 0,
            arg("size") = 8, arg("result") = none, arg("after") = nb::make_tuple(),
            "add, and, or, xor, swap or cswap on a word; result: a buffer of size bytes for the old value.")

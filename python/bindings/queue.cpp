@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues and graphs, and single operations on a queue.
 #include "plan.hpp"
+#include "reduce.hpp"
 
 namespace thalweg::python {
 namespace {
@@ -156,6 +157,28 @@ void wait_on(nb::handle_t<Queue> on, nb::handle_t<Signal> signal, uint64_t value
   check(tw_wait_on(handle, waited, comparison, value, nullptr));
 }
 
+void copy_on(nb::handle_t<Queue> on, nb::handle to, nb::handle source) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  tw_queue* const handle = queue.get();
+  StepArguments from, target;
+  void* const source_address = keep_buffer(queue, from, source, nb::none(), BufferView::Use::source);
+  void* const address = keep_buffer(queue, target, to, nb::none(), BufferView::Use::destination);
+  if (from.length != target.length) raise(TW_ERR_INVALID, "both sides of a copy have the same number of bytes");
+  from.options.remote_layout = target.options.layout;
+  check(tw_copy_on(handle, address, source_address, from.length, &from.options));
+}
+
+void reduce_on(nb::handle_t<Queue> on, nb::handle to, nb::handle sources, const std::string& op, nb::handle dtype) {
+  Queue& queue = *nb::inst_ptr<Queue>(on);
+  tw_queue* const handle = queue.get();
+  ReduceArguments reduction(to, sources, op, dtype);
+  void* const address = reduction.to();
+  for (auto& view : reduction.views) queue.keep(std::move(view));
+  for (nb::object& remote : reduction.remotes) queue.keep(std::move(remote));
+  check(tw_reduce_on(handle, address, reduction.sources.data(), reduction.sources.size(), reduction.count, reduction.type,
+                     reduction.op, nullptr));
+}
+
 }  // namespace
 
 void* stream_handle(nb::handle stream) {
@@ -255,6 +278,9 @@ void bind_queue(nb::module_& m) {
         arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A get in the queue's order. As send_on.");
   m.def("signal_on", &signal_on, arg("queue"), arg("signal"), arg("value") = 1,
         "Sets a RemoteSignal, or adds to it, in the queue's order.");
+  m.def("copy_on", &copy_on, arg("queue"), arg("to"), arg("source"), "Copies between two buffers of this process, in the queue's order.");
+  m.def("reduce_on", &reduce_on, arg("queue"), arg("to"), arg("sources"), arg("op") = "sum", nb::kw_only(),
+        arg("dtype") = nb::none(), "Plan.reduce() in the queue's order.");
   m.def("wait_on", &wait_on, arg("queue"), arg("signal"), arg("value"),
         arg("compare") = ">=", "The queue's later work waits until the Signal compares so, at most 30 s.");
   m.def(

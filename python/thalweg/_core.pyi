@@ -55,6 +55,15 @@ def get_on(
     remote_layout: Layout | None = None,
 ) -> None: ...
 def signal_on(queue: Queue, signal: RemoteSignal, value: int = 1) -> None: ...
+def copy_on(queue: Queue, to: _Buffer, source: _Buffer) -> None: ...
+def reduce_on(
+    queue: Queue,
+    to: _Buffer,
+    sources: Sequence[_Buffer | tuple[RemoteMemory, int]],
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+) -> None: ...
 def wait_on(queue: Queue, signal: Signal, value: int, compare: str = ">=") -> None: ...
 def stream_check(stream: _Stream) -> None: ...
 def bind_send(peer: Endpoint, tag: int = 0, *, place: str | None = None, timeout: float | None = None) -> ChannelEnd: ...
@@ -374,6 +383,15 @@ class Endpoint(_Closing):
         handler: int | None = None,
         no_wait: bool = False,
     ) -> Request: ...
+    def reduce(
+        self,
+        to: _Buffer,
+        sources: Sequence[_Buffer | tuple[RemoteMemory, int]],
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
     def atomic(
         self,
         op: str,

@@ -23,7 +23,7 @@ constexpr uint32_t kMostPieces = 16384;
 constexpr uint32_t kWarps = kMostThreads / kWarp;
 static_assert(kMostBlocks == device::kMostRoles);
 
-bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
+bool moves(const Step& step) { return step.kind <= StepKind::reduce; }
 bool in_channel(const Step& step) {
   return step.kind == StepKind::send || step.kind == StepKind::post || step.kind == StepKind::take;
 }
@@ -34,7 +34,8 @@ Status check(const Step& step, uint32_t number, std::span<const uint32_t> after)
   for (const uint32_t earlier : after.subspan(step.first_after, step.after_count)) {
     if (earlier >= number) return fail(TW_ERR_INVALID, "step %u comes after step %u, which is no earlier one", number, earlier);
   }
-  const bool needs_word = step.kind == StepKind::atomic || step.kind == StepKind::ring || step.kind == StepKind::await;
+  const bool needs_word = step.kind == StepKind::atomic || step.kind == StepKind::ring || step.kind == StepKind::await ||
+                          (step.kind == StepKind::reduce && step.bytes != 0);
   const bool needs_signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
   if ((in_channel(step) && step.end == nullptr) || (needs_word && step.word == nullptr) ||
       (needs_signal && step.signal.word == nullptr)) {
@@ -87,11 +88,14 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   if (steps.size() > kMostSteps) return fail(TW_ERR_UNSUPPORTED, "a program has at most %u steps; make several", kMostSteps);
   uint64_t bytes = 0;
   bool small_rows = false;
+  out->reduces = false;
   for (uint32_t i = 0; i < steps.size(); ++i) {
     if (Status s = check(steps[i], i, after); is_error(s)) return s;
     if (!moves(steps[i])) continue;
     blocks = std::max(blocks, steps[i].blocks);
     bytes += steps[i].bytes;
+    if (steps[i].kind == StepKind::reduce) bytes += steps[i].bytes * (steps[i].compare - 1) / 2;  // each source is read
+    out->reduces = out->reduces || steps[i].kind == StepKind::reduce;
     if (steps[i].kind == StepKind::copy)
       steps[i].atomic_bytes = static_cast<uint32_t>(device::common_word(steps[i].to, steps[i].from, steps[i].bytes));
     small_rows = small_rows || scattered(steps[i].from) || (steps[i].kind == StepKind::copy && scattered(steps[i].to));

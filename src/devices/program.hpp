@@ -32,6 +32,7 @@ struct ProgramShape {
   uint32_t blocks = 1;   // thread blocks, a power of two
   uint32_t item = 0;     // packed bytes that a warp copies at a time
   uint32_t threads = 0;  // of a block
+  bool reduces = false;  // a step does: another kernel
   device::Form form;
 };
 

@@ -53,4 +53,14 @@ tw_status tw_wait_on(tw_queue* queue, tw_signal* signal, uint32_t compare, uint6
   return run_on(queue, options, [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
 }
 
+tw_status tw_copy_on(tw_queue* queue, void* to, const void* from, size_t length, const tw_step_options* options) {
+  return run_on(queue, options, [&](PlanStep& made) { return copy_step(to, from, length, &made); });
+}
+
+tw_status tw_reduce_on(tw_queue* queue, void* to, const tw_source* sources, size_t source_count, size_t count, uint32_t type,
+                       uint32_t op, const tw_step_options* options) {
+  return run_on(queue, options,
+                [&](PlanStep& made) { return reduce_step(to, {sources, source_count}, count, type, op, &made); });
+}
+
 }  // extern "C"

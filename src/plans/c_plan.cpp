@@ -120,13 +120,13 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
 
 tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_step_options* options,
                        uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) {
-    made.op.verb = Verb::copy;
-    made.op.address = static_cast<std::byte*>(const_cast<void*>(from));
-    made.op.remote_offset = reinterpret_cast<uint64_t>(to);
-    made.op.length = length;
-    return Status{TW_OK};
-  });
+  return add(plan, options, step, [&](PlanStep& made) { return copy_step(to, from, length, &made); });
+}
+
+tw_status tw_plan_reduce(tw_plan* plan, void* to, const tw_source* sources, size_t source_count, size_t count, uint32_t type,
+                         uint32_t op, const tw_step_options* options, uint32_t* step) {
+  return add(plan, options, step,
+             [&](PlanStep& made) { return reduce_step(to, {sources, source_count}, count, type, op, &made); });
 }
 
 tw_status tw_plan_prepare(tw_plan* plan, uint64_t timeout_ns) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the arguments of C functions to steps: the same for plans and for single operations on a queue.
 #pragma once
+#include <span>
+
 #include "core/c_checks.hpp"
 #include "plans/plan.hpp"
 
@@ -70,5 +72,14 @@ inline Status wait_step(tw_signal* signal, uint32_t compare, uint64_t value, Pla
   out->op.signal_value = value;
   return TW_OK;
 }
+
+inline Status copy_step(void* to, const void* from, size_t length, PlanStep* out) {
+  local_of(Verb::copy, nullptr, from, length, out);
+  out->op.remote_offset = reinterpret_cast<uint64_t>(to);
+  return TW_OK;
+}
+
+/// (c_reduce.cpp)
+Status reduce_step(void* to, std::span<const tw_source> sources, size_t count, uint32_t type, uint32_t op, PlanStep* out);
 
 }  // namespace thalweg::impl

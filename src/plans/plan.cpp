@@ -27,6 +27,10 @@ void drop(RemoteRegion* region) {
   release_region(region);
 }
 
+uint32_t access_of(Verb verb) {
+  return verb == Verb::put ? TW_MEMORY_WRITE : verb == Verb::get ? TW_MEMORY_READ : TW_MEMORY_ATOMIC;
+}
+
 }  // namespace
 }  // namespace thalweg::impl
 
@@ -43,6 +47,8 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   if (Status s = check_layout(options.remote_layout, &step.op.length); is_error(s)) return s;
   if (Status s = check_receive(step.moves_here() ? options.layout : nullptr); is_error(s)) return s;
   if (Status s = check_receive(options.remote_layout); is_error(s)) return s;
+  if (step.op.verb == Verb::reduce && (options.layout != nullptr || options.remote_layout != nullptr))
+    return fail(TW_ERR_UNSUPPORTED, "a reduction is of contiguous memory: copy with the layout first");
   const bool moves = step.moves_to_peer() || step.moves_here() || step.op.verb == Verb::copy;
   if (moves && step.op.length != 0 && (step.address() == 0 || (step.op.verb == Verb::copy && step.there() == 0)))
     return fail(TW_ERR_INVALID, "the buffer is NULL");
@@ -58,16 +64,12 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
       return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after[i]);
   }
   if (step.op.remote != nullptr) {
-    const uint64_t length = step.op.remote->key.length;
-    const int64_t first = options.remote_layout != nullptr ? options.remote_layout->first : 0;
-    const int64_t last = options.remote_layout != nullptr ? options.remote_layout->last : static_cast<int64_t>(step.op.length);
-    const __int128 at = step.op.remote_offset;
-    if (at + first < 0 || at + last > length) {
-      return fail(TW_ERR_OUT_OF_BOUNDS, "bytes %lld to %lld of the remote memory: it has %llu",
-                  static_cast<long long>(at + first), static_cast<long long>(at + last),
-                  static_cast<unsigned long long>(length));
-    }
-    step.op.remote->references.fetch_add(1, std::memory_order_relaxed);
+    step.op.remote_layout = options.remote_layout;
+    if (Status s = check_range(step.op, access_of(step.op.verb)); is_error(s)) return s;
+  }
+  if (step.op.remote != nullptr) step.op.remote->references.fetch_add(1, std::memory_order_relaxed);
+  for (const ReduceSource& source : step.sources) {
+    if (source.region != nullptr) source.region->references.fetch_add(1, std::memory_order_relaxed);
   }
   if (step.op.signal != nullptr) step.op.signal->references.fetch_add(1, std::memory_order_relaxed);
   step.increment = options.increment;
@@ -94,6 +96,7 @@ tw_plan::~tw_plan() {
     thalweg::impl::release(step.op.remote_layout);
     drop(step.op.remote);
     drop(step.op.signal);
+    for (const ReduceSource& source : step.sources) drop(source.region);
   }
   proxy.context.traffic.remove(moved_);
   proxy.users_.fetch_sub(1);

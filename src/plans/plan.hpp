@@ -27,6 +27,12 @@ namespace thalweg::impl {
 /// Of a local buffer. *length 0 becomes what the layout moves.
 Status check_layout(const Layout* layout, uint64_t* length);
 
+/// Of a reduction: memory of this process, or a peer's. The region is counted.
+struct ReduceSource {
+  uint64_t address = 0;  // region null; else offset in it
+  RemoteRegion* region = nullptr;
+};
+
 /// One operation of a plan: the record that immediate operations have, and what only lists of operations need. Layouts and regions are
 /// counted. `op.tag` of a send or receive is the number of its channel.
 struct PlanStep {
@@ -35,10 +41,13 @@ struct PlanStep {
   tw_signal* waited = nullptr;  // wait
   uint64_t start = 0;           // added to the user's address already: the begin of a contiguous layout
   uint64_t increment = 0;       // of the signal's value, with every run after the first
+  std::vector<ReduceSource> sources;
   std::vector<uint32_t> after;
 
   uint64_t address() const { return reinterpret_cast<uint64_t>(op.address); }
-  uint64_t there() const { return op.verb == Verb::copy ? op.remote_offset : 0; }  // the other local buffer
+  uint64_t there() const {  // the other local buffer
+    return op.verb == Verb::copy || op.verb == Verb::reduce ? op.remote_offset : 0;
+  }
   bool moves_to_peer() const { return op.verb == Verb::send || op.verb == Verb::put; }
   bool moves_here() const { return op.verb == Verb::recv || op.verb == Verb::get; }
 };
@@ -63,7 +72,10 @@ struct Resolved {
   int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
-  Reaching local, target;  // the step's buffer, or the waited word; of a copy its other buffer
+  Reaching local, target;  // the step's buffer, or the waited word; of a copy or a reduction the buffer that it writes to
+  std::vector<Reached> sources;        // of a reduction
+  uint64_t source_table = 0;           // ... their addresses, in the executor's memory
+  bool aligned = false;                // ... and all of them, and the destination, to 16 bytes
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
@@ -120,6 +132,9 @@ struct tw_plan final : thalweg::impl::Channel::User {
   Status resolve_remote(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status admit_buffer(const thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
   Status resolve_wait(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
+  Status resolve_reduce(thalweg::impl::PlanStep& step, thalweg::impl::Resolved& out);
+  Status reach_now(thalweg::impl::RemoteRegion& region, bool changes, const thalweg::impl::Deadline& deadline,
+                   thalweg::impl::Reached* out);
   Status open_channels(const thalweg::impl::Deadline& deadline);
   Status find_channel(size_t index, const thalweg::impl::Deadline& deadline);
   Status start_channels();

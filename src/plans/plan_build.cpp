@@ -78,6 +78,16 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
       made.operand2 = step.op.compare;
       made.result = reinterpret_cast<device::u64*>(step.op.result);
       break;
+    case Verb::reduce:
+      made.kind = StepKind::reduce;
+      made.bytes = step.op.length;
+      made.to = how.to;
+      made.word = reinterpret_cast<device::u64*>(how.source_table);
+      made.compare = static_cast<uint32_t>(step.sources.size());
+      made.atomic_op = step.op.atomic_op;
+      made.atomic_bytes = step.op.word;
+      made.operand = how.aligned;
+      break;
     default:
       made = transfer(StepKind::copy, step, how);
   }

@@ -16,7 +16,8 @@ void say(std::string& text, const char* what, const Reaching& how) {
 std::string tables_of(const PlanStep& step, const Resolved& how) {
   std::string text;
   say(text, step.op.verb == Verb::wait ? "the word" : "the buffer", how.local);
-  say(text, "the other buffer", how.target);
+  say(text, step.op.verb == Verb::reduce ? "the destination" : "the other buffer", how.target);
+  for (size_t i = 0; i < how.sources.size(); ++i) say(text, ("source " + std::to_string(i)).c_str(), how.sources[i].how);
   say(text, "the peer's memory", how.remote.how);
   say(text, "the signal's word", how.signal.how);
   return text;

@@ -54,7 +54,11 @@ Status tw_plan::choose_executor() {
     if (device != nullptr || step.op.length == 0) continue;
     uint64_t begin = 0, length = 0;
     span_of(step, &begin, &length);
-    for (const uint64_t address : {begin, step.there()}) {
+    std::vector<uint64_t> buffers = {begin, step.there()};
+    for (const ReduceSource& source : step.sources) {
+      if (source.region == nullptr) buffers.push_back(source.address);
+    }
+    for (const uint64_t address : buffers) {
       if (address != 0 && find_device(address, &info) == TW_OK && wants_device(place_of(info))) device = info.device;
     }
   }
@@ -79,6 +83,19 @@ void tw_plan::progress_workers() {
   }
 }
 
+/// As thalweg::impl::reach, to its end.
+Status tw_plan::reach_now(RemoteRegion& region, bool changes, const Deadline& deadline, Reached* out) {
+  if (region.peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
+  tw_worker& worker = *region.peer->endpoint->worker;
+  Status status;
+  while ((status = reach(worker, region, *executor, changes, out)) == TW_IN_PROGRESS) {
+    if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
+    if (Status s = interrupted(); is_error(s)) return s;
+    tw_progress(&worker);
+  }
+  return status;
+}
+
 /// The remote memory and signal of a put, get, signal or atomic: reached by the executor, or proxied.
 Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
   const Deadline deadline(10 * kSecond);
@@ -86,14 +103,7 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
   for (auto [region, changes, reached] :
        {std::tuple{step.op.remote, operates, &out.remote}, std::tuple{step.op.signal, adds, &out.signal}}) {
     if (region == nullptr || out.proxied) continue;
-    if (region->peer == nullptr) return fail(TW_ERR_STALE, "it was imported through an endpoint that is closed");
-    tw_worker& worker = *region->peer->endpoint->worker;
-    Status status;
-    while ((status = reach(worker, *region, *executor, changes, reached)) == TW_IN_PROGRESS) {
-      if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
-      if (Status s = interrupted(); is_error(s)) return s;
-      tw_progress(&worker);
-    }
+    const Status status = reach_now(*region, changes, deadline, reached);
     if (status == TW_ERR_UNREACHABLE && reached->how.route() == PreparedRoute::carried) {
       out.proxied = true;
       out.why = last_error();
@@ -138,12 +148,40 @@ Status tw_plan::resolve_wait(PlanStep& step, Resolved& out) {
               executor->name().c_str(), why.c_str());
 }
 
+/// All of a reduction's memory is reached by the executor itself.
+Status tw_plan::resolve_reduce(PlanStep& step, Resolved& out) {
+  if (Status s = executor->admit(step.there(), step.op.length, {}, &out.target); is_error(s)) return s;
+  if (Status s = make_side(out, step.there(), nullptr, step.op.length, &out.to); is_error(s)) return s;
+  const Deadline deadline(10 * kSecond);
+  out.sources.resize(step.sources.size());
+  std::vector<uint64_t> addresses;
+  uint64_t all = step.there();
+  for (size_t i = 0; i < step.sources.size(); ++i) {
+    const ReduceSource& source = step.sources[i];
+    Reached& reached = out.sources[i];
+    const Status status = source.region != nullptr ? reach_now(*source.region, false, deadline, &reached)
+                                                   : executor->admit(source.address, step.op.length, {}, &reached.how);
+    if (is_error(status)) {
+      const std::string why = last_error();
+      return fail(status, "source %zu: %s; bring it nearer by a get or a receive, and reduce from there", i, why.c_str());
+    }
+    addresses.push_back(source.region != nullptr ? reached.address() + source.address : source.address);
+    all |= addresses.back();
+  }
+  out.aligned = all % 16 == 0;
+  const size_t bytes = addresses.size() * sizeof addresses[0];
+  if (Status s = executor->own().allocate(bytes, &out.source_table); is_error(s)) return s;
+  out.tables.emplace_back(out.source_table, bytes);
+  return executor->store(out.source_table, addresses.data(), bytes);
+}
+
 Status tw_plan::resolve(size_t index) {
   PlanStep& step = steps[index];
   Resolved& out = resolved[index];
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   if (step.op.verb == Verb::wait) return resolve_wait(step, out);
+  if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(step, out) : Status{TW_OK};
   if (step.op.remote != nullptr || step.op.signal != nullptr) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }

@@ -67,8 +67,8 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
 Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   PlanStep& step = steps[index];
   Resolved& how = resolved[index];
-  if (step.op.verb == Verb::signal || step.op.verb == Verb::wait || step.op.verb == Verb::atomic)
-    return fail(TW_ERR_INVALID, "step %u (%s) has no buffer", index, name_of(step.op.verb));
+  if (!step.moves_to_peer() && !step.moves_here() && step.op.verb != Verb::copy)
+    return fail(TW_ERR_INVALID, "step %u (%s) has no buffer, or several", index, name_of(step.op.verb));
   if (step.op.length == 0) return TW_OK;  // nothing is read or written there
   std::byte* const before = step.op.address;
   step.op.address = reinterpret_cast<std::byte*>(address + step.start);

@@ -148,8 +148,9 @@ Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan**
                                options.layout,
                                options.remote_layout,
                                reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) |
-                                                             (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
-  const std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
+                                                             (uint64_t{step.op.word} << 16) | (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
+  std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
+  key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
   const uint64_t value = values ? step.op.signal_value : options.signal_value;
   const std::lock_guard lock(keeping_);

@@ -134,12 +134,8 @@ Status check_local(const OpDesc& op, const RemoteRegion& target) {
       "into, packed host memory");
 }
 
-Status check_target(const OpDesc& op, uint32_t access) {
-  Peer& peer = *op.peer;
-  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
-  RemoteRegion& region = *op.remote;
-  if (const Status status = check_local(op, region); is_error(status)) return status;
-  if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
+Status check_range(const OpDesc& op, uint32_t access) {
+  const RemoteRegion& region = *op.remote;
   if ((region.key.access & access) != access) {
     return fail(TW_ERR_PERMISSION, "the key does not allow this access; export it with the TW_MEMORY_* bits needed");
   }
@@ -154,7 +150,16 @@ Status check_target(const OpDesc& op, uint32_t access) {
   }
   first += op.remote_offset;
   last += op.remote_offset;
-  if (first < 0 || last > static_cast<__int128>(region.key.length)) return refuse_bounds(op);
+  return first < 0 || last > static_cast<__int128>(region.key.length) ? refuse_bounds(op) : Status{TW_OK};
+}
+
+Status check_target(const OpDesc& op, uint32_t access) {
+  Peer& peer = *op.peer;
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
+  RemoteRegion& region = *op.remote;
+  if (const Status status = check_local(op, region); is_error(status)) return status;
+  if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
+  if (const Status status = check_range(op, access); is_error(status)) return status;
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable && !of_device(region)) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
     if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet

@@ -147,6 +147,8 @@ void note_failure(Peer& peer, const OpRun& run, Status status);
 /// A layout of callbacks does not meet memory of a device: TW_ERR_UNSUPPORTED.
 Status check_local(const OpDesc& op, const RemoteRegion& target);
 /// Bounds, access, life of the key and of the peer; the layouts' extents included. The first refusal sets the error text.
+/// The key allows the access, and the bytes lie in it.
+Status check_range(const OpDesc& op, uint32_t access);
 Status check_target(const OpDesc& op, uint32_t access);
 /// Target: how what a frame with these flags covers went; what waits for it must not be told of data that is not there. (signal.cpp)
 Status covered(const Peer& peer, uint8_t flags);

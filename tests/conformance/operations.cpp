@@ -542,6 +542,7 @@ const std::vector<Operation>& operations() {
     add_triggered(made);
     add_triggered_words(made);
     add_triggered_chains(made);
+    add_triggered_reductions(made);
     add_windows(made);
     return made;
   }();

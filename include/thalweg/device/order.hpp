@@ -14,11 +14,13 @@
 
 #if defined(__CUDACC__)
 #define THALWEG_DEVICE __host__ __device__ __forceinline__
+#define THALWEG_DEVICE_APART __host__ __device__ __noinline__  // never in line: one of many
 #if !defined(THALWEG_DEVICE_CALL)
 #define THALWEG_DEVICE_CALL __host__ __device__ __noinline__  // what is large and not urgent
 #endif
 #else
 #define THALWEG_DEVICE inline
+#define THALWEG_DEVICE_APART inline
 #define THALWEG_DEVICE_CALL inline
 #endif
 #if defined(__CUDA_ARCH__)

@@ -90,7 +90,7 @@ struct Window {
 };
 
 /// ---- Program: the steps of a plan as an executor runs them.
-enum class StepKind : u32 { copy, send, post, take, signal, wait, atomic, ring, await };
+enum class StepKind : u32 { copy, send, reduce, post, take, signal, wait, atomic, ring, await };  // the first three move bytes
 /// Value of run r (0, 1, ...): value + r * increment.
 struct Signal {
   u64* word;  // null: none
@@ -103,14 +103,16 @@ struct Step {
   u32 first_after, after_count;  // in Program::after: numbers of earlier steps that must be done
   u32 blocks;                    // wanted; 0: chosen from bytes
   u64 bytes;
-  Side from, to;                // copy (put, get, local): both; send: from
+  Side from, to;                // copy (put, get, local): both; send: from; reduce: to, contiguous
   Signal signal;                // copy: behind its data; signal: itself; wait: word, value, increment
   void* end;                    // send: SendEnd*; post, take: RecvEnd*
   u32 recv_buffer;              // post
-  u32 compare;                  // wait: TW_COMPARE_*
-  u32 atomic_op, atomic_bytes;  // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor
-  u64 operand, operand2;        // atomic
-  u64* word;                    // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1
+  u32 compare;                  // wait: TW_COMPARE_*; reduce: how many sources
+  u32 atomic_op, atomic_bytes;  // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
+                                // ReduceOp, ElementType
+  u64 operand, operand2;        // atomic; reduce: not 0: all is aligned to 16 bytes
+  u64* word;                    // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1;
+                                // reduce: the addresses of its sources, in the executor's memory
   u64* result;                  // atomic: old value; null: not wanted
 };
 /// In the executor's memory, zeroed by the host at prepare.

@@ -43,6 +43,8 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_form_take_list_small",
                                                                                      "thalweg_form_take_list_large",
                                                                                      "thalweg_form_take_list_placed",
+                                                                                     "thalweg_reduce_large",
+                                                                                     "thalweg_reduce_placed",
                                                                                      "thalweg_resident"};
 
 }  // namespace

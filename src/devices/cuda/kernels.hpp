@@ -52,6 +52,8 @@ enum class KernelName : uint8_t {
   form_take_list_small,
   form_take_list_large,
   form_take_list_placed,
+  reduce_large,  // programs that reduce
+  reduce_placed,
   resident,
   count_
 };

@@ -27,7 +27,9 @@ bool fits(const InlineProgram<Steps, Numbers>*, const ProgramRun& program) {
 }
 
 /// Which kernel runs a program whose arguments are of a size: small, large, placed.
-KernelName kernel_for(const device::Form& form, unsigned size) {
+KernelName kernel_for(const ProgramShape& shape, unsigned size) {
+  const device::Form& form = shape.form;
+  if (shape.reduces) return size == 2 ? KernelName::reduce_placed : KernelName::reduce_large;
   const auto after = [](KernelName first, unsigned n) { return static_cast<KernelName>(static_cast<unsigned>(first) + n); };
   const auto look = static_cast<unsigned>(form.look);
   switch (form.move) {
@@ -65,13 +67,13 @@ Status CudaQueue::run(const ProgramRun& program) {
       shape.item,
       shape.form,
       reinterpret_cast<const unsigned*>(placed + program.steps.size()) + program.after.size()};
-  if (fits(static_cast<SmallProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape.form, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
+  if (!shape.reduces && fits(static_cast<SmallProgram*>(nullptr), program))
+    return launch_program(kernel_for(shape, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
   if (fits(static_cast<LargeProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape.form, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
+    return launch_program(kernel_for(shape, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
   if (placed == nullptr)
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
-  return launch_program(kernel_for(shape.form, 2), shape, common);
+  return launch_program(kernel_for(shape, 2), shape, common);
 }
 
 template <class Arguments>

@@ -107,7 +107,7 @@ class Executor {
   THALWEG_DEVICE bool looks_at(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
-  static THALWEG_DEVICE bool moves(StepKind kind) { return kind == StepKind::copy || kind == StepKind::send; }
+  static THALWEG_DEVICE bool moves(StepKind kind) { return kind <= StepKind::reduce; }
   /// Each block sees for itself that it is done; of all other kinds the words tell.
   static THALWEG_DEVICE bool only_looks(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
 
@@ -247,7 +247,7 @@ class Executor {
   }
 
   THALWEG_DEVICE bool finish_move(const Step& step, u32 i, u64 credit, i64 status) {
-    if (step.kind == StepKind::copy) {
+    if (step.kind != StepKind::send) {
       give(m_, step.signal, run_);
       return true;
     }

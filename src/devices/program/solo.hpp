@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Group of an Executor that is one thread of the host.
 #pragma once
+#include <type_traits>
 #include <vector>
 
 #include "devices/program/executor.hpp"
+#include "devices/program/reduce_host.hpp"
 
 namespace thalweg::impl {
 
@@ -15,12 +17,26 @@ struct SoloSteps {
 };
 
 /// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
+inline device::Part share_of(const device::Step& step, uint32_t role, uint32_t blocks) {
+  const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
+  if (begin >= step.bytes) return {0, 0};
+  return {begin, role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share};
+}
+
 template <class M>
 void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks) {
-  const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
-  if (begin >= step.bytes) return;
-  const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
-  device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
+  const device::Part part = share_of(step, role, blocks);
+  if (part.begin < part.end) device::copy_part(m, 0, 1, to, step.from, step.bytes, part);
+}
+
+template <class M>
+void reduce_share(M m, const device::Step& step, uint32_t role, uint32_t blocks) {
+  const device::Part part = share_of(step, role, blocks);
+  if constexpr (std::is_same_v<M, device::DirectMachine>) {
+    reduce_on_host(device::reduction_of(step), part);
+  } else {
+    device::reduce_part(m, 0, 1, device::reduction_of(step), part);
+  }
 }
 
 class Solo {
@@ -55,6 +71,7 @@ class Solo {
   template <class M>
   void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t role, uint32_t blocks,
             uint32_t) const {
+    if (step.kind == device::StepKind::reduce) return reduce_share(m, step, role, blocks);
     if (recv_buffer == nullptr) return copy_share(m, step, step.to, role, blocks);
     const device::Sending sending = device::begin_send(m, recv_buffer, 0, 0, step.bytes);
     if (sending.status == 0) copy_share(m, step, sending.to, role, blocks);

@@ -8,6 +8,7 @@
 
 #include "arguments.hpp"
 #include "devices/program/executor.hpp"
+#include "thalweg/device/reduce.hpp"
 
 namespace thalweg::impl::cuda {
 
@@ -47,8 +48,9 @@ __device__ __forceinline__ void copy_items(Items items, const device::Side& to, 
   }
 }
 
-/// Arguments: ProgramArguments or an InlineProgram, the kernel's parameter.
-template <class Arguments>
+/// Arguments: ProgramArguments or an InlineProgram, the kernel's parameter. Reduces: a step may be a reduction; in a kernel of its own,
+/// because around its calls the others' state would be kept in memory.
+template <class Arguments, bool Reduces>
 class BlockGroup {
  public:
   static constexpr bool one_look = !std::is_same_v<Arguments, ProgramArguments>;  // the steps that come along are few
@@ -105,8 +107,20 @@ class BlockGroup {
   }
   __device__ u64 found(u32 lane) const { return shared_.found[turn_][lane]; }
 
-  __device__ const device::Step& step(u32 i) const;
-  __device__ u32 after(u32 i) const;
+  __device__ const device::Step& step(u32 i) const {
+    if constexpr (one_look) {
+      return arguments_.steps[i];
+    } else {
+      return arguments_.program.steps[i];
+    }
+  }
+  __device__ u32 after(u32 i) const {
+    if constexpr (one_look) {
+      return arguments_.after[i];
+    } else {
+      return arguments_.program.after[i];
+    }
+  }
   /// Only those who look ask.
   __device__ bool done(u32 i) const { return (shared_.done[i / 32] >> (i % 32) & 1) != 0; }
   __device__ void mark(u32 base, bool yes) {
@@ -135,6 +149,9 @@ class BlockGroup {
   /// Straight from the receive buffer's entry, which is this device's memory.
   __device__ void move(device::DirectMachine m, const device::Step& step, const device::RecvBuffer* recv_buffer, u32 role, u32 blocks,
                        u32 item) const {
+    if constexpr (Reduces) {
+      if (step.kind == device::StepKind::reduce) return reduce(m, step, role, blocks, item);
+    }
     if (recv_buffer != nullptr && step.bytes > recv_buffer->capacity) return;
     const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
     const Items items = items_of(step, role, blocks, item);
@@ -154,6 +171,14 @@ class BlockGroup {
   }
 
  private:
+  __device__ void reduce(device::DirectMachine m, const device::Step& step, u32 role, u32 blocks, u32 item) const {
+    const Items items = items_of(step, role, blocks, item);
+    const device::Reduction what = device::reduction_of(step);
+    for (u64 at = items.first; at < items.bytes; at += items.stride) {
+      const u64 end = items.bytes - at < items.length ? items.bytes : at + items.length;
+      device::reduce_part(m, threadIdx.x % 32, 32, what, {at, end});
+    }
+  }
   static __device__ Items items_of(const device::Step& step, u32 role, u32 blocks, u32 item) {
     const u32 warps = blockDim.x / 32, all = warps * blocks;  // powers of two
     return {u64{(role * warps + threadIdx.x / 32 - step.recv_buffer) & (all - 1)} * item, u64{all} * item, item, step.bytes};
@@ -164,43 +189,32 @@ class BlockGroup {
   u32 turn_ = 0, turn_of_value_ = 0;
 };
 
-template <class Arguments>
-__device__ inline const device::Step& BlockGroup<Arguments>::step(u32 i) const {
-  return arguments_.steps[i];
-}
-template <>
-__device__ inline const device::Step& BlockGroup<ProgramArguments>::step(u32 i) const {
-  return arguments_.program.steps[i];
-}
-template <class Arguments>
-__device__ inline u32 BlockGroup<Arguments>::after(u32 i) const {
-  return arguments_.after[i];
-}
-template <>
-__device__ inline u32 BlockGroup<ProgramArguments>::after(u32 i) const {
-  return arguments_.program.after[i];
-}
-
-template <class Arguments>
+template <bool Reduces, class Arguments>
 __device__ inline void run_program(const Arguments& arguments, const ProgramArguments& common) {
-  __shared__ typename BlockGroup<Arguments>::Shared shared;
+  using Group = BlockGroup<Arguments, Reduces>;
+  __shared__ typename Group::Shared shared;
   for (u32 i = threadIdx.x; i < (common.program.step_count + 31) / 32; i += blockDim.x) shared.done[i] = 0;
-  device::Executor<device::DirectMachine, BlockGroup<Arguments>> block(
-      {}, BlockGroup<Arguments>(shared, arguments, common.program.step_count), common.program, common.blocks, blockIdx.x,
-      common.item);
+  device::Executor<device::DirectMachine, Group> block({}, Group(shared, arguments, common.program.step_count), common.program,
+                                                       common.blocks, blockIdx.x, common.item);
   if (!block.begin()) return;
   while (!block.pass()) {
   }
 }
 
 extern "C" __global__ void __launch_bounds__(512) thalweg_program_small(const __grid_constant__ SmallProgram program) {
-  run_program(program, program.common);
+  run_program<false>(program, program.common);
 }
 extern "C" __global__ void __launch_bounds__(512) thalweg_program_large(const __grid_constant__ LargeProgram program) {
-  run_program(program, program.common);
+  run_program<false>(program, program.common);
 }
 extern "C" __global__ void __launch_bounds__(512) thalweg_program_placed(const __grid_constant__ ProgramArguments program) {
-  run_program(program, program);
+  run_program<false>(program, program);
+}
+extern "C" __global__ void __launch_bounds__(512) thalweg_reduce_large(const __grid_constant__ LargeProgram program) {
+  run_program<true>(program, program.common);
+}
+extern "C" __global__ void __launch_bounds__(512) thalweg_reduce_placed(const __grid_constant__ ProgramArguments program) {
+  run_program<true>(program, program);
 }
 
 }  // namespace thalweg::impl::cuda
