@@ -21,6 +21,7 @@ struct BlockMemory {
 class Machine {
  public:
   static constexpr bool whole_runs = true;
+  static constexpr uint32_t lanes = 1;
   using u64 = device::u64;
   using u32 = device::u32;
   explicit Machine(BlockMemory& memory) : memory_(&memory) {}
