@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the steps of a program: one text for the host (program/host.hpp), for emulated devices (emulated/program.cpp) and for
-// GPUs (cuda/kernels/program.cuh). devices/program.hpp says what a run is.
+// GPUs (devices/kernels/block_group.hpp). devices/program.hpp says what a run is.
 //
 // A *block* runs every step once: those that move bytes in part, the others, if it is the first, on behalf of all. It walks over
 // its steps again and again and does what has become ready; pass() is one such walk and never waits. So:
