@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The kernels of src/devices/cuda, compiled by nvcc where there is one and embedded into thalweg_devices. Nothing else of CUDA
+# The kernels of src/devices/kernels, compiled by nvcc where there is one and embedded into thalweg_devices. Nothing else of CUDA
 # is needed to build; without nvcc the library still moves GPU memory by copy engines, and says so.
 set(cuda_python ${PROJECT_SOURCE_DIR}/.venv)
 if(DEFINED ENV{VIRTUAL_ENV})
@@ -17,9 +17,13 @@ set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
 set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUNCTION=thalweg::impl::cuda::kernels_image -P ${embed})
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*
+    ${PROJECT_SOURCE_DIR}/src/devices/kernels/*)
   foreach(header types order side copy reduce level channel_steps wait)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
+  endforeach()
+  foreach(header machine cuda host)
+    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/machine/${header}.hpp)
   endforeach()
   foreach(text executor hold form form_run)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/${text}.hpp)

@@ -35,7 +35,13 @@ void round_trip(M m) {
 }
 
 TEST(DeviceCopy, WordByWordBetweenAllShapes) {
-  for (int i = 0; i < 400; ++i) ASSERT_NO_FATAL_FAILURE(round_trip(WordMachine()));
+  for (int i = 0; i < 400; ++i) ASSERT_NO_FATAL_FAILURE(round_trip(WordMachine<32>()));
+}
+
+TEST(DeviceCopy, WordByWordWhateverTheWidthOfAWarp) {
+  for (int i = 0; i < 100; ++i) ASSERT_NO_FATAL_FAILURE(round_trip(WordMachine<1>()));
+  for (int i = 0; i < 100; ++i) ASSERT_NO_FATAL_FAILURE(round_trip(WordMachine<16>()));
+  for (int i = 0; i < 100; ++i) ASSERT_NO_FATAL_FAILURE(round_trip(WordMachine<64>()));
 }
 
 TEST(DeviceCopy, ByWholeRunsBetweenAllShapes) {
@@ -48,8 +54,8 @@ TEST(DeviceCopy, ContiguousAtEveryAlignment) {
       for (const size_t bytes : {0, 1, 3, 4, 8, 12, 15, 16, 31, 64, 100, 128, 257, 512, 520, 1000, 1040}) {
         Area target(bytes + 32, to), source(bytes + 32, from);
         target.expect(0, source.data(), bytes);
-        copy_by(WordMachine(), 1 + static_cast<u32>(draw(70)), 1, contiguous_at(target.data()), contiguous_at(source.data()),
-                bytes);
+        copy_by(WordMachine<32>(), 1 + static_cast<u32>(draw(70)), 1, contiguous_at(target.data()),
+                contiguous_at(source.data()), bytes);
         ASSERT_TRUE(target.check()) << bytes << " bytes from " << from << " to " << to;
       }
     }

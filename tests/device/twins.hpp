@@ -13,9 +13,11 @@
 
 namespace thalweg::device::twins {
 
-/// As a GPU copies: word by word, by many threads.
+/// As a GPU copies: word by word, by many threads, of which so many walk together.
+template <u32 Lanes>
 struct WordMachine : DirectMachine {
   static constexpr bool whole_runs = false;
+  static constexpr u32 lanes = Lanes;
 };
 
 /// Stores that are not visible yet. One for each thread; what stands before a barrier is handed to the block.
@@ -94,6 +96,7 @@ struct TeamState {
 /// The worst order that the memory model allows: plain stores and flags become visible late and newest first.
 struct LateMachine : DirectMachine {
   static constexpr bool whole_runs = false;
+  static constexpr u32 lanes = 32;
   Pending* pending = nullptr;
   TeamState* team = nullptr;  // null: a thread alone
 

@@ -12,7 +12,7 @@ const auto kTwo = [](Value v) { return v == 2; };
 /// Two messages by one receive buffer. The sender's host has filled in the receive buffer before it let the receiver name it. Behind the first
 /// message the receiver's kernel, or its post step, has a fence before it offers the buffer again.
 TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
-  expect_code("include/thalweg/device/order.hpp",
+  expect_code("include/thalweg/device/machine/cuda.hpp",
               {"st.relaxed.sys.global.u64", "ld.acquire.sys.global.u64", "st.release.sys.global.u64", "fence.acq_rel.sys;"});
   expect_code("src/devices/program/form_run.hpp", {"found_ = m_.acquire(credit_);", "found_ = m_.acquire(flag_);",
                                                    "write_flag<Publish::released>(m_, sender(), sent_, status_);"});
@@ -75,7 +75,8 @@ TEST(DeviceModels, TheLastBlocksFlagCoversAllBlocks) {
 /// The end of a run, and the first block of the next one, which another launch brought.
 TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
   expect_code("src/devices/program/form_run.hpp", {"m_.store(&receiver()->taken, taken_ + 1);", "m_.fence_near();"});
-  expect_code("src/devices/program/hold.hpp", {"atom.acquire.gpu.global.or.b64", "m.store(words + role,"});
+  expect_code("include/thalweg/device/machine/cuda.hpp", {"atom.acquire.gpu.global.or.b64"});
+  expect_code("src/devices/program/hold.hpp", {"machine::take_lowest_bit(m,", "m.store(words + role,"});
   expect_code("src/devices/program/executor.hpp", {"if (channels_) m_.fence_near();", "let_go("});
   check([](Program& p) {
     const Word taken = p.word(), role = p.word(1);

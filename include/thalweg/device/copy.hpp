@@ -5,7 +5,7 @@
 // Three ways, chosen by what both sides have in common:
 //   run    both sides contiguous: words of 16 bytes, several in flight for each thread, whatever the alignment of the source
 //   words  short rows: threads take words of the packed order; the largest word that divides blocks, strides and addresses
-//   walk   long rows, lists of pieces, odd sizes: groups of 32 threads walk along both sides and copy run by run
+//   walk   long rows, lists of pieces, odd sizes: groups of M::lanes threads walk along both sides and copy run by run
 // On the host one thread moves all: runs, and rows of equal blocks by one loop each.
 #pragma once
 #include <thalweg/device/level.hpp>
@@ -106,10 +106,10 @@ THALWEG_DEVICE void copy_rows(M m, u32 rank, u32 size, const Side& to, const Sid
   }
 }
 
-/// The packed bytes of `part`, run by run: each group of 32 threads has a share of them.
+/// The packed bytes of `part`, run by run: each group of M::lanes threads has a share of them.
 template <class M>
 THALWEG_DEVICE void copy_walk(M m, u32 rank, u32 size, const Side& to, const Side& from, Part part) {
-  const u32 width = size < 32 ? size : 32;
+  const u32 width = size < M::lanes ? size : M::lanes;
   const u32 groups = size / width;  // threads of an incomplete group at the end have nothing to do
   if (rank / width >= groups) return;
   const u64 share = ((part.end - part.begin + groups - 1) / groups + 15) / 16 * 16;

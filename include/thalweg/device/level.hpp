@@ -37,23 +37,11 @@ struct Thread {
 /// Whole warps only.
 struct Warp {
   static constexpr bool whole_warps = true;
-#if defined(__CUDA_ARCH__)
-  THALWEG_DEVICE u32 rank() const {
-    u32 lane;
-    asm("mov.u32 %0, %laneid;" : "=r"(lane));
-    return lane;
-  }
-  THALWEG_DEVICE u32 size() const { return 32; }
-  THALWEG_DEVICE void sync() const { __syncwarp(); }
-  THALWEG_DEVICE bool all(bool ok) const { return __all_sync(~0u, ok) != 0; }
-  THALWEG_DEVICE u64 broadcast(u64 value) const { return __shfl_sync(~0u, value, 0); }
-#else
-  THALWEG_DEVICE u32 rank() const { return 0; }
-  THALWEG_DEVICE u32 size() const { return 1; }
-  THALWEG_DEVICE void sync() const {}
-  THALWEG_DEVICE bool all(bool ok) const { return ok; }
-  THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
-#endif
+  THALWEG_DEVICE u32 rank() const { return machine::lane(); }
+  THALWEG_DEVICE u32 size() const { return machine::kLanes; }
+  THALWEG_DEVICE void sync() const { machine::sync_lanes(); }
+  THALWEG_DEVICE bool all(bool ok) const { return machine::all_lanes(ok); }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return machine::from_lane(value, 0); }
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE u32 crew_rank() const { return rank(); }
   THALWEG_DEVICE u32 crew_size() const { return size(); }
@@ -73,26 +61,11 @@ struct Warp {
 
 struct Block {
   static constexpr bool whole_warps = true;
-#if defined(__CUDA_ARCH__)
-  THALWEG_DEVICE u32 rank() const { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-  THALWEG_DEVICE u32 size() const { return blockDim.x * blockDim.y * blockDim.z; }
-  THALWEG_DEVICE void sync() const { __syncthreads(); }
-  THALWEG_DEVICE bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
-  THALWEG_DEVICE u64 broadcast(u64 value) const {
-    __shared__ u64 said;
-    if (rank() == 0) said = value;
-    __syncthreads();
-    value = said;
-    __syncthreads();  // before the next one
-    return value;
-  }
-#else
-  THALWEG_DEVICE u32 rank() const { return 0; }
-  THALWEG_DEVICE u32 size() const { return 1; }
-  THALWEG_DEVICE void sync() const {}
-  THALWEG_DEVICE bool all(bool ok) const { return ok; }
-  THALWEG_DEVICE u64 broadcast(u64 value) const { return value; }
-#endif
+  THALWEG_DEVICE u32 rank() const { return machine::block_rank(); }
+  THALWEG_DEVICE u32 size() const { return machine::block_size(); }
+  THALWEG_DEVICE void sync() const { machine::sync_block(); }
+  THALWEG_DEVICE bool all(bool ok) const { return machine::all_of_block(ok); }
+  THALWEG_DEVICE u64 broadcast(u64 value) const { return machine::from_first_of_block(value); }
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE u32 crew_rank() const { return rank(); }
   THALWEG_DEVICE u32 crew_size() const { return size(); }
@@ -124,7 +97,8 @@ struct Blocks : Block {
   THALWEG_DEVICE bool leads() const { return index == 0 && rank() == 0; }
   /// Whole warps of the blocks in turn, so that a transfer of less than a word for each thread still takes all of them.
   THALWEG_DEVICE u32 crew_rank() const {
-    return size() % 32 == 0 ? (rank() / 32 * count + index) * 32 + rank() % 32 : index * size() + rank();
+    constexpr u32 lanes = machine::kLanes;
+    return size() % lanes == 0 ? (rank() / lanes * count + index) * lanes + rank() % lanes : index * size() + rank();
   }
   THALWEG_DEVICE u32 crew_size() const { return count * size(); }
   template <class M>

@@ -12,12 +12,8 @@ namespace thalweg::device {
 
 constexpr u64 kLine = 128, kLineData = 120;  // bytes; of a line, that are data
 constexpr u32 kLineWords = 8;
-#if defined(__CUDA_ARCH__)
-constexpr u32 kWordsOfThread = 1;
-#else
-constexpr u32 kWordsOfThread = kLineWords;
-#endif
-constexpr u32 kLineThreads = kLineWords / kWordsOfThread;  // that share a line
+constexpr u32 kLineThreads = machine::kLanes < kLineWords ? machine::kLanes : kLineWords;  // that share a line
+constexpr u32 kWordsOfThread = kLineWords / kLineThreads;
 
 THALWEG_DEVICE u64 ll128_size(u64 bytes) { return (bytes + kLineData - 1) / kLineData * kLine; }
 
@@ -30,18 +26,8 @@ struct LineThere {
   u64 generation;
   Word16* held;
   THALWEG_DEVICE bool asks() const { return true; }
-#if defined(__CUDA_ARCH__)
-  THALWEG_DEVICE u32 mask() const {
-    u32 lane;
-    asm("mov.u32 %0, %laneid;" : "=r"(lane));
-    return 0xffu << (lane & 24);
-  }
-  THALWEG_DEVICE bool agree(bool any) const { return __any_sync(mask(), any) != 0; }
-  THALWEG_DEVICE u64 of_last(u64 flag) const { return __shfl_sync(mask(), flag, kLineThreads - 1, kLineThreads); }
-#else
-  bool agree(bool any) const { return any; }
-  u64 of_last(u64 flag) const { return flag; }
-#endif
+  THALWEG_DEVICE bool agree(bool any) const { return machine::any_neighbour<kLineThreads>(any); }
+  THALWEG_DEVICE u64 of_last(u64 flag) const { return machine::from_last_neighbour<kLineThreads>(flag); }
   THALWEG_DEVICE bool operator()(u64* found) const {
     THALWEG_UNROLL
     for (u32 i = kWordsOfThread; i-- > 0;) held[i] = m.load16(line + first + i);  // where one thread has all: the flag first
@@ -59,7 +45,7 @@ THALWEG_DEVICE u64 line_half(M m, u64 from, u64 offset, u64 bytes) {
 /// Is data (address | bytes) of whole words of 8 bytes, and are blocks that share it of whole warps?
 template <class L, class M>
 THALWEG_DEVICE bool aligned_data(L level, const Window& window, u64 data, M m) {
-  const bool in_step = kLineThreads == 1 || !level.shared() || level.size() % 32 == 0;
+  const bool in_step = kLineThreads == 1 || !level.shared() || level.size() % machine::kLanes == 0;
   if (data % 8 == 0 && in_step) return true;
   fail(m, window.guard, kMisaligned, window.rank, 8, data);
   return false;

@@ -18,22 +18,6 @@ THALWEG_DEVICE u32 element_bytes(ElementType type) {
   return bytes[static_cast<u32>(type)];
 }
 
-THALWEG_DEVICE float float_of(u32 bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-THALWEG_DEVICE u32 bits_of(float value) {
-  u32 bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-/// All ones where value >= limit, both below 2^31; and a choice by such a mask: without branches, so that a host's compiler makes wide
-/// loops of them.
-THALWEG_DEVICE u32 where(u32 value, u32 limit) { return 0u - static_cast<u32>(static_cast<int>(value) >= static_cast<int>(limit)); }
-THALWEG_DEVICE u32 select(u32 mask, u32 yes, u32 no) { return (yes & mask) | (no & ~mask); }
-
 /// An element as it lies in memory, what it is accumulated in, and the way between them.
 template <class T>
 struct Plain {
@@ -45,39 +29,22 @@ struct Plain {
 struct Half {
   using Stored = unsigned short;
   using Accumulated = float;
-  static THALWEG_DEVICE float widen(unsigned short stored) {
-#if defined(__CUDA_ARCH__)
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored));
-    return value;
-#else
-    const u32 magnitude = stored & 0x7fffu, sign = (stored & 0x8000u) << 16;
-    const u32 normal = (magnitude << 13) + (112u << 23) + (where(magnitude, 0x7c00u) & 112u << 23);
-    const u32 subnormal = bits_of(static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
-    return float_of(sign | select(where(magnitude, 0x0400u), normal, subnormal));
-#endif
-  }
-  static THALWEG_DEVICE unsigned short narrow(float value) {
-#if defined(__CUDA_ARCH__)
-    unsigned short stored;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(value));
-    return stored;
-#else
-    const u32 bits = bits_of(value), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
-    const u32 normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    const u32 subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);  // 0.5's last bit is 2^-24: rounds there
-    const u32 finite = select(where(magnitude, 113u << 23), normal, subnormal);
-    const u32 bounded = select(where(magnitude, 143u << 23), 0x7c00u, finite);
-    return static_cast<unsigned short>(select(where(magnitude, 0x7f800001u), 0x7fffu, sign | bounded));
-#endif
-  }
+  static THALWEG_DEVICE float widen(unsigned short stored) { return machine::widen_half(stored); }
+  static THALWEG_DEVICE unsigned short narrow(float value) { return machine::narrow_half(value); }
 };
 struct Brain {
   using Stored = unsigned short;
   using Accumulated = float;
-  static THALWEG_DEVICE float widen(unsigned short stored) { return float_of(u32{stored} << 16); }
+  static THALWEG_DEVICE float widen(unsigned short stored) {
+    const u32 bits = u32{stored} << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+  }
   static THALWEG_DEVICE unsigned short narrow(float value) {
-    const u32 bits = bits_of(value), rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    u32 bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    const u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return static_cast<unsigned short>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
   }
 };
@@ -104,18 +71,10 @@ struct Unsigned<i64> {
   using Type = u64;
 };
 
-#if defined(__CUDA_ARCH__)
-// Two roundings, whatever the compiler would contract.
-THALWEG_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
-THALWEG_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
-THALWEG_DEVICE double add(double a, double b) { return __dadd_rn(a, b); }
-THALWEG_DEVICE double multiply(double a, double b) { return __dmul_rn(a, b); }
-#else
-THALWEG_DEVICE float add(float a, float b) { return a + b; }
-THALWEG_DEVICE float multiply(float a, float b) { return a * b; }
-THALWEG_DEVICE double add(double a, double b) { return a + b; }
-THALWEG_DEVICE double multiply(double a, double b) { return a * b; }
-#endif
+THALWEG_DEVICE float add(float a, float b) { return machine::add(a, b); }
+THALWEG_DEVICE double add(double a, double b) { return machine::add(a, b); }
+THALWEG_DEVICE float multiply(float a, float b) { return machine::multiply(a, b); }
+THALWEG_DEVICE double multiply(double a, double b) { return machine::multiply(a, b); }
 template <class T>
 THALWEG_DEVICE T add(T a, T b) {
   using U = typename Unsigned<T>::Type;
@@ -149,36 +108,43 @@ struct Apply {
   }
 };
 
-/// `held` elements of a thread, `size` apart from one another, or the first `here` of them.
-template <class Element, ReduceOp Op, u32 held, bool whole, class M>
-THALWEG_DEVICE void reduce_batch(M m, u32 size, u64 to, const u64* sources, u32 source_count, u64 offset, u32 here) {
+/// `count` elements, at most kBatch, by a thread that moves whole runs: a loop for each source, which the compiler makes wide.
+constexpr u32 kBatch = 256;
+template <class Element, ReduceOp Op, class M>
+THALWEG_DEVICE void reduce_batch(M m, u64 to, const u64* sources, u32 source_count, u64 offset, u32 count) {
   using Stored = typename Element::Stored;
-  const u32 count = whole ? held : here;
-  typename Element::Accumulated sum[held] THALWEG_HOST_ZERO;
-  const Stored* source = reinterpret_cast<const Stored*>(m.read(sources) + offset);
-  THALWEG_UNROLL
-  for (u32 i = 0; i < count; ++i) sum[i] = Element::widen(m.read(source + u64{i} * size));
-  THALWEG_ROLLED
-  for (u32 s = 1; s < source_count; ++s) {
-    source = reinterpret_cast<const Stored*>(m.read(sources + s) + offset);
-    THALWEG_UNROLL
-    for (u32 i = 0; i < count; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(m.read(source + u64{i} * size)));
+  Stored held[kBatch];
+  typename Element::Accumulated sum[kBatch];
+  for (u32 s = 0; s < source_count; ++s) {
+    const Stored* const source = m.view(reinterpret_cast<const Stored*>(m.read(sources + s) + offset), count, held);
+    if (s == 0) {
+      for (u32 i = 0; i < count; ++i) sum[i] = Element::widen(source[i]);
+    } else {
+      for (u32 i = 0; i < count; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(source[i]));
+    }
   }
   Stored* const target = reinterpret_cast<Stored*>(to + offset);
-  THALWEG_UNROLL
-  for (u32 i = 0; i < count; ++i) m.write(target + u64{i} * size, Element::narrow(sum[i]));
+  Stored* const room = m.room(target, held);
+  for (u32 i = 0; i < count; ++i) room[i] = Element::narrow(sum[i]);
+  m.put(target, room, count);
 }
 
 /// `count` elements, `offset` bytes into the destination and all sources, whose addresses are in the machine's memory.
 template <class Element, ReduceOp Op, class M>
 THALWEG_DEVICE void reduce_elements(M m, u32 rank, u32 size, u64 to, const u64* sources, u32 source_count, u64 offset, u64 count) {
-  constexpr u32 held = M::whole_runs ? 256 : 1;  // a thread of the host has a loop for each source, which its compiler makes wide
-  for (u64 at = rank; at < count; at += u64{size} * held) {
-    const u64 left = count - at, byte = offset + at * sizeof(typename Element::Stored);
-    if (held == 1 || left >= held) {
-      reduce_batch<Element, Op, held, true>(m, size, to, sources, source_count, byte, held);
-    } else {
-      reduce_batch<Element, Op, held, false>(m, size, to, sources, source_count, byte, static_cast<u32>(left));
+  using Stored = typename Element::Stored;
+  if constexpr (M::whole_runs) {
+    for (u64 at = 0; rank == 0 && at < count; at += kBatch) {
+      const u32 here = count - at < kBatch ? static_cast<u32>(count - at) : kBatch;
+      reduce_batch<Element, Op>(m, to, sources, source_count, offset + at * sizeof(Stored), here);
+    }
+  } else {
+    for (u64 at = rank; at < count; at += size) {
+      const u64 byte = offset + at * sizeof(Stored);
+      auto sum = Element::widen(m.read(reinterpret_cast<const Stored*>(m.read(sources) + byte)));
+      for (u32 s = 1; s < source_count; ++s)
+        sum = Apply<Op>::to(sum, Element::widen(m.read(reinterpret_cast<const Stored*>(m.read(sources + s) + byte))));
+      m.write(reinterpret_cast<Stored*>(to + byte), Element::narrow(sum));
     }
   }
 }
@@ -224,7 +190,7 @@ struct Reduction {
 };
 
 template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE_APART void reduce_with(M m, u32 rank, u32 size, Reduction what, Part part) {
+THALWEG_DEVICE_COLD void reduce_with(M m, u32 rank, u32 size, Reduction what, Part part) {
   using Stored = typename Element::Stored;
   u64 done = 0;
   if constexpr (!M::whole_runs) {

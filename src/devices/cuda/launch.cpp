@@ -7,12 +7,14 @@
 #include <variant>
 
 #include "devices/cuda/engine_copy.hpp"
-#include "devices/cuda/kernels/arguments.hpp"
 #include "devices/cuda/queue.hpp"
+#include "devices/kernels/arguments.hpp"
 #include "devices/resident/block.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
+
+using namespace kernels;
 
 constexpr unsigned kThreads = 512, kWarps = kThreads / 32;
 constexpr unsigned kBlocks = 64;  // x 512 threads x 128 bytes in flight: several times what an NVLink needs

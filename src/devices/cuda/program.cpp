@@ -2,11 +2,13 @@
 // Programs: one launch each, with the steps where they are few.
 #include <algorithm>
 
-#include "devices/cuda/kernels/arguments.hpp"
 #include "devices/cuda/queue.hpp"
+#include "devices/kernels/arguments.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
+
+using namespace kernels;
 
 constexpr unsigned kEarlyThreads = 512;
 

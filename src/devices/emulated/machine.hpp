@@ -21,6 +21,7 @@ struct BlockMemory {
 class Machine {
  public:
   static constexpr bool whole_runs = true;
+  static constexpr uint32_t lanes = 1;
   using u64 = device::u64;
   using u32 = device::u32;
   explicit Machine(BlockMemory& memory) : memory_(&memory) {}
@@ -38,6 +39,21 @@ class Machine {
       memory_->stores.store(at, reinterpret_cast<const std::byte*>(&value), sizeof(T));
   }
   void copy(u64 to, u64 from, u64 bytes) const;
+  template <class T>
+  const T* view(const T* from, u64 count, T* held) const {
+    if (const std::byte* at = memory_->find(from, count * sizeof(T)); at != nullptr)
+      memory_->stores.load(at, reinterpret_cast<std::byte*>(held), count * sizeof(T));
+    return held;
+  }
+  template <class T>
+  T* room(T*, T* held) const {
+    return held;
+  }
+  template <class T>
+  void put(T* to, const T* from, u64 count) const {
+    if (std::byte* at = memory_->find(to, count * sizeof(T)); at != nullptr)
+      memory_->stores.store(at, reinterpret_cast<const std::byte*>(from), count * sizeof(T));
+  }
 
   u64 load(const u64* word) const {
     return on(word, [](u64* at) { return direct().load(at); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the steps of a program: one text for the host (program/host.hpp), for emulated devices (emulated/program.cpp) and for
-// GPUs (cuda/kernels/program.cuh). devices/program.hpp says what a run is.
+// GPUs (devices/kernels/block_group.hpp). devices/program.hpp says what a run is.
 //
 // A *block* runs every step once: those that move bytes in part, the others, if it is the first, on behalf of all. It walks over
 // its steps again and again and does what has become ready; pass() is one such walk and never waits. So:
@@ -15,8 +15,8 @@
 //   Nothing baked. Run number and channel counts are read once the role is taken and advanced by the run itself.
 //
 // Groups. On a GPU each thread of as many warps as there are steps for looks at a step, and everyone does what they find. On the
-// host the group is one thread, which looks at one step at a time. A Group has: lanes() (how many steps at a time: 1, or 32 for each
-// of its parts()); one_look (no program has more steps than that); lane() (at lanes() or beyond: does not look); leader(); sync(), a
+// host the group is one thread, which looks at one step at a time. A Group has: lanes() (how many steps at a time: machine::kLanes for
+// each of its parts()); one_look (no program has more steps than that); lane() (at lanes() or beyond: does not look); leader(); sync(), a
 // barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, moving, found, stop): a barrier, after which
 // any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are the same for all; step(i),
 // after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, role, blocks, item): of the part's ready
@@ -208,8 +208,8 @@ class Executor {
   }
 
   THALWEG_DEVICE void move_part(u32 base, u32 part) {
-    for (u32 rest = group_.share(base, part, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
-      const u32 lane = part * 32 + lowest(rest);
+    for (machine::LaneMask rest = group_.share(base, part, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
+      const u32 lane = part * machine::kLanes + machine::lowest(rest);
       const Step& step = group_.step(base + lane);
       group_.move(m_, step, step.kind == StepKind::send ? recv_buffer(step, group_.found(lane)) : nullptr, role_, blocks_,
                   item_);
@@ -368,14 +368,6 @@ class Executor {
     if (failed) count_in_vain(m_, state_, count_, blocks_);
     if (channels_) m_.fence_near();
     let_go(m_, state_, count_, blocks_, run_, !closed, 0, 1);
-  }
-
-  static THALWEG_DEVICE u32 lowest(u32 mask) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<u32>(__ffs(static_cast<int>(mask)) - 1);
-#else
-    return static_cast<u32>(__builtin_ctz(mask));
-#endif
   }
 
   const M m_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first thread of a block does in one run of a program that has a form; one text for GPUs (cuda/kernels/forms.cuh) and
+// What the first thread of a block does in one run of a program that has a form; one text for GPUs (devices/kernels/forms.hpp) and
 // for emulated ones (solo_run.hpp). Between its parts all threads move the bytes:
 //
 //   begin    takes the block's role; gives the credit of a receive

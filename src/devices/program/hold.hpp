@@ -13,12 +13,6 @@
 #pragma once
 #include <thalweg/device/wait.hpp>
 
-#if defined(__CUDACC__)
-#define THALWEG_DEVICE_COLD __host__ __device__ __noinline__  // out of the way of what waits for every instruction
-#else
-#define THALWEG_DEVICE_COLD inline
-#endif
-
 namespace thalweg::device {
 
 constexpr i64 kBusy = -108;            // as tw_status
@@ -34,20 +28,6 @@ template <class M>
 THALWEG_DEVICE void count_in_vain(M m, ProgramState* state, u32 steps, u32 blocks) {
   m.fence();
   m.fetch_add(vain_word(state, steps), u64{blocks});
-}
-
-/// What the word held; what is loaded later was stored before it was let go.
-template <class M>
-THALWEG_DEVICE u64 take_word(M m, u64* word) {
-#if defined(__CUDA_ARCH__)
-  u64 before;
-  asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], 1;" : "=l"(before) : "l"(word) : "memory");
-  return before;
-#else
-  const u64 before = m.fetch_or(word, u64{1});
-  m.fence();
-  return before;
-#endif
 }
 
 /// closed: it has been told why nothing runs any more.
@@ -67,7 +47,7 @@ THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps,
 template <class M>
 THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 role) {
   const u64 first_shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one
-  const u64 before = take_word(m, role_words(state, steps) + role), run = before / 2;
+  const u64 before = machine::take_lowest_bit(m, role_words(state, steps) + role), run = before / 2;
   const bool closed = (before & kClosed) != 0 || (first_shut != 0 && run >= first_shut);
   if (closed || (before & 1) != 0) return refuse(m, guard, state, steps, blocks, closed, run);
   return run;

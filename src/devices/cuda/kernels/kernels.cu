@@ -1,139 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's kernels; what they do stands in devices/kernel.hpp. All of them run on one-dimensional grids, any number of
-// blocks, whole warps.
-#include "atomic.cuh"
-#include "ends.cuh"
-#include "forms.cuh"
-#include "program.cuh"
-#include "resident.cuh"
-#include "warp_copy.cuh"
+// The library's kernels, as CUDA launches them; what they do stands in devices/kernel.hpp, and how in devices/kernels/. All of them
+// run on one-dimensional grids, any number of blocks, whole warps.
+#define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__  // all in line, as devices/kernels/ wants it
+#include "devices/kernels/block_group.hpp"
+#include "devices/kernels/copies.hpp"
+#include "devices/kernels/forms.hpp"
+#include "devices/kernels/resident.hpp"
+#include "devices/kernels/words.hpp"
 
-namespace thalweg::impl::cuda {
-namespace {
+namespace thalweg::impl::kernels {
 
-struct Pair {
-  uint64_t to, from;
-};
+constexpr unsigned kThreads = 512;  // of a block, at most
 
-__device__ char* pointer(uint64_t address) { return reinterpret_cast<char*>(address); }
+#define THALWEG_KERNEL(name) extern "C" __global__ void __launch_bounds__(kThreads) name
 
-/// Threads take words of rows that are too short for a warp.
-template <typename Word, typename Index>
-__device__ void copy_narrow(const CopyArguments& copy) {
-  constexpr unsigned kInFlight = 4;
-  const Index words = static_cast<Index>(copy.width / sizeof(Word)), rows = static_cast<Index>(copy.rows);
-  const Index all = words * rows * static_cast<Index>(copy.slices);
-  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index first = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; first < all; first += kInFlight * step) {
-    Word held[kInFlight];
-    Word* target[kInFlight];
-#pragma unroll
-    for (unsigned i = 0; i < kInFlight; ++i) {
-      const Index at = first + i * step;
-      target[i] = nullptr;
-      if (at >= all) continue;
-      const Index row = at / words, word = at - row * words, slice = row / rows, y = row - slice * rows;
-      const auto dy = static_cast<int64_t>(y), dz = static_cast<int64_t>(slice);
-      target[i] = reinterpret_cast<Word*>(copy.to + dz * copy.to_slice + dy * copy.to_row) + word;
-      held[i] = reinterpret_cast<const Word*>(copy.from + dz * copy.from_slice + dy * copy.from_row)[word];
-    }
-#pragma unroll
-    for (unsigned i = 0; i < kInFlight; ++i) {
-      if (target[i] != nullptr) *target[i] = held[i];
-    }
+THALWEG_KERNEL(thalweg_copy_wide)(const __grid_constant__ CopyArguments copy) { copy_wide(copy); }
+THALWEG_KERNEL(thalweg_copy_narrow)(const __grid_constant__ CopyArguments copy) { copy_narrow(copy); }
+THALWEG_KERNEL(thalweg_copy_blocks)(const __grid_constant__ BlocksArguments blocks) { copy_blocks(blocks); }
+extern "C" __global__ void thalweg_signal(const __grid_constant__ Ends ends) { give_signal(ends); }
+extern "C" __global__ void thalweg_atomic(const __grid_constant__ AtomicArguments atomic) { change(atomic); }
+extern "C" __global__ void thalweg_wait(const __grid_constant__ WaitArguments arguments) { wait(arguments); }
+
+THALWEG_KERNEL(thalweg_resident)(const __grid_constant__ resident::Arguments arguments) {
+  __shared__ ResidentShared shared;
+  stay<kThreads>(arguments, shared);
+}
+
+#define THALWEG_PROGRAM(name, reduces, Arguments, common)               \
+  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {    \
+    __shared__ typename BlockGroup<Arguments, reduces>::Shared shared;  \
+    run_program<reduces>(arguments, common, shared);                    \
   }
-}
+THALWEG_PROGRAM(thalweg_program_small, false, SmallProgram, arguments.common)
+THALWEG_PROGRAM(thalweg_program_large, false, LargeProgram, arguments.common)
+THALWEG_PROGRAM(thalweg_program_placed, false, ProgramArguments, arguments)
+THALWEG_PROGRAM(thalweg_reduce_large, true, LargeProgram, arguments.common)
+THALWEG_PROGRAM(thalweg_reduce_placed, true, ProgramArguments, arguments)
 
-template <typename Word>
-__device__ void copy_narrow(const CopyArguments& copy) {
-  const uint64_t words = copy.width / sizeof(Word) * copy.rows * copy.slices;
-  if (words < (uint64_t{1} << 31)) {
-    copy_narrow<Word, uint32_t>(copy);  // 64-bit divisions are slow; at most 65535 blocks: the index does not wrap
-  } else {
-    copy_narrow<Word, uint64_t>(copy);
+#define THALWEG_FORM(name, look, move, Arguments, common)            \
+  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) { \
+    __shared__ FormShared shared;                                    \
+    run_form<Look::look, Move::move>(arguments, common, shared);     \
   }
-}
+#define THALWEG_LISTS(name, look)                                               \
+  THALWEG_FORM(name##_small, look, list, SmallProgram, arguments.common)        \
+  THALWEG_FORM(name##_large, look, list, LargeProgram, arguments.common)        \
+  THALWEG_FORM(name##_placed, look, list, ProgramArguments, arguments)
+#define THALWEG_MOVE(move)                                                        \
+  THALWEG_FORM(thalweg_form_##move, none, move, SmallProgram, arguments.common)         \
+  THALWEG_FORM(thalweg_form_wait_##move, wait, move, SmallProgram, arguments.common)    \
+  THALWEG_FORM(thalweg_form_take_##move, take, move, SmallProgram, arguments.common)
 
-}  // namespace
+THALWEG_FORM(thalweg_form_wait, wait, none, SmallProgram, arguments.common)
+THALWEG_FORM(thalweg_form_take, take, none, SmallProgram, arguments.common)
+THALWEG_MOVE(aligned)
+THALWEG_MOVE(rows4)
+THALWEG_MOVE(rows8)
+THALWEG_MOVE(rows16)
+THALWEG_MOVE(sides)
+THALWEG_MOVE(send)
+THALWEG_LISTS(thalweg_form_list, none)
+THALWEG_LISTS(thalweg_form_wait_list, wait)
+THALWEG_LISTS(thalweg_form_take_list, take)
 
-/// Rows long enough for warps, and plain copies, which are one row.
-extern "C" __global__ void __launch_bounds__(512) thalweg_copy_wide(const __grid_constant__ CopyArguments copy) {
-  if (stopped(copy.ends)) return;
-  const unsigned lane = threadIdx.x % kWarp;
-  const uint64_t warp = (static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
-  const uint64_t warps = static_cast<uint64_t>(gridDim.x) * blockDim.x / kWarp;
-  const uint64_t pieces = (copy.width + copy.piece - 1) / copy.piece;
-  for (uint64_t item = warp; item < pieces * copy.rows * copy.slices; item += warps) {
-    const uint64_t row = item / pieces, offset = (item - row * pieces) * copy.piece;
-    const auto z = static_cast<int64_t>(row / copy.rows), y = static_cast<int64_t>(row % copy.rows);
-    const uint64_t left = copy.width - offset;
-    warp_copy(pointer(copy.to + z * copy.to_slice + y * copy.to_row + offset),
-              pointer(copy.from + z * copy.from_slice + y * copy.from_row + offset), left < copy.piece ? left : copy.piece, lane);
-  }
-  finish(copy.ends);
-}
-
-extern "C" __global__ void __launch_bounds__(512) thalweg_copy_narrow(const __grid_constant__ CopyArguments copy) {
-  if (stopped(copy.ends)) return;
-  switch (copy.piece) {  // the largest word that divides addresses, pitches and width
-    case 16:
-      copy_narrow<uint4>(copy);
-      break;
-    case 8:
-      copy_narrow<uint2>(copy);
-      break;
-    case 4:
-      copy_narrow<unsigned>(copy);
-      break;
-    case 2:
-      copy_narrow<unsigned short>(copy);
-      break;
-    default:
-      copy_narrow<char>(copy);
-  }
-  finish(copy.ends);
-}
-
-extern "C" __global__ void __launch_bounds__(512) thalweg_copy_blocks(const __grid_constant__ BlocksArguments blocks) {
-  if (stopped(blocks.ends)) return;
-  const unsigned lane = threadIdx.x % kWarp;
-  const uint64_t warp = (static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
-  const uint64_t warps = static_cast<uint64_t>(gridDim.x) * blockDim.x / kWarp;
-  const uint64_t pieces = (blocks.length + blocks.piece - 1) / blocks.piece;
-  const Pair* const pairs = reinterpret_cast<const Pair*>(blocks.pairs);
-  for (uint64_t item = warp; item < pieces * blocks.count; item += warps) {
-    const uint64_t which = item / pieces, offset = (item - which * pieces) * blocks.piece;
-    const uint64_t left = blocks.length - offset;
-    const Pair pair = pairs[which];
-    warp_copy(pointer(pair.to + offset), pointer(pair.from + offset), left < blocks.piece ? left : blocks.piece, lane);
-  }
-  finish(blocks.ends);
-}
-
-/// The stream's earlier kernels and copies have ended: their data is ordered before this fence.
-extern "C" __global__ void thalweg_signal(const __grid_constant__ Ends ends) {
-  if (stopped(ends)) return;
-  finish(ends);
-}
-
-/// One thread.
-extern "C" __global__ void thalweg_atomic(const __grid_constant__ AtomicArguments atomic) {
-  if (stopped(atomic.ends)) return;
-  __threadfence_system();
-  const uint64_t old = change_word(atomic);
-  __threadfence_system();
-  if (atomic.old != 0) *reinterpret_cast<volatile uint64_t*>(atomic.old) = old;
-  finish(atomic.ends);
-}
-
-extern "C" __global__ void thalweg_wait(const __grid_constant__ WaitArguments wait) {
-  if (load_acquire(wait.status) != 0) return;
-  const uint64_t start = nanoseconds();
-  while (static_cast<int64_t>(load_acquire(wait.word) - wait.value) < 0) {
-    if (nanoseconds() - start < wait.limit_ns) continue;
-    store_release(wait.status, wait.expired);
-    return;
-  }
-}
-
-}  // namespace thalweg::impl::cuda
+}  // namespace thalweg::impl::kernels

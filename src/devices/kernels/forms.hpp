@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run of a program that has a form, a kernel for each form. Blocks of a power of two of whole warps; blocks of one program
-// need not all be there at once, but those of its peer must come.
+// need not all be there at once, but those of its peer must come. All is in line, but what copy_apart() keeps away.
 #pragma once
-// All in line, but what copy_apart() keeps away.
-#define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__
 #include <type_traits>
 
-#include "arguments.hpp"
-#include "batch.cuh"
+#include "devices/kernels/arguments.hpp"
+#include "devices/kernels/batch.hpp"
 #include "devices/program/form_run.hpp"
 
-namespace thalweg::impl::cuda {
+namespace thalweg::impl::kernels {
 
+namespace machine = device::machine;
 using device::Gate;
 using device::i64;
-using device::RecvBuffer;
 using device::Look;
 using device::Move;
 using device::Part;
+using device::RecvBuffer;
 using device::Side;
 using device::Step;
 using device::Word16;
@@ -31,7 +30,7 @@ struct FormShared {
 };
 
 /// Not in line: most runs are of aligned contiguous memory.
-__device__ __noinline__ void copy_apart(u32 rank, u32 size, const Side* to, const Side* from, u64 bytes, Part part) {
+THALWEG_DEVICE_COLD void copy_apart(u32 rank, u32 size, const Side* to, const Side* from, u64 bytes, Part part) {
   device::copy_part(device::DirectMachine(), rank, size, *to, *from, bytes, part);
 }
 
@@ -39,8 +38,8 @@ __device__ __noinline__ void copy_apart(u32 rank, u32 size, const Side* to, cons
 template <class Arguments>
 struct FormSteps {
   const Arguments& arguments;
-  __device__ __forceinline__ const Step& step(u32 i) const { return arguments.steps[i]; }
-  __device__ __forceinline__ u32 step_of(u32 piece) const {
+  THALWEG_DEVICE const Step& step(u32 i) const { return arguments.steps[i]; }
+  THALWEG_DEVICE u32 step_of(u32 piece) const {
     u32 which = 0;
     for (u32 i = 0; i < arguments.common.program.step_count; ++i) {
       if (arguments.steps[i].kind == device::StepKind::copy && arguments.steps[i].recv_buffer <= piece) which = i;
@@ -51,24 +50,25 @@ struct FormSteps {
 template <>
 struct FormSteps<ProgramArguments> {
   const ProgramArguments& arguments;
-  __device__ __forceinline__ const Step& step(u32 i) const { return arguments.program.steps[i]; }
-  __device__ __forceinline__ u32 step_of(u32 piece) const { return __ldg(arguments.pieces + piece); }
+  THALWEG_DEVICE const Step& step(u32 i) const { return arguments.program.steps[i]; }
+  THALWEG_DEVICE u32 step_of(u32 piece) const { return machine::constant(arguments.pieces + piece); }
 };
 
-__device__ __forceinline__ u32 first_piece() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+THALWEG_DEVICE u32 first_piece() { return (machine::block_x() * machine::threads_x() + machine::thread_x()) / machine::kLanes; }
 
 /// Warps take pieces of a list's copies in turn. which: the step of a warp's first one.
 template <class Steps>
-__device__ __forceinline__ void move_list(const Steps& steps, const ProgramArguments& common, u32 which) {
-  const u32 all = blockDim.x / 32 * common.blocks;
+THALWEG_DEVICE void move_list(const Steps& steps, const ProgramArguments& common, u32 which) {
+  const u32 all = machine::threads_x() / machine::kLanes * common.blocks;
   for (u32 piece = first_piece(); piece < common.form.items; piece += all) {
     const Step& step = steps.step(which);
     const u64 at = u64{piece - step.recv_buffer} * common.item, left = step.bytes - at;
     const Part part{at, at + (left < common.item ? left : common.item)};
     if (step.atomic_bytes == sizeof(Word16)) {
-      device::copy_rows<Word16>(device::DirectMachine(), threadIdx.x % 32, 32, step.to, step.from, part);
+      device::copy_rows<Word16>(device::DirectMachine(), machine::thread_x() % machine::kLanes, machine::kLanes, step.to,
+                                step.from, part);
     } else {
-      copy_apart(threadIdx.x % 32, 32, &step.to, &step.from, step.bytes, part);
+      copy_apart(machine::thread_x() % machine::kLanes, machine::kLanes, &step.to, &step.from, step.bytes, part);
     }
     if (piece + all < common.form.items) which = steps.step_of(piece + all);
   }
@@ -82,10 +82,11 @@ class Mover {
   using Word = std::conditional_t<kMove == Move::rows8, u64, std::conditional_t<kMove == Move::rows4, u32, Word16>>;
   static constexpr bool kRows = kMove == Move::rows4 || kMove == Move::rows8 || kMove == Move::rows16;
 
-  __device__ __forceinline__ Mover(const Step& step, u32 blocks)
+  THALWEG_DEVICE Mover(const Step& step, u32 blocks)
       : step_(step),
-        rank_((threadIdx.x / 32 * blocks + blockIdx.x) * 32 + threadIdx.x % 32),
-        size_(blockDim.x * blocks),
+        rank_((machine::thread_x() / machine::kLanes * blocks + machine::block_x()) * machine::kLanes +
+              machine::thread_x() % machine::kLanes),
+        size_(machine::threads_x() * blocks),
         one_(kMove == Move::aligned && step.bytes == 8),
         batch_fits_(kMove != Move::sides && Batch<Word>::holds(step.bytes / sizeof(Word), size_)) {
     if (kMove != Move::send) return;
@@ -93,7 +94,7 @@ class Mover {
     one_ = step.bytes == 8 && common % 8 == 0;
     batch_fits_ = batch_fits_ && (one_ || common % 16 == 0) && device::contiguous(step.from);
   }
-  __device__ __forceinline__ void load() {
+  THALWEG_DEVICE void load() {
     if (!batch_fits_ || loaded_) return;
     loaded_ = true;
     if constexpr (kRows) {
@@ -105,7 +106,7 @@ class Mover {
     }
   }
   /// to: where the step says, or where a contiguous receive buffer is.
-  __device__ __forceinline__ void store(u64 to) {
+  THALWEG_DEVICE void store(u64 to) {
     if (!batch_fits_) return copy(to);
     load();
     if constexpr (kRows) {
@@ -117,7 +118,7 @@ class Mover {
     }
   }
   /// A receive buffer of any layout or alignment.
-  __device__ __forceinline__ void store(const FormShared& landed) {
+  THALWEG_DEVICE void store(const FormShared& landed) {
     const u64 common = landed.to | step_.from.base | step_.bytes;
     const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
     if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
@@ -125,8 +126,8 @@ class Mover {
   }
 
  private:
-  __device__ __forceinline__ u32 words() const { return static_cast<u32>(step_.bytes / sizeof(Word)); }
-  __device__ __forceinline__ void copy(u64 to) const {
+  THALWEG_DEVICE u32 words() const { return static_cast<u32>(step_.bytes / sizeof(Word)); }
+  THALWEG_DEVICE void copy(u64 to) const {
     if constexpr (kRows) {
       device::copy_rows<Word>(device::DirectMachine(), rank_, size_, step_.to, step_.from, Part{0, step_.bytes});
     } else if constexpr (kMove == Move::sides) {
@@ -147,7 +148,7 @@ class Mover {
 enum class Wait : u32 { credit, before, after };
 
 template <Wait kWait, class Run>
-__device__ __forceinline__ bool await(Run& run) {
+THALWEG_DEVICE bool await(Run& run) {
   for (;;) {
     const Gate gate = kWait == Wait::credit ? run.credit() : kWait == Wait::before ? run.before() : run.after();
     if (gate != Gate::shut) return gate == Gate::open;
@@ -155,32 +156,24 @@ __device__ __forceinline__ bool await(Run& run) {
   }
 }
 
-/// A launch may say that it need not wait for the end of the kernel before (CudaQueue::launch_program): it waits here, and lets
-/// the next one come.
-__device__ __forceinline__ void start_early() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 /// By all threads of a block that is refused: what they load ahead of the gates may be given back as soon as it is counted.
-__device__ __noinline__ void turn_away(device::ProgramState* state, u32 steps) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) device::count_in_vain(device::DirectMachine(), state, steps, 1);
+THALWEG_DEVICE_COLD void turn_away(device::ProgramState* state, u32 steps) {
+  machine::full_fence_near();
+  machine::sync_block();
+  if (machine::thread_x() == 0) device::count_in_vain(device::DirectMachine(), state, steps, 1);
 }
 
 constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
 
 /// By the first thread, up to the move.
 template <Move kMove, class Run>
-__device__ __forceinline__ u32 open_gates(Run& run, FormShared& shared) {
+THALWEG_DEVICE u32 open_gates(Run& run, FormShared& shared) {
   if (!run.begin()) return 0;
   u32 gate = kBegun | kMoves;
   if constexpr (kMove == Move::send) {
     if (!await<Wait::credit>(run)) return kBegun;
-    const RecvBuffer* const recv_buffer = run.recv_buffer();  // not looked at before: it may be another one until the credit names it
+    const RecvBuffer* const recv_buffer =
+        run.recv_buffer();  // not looked at before: it may be another one until the credit names it
     const u64 to = recv_buffer->to.base, block = recv_buffer->to.block, capacity = recv_buffer->capacity;
     shared.plain = block == device::kContiguous && recv_buffer->to.pieces == nullptr;
     shared.to = to;
@@ -191,25 +184,24 @@ __device__ __forceinline__ u32 open_gates(Run& run, FormShared& shared) {
 }
 
 template <Look kLook, Move kMove, class Arguments>
-__device__ __forceinline__ void run_form(const Arguments& arguments, const ProgramArguments& common) {
-  start_early();
-  __shared__ FormShared shared;
+THALWEG_DEVICE void run_form(const Arguments& arguments, const ProgramArguments& common, FormShared& shared) {
+  machine::start_early();
   const device::DirectMachine m;
   const FormSteps<Arguments> steps{arguments};
   device::FormRun<device::FixedForm<kLook, kMove>, device::DirectMachine, FormSteps<Arguments>> run(
-      m, {}, steps, common.program, common.form, common.blocks, blockIdx.x);
+      m, {}, steps, common.program, common.form, common.blocks, machine::block_x());
   u32 which = 0;
   if (kMove == Move::list && first_piece() < common.form.items) which = steps.step_of(first_piece());
   if constexpr (kMove == Move::none || kMove == Move::list) {
-    if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
-    __syncthreads();
+    if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
+    machine::sync_block();
     if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
     if (kMove == Move::list && (shared.gate & kMoves) != 0) move_list(steps, common, which);
   } else {
     Mover<kMove> mover(steps.step(common.form.move_step), common.blocks);
     if (kMove != Move::sides && (kLook == Look::none || common.form.behind == 0)) mover.load();
-    if (threadIdx.x == 0) shared.gate = open_gates<kMove>(run, shared);
-    __syncthreads();
+    if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
+    machine::sync_block();
     if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
     if ((shared.gate & kMoves) != 0) {
       if constexpr (kMove == Move::send) {
@@ -220,44 +212,19 @@ __device__ __forceinline__ void run_form(const Arguments& arguments, const Progr
     }
   }
   const u32 gate = shared.gate;
-  if constexpr (kMove != Move::none) __syncthreads();
-  if (threadIdx.x >= 32) return;
+  if constexpr (kMove != Move::none) machine::sync_block();
+  if (machine::thread_x() >= machine::kLanes) return;
   bool failed = gate == kBegun;
-  if (common.blocks != 1 && __shfl_sync(~0u, threadIdx.x == 0 && run.arrive(failed), 0) == 0) return;
+  if (common.blocks != 1 && machine::from_lane<u32>(machine::thread_x() == 0 && run.arrive(failed), 0) == 0) return;
   if (kMove == Move::list || common.blocks != 1)
-    failed = run.join(__shfl_sync(~0u, run.run(), 0), __shfl_sync(~0u, run.outcome(), 0)) || failed;
-  if (!failed) failed = !run.announce(threadIdx.x, 32);
-  if (threadIdx.x == 0) {
+    failed = run.join(machine::from_lane(run.run(), 0), machine::from_lane(run.outcome(), 0)) || failed;
+  if (!failed) failed = !run.announce(machine::thread_x(), machine::kLanes);
+  if (machine::thread_x() == 0) {
     if (!failed) failed = !await<Wait::after>(run);
     run.count(failed);
   }
-  failed = __any_sync(~0u, failed) != 0;
-  run.end(failed, threadIdx.x, 32);
+  failed = machine::any_lane(failed);
+  run.end(failed, machine::thread_x(), machine::kLanes);
 }
 
-#define THALWEG_FORM(name, look, move, Arguments, common)                                              \
-  extern "C" __global__ void __launch_bounds__(512) name(const __grid_constant__ Arguments arguments) { \
-    run_form<Look::look, Move::move>(arguments, common);                                                \
-  }
-#define THALWEG_LISTS(name, look)                                               \
-  THALWEG_FORM(name##_small, look, list, SmallProgram, arguments.common)        \
-  THALWEG_FORM(name##_large, look, list, LargeProgram, arguments.common)        \
-  THALWEG_FORM(name##_placed, look, list, ProgramArguments, arguments)
-#define THALWEG_MOVE(move)                                                        \
-  THALWEG_FORM(thalweg_form_##move, none, move, SmallProgram, arguments.common)         \
-  THALWEG_FORM(thalweg_form_wait_##move, wait, move, SmallProgram, arguments.common)    \
-  THALWEG_FORM(thalweg_form_take_##move, take, move, SmallProgram, arguments.common)
-
-THALWEG_FORM(thalweg_form_wait, wait, none, SmallProgram, arguments.common)
-THALWEG_FORM(thalweg_form_take, take, none, SmallProgram, arguments.common)
-THALWEG_MOVE(aligned)
-THALWEG_MOVE(rows4)
-THALWEG_MOVE(rows8)
-THALWEG_MOVE(rows16)
-THALWEG_MOVE(sides)
-THALWEG_MOVE(send)
-THALWEG_LISTS(thalweg_form_list, none)
-THALWEG_LISTS(thalweg_form_wait_list, wait)
-THALWEG_LISTS(thalweg_form_take_list, take)
-
-}  // namespace thalweg::impl::cuda
+}  // namespace thalweg::impl::kernels

@@ -5,7 +5,7 @@
 
 #include "devices/program/form.hpp"
 
-namespace thalweg::impl::cuda {
+namespace thalweg::impl::kernels {
 
 /// What every kernel looks at first and does last. Addresses, 0: not this one.
 struct Ends {
@@ -62,4 +62,4 @@ using SmallProgram = InlineProgram<kSmallSteps, kSmallAfter>;
 using LargeProgram = InlineProgram<12, 64>;
 static_assert(sizeof(LargeProgram) <= 3584);
 
-}  // namespace thalweg::impl::cuda
+}  // namespace thalweg::impl::kernels
