@@ -115,13 +115,12 @@ THALWEG_DEVICE void reduce_batch(M m, u64 to, const u64* sources, u32 source_cou
   using Stored = typename Element::Stored;
   Stored held[kBatch];
   typename Element::Accumulated sum[kBatch];
-  for (u32 s = 0; s < source_count; ++s) {
-    const Stored* const source = m.view(reinterpret_cast<const Stored*>(m.read(sources + s) + offset), count, held);
-    if (s == 0) {
-      for (u32 i = 0; i < count; ++i) sum[i] = Element::widen(source[i]);
-    } else {
-      for (u32 i = 0; i < count; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(source[i]));
-    }
+  const auto source = [&](u32 s) { return m.view(reinterpret_cast<const Stored*>(m.read(sources + s) + offset), count, held); };
+  const Stored* next = source(0);
+  for (u32 i = 0; i < count; ++i) sum[i] = Element::widen(next[i]);
+  for (u32 s = 1; s < source_count; ++s) {
+    next = source(s);
+    for (u32 i = 0; i < count; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(next[i]));
   }
   Stored* const target = reinterpret_cast<Stored*>(to + offset);
   Stored* const room = m.room(target, held);
