@@ -8,7 +8,7 @@
 
 namespace thalweg::impl {
 
-class Acceptor final : public Conversation::User, public std::enable_shared_from_this<Acceptor> {
+class Acceptor final : public SetupConnection::User, public std::enable_shared_from_this<Acceptor> {
  public:
   Acceptor(Setup& setup, uint64_t id, const Door& door);
   ~Acceptor() override;
@@ -27,9 +27,9 @@ class Acceptor final : public Conversation::User, public std::enable_shared_from
   /// The listener connection goes on over another acceptor's socket: its claim passes on.
   void pass_on() { key_ = 0; }
 
-  void on_authenticated(Conversation&) override {}
-  void on_message(Conversation& from, SetupChannel::Message&& message) override;
-  void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) override;
+  void on_authenticated(SetupConnection&) override {}
+  void on_message(SetupConnection& from, SetupChannel::Message&& message) override;
+  void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) override;
 
  private:
   enum class State { stranger, asking, answered, over };
@@ -53,7 +53,7 @@ class Acceptor final : public Conversation::User, public std::enable_shared_from
   std::vector<DialTarget> known_as_;
   bool claimed_ = false;  // another acceptor came with this one's ticket
   State state_ = State::stranger;
-  std::shared_ptr<Conversation> conversation_;
+  std::shared_ptr<SetupConnection> connection_;
   ConnectMessage message_;
   PeerIdentity peer_;
   Port* port_ = nullptr;

@@ -210,7 +210,7 @@ Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_reque
 
 /// Posts an operation by post(completion), as its options say who is told.
 template <class Post>
-Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
+Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
   if (sinks.named() == 0) [[likely]]
     return post(Completion{request});
   Completion completion;
@@ -222,8 +222,9 @@ Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* 
   return status;
 }
 template <class T>
-Status start_told(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
-  return post_told(worker, sinks_of(options), request, [&](const Completion& told) { return worker.engine->start(op, told); });
+Status start_with_sink(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
+  return post_with_sink(worker, sinks_of(options), request,
+                        [&](const Completion& completion) { return worker.engine->start(op, completion); });
 }
 
 inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }

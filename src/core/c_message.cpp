@@ -8,7 +8,7 @@ using namespace thalweg::impl;
 namespace {
 
 inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
-  const Status status = start_told(worker, op, options, request);
+  const Status status = start_with_sink(worker, op, options, request);
   worker.posted();
   return status;
 }
@@ -40,7 +40,8 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options);
   const LocalHold hold(op);
   if (is_error(status)) return status;
-  status = post_told(*worker, sinks_of(*options), request, [&](const Completion& told) { return into(op, told); });
+  status =
+      post_with_sink(*worker, sinks_of(*options), request, [&](const Completion& completion) { return into(op, completion); });
   if (status == TW_IN_PROGRESS) worker->posted();
   return status;
 }
@@ -78,8 +79,8 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options, &near);
   const LocalHold hold(op);
   if (is_error(status)) return status;
-  status = post_told(worker, sinks_of(*options), request,
-                     [&](const Completion& told) { return worker.engine->post_receive(op, told); });
+  status = post_with_sink(worker, sinks_of(*options), request,
+                          [&](const Completion& completion) { return worker.engine->post_receive(op, completion); });
   if (status == TW_IN_PROGRESS) worker.posted();
   return status;
 }

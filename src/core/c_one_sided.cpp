@@ -60,7 +60,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
     if (status == TW_OK) status = set_notification(op, *options);
     if (is_error(status)) return status;
   }
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }
@@ -160,7 +160,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   op.operand = operand;
   op.compare = compare;
   op.result = result;
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

@@ -108,7 +108,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   op.signal_value = value;
   Status status = set_notification(op, *options);
   if (is_error(status)) return status;
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

@@ -25,7 +25,7 @@ SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
 }  // namespace
 
 bool thalweg::impl::drained(const Peer& peer) {
-  if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty()) return false;
+  if (!peer.control.empty() || !peer.ordered.empty() || !peer.pipelines.empty() || !peer.bytes.empty()) return false;
   for (const OpRun* run = peer.waiting.front(); run != nullptr; run = run->by_peer.next) {
     if (run->op->verb != Verb::recv && run->op->verb != Verb::bytes_recv && run->op->verb != Verb::am_recv) return false;
   }

@@ -337,12 +337,12 @@ void Setup::answer(Answer&& answer) {
     }
     tw_worker* worker = find(shared->worker);
     if (worker == nullptr || !shared->accept) return;
-    News news;
-    news.kind = News::Kind::failed;
-    news.key = shared->key;
-    news.status = TW_ERR_PEER_LOST;
-    news.text = "the client gave up before it was accepted";
-    worker->inbox.post(std::move(news));
+    ConnectionEvent event;
+    event.kind = ConnectionEvent::Kind::failed;
+    event.key = shared->key;
+    event.status = TW_ERR_PEER_LOST;
+    event.text = "the client gave up before it was accepted";
+    worker->inbox.post(std::move(event));
   });
 }
 

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/conversation.hpp"
 #include "core/inbox.hpp"
+#include "core/setup_connection.hpp"
 #include "security/strangers.hpp"
 
 struct tw_context;

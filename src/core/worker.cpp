@@ -114,7 +114,7 @@ unsigned tw_worker::progress(unsigned looks) {
 }
 
 Status tw_worker::arm() {
-  if (inbox.disarm_and_look()) return TW_ERR_BUSY;
+  if (inbox.disarm_and_poll()) return TW_ERR_BUSY;
   if (const Status s = engine->arm(); s != TW_OK) return s;
   if (!awaited->changed()) return TW_OK;  // what comes from now on rings
   signalled_.store(true, std::memory_order_relaxed);

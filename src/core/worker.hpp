@@ -36,7 +36,7 @@ struct tw_worker {
   ~tw_worker();
 
   // --- progress
-  unsigned progress(unsigned looks = 1);
+  unsigned progress(unsigned polls = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited for
@@ -81,10 +81,10 @@ struct tw_worker {
 
  private:
   unsigned read_inbox();
-  void take(thalweg::impl::News&& news);
-  void take_link(thalweg::impl::News&& news);
-  tw_endpoint* endpoint_of(const thalweg::impl::News& news);
-  void take_request(thalweg::impl::News&& news);
+  void take(thalweg::impl::ConnectionEvent&& event);
+  void take_link(thalweg::impl::ConnectionEvent&& event);
+  tw_endpoint* endpoint_of(const thalweg::impl::ConnectionEvent& news);
+  void take_request(thalweg::impl::ConnectionEvent&& event);
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
@@ -121,7 +121,7 @@ struct tw_worker {
 template <class Done>
 thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
   using namespace thalweg::impl;
-  constexpr unsigned kLooks = 16;  // a turn, a pause between two: for frames in progress(), for stores here
+  constexpr unsigned kPolls = 16;  // a turn, a pause between two: for frames in progress(), for stores here
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
   const bool stored = nap_ns != 0;
   Waiting waiting;
@@ -129,12 +129,12 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   uint64_t deadline = kForever;
   bool timed = false;
   for (;;) {
-    for (unsigned look = 1; stored && look < kLooks; ++look) {
+    for (unsigned poll = 1; stored && poll < kPolls; ++poll) {
       if (done()) return TW_OK;
       cpu_pause();
     }
     if (done()) return TW_OK;
-    if (progress(stored ? 1 : kLooks) != 0) {
+    if (progress(stored ? 1 : kPolls) != 0) {
       waiting.restart();
       continue;
     }

@@ -100,7 +100,7 @@ Status Registry::register_memory(void* address, size_t length, uint32_t access, 
   memory->length = length;
   memory->access = access == 0 ? uint32_t{TW_MEMORY_ALL} : access;
   memory->origin = origin;
-  if (!by_cpu(origin.kind)) memory->guests = std::make_shared<DeviceGuests>();
+  if (!by_cpu(origin.kind)) memory->users = std::make_shared<DeviceUsers>();
   if (origin.buffer.exportable != ExportForm::none) {
     const Status s = make_name(origin.buffer, start, length, memory.get(), &memory->segment_id, &memory->segment_offset);
     if (is_error(s) && s != TW_ERR_UNSUPPORTED) return s;
@@ -155,7 +155,7 @@ Status Registry::revoke_all(tw_memory* memory) {
 
 Status Registry::release(tw_memory* memory) {
   if (Status s = revoke_all(memory); is_error(s)) return s;
-  if (const auto guests = memory->guests; guests != nullptr && !guests->close(Deadline(patience_ns_))) {
+  if (const auto users = memory->users; users != nullptr && !users->close(Deadline(patience_ns_))) {
     return fail(TW_ERR_BUSY,
                 "a device still works on this memory for another worker of this process; release it again when that has ended");
   }
@@ -256,9 +256,9 @@ Status Registry::resolve(const Reading&, uint64_t rkey, uint64_t offset, uint64_
   return TW_OK;
 }
 
-std::shared_ptr<DeviceGuests> Registry::guests(const Reading&, uint64_t rkey) const {
+std::shared_ptr<DeviceUsers> Registry::users(const Reading&, uint64_t rkey) const {
   const auto found = state_->exports.find(rkey);
-  return found == state_->exports.end() ? nullptr : found->second.memory->guests;
+  return found == state_->exports.end() ? nullptr : found->second.memory->users;
 }
 
 Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) {

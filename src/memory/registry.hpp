@@ -11,7 +11,7 @@
 #include "base/platform/fork.hpp"
 #include "devices/device.hpp"
 #include "memory/device_allocation.hpp"
-#include "memory/device_guests.hpp"
+#include "memory/device_users.hpp"
 #include "memory/pinning.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
@@ -47,10 +47,10 @@ struct tw_memory {
   thalweg::impl::DeviceAllocation device;                // allocated, or the segment pinned: goes before the segment
   std::shared_ptr<thalweg::impl::PinningAhead> pinning;  // for devices that others of this process work with; the same
   std::vector<uint64_t> rkeys;
-  std::shared_ptr<thalweg::impl::DeviceGuests> guests;  // of device memory: devices that work on it for others of this process
-  bool exported = false;                                // peers may have seen a key of it alive
-  bool holds_name = false;                              // counted in the name of its device memory
-  bool awaits_peers = false;                            // the name is gone; peers may not have dropped their imports yet
+  std::shared_ptr<thalweg::impl::DeviceUsers> users;  // of device memory: devices that work on it for others of this process
+  bool exported = false;                              // peers may have seen a key of it alive
+  bool holds_name = false;                            // counted in the name of its device memory
+  bool awaits_peers = false;                          // the name is gone; peers may not have dropped their imports yet
 };
 
 namespace thalweg::impl {
@@ -118,7 +118,7 @@ class Registry {
   /// The same of the library-allocated memory of this context that holds `address`.
   Status pin_allocated(uint64_t address, Device& device);
   /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
-  std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
+  std::shared_ptr<DeviceUsers> users(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
   bool find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const;
   /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.

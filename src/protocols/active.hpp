@@ -10,11 +10,11 @@
 
 /// A payload on its way to a handler, or kept by it. C handle.
 struct tw_am_data {
-  enum class Kind : uint8_t { borrowed, here, arriving, announced, lost, ended };
+  enum class Kind : uint8_t { borrowed, here, arriving, rts, lost, ended };
   Kind kind = Kind::ended;
   bool in_handler = false;
-  bool announces = false;  // arriving: rts says where the payload is
-  bool asked = false;      // its header's memory is that of peer->header
+  bool has_rts = false;  // arriving: rts says where the payload is
+  bool asked = false;    // its header's memory is that of peer->header
   uint16_t id = 0;
   thalweg::impl::Engine* engine = nullptr;
   thalweg::impl::Peer* peer = nullptr;

@@ -56,7 +56,7 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
     kernel.old = reinterpret_cast<uint64_t>(chunk);
   }
   launched_of(run) = {&device, chunk};
-  if (const Status status = queues.submit(device, Kernel{kernel}, over, &run, reached.hosts); is_error(status)) {
+  if (const Status status = queues.submit(device, Kernel{kernel}, over, &run, reached.users); is_error(status)) {
     if (chunk != nullptr) queues.give_chunk(device, chunk);
     return status;
   }

@@ -30,7 +30,7 @@ struct Reached {
   Device* device = nullptr;
   std::vector<uint64_t> addresses;
   std::vector<Mapping*> imports;
-  GuestLists hosts;
+  DeviceUserLists users;
   Reached() = default;
   Reached(const Reached&) = delete;
   Reached& operator=(const Reached&) = delete;
@@ -65,7 +65,7 @@ Status reach_all(OpRun& run, Reached* out) {
     const Status status = reach_blocks(*run.peer, *region, *out->device, &reached);
     if (status != TW_OK) return status;
     out->addresses.push_back(reached.address);
-    out->hosts.insert(out->hosts.end(), reached.hosts.begin(), reached.hosts.end());
+    out->users.insert(out->users.end(), reached.users.begin(), reached.users.end());
     if (reached.mapping == nullptr) continue;
     ++reached.mapping->users;
     out->imports.push_back(reached.mapping);
@@ -104,7 +104,7 @@ Status launch_pairs(Engine& engine, OpRun& run, const Reached& reached, uint64_t
   }
   auto launch = std::make_unique<Launch>(Launch{&run, &device, list});
   const BlocksKernel kernel{reinterpret_cast<uint64_t>(list), count, transfer.here->length, {}, 0, 0};
-  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get(), reached.hosts);
+  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get(), reached.users);
   if (is_error(status)) {
     engine.devices().give_chunk(device, list);
     return status;
@@ -142,7 +142,7 @@ void begin_turns(OpRun& run, Reached& reached) {
   if (window) transfer.imports.swap(reached.imports);
   run.staging = new BlockStaging(engine, run, *device, out ? Staging::Direction::out : Staging::Direction::in,
                                  window ? std::move(reached.addresses) : std::vector<uint64_t>{},
-                                 window ? std::move(reached.hosts) : GuestLists{});
+                                 window ? std::move(reached.users) : DeviceUserLists{});
   run.extras = true;
 }
 

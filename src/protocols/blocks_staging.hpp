@@ -20,7 +20,7 @@ class BlockStaging final : public Staging {
  public:
   /// addresses: of each of the peer's regions; empty: of the local blocks. kernels: may kernels of the device touch them?
   BlockStaging(Engine& engine, OpRun& run, Device& device, Direction direction, std::vector<uint64_t> addresses,
-               GuestLists hosts = {});
+               DeviceUserLists users = {});
 
  private:
   uint64_t chunk_of(uint64_t position) const override;

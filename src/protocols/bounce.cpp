@@ -146,7 +146,7 @@ void Bounce::give(std::byte* chunk) {
   free_.push_back(chunk);
   OpRun* const run = waiting_.pop_front();
   if (run == nullptr) return;
-  run->peer->streams.push_back(run);
+  run->peer->pipelines.push_back(run);
   engine_.wants_push(*run->peer);
 }
 
@@ -188,7 +188,7 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
   if (bounce == nullptr) return;
   const bool as_long = bounce->on_device() || (forms & kLongPieces) != 0;
   if (device == nullptr) {
-    run.staging = new Staging(engine, run, run.stream.begin, run.stream.end);
+    run.staging = new Staging(engine, run, run.pipeline.begin, run.pipeline.end);
     run.extras = true;
   }
   const uint64_t longest = as_long ? bounce->chunk() : std::min(bounce->chunk(), engine.options().bounces.by_cpu);
@@ -224,7 +224,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
   header.length = sizeof piece;
   const Status status = peer.link->port->send(*peer.link, header, &piece);
   if (status == TW_OK) {
-    ++run.stream.in_flight;
+    ++run.pipeline.in_flight;
     engine.moved.count_named(length);
   }
   return status;
@@ -233,7 +233,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
 void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   OpRun* const run = engine.answered(header.a, peer);
   if (run == nullptr) return;
-  const bool waits = run->stream.kind == Stream::out && run->stream.in_flight != 0 && run->staging != nullptr &&
+  const bool waits = run->pipeline.kind == Pipeline::out && run->pipeline.in_flight != 0 && run->staging != nullptr &&
                      run->staging->bounce() != nullptr;
   if (!waits) return engine.violation(peer, "an end of a piece that was not sent");
   run->staging->taken_oldest();

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "devices/device.hpp"
-#include "memory/device_guests.hpp"
-#include "protocols/gates.hpp"
+#include "memory/device_users.hpp"
 #include "protocols/operation.hpp"
+#include "protocols/stream_waits.hpp"
 #include "routes/costs.hpp"
 
 namespace thalweg::impl {
@@ -33,7 +33,7 @@ void release(Ordering* ordering);  // null is allowed
 
 /// The buffer of a run, lent to devices of the other side in this process.
 struct Loan {
-  std::shared_ptr<DeviceGuests> guests;
+  std::shared_ptr<DeviceUsers> users;
   uint64_t name = 0;
 };
 
@@ -45,10 +45,10 @@ class BreakWatch {
  public:
   /// After a look that found nothing.
   bool due();
-  void moved() { looks_ = 0; }
+  void moved() { polls_ = 0; }
 
  private:
-  unsigned looks_ = 0;
+  unsigned polls_ = 0;
   uint64_t ask_at_ = 0;  // nanoseconds
 };
 
@@ -60,12 +60,12 @@ class DeviceQueues {
   DeviceQueues& operator=(const DeviceQueues&) = delete;
 
   /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
-  /// between two polls goes to the device in one call. `hosts`: of memory of others in this process that is touched. Where one of
+  /// between two polls goes to the device in one call. `users`: of memory of others in this process that is touched. Where one of
   /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
   /// `flow`: they move much to another device, or from one.
   using Done = void (*)(Engine& engine, void* token, Status status);
   enum class Flow : uint8_t { none, in, out };
-  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {},
+  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const DeviceUserLists& users = {},
                 Flow flow = Flow::none);
   /// Does an engine of the device move much against this flow?
   bool busy_against(Device& device, Flow flow);
@@ -76,9 +76,9 @@ class DeviceQueues {
   /// no engine is at work: then whatever it is given was submitted before what an engine is, and poll() keeps that order.
   uint64_t resident_most_of(Device& device, bool* free);
   /// One such copy. False: it could not be started; submit it.
-  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
+  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const DeviceUserLists& users = {});
   /// One that can signal, without a signal.
-  Status submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts = {});
+  Status submit(Device& device, const Kernel& kernel, Done done, void* token, const DeviceUserLists& users = {});
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
@@ -87,7 +87,7 @@ class DeviceQueues {
   void measure_no_more();
   /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
   Status check_moving(Device& device);
-  Gates& gates() { return gates_; }
+  StreamWaits& stream_waits() { return stream_waits_; }
   /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives access, once
   /// for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
   Status admit(Device& device, uint64_t address, uint64_t length, bool* kernels);
@@ -95,7 +95,7 @@ class DeviceQueues {
   bool reaches(Device& device, const Uuid& there);
   /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
   void when_ready(OpRun& run, Then then);
-  /// Devices of the other side, in this process, may touch the run's buffer, as guests of this name, until the run ends: then it
+  /// Devices of the other side, in this process, may touch the run's buffer, as users of this name, until the run ends: then it
   /// completes when they are out of it.
   uint64_t lend(OpRun& run);
   /// The run is about to complete. False: a device of the other side is still at its buffer, and poll() completes it.
@@ -123,9 +123,9 @@ class DeviceQueues {
     uint64_t ticket;
     Done done;
     void* token;
-    std::shared_ptr<DeviceVisit> visit;  // null: it touches nobody else's memory
-    size_t copies = 0;                   // of those that are gathered
-    bool last = false;                   // ... in a call
+    std::shared_ptr<DeviceUse> visit;  // null: it touches nobody else's memory
+    size_t copies = 0;                 // of those that are gathered
+    bool last = false;                 // ... in a call
     Flow flow = Flow::none;
   };
   /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
@@ -177,7 +177,7 @@ class DeviceQueues {
   bool awaited_ = false;
   RunList parked_;
   RunList recalled_;  // ended; devices of the other side are at their buffers
-  Gates gates_;
+  StreamWaits stream_waits_;
 };
 
 }  // namespace thalweg::impl

@@ -36,10 +36,10 @@ class DeviceQueues;
 
 /// Where counters of an engine start: zero, but in tests that let them wrap or leave 32 bits soon.
 struct FirstNumbers {
-  uint32_t generation = 0;  // of requests; even
-  uint64_t receive = 0;     // the order of posted receives
-  uint64_t ticket = 0;      // calls of the queues of a device
-  uint64_t gate = 0;        // how often a gate was closed
+  uint32_t generation = 0;   // of requests; even
+  uint64_t receive = 0;      // the order of posted receives
+  uint64_t ticket = 0;       // calls of the queues of a device
+  uint64_t stream_wait = 0;  // how often a StreamWait was armed
 };
 
 /// Of bounce buffers (bounce.hpp). Tests take less.
@@ -74,7 +74,7 @@ struct EngineOptions {
 struct Completion {
   tw_request* request = nullptr;  // where the number goes; null: not wanted
   SinkKind kind = SinkKind::none;
-  SinkTarget told;
+  SinkTarget sink_target;
   void* arg = nullptr;
   uint64_t value = 0;  // of SinkKind::done
 };
@@ -149,7 +149,7 @@ class Engine final : public Sink {
   Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
   Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
   Status cancel(tw_request request);
-  /// tw_request_before (gates.cpp).
+  /// tw_request_before (stream_waits.cpp).
   Status before(tw_request request, const void* stream);
 
   // --- active messages
@@ -218,7 +218,7 @@ class Engine final : public Sink {
     if (!run.posted && run.list == nullptr && run.peer == nullptr && run.sink == SinkKind::none && !run.detached &&
         !run.extras) {
       run.cancelable = false;
-      run.stream.kind = Stream::none;
+      run.pipeline.kind = Pipeline::none;
       run.status.store(status, std::memory_order_release);
     } else {
       complete_slowly(run, status);
@@ -293,9 +293,9 @@ class Engine final : public Sink {
   /// Payload that data frames are still to bring, of all peers.
   uint64_t incoming() const { return incoming_; }
   void expect(uint64_t bytes) { incoming_ += bytes; }
-  void end_stream(OpRun& run) {
-    if (run.stream.kind == Stream::in) incoming_ -= run.stream.end - run.stream.begin;
-    run.stream.kind = Stream::none;
+  void end_pipeline(OpRun& run) {
+    if (run.pipeline.kind == Pipeline::in) incoming_ -= run.pipeline.end - run.pipeline.begin;
+    run.pipeline.kind = Pipeline::none;
   }
   /// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
   void count_moved(const OpDesc& op, Way way) {
@@ -314,7 +314,7 @@ class Engine final : public Sink {
   }
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
-  unsigned push_streams(Peer& peer);
+  unsigned push_pipelines(Peer& peer);
   unsigned push_windows(Peer& peer);
   unsigned push_all();
   void close_doomed();
@@ -335,12 +335,12 @@ class Engine final : public Sink {
   static void prepare_to_tell(OpRun& run, bool under_way);
   void tell(OpRun& run, Status status);
   void tell_now(OpRun& run, Status status);
-  Status start_told(const OpDesc& op, const Completion& completion);
+  Status start_with_sink(const OpDesc& op, const Completion& completion);
   void leave_sinks();
   void forget_in_entries(const Peer& peer);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
-  bool take_kept(OpRun& run);
+  bool take_unexpected(OpRun& run);
   Status post_device(OpRun& run);
   void take_frames();
   void start_devices();
@@ -397,9 +397,9 @@ inline OpRun* Engine::acquire_blank() {
   run->then = run->fin = nullptr;
   run->moved = run->peer_op = 0;
   run->sink = SinkKind::none;
-  run->tells = false;
-  run->stream.kind = Stream::none;
-  run->stream.in_flight = 0;
+  run->has_sink = false;
+  run->pipeline.kind = Pipeline::none;
+  run->pipeline.in_flight = 0;
   return run;
 }
 

@@ -68,7 +68,7 @@ bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
   Device* const device = copier_of(op);
   if (blocks == 0 || device == nullptr) return false;
-  const Side here = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout), target = side_of(0, op.remote_layout);
+  const CopySide here = copy_side(reinterpret_cast<uintptr_t>(op.address), op.layout), target = copy_side(0, op.remote_layout);
   std::vector<Copy> planned;
   if (is_error(plan_copies(target, here, op.length, 0, op.length, &planned)) || planned.empty()) return false;
   DeviceCopies copies = facts_of(planned, why_no_kernels(op) == nullptr);

@@ -53,9 +53,9 @@ Status step(OpRun& run) {
     run.stage = 1;
     run.fin = refused;
     count_in(run, Counted::get);
-    stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
+    pipeline_in(*peer.engine, peer, run, 0, run.op->length, arrived);
   }
-  if (run.moved - run.stream.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
+  if (run.moved - run.pipeline.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
   const Status s = ask(peer, run);
   // What came before the link broke is still read, straight into the buffer: the loss, which is told behind it, ends the run.
   if (is_error(s) && run.moved != 0) return TW_AGAIN;

@@ -12,7 +12,7 @@
 
 /// A message nobody has asked for yet, or one that a matched probe took out. C handle. The payload follows the struct.
 struct tw_message {
-  enum class Kind : uint8_t { here, arriving, announced, lost, failed };  // failed: its sender could not pack the rest
+  enum class Kind : uint8_t { here, arriving, rts, lost, failed };  // failed: its sender could not pack the rest
   Kind kind = Kind::here;
   bool taken = false;  // by a matched probe
   thalweg::impl::Engine* engine = nullptr;

@@ -12,7 +12,7 @@
 // that the receiver may not have seen fits it. Whatever else wants a receive that is offered (another message, a cancel, the end of the
 // peer) withdraws the offer first. Where that fails, the receive is matched: by the message whose RTS is still to come.
 //
-// Who posts second finds the first: the sender says that it is about to look (Announcing), the receiver writes its offer, waits for that
+// Who posts second finds the first: the sender says that it is about to look (SendingRts), the receiver writes its offer, waits for that
 // and looks for an RTS.
 #pragma once
 #include "devices/device.hpp"
@@ -47,7 +47,7 @@ void end_offers(Engine& engine, Peer& peer);
 /// Takes the receive that this RTS, of a message of `length` bytes, has claimed out of matching. Null: a violation.
 OpRun* take_claimed(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length);
 /// Returns when the peer, had it not seen what was offered so far, has announced what it was about to; or after some microseconds.
-void await_announcing(Peer& peer);
+void await_rts(Peer& peer);
 
 // --- the sender
 struct Claim {
@@ -63,12 +63,12 @@ bool find_claim(Engine& engine, Peer& peer, const OpDesc& op, Claim* out);
 bool take_claim(Peer& peer, const Claim& claim);
 
 /// While a large message of device memory looks for an offer and announces itself.
-class Announcing {
+class SendingRts {
  public:
-  Announcing(Peer& peer, const OpDesc& op, bool tagged);
-  ~Announcing();
-  Announcing(const Announcing&) = delete;
-  Announcing& operator=(const Announcing&) = delete;
+  SendingRts(Peer& peer, const OpDesc& op, bool tagged);
+  ~SendingRts();
+  SendingRts(const SendingRts&) = delete;
+  SendingRts& operator=(const SendingRts&) = delete;
 
  private:
   uint64_t* word_ = nullptr;

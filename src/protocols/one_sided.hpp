@@ -78,7 +78,7 @@ inline bool needs_device(const OpDesc& op) { return (op.flags & kOpLate) != 0 ||
 extern const Protocol kPutDevice, kGetDevice;
 /// Of a put, get or atomic that needs a device: what the table of routes is asked with. What only trying tells is possible.
 Access device_access_of(const OpDesc& op);
-/// Moves a run on whose bytes this CPU relays between a device and the other side. As stream_turn.
+/// Moves a run on whose bytes this CPU relays between a device and the other side. As pipeline_turn.
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
 /// Target: a frame's bytes into (or out of) device memory, done when it returns. `layout` null: contiguous at address.
 Status store_to_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, const std::byte* from,

@@ -24,7 +24,7 @@ class Engine;          // protocols/engine.hpp
 class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
 struct Ordering;       // protocols/device_queues.hpp
-struct Gate;           // protocols/gates.hpp
+struct StreamWait;     // protocols/stream_waits.hpp
 struct Loan;           // protocols/device_queues.hpp
 struct Mapping;        // transports/transport.hpp
 
@@ -137,7 +137,7 @@ union SinkTarget {
 };
 
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
-struct Stream {
+struct Pipeline {
   enum Kind : uint8_t { none, out, in, pull, push, relay };
   Kind kind = none;
   uint8_t flags = 0;                          // FrameFlag of the data frames
@@ -169,7 +169,7 @@ struct alignas(64) OpRun {
   Counted counted = Counted::no;
   uint8_t offer = 0;  // a posted receive that is offered (offers.hpp): 1 + its entry
   SinkKind sink = SinkKind::none;
-  bool tells = false;       // it names a sink, which may have been told
+  bool has_sink = false;    // it names a sink, which may have been told
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)
@@ -177,21 +177,21 @@ struct alignas(64) OpRun {
   // --- the second line
   const OpDesc* op = nullptr;  // &own, or a plan's
   const Protocol* protocol = nullptr;
-  Then then = nullptr;   // what the current phase ends with
-  Then fin = nullptr;    // called when a fin frame names this run; null: ignored
-  uint64_t moved = 0;    // bytes done
-  uint64_t peer_op = 0;  // the other side's op number
-  SinkTarget told;       // as `sink` says
-  Stream stream;         // its first 8 bytes
+  Then then = nullptr;     // what the current phase ends with
+  Then fin = nullptr;      // called when a fin frame names this run; null: ignored
+  uint64_t moved = 0;      // bytes done
+  uint64_t peer_op = 0;    // the other side's op number
+  SinkTarget sink_target;  // as `sink` says
+  Pipeline pipeline;       // its first 8 bytes
   // --- seldom
   RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
   LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
-  uint64_t told_value = 0;             // of SinkKind::done
+  uint64_t sink_value = 0;             // of SinkKind::done
   std::string* text = nullptr;         // why it failed; freed on release
   Staging* staging = nullptr;          // pinned memory between a device and frames; freed on release
   std::byte* bounce_buffer = nullptr;  // bounce buffer.hpp; freed on release
-  Gate* gate = nullptr;                // streams wait for its end; gates.hpp
+  StreamWait* stream_wait = nullptr;   // streams wait for its end; stream_waits.hpp
   Mapping* holding = nullptr;          // the import that its device work uses, counted
   Loan* loan = nullptr;                // its buffer is lent to devices of the other side; freed when it completes
   uint16_t work = 0;                   // pieces of device work under way: the run completes after them
@@ -204,7 +204,7 @@ struct alignas(64) OpRun {
   alignas(64) tw_recv_info info{};
   OpDesc own;
 };
-static_assert(offsetof(OpRun, op) == 64 && offsetof(OpRun, stream) == 120);
+static_assert(offsetof(OpRun, op) == 64 && offsetof(OpRun, pipeline) == 120);
 
 template <bool kByPeer>
 inline RunLink& BasicRunList<kByPeer>::of(OpRun* run) {

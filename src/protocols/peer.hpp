@@ -116,7 +116,7 @@ struct Peer {
   // are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them to end before it learns
   // of a loss, so they take turns also when the link takes nothing.
   ControlQueue control;
-  RunList ordered, streams, bytes, windows;
+  RunList ordered, pipelines, bytes, windows;
   bool busy = false;    // linked in the engine's list of peers with something to push
   bool doomed = false;  // to be closed at the end of this progress; its frames are ignored
   Peer* next_busy = nullptr;
@@ -130,8 +130,8 @@ struct Peer {
   AskedHeader header;
 
   Assembly assembly;
-  OpRun* destination = nullptr;        // a `tagged` body is being read into this receive
-  std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
+  OpRun* destination = nullptr;             // a `tagged` body is being read into this receive
+  std::unique_ptr<ByteStream> byte_stream;  // bytes received; made at first use
 
   RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
   bool queue_first = false;          // of the ordered queue and the answers, at the next push

@@ -36,7 +36,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
   run.fin = nullptr;
   answered(run).here = true;
   answered(run).answer = status > 0 ? TW_ERR_PROTOCOL : status;
-  if (run.stage == kSent && run.stream.in_flight == 0) sent(engine, run, TW_OK);
+  if (run.stage == kSent && run.pipeline.in_flight == 0) sent(engine, run, TW_OK);
 }
 
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
@@ -87,13 +87,13 @@ Status step(OpRun& run) {
   const OpDesc& op = *run.op;
   if (peer.link == nullptr) return TW_AGAIN;
   if (run.stage == kData) {
-    if (run.stream.in_flight >= kInFlight) return TW_AGAIN;
+    if (run.pipeline.in_flight >= kInFlight) return TW_AGAIN;
     if (run.moved == 0) {
       if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
       const bool all = tells(op) && (op.flags & TW_OP_AFTER_ALL) != 0;
       if (all && peer.one_sided.device != 0) return TW_AGAIN;  // its signal follows its data at once
-      run.stream.begin = run.stream.position = 0;
-      run.stream.end = 1;  // until the last piece: piece_sent must not end the run
+      run.pipeline.begin = run.pipeline.position = 0;
+      run.pipeline.end = 1;  // until the last piece: piece_sent must not end the run
       run.then = sent;
       if (asks(run)) {
         answered(run) = Answered{};
@@ -107,13 +107,13 @@ Status step(OpRun& run) {
     note_frames(peer, run);
     peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
     run.stage = tells(op) ? kSignal : kSent;
-    run.stream.position = run.stream.end;
+    run.pipeline.position = run.pipeline.end;
   }
   if (run.stage == kSignal) {
     if (Status s = give_signal(run, true); s != TW_OK) return s;
     run.stage = kSent;
   }
-  if (run.stream.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;
+  if (run.pipeline.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;
   return asks(run) ? answered(run).answer : Status{TW_OK};
 }
 

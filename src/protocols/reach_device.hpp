@@ -3,7 +3,7 @@
 // otherwise; one way for puts, messages, blocks and windows. Host memory: where it is mapped here, once it is pinned here.
 #pragma once
 #include "devices/device.hpp"
-#include "memory/device_guests.hpp"
+#include "memory/device_users.hpp"
 #include "memory/remote.hpp"
 #include "protocols/peer.hpp"
 
@@ -13,7 +13,7 @@ struct DeviceReach {
   uint64_t address = 0;        // of the range's first byte
   bool kernels = true;         // false: only copy engines get there
   Mapping* mapping = nullptr;  // count in its users for longer than until the next progress; null: memory of this process
-  GuestLists hosts;            // ... whose owner waits for work that names them (DeviceQueues::submit)
+  DeviceUserLists users;       // ... whose owner waits for work that names them (DeviceQueues::submit)
 };
 
 /// The device of this process where the region's memory lives; null: not visible here.

@@ -27,7 +27,7 @@ size_t describe_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader* frame, 
 /// The RTS is with the receiver, which may ask for the payload.
 void await_receiver(Peer& peer, OpRun& run);
 /// Sends the RTS (frame: tagged_rts, or am_rts with `header` after the body). For step functions.
-Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length);
+Status send_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length);
 
 /// A matched receive of an announced payload: run.info is filled in. Completes the run in the end.
 void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);

@@ -10,13 +10,13 @@
 
 namespace thalweg::impl {
 
-Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
-                 uint64_t end, GuestLists hosts)
+Staging::Staging(Engine& engine, OpRun& run, Device& device, const CopySide& side, Direction direction, uint64_t begin,
+                 uint64_t end, DeviceUserLists users)
     : engine_(engine),
       run_(run),
       device_(&device),
       direction_(direction),
-      hosts_(std::move(hosts)),
+      users_(std::move(users)),
       side_(side),
       begin_(begin),
       end_(end),
@@ -130,11 +130,11 @@ uint64_t Staging::chunk_of(uint64_t) const {
 }
 
 Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token) {
-  const Side here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
+  const CopySide here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;
   const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, {side_.kernels}, done, token, hosts_) : status;
+  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, {side_.kernels}, done, token, users_) : status;
 }
 
 /// The device copy of [begin, end), from or to `bytes`.
@@ -185,7 +185,7 @@ void Staging::copied(Engine& engine, void* token, Status status) {
 }
 
 void Staging::pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end) {
-  if (run_.stream.contiguous) {
+  if (run_.pipeline.contiguous) {
     streaming_copy(chunk, run_.op->address + begin, end - begin);  // nobody here reads it again
   } else {
     pack(run_.cursor, chunk, end - begin);
@@ -300,7 +300,7 @@ void Staging::filled(uint64_t position, Then then) {
 void stage(Engine& engine, OpRun& run, Staging::Direction direction, uint64_t begin, uint64_t end) {
   if (run.staging != nullptr) run.staging->drain();  // an earlier phase failed with copies under way
   delete run.staging;
-  const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
+  const CopySide local = copy_side(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   run.staging = new Staging(engine, run, *run.op->device, local, direction, begin, end);
   run.extras = true;
 }

@@ -15,9 +15,9 @@ class Staging {
  public:
   enum class Direction : uint8_t { out, in };  // out of the device, into it
   /// Of packed bytes [begin, end) of `side`, which `device` reaches.
-  /// hosts: as DeviceQueues::submit.
-  Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end,
-          GuestLists hosts = {});
+  /// users: as DeviceQueues::submit.
+  Staging(Engine& engine, OpRun& run, Device& device, const CopySide& side, Direction direction, uint64_t begin, uint64_t end,
+          DeviceUserLists users = {});
   /// Out of the run's host memory, by this CPU, into chunks of the bounce buffer that use() gives.
   Staging(Engine& engine, OpRun& run, uint64_t begin, uint64_t end);
   virtual ~Staging();
@@ -32,7 +32,7 @@ class Staging {
   /// them. They may be named to the peer. False: others have all of them, and a short payload waits for no long ones.
   bool use(std::shared_ptr<Bounce> bounce, uint64_t longest);
   /// ... There was nothing to look at, nothing is under way and nothing was sent that is not taken: others have all chunks. The run, in no
-  /// list, comes back to peer.streams when one of them is free.
+  /// list, comes back to peer.pipelines when one of them is free.
   void wait_for_chunk();
   /// Nothing more will be looked at, or filled. Chunks of a bounce buffer go back now, not with the request.
   void end();
@@ -66,7 +66,7 @@ class Staging {
   OpRun& run_;
   Device* const device_;  // null: this CPU copies
   const Direction direction_;
-  const GuestLists hosts_;
+  const DeviceUserLists users_;
 
  private:
   static constexpr unsigned kDepth = 4;
@@ -91,7 +91,7 @@ class Staging {
   bool read_next();
   void pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end);
 
-  const Side side_;
+  const CopySide side_;
   const uint64_t begin_, end_;
   uint64_t next_;  // out: read up to here; in: room was given up to here
   Status status_ = TW_OK;

@@ -40,13 +40,13 @@ std::string lines_of(const CostTable& table) {
 }
 
 /// What could not be kept, by the file where it would be: measured once in this process.
-struct Unkept {
+struct Unsaved {
   std::mutex lock;
   std::map<std::string, CostTable> tables;
   std::set<std::string> tried;  // files of which this process has looked for the rest
 };
-Unkept& unkept() {
-  static auto* const all = new Unkept;  // used until the process ends
+Unsaved& unsaved() {
+  static auto* const all = new Unsaved;  // used until the process ends
   return *all;
 }
 
@@ -162,15 +162,15 @@ CostTable machine_costs(const CpuTopology* given) {
     return !table.tcp_measured || !missing(placed, topology, allowed).empty();
   };
   if (!wanted && !rest()) return table;
-  const std::lock_guard guard(unkept().lock);
-  if (const auto found = unkept().tables.find(table.file); found != unkept().tables.end()) return found->second;
-  if (!wanted && !unkept().tried.insert(table.file).second) return table;
+  const std::lock_guard guard(unsaved().lock);
+  if (const auto found = unsaved().tables.find(table.file); found != unsaved().tables.end()) return found->second;
+  if (!wanted && !unsaved().tried.insert(table.file).second) return table;
   if (const Status status = make_place(table.file); is_error(status)) log(LogLevel::debug, "costs: %s", last_error());
   const UniqueFd lock = lock_beside(table.file, kOthersNs);
   if (lock) table = load_costs(&wanted);  // another process may have measured meanwhile
   if (wanted) measure(topology, allowed, &table);
   if (!wanted && table.measured()) measure_rest(topology, allowed, &table);
-  if (table.source != table.file) unkept().tables[table.file] = table;
+  if (table.source != table.file) unsaved().tables[table.file] = table;
   return table;
 }
 

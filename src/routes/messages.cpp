@@ -10,7 +10,7 @@ constexpr char kRtsSent[] = "asked to be announced, moved by a device, or not re
 constexpr char kPacked[] = "the message is packed by the user's functions, and in no memory that others read";
 
 /// Of an active message without bytes there is nothing to announce.
-bool announced(const Message& message) { return message.announced && !(message.active && message.length == 0); }
+bool announced(const Message& message) { return message.rendezvous && !(message.active && message.length == 0); }
 
 /// Without it the sender announces, unless there is nothing to announce or it was told not to.
 const char* why_no_credit(const Message& message) {

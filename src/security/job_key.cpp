@@ -166,13 +166,13 @@ constexpr char kVariable[] = "THALWEG_JOB_KEY";
 constexpr char kTaken[] = "taken";  // stands in the variable once the key was read
 
 /// The key that was taken out of the environment, for what this process opens later.
-struct Kept {
+struct CachedKeys {
   std::mutex mutex;
   std::vector<std::byte> secret;
 };
 
-Kept& kept() {
-  static auto* const one = new Kept;  // leaked: threads may outlive static destruction
+CachedKeys& cached_keys() {
+  static auto* const one = new CachedKeys;  // leaked: threads may outlive static destruction
   return *one;
 }
 
@@ -190,7 +190,7 @@ void hide(char* value) {
 
 /// TW_ERR_NO_MATCH: there is none.
 Status read_environment(std::vector<std::byte>* out) {
-  Kept& store = kept();
+  CachedKeys& store = cached_keys();
   const std::lock_guard lock(store.mutex);
   char* const value = std::getenv(kVariable);
   if (value == nullptr || *value == 0) return TW_ERR_NO_MATCH;

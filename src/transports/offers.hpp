@@ -29,7 +29,7 @@ struct OfferTable {
   ReceiveOffer offers[kOffers];
   /// By the side that writes the offers here, as a sender of its own: not 0 while it looks at the other table and announces. Who offers
   /// a receive waits for that, and then finds the RTS.
-  alignas(128) uint64_t announcing;
+  alignas(128) uint64_t sending_rts;
 };
 
 /// A link's: what this side offers, and what the other one does. Null: there are none.

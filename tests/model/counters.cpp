@@ -43,7 +43,7 @@ FirstNumbers first_numbers(const Program& program, unsigned worker) {
   if (starts(program, kCountTickets)) {
     Random random = random_for(program, kCountTickets, worker);
     first.ticket = near_any(random);
-    first.gate = near_any(random);
+    first.stream_wait = near_any(random);
   }
   return first;
 }

@@ -109,7 +109,7 @@ class Owns {
   /// Before the engines go.
   void give_back();
   /// The thread's stream goes on. Also by who has paused it.
-  void open_gate();
+  void release_stream();
   std::string failure;
   static tw_status handler(void* arg, const tw_am_message* message);
 
@@ -140,7 +140,7 @@ class Owns {
   World& world_;
   unsigned index_;
   Random random_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<HeldStream> held_stream_;
   std::vector<Own*> late_;  // their bytes come with the stream
   std::deque<Own> all_;
   std::vector<Own*> open_;

@@ -87,7 +87,7 @@ enum OpFlag : uint32_t {
 enum Counter : uint32_t {
   kCountGenerations = 1u << 0,  // of requests
   kCountReceives = 1u << 1,     // the order of posted receives
-  kCountTickets = 1u << 2,      // calls of a device's queue, and gates
+  kCountTickets = 1u << 2,      // calls of a device's queue, and stream waits
   kCountMessages = 1u << 3,     // names of messages in several frames
   kCountFrames = 1u << 4,       // of one-sided operations, and the operations themselves
   kCountCredits = 1u << 5,      // of messages, RTS messages and streams

@@ -89,7 +89,7 @@ void World::settle() {
       stir(workers_[i]);  // who posts has to progress, wherever it was armed meanwhile
   }
   const uint32_t refuse = net_.refuse.exchange(0);
-  for (Worker& worker : workers_) open_gate(worker);
+  for (Worker& worker : workers_) release_stream(worker);
   net_.burn();
   for (unsigned round = 0; failure_.empty(); ++round) {
     // What waits for credit that nobody gives back may keep a worker awake (a relay whose part waits does): not at the end.

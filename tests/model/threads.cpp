@@ -68,7 +68,7 @@ std::unique_lock<std::shared_mutex> Threads::pause() {
   paused_ = true;
   std::unique_lock lock(acting_);
   paused_ = false;
-  for (auto& one : workers_) one->owns.open_gate();
+  for (auto& one : workers_) one->owns.release_stream();
   return lock;
 }
 

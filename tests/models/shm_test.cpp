@@ -202,25 +202,25 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
 TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
   expect_code("src/protocols/offers.cpp",
               {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
-               "void await_announcing(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+               "void await_rts(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0", "__atomic_store_n(word_, 1, __ATOMIC_RELAXED);",
                "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/rendezvous.cpp", {"const Announcing announcing(peer, op, tagged);", "find_claim(",
-                                               "announce_claim(", "peer.link->port->send(*peer.link, frame, body)"});
-  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_announcing(", "take_frames();"});
+  expect_code("src/protocols/rendezvous.cpp", {"const SendingRts sending_rts(peer, op, tagged);", "find_claim(",
+                                               "send_claiming_rts(", "peer.link->port->send(*peer.link, frame, body)"});
+  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_rts(", "take_frames();"});
   check([](Program& p) {
-    const Word announcing = p.word(), offer = p.word(), rts = p.word();
-    const Order end = p.order("~Announcing", Order::release, Order::relaxed);
-    const Order await = p.order("await_announcing, announcing", Order::acquire, Order::relaxed);
+    const Word sending_rts = p.word(), offer = p.word(), rts = p.word();
+    const Order end = p.order("~SendingRts", Order::release, Order::relaxed);
+    const Order await = p.order("await_rts, sending_rts", Order::acquire, Order::relaxed);
     Thread &sender = p.thread(), &receiver = p.thread();
-    sender.store(announcing, 1, Order::relaxed, "announcing");
-    if (p.keeps("Announcing, the fence")) sender.fence(Order::seq_cst, "fence");
+    sender.store(sending_rts, 1, Order::relaxed, "sending_rts");
+    if (p.keeps("SendingRts, the fence")) sender.fence(Order::seq_cst, "fence");
     const Reg seen = sender.load(offer, Order::acquire, "an offer?");
     sender.store(rts, 1, Order::release, "tagged_rts");
-    sender.store(announcing, 0, end, "announced");
+    sender.store(sending_rts, 0, end, "announced");
     receiver.store(offer, 1, Order::release, "offered");
-    if (p.keeps("await_announcing, the fence")) receiver.fence(Order::seq_cst, "fence");
-    receiver.await(announcing, kZero, await, "nobody announces");
+    if (p.keeps("await_rts, the fence")) receiver.fence(Order::seq_cst, "fence");
+    receiver.await(sending_rts, kZero, await, "nobody announces");
     const Reg found = receiver.load(rts, Order::acquire, "tagged_rts?");
     p.holds = [=](const Final& final) { return !final.stuck && (final.of(seen) == 1 || final.of(found) == 1); };
   });
@@ -240,7 +240,7 @@ TEST(ShmModels, AClaimIsOfTheReceiveThatWasRead) {
   check([=](Program& p) {
     const Word state = p.word(), field = p.word();
     const Order offer = p.order("make_offer, offered", Order::release, Order::relaxed);
-    const Order look = p.order("look_for, load_state", Order::acquire, Order::relaxed);
+    const Order look = p.order("find_offer, load_state", Order::acquire, Order::relaxed);
     Thread &receiver = p.thread(), &sender = p.thread();
     receiver.store(field, 1, Order::relaxed, "the first receive");
     receiver.store(state, kFirst, offer, "offered");

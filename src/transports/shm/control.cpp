@@ -54,9 +54,9 @@ void Mailbox::remove(const std::shared_ptr<Control>& control) {
   std::erase(controls_, control);
 }
 
-void Mailbox::announce_release(uint64_t segment) {
+void Mailbox::send_release(uint64_t segment) {
   std::lock_guard lock(mutex_);
-  for (const auto& control : controls_) control->announce_release(segment);
+  for (const auto& control : controls_) control->send_release(segment);
 }
 
 std::vector<std::shared_ptr<Control>> Mailbox::controls() {
@@ -266,7 +266,7 @@ void Control::ring_taken() {
   mailbox_->post(std::move(event));
 }
 
-void Control::announce_release(uint64_t segment) {
+void Control::send_release(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_ || self->stopped_.load()) return;
     if (std::erase(self->handed_out_, segment) == 0 && !self->loans_.has(segment)) return;

@@ -63,8 +63,8 @@ struct Mailbox {
   std::vector<Event> take();  // progress owner
   void add(std::shared_ptr<Control> control);
   void remove(const std::shared_ptr<Control>& control);
-  void announce_release(uint64_t segment);  // any thread: to all peers
-  bool await_copies(uint64_t limit_ns);     // any thread: Control::await_copy of all
+  void send_release(uint64_t segment);   // any thread: to all peers
+  bool await_copies(uint64_t limit_ns);  // any thread: Control::await_copy of all
   /// Any thread: returns when no peer has this device memory (0: any) imported any more; false: the limit has passed.
   bool await_dropped(uint64_t segment, uint64_t limit_ns);
   DeviceImports imports;
@@ -87,7 +87,7 @@ class Control : public std::enable_shared_from_this<Control> {
   void start(LinkInit& init, UniqueFd pidfd);
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
-  void announce_release(uint64_t segment);
+  void send_release(uint64_t segment);
   /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer has it.
   void offer_ring(uint64_t bytes);
   /// Answers the peer's offer, which the event ring_offered has brought.

@@ -186,7 +186,7 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
   return TW_IN_PROGRESS;
 }
 
-void ShmPort::on_segment_released(uint64_t segment) { mailbox_->announce_release(segment); }
+void ShmPort::on_segment_released(uint64_t segment) { mailbox_->send_release(segment); }
 
 bool ShmPort::on_keys_revoked() { return mailbox_->await_copies(copy_limit()); }
 

@@ -28,7 +28,7 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
     link.out.put_bulk(header);
   }
   if (link.out.must_ring()) [[unlikely]]
-    announce(link);
+    ring_peer(link);
   return TW_OK;
 }
 
@@ -59,7 +59,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     link.out.put_filled(header);
   }
   if (link.out.must_ring()) [[unlikely]]
-    announce(link);
+    ring_peer(link);
 }
 
 /// No room was seen: looks at what the consumer has given back. TW_OK: the frame fits now.
@@ -104,7 +104,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   link.control->offer_ring(wide ? kWideBytes : kDeepBytes);
 }
 
-[[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.doorbell.ring(link.peer_bit); }
+[[gnu::cold]] void ShmPort::ring_peer(ShmLink& link) { link.doorbell.ring(link.peer_bit); }
 
 Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) {
   return fail(TW_ERR_UNSUPPORTED, "shm has no sends by reference");
@@ -122,7 +122,7 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
       if (take == Consumer::Take::nothing) break;
       if (take == Consumer::Take::turn && link.deep_in.turn(link.in)) {
         ++done;
-        if (link.in.consumed()) announce(link);
+        if (link.in.consumed()) ring_peer(link);
         continue;
       }
       finish_lost(link, TW_ERR_PROTOCOL,
@@ -136,7 +136,7 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
     if (link.ended) [[unlikely]]
       return done;
     if (link.in.consumed()) [[unlikely]]
-      announce(link);
+      ring_peer(link);
   }
   return done;
 }
@@ -246,7 +246,7 @@ unsigned ShmPort::drain_while(ShmLink& link, unsigned budget, FrameTest test) {
     ++done;
     if (!turned) sink_->on_frame(link, header, body);
     if (link.ended) return done;
-    if (link.in.consumed()) announce(link);
+    if (link.in.consumed()) ring_peer(link);
   }
   return done;
 }

@@ -153,7 +153,7 @@ class ShmPort final : public Port, private SegmentListener {
   Status make_room(ShmLink& link, uint32_t length);
   void deepen(ShmLink& link, bool full);
   void turn_back_idle();
-  void announce(ShmLink& link);
+  void ring_peer(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
   void unpin() {
     if (!pinned_) [[likely]]

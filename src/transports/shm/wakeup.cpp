@@ -53,7 +53,7 @@ void ShmPort::barrier() const {
     ShmLink& link = *found->second;
     if (!link.deep_out.turn_back(link.out, now)) return false;
     wide_ -= link.deep_out.give_back();
-    if (link.out.must_ring()) announce(link);
+    if (link.out.must_ring()) ring_peer(link);
     return true;
   });
 }

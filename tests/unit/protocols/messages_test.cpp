@@ -305,10 +305,10 @@ TEST(Tokens, OfPiecesByReferenceAreNotAnotherOperations) {
     ASSERT_EQ(w.left->start(send_op(w.a, from, 1, 0), {&send}), TW_IN_PROGRESS);
     const OpRun* run = w.left->find(send);
     ASSERT_NE(run, nullptr);
-    for (int i = 0; i < 1000 && run->stream.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
-    if (const uint32_t before = run->stream.in_flight; before != 0) {
+    for (int i = 0; i < 1000 && run->pipeline.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
+    if (const uint32_t before = run->pipeline.in_flight; before != 0) {
       for (void* token : tokens) w.left->on_sent(*w.la, token, TW_OK);
-      EXPECT_EQ(run->stream.in_flight, before);
+      EXPECT_EQ(run->pipeline.in_flight, before);
     }
     ASSERT_TRUE(w.finish(send));
     ASSERT_TRUE(w.finish(receive));

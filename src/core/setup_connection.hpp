@@ -15,20 +15,20 @@
 
 namespace thalweg::impl {
 
-class Conversation : public std::enable_shared_from_this<Conversation> {
+class SetupConnection : public std::enable_shared_from_this<SetupConnection> {
  public:
   /// What happens, told to the user. Any of these may abandon the conversation.
   class User {
    public:
     virtual ~User() = default;
-    virtual void on_authenticated(Conversation& from) = 0;
-    virtual void on_message(Conversation& from, SetupChannel::Message&& message) = 0;
+    virtual void on_authenticated(SetupConnection& from) = 0;
+    virtual void on_message(SetupConnection& from, SetupChannel::Message&& message) = 0;
     /// It is over (already abandoned). `refusal` is set when the handshake said no.
-    virtual void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) = 0;
+    virtual void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) = 0;
   };
 
-  Conversation(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
-  ~Conversation();
+  SetupConnection(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
+  ~SetupConnection();
 
   /// Client: connects (without waiting) and authenticates. A listener's name is filled in from what was dialled.
   Status open(const SocketAddress& address, bool tls, const DialTarget& target);

@@ -15,16 +15,16 @@
 
 namespace thalweg::impl {
 
-class DeviceGuests {
+class DeviceUsers {
  public:
-  DeviceGuests() = default;
-  ~DeviceGuests();
-  DeviceGuests(const DeviceGuests&) = delete;
-  DeviceGuests& operator=(const DeviceGuests&) = delete;
+  DeviceUsers() = default;
+  ~DeviceUsers();
+  DeviceUsers(const DeviceUsers&) = delete;
+  DeviceUsers& operator=(const DeviceUsers&) = delete;
 
   /// What the other side of a message in this process is told instead of a pointer; never 0.
-  static std::shared_ptr<DeviceGuests> make_named(uint64_t* name);
-  static std::shared_ptr<DeviceGuests> find(uint64_t name);  // null: it has ended
+  static std::shared_ptr<DeviceUsers> make_named(uint64_t* name);
+  static std::shared_ptr<DeviceUsers> find(uint64_t name);  // null: it has ended
 
   /// Any thread. The number of a piece of work, or 0: closed.
   uint64_t enter();
@@ -48,25 +48,25 @@ class DeviceGuests {
   bool closed_ = false;
 };
 
-using GuestLists = std::vector<std::shared_ptr<DeviceGuests>>;
+using DeviceUserLists = std::vector<std::shared_ptr<DeviceUsers>>;
 
 /// One piece of work at all memory that it touches.
-class DeviceVisit {
+class DeviceUse {
  public:
-  explicit DeviceVisit(const GuestLists& hosts);
-  ~DeviceVisit() { leave(); }
-  DeviceVisit(const DeviceVisit&) = delete;
-  DeviceVisit& operator=(const DeviceVisit&) = delete;
+  explicit DeviceUse(const DeviceUserLists& lists);
+  ~DeviceUse() { leave(); }
+  DeviceUse(const DeviceUse&) = delete;
+  DeviceUse& operator=(const DeviceUse&) = delete;
   bool enter();  // false: one of them is closed, and it is in none
   void enqueued(const uint64_t* word, uint64_t value);
   void leave();
 
  private:
-  struct Host {
-    std::shared_ptr<DeviceGuests> guests;
+  struct Entry {
+    std::shared_ptr<DeviceUsers> users;
     uint64_t number = 0;
   };
-  std::vector<Host> hosts_;
+  std::vector<Entry> lists_;
 };
 
 }  // namespace thalweg::impl

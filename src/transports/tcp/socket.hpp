@@ -20,13 +20,13 @@ struct IoResult {
   bool end = false;
 };
 
-class Stream {
+class Socket {
  public:
-  Stream() = default;
+  Socket() = default;
   /// Takes the socket and the SSL* (null: plain).
-  Stream(UniqueFd socket, SSL* tls);
-  Stream(Stream&&) = delete;
-  ~Stream();
+  Socket(UniqueFd socket, SSL* tls);
+  Socket(Socket&&) = delete;
+  ~Socket();
 
   int fd() const { return socket_.get(); }
   bool tls() const { return tls_ != nullptr; }
