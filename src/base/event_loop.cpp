@@ -42,7 +42,7 @@ struct Entry {
 struct EventLoop::State {
   BornHere born;
   UniqueFd epoll, wake;
-  Status made = TW_OK;  // whether the descriptors could be made; start() tells
+  Status made = TW_OK;  // whether the descriptors could be created; start() returns it
   std::thread thread;
   std::atomic<std::thread::id> thread_id{};
 

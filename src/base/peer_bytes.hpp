@@ -33,7 +33,7 @@ class PeerBytes {
     return take(out, sizeof(T));
   }
 
-  /// The next n <= left() bytes as they are: to be copied to their destination once, and never to be looked at before.
+  /// The next n <= left() bytes, raw: copy them to their destination once, and do not read them before.
   const std::byte* payload(size_t n) {
     const std::byte* at = at_;
     skip(n);

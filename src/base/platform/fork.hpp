@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child must know and undo.
+// fork(): detects a forked child, and what it must undo.
 //
 // A child inherits every descriptor of its parent. Left open, they would hide the parent's death from its peers, and closing
 // them by an object's destructor would hit descriptors that the child has opened since. So each descriptor of the library is

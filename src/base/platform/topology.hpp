@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far processors of this machine are from each other: what the kernel says in /sys/devices/system. A file that is absent or odd
-// makes no difference between processors, so that a machine that says nothing has one distance.
+// Distances between processors of this machine, from /sys/devices/system. A file that is absent or odd makes no difference between
+// processors, so a machine without these files has one distance.
 #pragma once
 #include <sched.h>
 
