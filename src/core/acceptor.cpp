@@ -125,7 +125,7 @@ void Acceptor::connect(SetupChannel::Message&& message) {
     connection_->abandon();
     return on_broken(*connection_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
   }
-  // The door decides what is asked for, and the handshake has proved whom the client means.
+  // The listening socket decides what is requested, and the handshake has proved the target that the client means.
   const DialTarget& meant = connection_->target();
   const bool by_worker = listener_ == 0 && (message_.target != 0 || message_.ticket != 0);
   if (listener_ == 0 ? !by_worker || (message_.target != 0 &&
@@ -141,7 +141,7 @@ void Acceptor::connect(SetupChannel::Message&& message) {
   by_listener();
 }
 
-/// It has the key, and claims another worker's id: nothing that has that id is looked up for it.
+/// It has the job key but claims another worker's id: nothing of that id is looked up for it.
 void Acceptor::impostor(const std::string& why) {
   setup_.refused(Refusal::identity, connection_->peer_text() + ": " + why);
   reject(TW_ERR_AUTHENTICATION, RejectKind::refused, why);

@@ -17,14 +17,14 @@ class Acceptor final : public SetupConnection::User, public std::enable_shared_f
   void answered(Answer&& answer);
   /// Ends without a word to anybody.
   void end();
-  /// The listener goes away: who still waits for its answer is told, the others go on.
+  /// The listener is destroyed: clients still waiting for its answer are rejected, the others go on.
   void turn_away();
   /// Ends a stranger to make room.
   void evict();
   tw_worker* worker() const { return worker_; }
   uint64_t listener() const { return listener_; }
   uint64_t key() const { return key_; }
-  /// The listener connection goes on over another acceptor's socket: its claim passes on.
+  /// The listener connection continues over another acceptor's socket, which takes over its claim.
   void pass_on() { key_ = 0; }
 
   void on_authenticated(SetupConnection&) override {}

@@ -109,7 +109,7 @@ class Enter {
   Status status_ = TW_OK;
 };
 
-/// May a pointer be one to device memory? Hot: the short forms ask nothing more where none can.
+/// May a pointer be to device memory? Hot: the short forms check nothing more if none can be.
 inline bool has_devices() { return backend_count.load(std::memory_order_acquire) != 0; }
 /// Is this memory that only a device's queues may touch?
 inline bool on_device(const void* address, BufferInfo* info) { return has_devices() && is_device_memory(address, info); }
@@ -167,7 +167,7 @@ class LocalHold {
   const OpDesc& op_;
 };
 
-/// Fills in who is notified behind the data of a put, or behind a signal.
+/// Fills in the notification that follows a put's data, or a signal.
 inline Status set_notification(OpDesc& op, const tw_op_options& options) {
   if (options.notify == TW_NOTIFY_NONE) return TW_OK;
   if (options.notify > TW_NOTIFY_HANDLER) return fail(TW_ERR_INVALID, "notify is %u, not one of TW_NOTIFY_*", options.notify);
@@ -179,7 +179,7 @@ inline Status set_notification(OpDesc& op, const tw_op_options& options) {
   return TW_OK;
 }
 
-/// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
+/// Imports a memory's or a signal's key; requests its segment if that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);
 
 /// Text or bytes out: *capacity is the room in, the length needed out.
@@ -188,7 +188,7 @@ Status copy_out(const void* from, size_t length, void* to, size_t* capacity);
 /// Of a request that is alive. (c_request.cpp)
 Status find_worker(tw_request request, tw_worker** worker);
 
-/// What options of operations say of who is told of the end.
+/// The sinks in an operation's options: what is notified of its completion.
 struct SinkOptions {
   tw_callback callback;
   void* arg;
@@ -208,7 +208,7 @@ SinkOptions sinks_of(const T& options) {
 /// TW_ERR_INVALID: more than one, or one of another worker. (c_completion.cpp)
 Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out);
 
-/// Posts an operation by post(completion), as its options say who is told.
+/// Posts an operation by post(completion), with the sinks of its options.
 template <class Post>
 Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
   if (sinks.named() == 0) [[likely]]
@@ -217,7 +217,7 @@ Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_requ
   Status status = completion_of(worker, sinks, request, &completion);
   if (is_error(status)) return status;
   status = post(completion);
-  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // nobody else tells of it
+  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // no other sink reports it
     __atomic_store_n(&sinks.record->status, status, __ATOMIC_RELEASE);
   return status;
 }

@@ -25,7 +25,7 @@ Status need_completion(const tw_op_options& options, const tw_request* request) 
   return fail(TW_ERR_INVALID, "a receive needs a request, a callback, a completion queue, a counter, a record or a signal");
 }
 
-/// Receives what has come already: into(op, completion) is the engine's function for its kind.
+/// Receives a message that has arrived: into(op, completion) is the engine's function for its kind.
 template <class Into>
 Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_options* given, tw_request* request,
             const Into& into) {
@@ -46,7 +46,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
-/// near: what on_device() said, perhaps nothing.
+/// near: the result of on_device(), maybe nothing.
 [[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
@@ -123,7 +123,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
-/// Bytes have no RTS that would let the other side choose a way.
+/// Byte streams have no RTS that would let the other side choose a way.
 Status refuse_device(const OpDesc& op) {
   if ((op.flags & (kOpDevice | kOpLate)) == 0) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,

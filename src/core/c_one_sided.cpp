@@ -119,7 +119,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   const Status started = endpoint->worker->engine->start(op, Completion{request});
   endpoint->worker->posted();
   if (started != TW_OK || !endpoint->worker->engine->may_progress()) return started;
-  endpoint->worker->progress();  // who only uses mapped memory learns here of all that others learn by progress
+  endpoint->worker->progress();  // a caller that only uses mapped memory gets its progress here
   const Status state = tw_endpoint_state(endpoint);
   return is_error(state) ? state : Status{TW_OK};
 }

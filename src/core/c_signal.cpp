@@ -83,7 +83,7 @@ tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, ui
   const Enter enter(*signal->worker);
   if (is_error(enter.status())) return enter.status();
   Status seen = TW_IN_PROGRESS;
-  constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes nobody: sleeps stay short
+  constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes no thread: sleeps stay short
   status = signal->worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; },
                                       timeout_ns, kNapNs);
   if (is_error(status)) return fail(status, "the signal is still %llu", static_cast<unsigned long long>(signal_read(*signal)));

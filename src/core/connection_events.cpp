@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side of connection set-up: what the service thread has sent to the inbox.
+// The worker's side of connection set-up: it handles the connection events that the service thread posted to the inbox.
 #include "base/log.hpp"
 #include "base/sockets.hpp"
 #include "core/worker.hpp"
@@ -42,7 +42,7 @@ void tw_worker::take(ConnectionEvent&& event) {
   }
 }
 
-/// An endpoint waits for a connection that the peer's attempt, or an earlier one of ours, was to bring.
+/// An endpoint waits for a connection from the peer's attempt, or from an earlier one of ours, that failed: connects again.
 void tw_worker::try_again(WorkerId peer) {
   tw_endpoint* endpoint = nullptr;
   {
@@ -82,7 +82,7 @@ tw_endpoint* tw_worker::endpoint_of(const ConnectionEvent& event) {
 
 void tw_worker::take_link(ConnectionEvent&& event) {
   tw_endpoint* endpoint = endpoint_of(event);
-  if (endpoint == nullptr) {  // closed meanwhile; the socket goes with the news
+  if (endpoint == nullptr) {  // closed meanwhile; the event closes the socket
     if (event.token != 0 && directory.dropped(event.init.peer.worker, event.token)) try_again(event.init.peer.worker);
     return;
   }
@@ -93,7 +93,7 @@ void tw_worker::take_link(ConnectionEvent&& event) {
   const PeerIdentity identity = event.init.peer;
   Link* link = nullptr;
   if (endpoint->tls && event.init.tls == nullptr && event.init.socket && !is_unix_socket(event.init.socket.get())) {
-    endpoint->peer->identity = identity;  // the peer's own attempt won
+    endpoint->peer->identity = identity;  // the peer's own connection attempt won
     engine->fail(*endpoint->peer, TW_ERR_AUTHENTICATION,
                  "the peer connected without TLS, which this endpoint demands: set tls in both contexts, or THALWEG_TLS=1");
     return;

@@ -14,7 +14,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kRetryNs = 20 * kMillisecond;
-/// A full door drops who has waited longest there: those that are turned away so come again, less and less often, some 3 s in all.
+/// A full listener drops the longest pending connection; dropped clients retry with back-off, for some 3 s in all.
 constexpr unsigned kMaxTurnedAway = 12, kLongestWait = 4;  // kRetryNs << kLongestWait
 
 }  // namespace
@@ -76,7 +76,7 @@ void Connector::retry(uint64_t after_ns) {
 void Connector::failed(Status status, const std::string& why, std::vector<std::byte> data) {
   if (over_) return;
   auto self = shared_from_this();
-  over_ = true;  // the failure is told, and with it the directory
+  over_ = true;  // the failure is reported, to the directory too
   end();
   ConnectionEvent event;
   event.kind = ConnectionEvent::Kind::failed;
@@ -178,7 +178,7 @@ bool Connector::is_meant(const SetupConnection& from, const AcceptMessage& accep
   return !by_address() || (accept.worker == mine.target && accept.incarnation == mine.target_incarnation);
 }
 
-/// It has the key, and is not the worker that it says it is, or not the one that was dialled. That one may be at the next candidate.
+/// The peer has the job key but is not the worker it claims to be, or not the one dialled, which may be at the next candidate.
 void Connector::impostor(SetupConnection& from, const std::string& why) {
   setup_.refused(Refusal::identity, from.peer_text() + ": " + why);
   from.abandon();
@@ -223,7 +223,7 @@ void Connector::confirm(SetupConnection& from) {
     return failed(TW_ERR_UNREACHABLE, last_text_.empty() ? "no transport in common with the listener" : last_text_);
   }
   if (by_address() && !plan_.worker->directory.won(plan_.message.target, plan_.key, plan_.message.token)) {
-    from.abandon();  // the other side's attempt won meanwhile: the acceptor's news comes
+    from.abandon();  // the other side's attempt won meanwhile: the acceptor posts the event
     return setup_.end_connector(plan_.key);
   }
   committed_ = true;
@@ -270,7 +270,7 @@ void Connector::on_broken(SetupConnection& from, Status status, Refusal refusal,
   auto self = shared_from_this();
   if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);
   if (&from == upgrade_.get() && !committed_) return upgrade_failed(why);
-  if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP side went away, the better one goes on
+  if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP connection broke; the better one continues
   // Another process of the job answers there: perhaps the address is of another network, and the worker's next one is right.
   const bool elsewhere = by_address() && (last_status_ == TW_ERR_STALE || last_status_ == TW_ERR_AUTHENTICATION);
   if (!elsewhere) last_status_ = status;

@@ -21,7 +21,7 @@ class Directory {
   };
   struct Entry {
     State state = State::outgoing;
-    tw_endpoint* endpoint = nullptr;  // null: nobody on this side has asked for it yet
+    tw_endpoint* endpoint = nullptr;  // null: not requested on this side yet
     uint64_t key = 0;                 // own attempt on the service thread, 0 none
     uint64_t token = 0;               // established: the attempt that won. incoming: the peer's
   };

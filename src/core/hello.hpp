@@ -10,11 +10,11 @@ namespace thalweg::impl {
 using ProxyAddress = std::vector<std::byte> (*)(tw_context& context);
 void set_proxy_address(ProxyAddress how);
 
-/// Makes a worker keep what peers say, and answer. Called when it opens.
+/// Makes a worker store peers' hellos, and answer them. Called when it opens.
 void keep_hellos(tw_worker& worker);
-/// Says it, unless it was said before; *token: of this end. TW_OK: it is on its way. Takes the lock.
+/// Sends the hello, once; *token: of this end. TW_OK: it is on its way. Takes the lock.
 Status say_hello(tw_endpoint& endpoint, uint64_t* token);
-/// What the peer said: its token and its proxy's address. False: nothing yet. Takes the lock.
+/// The peer's hello: its token and its proxy's address. False: not here yet. Takes the lock.
 bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* proxy);
 
 }  // namespace thalweg::impl

@@ -29,7 +29,7 @@ void Inbox::post(ConnectionEvent&& event) {
   {
     std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    // release: who sees the flag, and then takes the lock, sees the news
+    // release: a reader that sees the flag, and then takes the lock, sees the event
     flag_.store(true, std::memory_order_release);
   }
   const uint64_t one = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service thread tells a worker: a queue whose emptiness test costs the worker's progress one relaxed load.
+// Connection events from the service thread to a worker: a queue whose emptiness test costs progress one relaxed load.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -14,13 +14,13 @@ struct tw_connection_request;
 
 namespace thalweg::impl {
 
-/// One piece of news about connection set-up.
+/// One event of connection set-up.
 struct ConnectionEvent {
   enum class Kind { linked, failed, retry, request, request_gone };
   Kind kind = Kind::failed;
   uint64_t key = 0;             // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
   uint64_t token = 0;           // linked, failed, by worker address: of the attempt, as the directory knows it
-  WorkerId peer = 0;            // retry: whom to connect to
+  WorkerId peer = 0;            // retry: the worker to connect to
   Port* port = nullptr;         // linked
   LinkInit init;                // linked
   Status status = TW_OK;        // failed
@@ -48,7 +48,7 @@ class Inbox {
   int fd() const { return event_.get(); }
   /// Any thread, async-signal-safe.
   void wake();
-  /// Makes fd() unreadable until something new comes; true when something is here already. Race-free: drains first.
+  /// Makes fd() unreadable until the next post() or wake(); true when something is here already. Race-free: drains first.
   bool disarm_and_poll();
   /// Was there a wake() since the last call?
   bool take_wake() { return woken_.exchange(false, std::memory_order_acq_rel); }

@@ -19,7 +19,7 @@ Status check_span(const OpDesc& op, const BufferInfo& info) {
               static_cast<long long>(first), static_cast<long long>(last), static_cast<unsigned long long>(info.length));
 }
 
-/// The device of a stream or event that goes with host memory: the first one that knows it.
+/// The device of a stream or event used with host memory: the first device that owns it.
 Status order_after(Device* device, const tw_op_options& options, Ordering** out) {
   if (options.after_kind > TW_AFTER_EVENT) {
     return fail(TW_ERR_INVALID, "after_kind %u: use TW_AFTER_STREAM or TW_AFTER_EVENT", options.after_kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors, and the tables of who is coming and going.
+// Listening sockets, and the tables of acceptors and connectors.
 #include "core/setup.hpp"
 
 #include <sys/epoll.h>
@@ -76,7 +76,7 @@ Status Setup::open_unix() {
     return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
                 directory.c_str());
   }
-  // Who may rename this directory could put another in its place.
+  // Another user who may rename this directory could replace it.
   const std::string parent = directory.substr(0, std::max<size_t>(directory.rfind('/'), 1));
   if (stat(parent.c_str(), &info) != 0) return fail_errno(errno, ("stat " + parent).c_str());
   const bool foreign = info.st_uid != geteuid() && info.st_uid != 0;

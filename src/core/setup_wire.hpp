@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two contexts say to each other on an authenticated set-up socket before it becomes a link:
+// Messages of two contexts on an authenticated set-up socket before it becomes a link:
 //
-//   client -> connect   who I am, whom I want, private data, one offer per transport
+//   client -> connect   own identity, target, private data, one offer per transport
 //   server -> accept    which offer, its answer, private data        or reject: why
 //   client -> confirm   both sides establish the link after this; nothing is established without it
 //

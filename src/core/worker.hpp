@@ -40,7 +40,7 @@ struct tw_worker {
   Status arm();
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited for
-  /// may be a store of device code, which wakes nobody; so sleeps are no longer than this.
+  /// may be a store of device code, which wakes no thread; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
@@ -76,7 +76,7 @@ struct tw_worker {
   std::unordered_map<uint64_t, tw_endpoint*> pending;    // by key of the attempt
   std::atomic<bool> asleep{false};                       // the progress thread sleeps
 #ifndef NDEBUG
-  std::atomic<std::thread::id> user{};  // single-threaded: who is inside now
+  std::atomic<std::thread::id> user{};  // single-threaded: the thread that is inside now
 #endif
 
  private:
@@ -90,7 +90,7 @@ struct tw_worker {
   void connect_self(tw_endpoint& endpoint);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
-  /// on_lost or on_request of the next one that is to be told; none: there is none, or another thread tells.
+  /// on_lost or on_request of the next one to be called back; none: there is none, or another thread calls back.
   std::function<void()> next_callback();
   void keep_dead(tw_endpoint& endpoint);
   bool step_closing(tw_endpoint& endpoint);
@@ -101,8 +101,8 @@ struct tw_worker {
   Status nap(uint64_t timeout_ns);
 
   std::deque<std::unique_ptr<tw_endpoint>> endpoints_;
-  std::deque<tw_endpoint*> spare_;  // given back, oldest first
-  std::deque<tw_endpoint*> dead_;   // lost, and nobody holds them
+  std::deque<tw_endpoint*> spare_;  // released, oldest first
+  std::deque<tw_endpoint*> dead_;   // lost, and without a holder
   std::vector<tw_endpoint*> closing_;
   std::deque<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
   std::deque<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
@@ -110,9 +110,9 @@ struct tw_worker {
     const void* of = nullptr;  // an endpoint or a listener
     std::thread::id by;
   };
-  Telling telling_;                     // whose callback runs now, without the lock
+  Telling telling_;                     // the object whose callback runs now, without the lock
   std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
-  std::atomic<bool> signalled_{false};  // arm() found a signal that nobody has looked at
+  std::atomic<bool> signalled_{false};  // arm() found a changed signal that was not polled yet
   std::atomic<uint32_t> closings_{0};
   std::thread thread_;
   std::atomic<bool> stop_{false};
