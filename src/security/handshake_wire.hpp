@@ -59,7 +59,7 @@ enum class Answer : uint32_t {
   not_here = 2,     // the proof is right, but the client means another
 };
 
-/// server -> client: HMAC(transcript of "server", which has the answer and the client's mac). After a refusal comes a close.
+/// server -> client: HMAC(transcript of "server", which has the answer and the client's mac). After a refusal the server closes.
 struct AuthenticationResult {
   uint32_t answer;
   Mac mac;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the job key comes from and what is derived from it.
+// The job key's source and the keys derived from it.
 #include "security/job_key.hpp"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ Status default_path(std::string* path) {
 // mkdir -p of the folder of path, private to the user.
 void make_folder(const std::string& path) {
   for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-    mkdir(path.substr(0, at).c_str(), 0700);  // exists, or the open below tells why not
+    mkdir(path.substr(0, at).c_str(), 0700);  // exists, or the open below reports why not
   }
 }
 
@@ -163,7 +163,7 @@ Status read_file(const std::string& path, std::vector<std::byte>* out) {
 }
 
 constexpr char kVariable[] = "THALWEG_JOB_KEY";
-constexpr char kTaken[] = "taken";  // stands in the variable once the key was read
+constexpr char kTaken[] = "taken";  // the variable's value once the key was read
 
 /// The key that was taken out of the environment, for what this process opens later.
 struct CachedKeys {
