@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking calls that end early. An interpreter handles the process's signals only between its own instructions; so a view in its
-// language says what the waits of a thread ask meanwhile (tw_set_interrupt in thalweg/views.h).
+// Blocking calls that end early. An interpreter handles the process's signals only between its own instructions; so a view
+// in its language says what the waits of a thread ask meanwhile (tw_set_interrupt in thalweg/views.h).
 #pragma once
 #include "base/status.hpp"
 
@@ -25,8 +25,8 @@ class WaitWatch {
 
 /// Is there an interrupt check in this thread's waits? If so, they sleep at most interruptible_ms() at a time.
 bool may_be_interrupted();
-/// TW_OK, or TW_ERR_CANCELED or a WaitWatch's error, with a text: the wait must end. Call it in every turn of a wait: it checks at
-/// most every 10 ms, and costs next to nothing without a check.
+/// TW_OK, or TW_ERR_CANCELED or a WaitWatch's error, with a text: the wait must end. Call it in every turn of a wait: it
+/// checks at most every 10 ms, and costs next to nothing without a check.
 Status interrupted();
 /// For poll(): left_ms, or less where the wait may be interrupted.
 int interruptible_ms(int left_ms);

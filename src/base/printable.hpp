@@ -6,8 +6,8 @@
 
 namespace thalweg::impl {
 
-/// A peer's text in ASCII and on one line: control bytes and bytes beyond ASCII as \xNN; a backslash is doubled, so the result is
-/// unambiguous.
+/// A peer's text in ASCII and on one line: control bytes and bytes beyond ASCII as \xNN; a backslash is doubled, so the
+/// result is unambiguous.
 inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out;

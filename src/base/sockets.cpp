@@ -64,7 +64,8 @@ bool stale_socket_file(const SocketAddress& at) {
   return own_socket_file(path, &info) && refuses(at, SOCK_STREAM);
 }
 
-/// True if no process has it bound any more. The probe's socket type differs from a listener's, so a live process is not disturbed.
+/// True if no process has it bound any more. The probe's socket type differs from a listener's, so a live process is not
+/// disturbed.
 bool abandoned(const SocketAddress& at) { return refuses(at, SOCK_DGRAM); }
 
 }  // namespace

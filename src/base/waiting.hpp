@@ -2,9 +2,10 @@
 // How a thread waits for what another thread or process does. It spins while the answer is usually microseconds away, then
 // yields its core, then sleeps, if there is a way to be woken. Every loop of the library that waits uses this.
 //
-// On an oversubscribed machine, with more busy threads than cores, spinning delays the threads that are waited for. A yield that
-// returns late has let another thread run: that is how a process detects it, and it costs nothing where waits are
-// short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end that.
+// On an oversubscribed machine, with more busy threads than cores, spinning delays the threads that are waited for. A yield
+// that returns late has let another thread run: that is how a process detects it, and it costs nothing where waits are
+// short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end
+// that.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -38,7 +39,8 @@ inline Crowd& Crowd::of_process() { return process_crowd; }
 /// Gives the core away; how long that took.
 uint64_t timed_yield();
 
-/// One wait. Poll; if nothing is there, call idle(); if it returns sleep, sleep (briefly, if nothing wakes it) and poll again.
+/// One wait. Poll; if nothing is there, call idle(); if it returns sleep, sleep (briefly, if nothing wakes it) and poll
+/// again.
 class Waiting {
  public:
   static constexpr unsigned kEager = 64;           // a pause delays the next poll by more than a poll takes

@@ -23,8 +23,8 @@ inline void string_copy(void* to, const void* from, size_t n) {
 #endif
 }
 
-/// Any n. `rep movsb` does not read for ownership the lines that another core has dirty, which vector copies do (measured: half the
-/// time at 64 KiB); glibc picks it, too, but not in every version.
+/// Any n. `rep movsb` does not read for ownership the lines that another core has dirty, which vector copies do (measured:
+/// half the time at 64 KiB); glibc picks it, too, but not in every version.
 inline void copy_bulk(std::byte* to, const std::byte* from, size_t n) {
   if (n < kStringCopyMin)
     std::memcpy(to, from, n);
