@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store's server. All state belongs to its EventLoop's thread.
 //
-// A client is a stranger (Handshake under way, a timer running), then reads one request, and while that request waits for its
-// key or its answer is being sent nothing more is read: a client costs one request or one answer, never a queue. Waits are
-// parked under their key and answered by the put.
+// A client is a stranger (Handshake under way, a timer running), then reads one request, and while that request waits for
+// its key or its answer is being sent nothing more is read: a client costs one request or one answer, never a queue. Waits
+// are parked under their key and answered by the put.
 #include "bootstrap/store_server.hpp"
 
 #include <netinet/tcp.h>
