@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An incoming connection of a listening socket: authenticates it, reads its request, answers, and hands the confirmed link to the worker.
+// An incoming connection of a listening socket: authenticates it, reads its request, answers, and hands the confirmed link
+// to the worker.
 #pragma once
 #include <memory>
 #include <string>

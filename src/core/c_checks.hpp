@@ -69,8 +69,8 @@ inline Status check(const tw_signal* signal) {
   return signal->born.check("signal");
 }
 
-/// The handle is alive and of this process; debug builds also mark the calling thread as the user of a single-threaded worker
-/// for the call.
+/// The handle is alive and of this process; debug builds also mark the calling thread as the user of a single-threaded
+/// worker for the call.
 class Enter {
  public:
   explicit Enter(tw_worker* worker) : status_(check(worker)) {

@@ -178,7 +178,8 @@ bool Connector::is_meant(const SetupConnection& from, const AcceptMessage& accep
   return !by_address() || (accept.worker == mine.target && accept.incarnation == mine.target_incarnation);
 }
 
-/// The peer has the job key but is not the worker it claims to be, or not the one dialled, which may be at the next candidate.
+/// The peer has the job key but is not the worker it claims to be, or not the one dialled, which may be at the next
+/// candidate.
 void Connector::impostor(SetupConnection& from, const std::string& why) {
   setup_.refused(Refusal::identity, from.peer_text() + ": " + why);
   from.abandon();

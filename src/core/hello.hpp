@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and where
-// their proxies listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
+// What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and
+// where their proxies listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
 #pragma once
 #include "core/endpoint.hpp"
 

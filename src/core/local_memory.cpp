@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does it
-// wait for.
+// Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does
+// it wait for.
 #include "core/c_checks.hpp"
 #include "memory/place.hpp"
 #include "memory/placement.hpp"

@@ -136,7 +136,8 @@ Status tw_worker::wait(uint64_t timeout_ns) {
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
     if (arm() != TW_OK) continue;
     const uint64_t left = deadline.left_ns();
-    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this.
+    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than
+    // this.
     nap(closings_.load(std::memory_order_relaxed) == 0 ? left : std::min(left, kMillisecond));
   }
 }

@@ -39,8 +39,8 @@ struct tw_worker {
   unsigned progress(unsigned polls = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
-  /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited for
-  /// may be a store of device code, which wakes no thread; so sleeps are no longer than this.
+  /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
+  /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
