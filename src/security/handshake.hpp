@@ -6,9 +6,9 @@
 //   client -> proof      HMAC-SHA256(key, transcript of "client")
 //   server -> authentication result    accepted or refused, HMAC-SHA256(key, transcript of "server", which has the client's proof)
 //
-// All messages have fixed sizes. A server verifies the client first, then that it is the client's target. Both then
-// derive the keys of their session (session.hpp). With TLS, TLS 1.3 with an external PSK derived from the job key comes first
-// and the same exchange runs inside it. Non-blocking: call advance() whenever the socket is ready.
+// All messages have fixed sizes. A server verifies the client first, then that it is the client's target. Both then derive
+// the keys of their session (session.hpp). With TLS, TLS 1.3 with an external PSK derived from the job key comes first and
+// the same exchange runs inside it. Non-blocking: call advance() whenever the socket is ready.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -29,9 +29,9 @@ typedef struct ssl_st SSL;
 namespace thalweg::impl {
 
 enum class Role { client, server };
-/// Why a peer was refused. `timeout` and `overload` are detected by the caller; see RefusalCounters. target: it has the key, but
-/// means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out. identity: it has
-/// the key, but claims to be a worker that it is not.
+/// Why a peer was refused. `timeout` and `overload` are detected by the caller; see RefusalCounters. target: it has the key,
+/// but means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out.
+/// identity: it has the key, but claims to be a worker that it is not.
 enum class Refusal {
   none,
   authentication,

@@ -176,8 +176,8 @@ CachedKeys& cached_keys() {
   return *one;
 }
 
-/// Takes the key out of the environment, so that programs which this one starts do not inherit it. Neither shifts nor frees anything:
-/// other threads may be reading the environment.
+/// Takes the key out of the environment, so that programs which this one starts do not inherit it. Neither shifts nor frees
+/// anything: other threads may be reading the environment.
 void hide(char* value) {
   if (const char* keep = std::getenv("THALWEG_KEEP_JOB_KEY"); keep != nullptr && std::strcmp(keep, "1") == 0) return;
   if (!from_the_kernel(value)) {

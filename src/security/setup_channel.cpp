@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the socket.
+// Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the
+// socket.
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/ssl.h>

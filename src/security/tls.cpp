@@ -181,7 +181,8 @@ SSL* make_tls(Role role, const JobKey& key, int fd) {
 void count_record(SSL* tls) {
   auto* psk = static_cast<Psk*>(SSL_get_ex_data(tls, psk_index()));
   if (psk == nullptr || ++psk->records < psk->records_per_key) return;
-  // Each side renews its sending key; the next write announces it first. Not while a record is half written: then at the next one.
+  // Each side renews its sending key; the next write announces it first. Not while a record is half written: then at the
+  // next one.
   if (SSL_key_update(tls, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) psk->records = 0;
 }
 

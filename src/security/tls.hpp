@@ -13,8 +13,8 @@ namespace thalweg::impl {
 /// THALWEG_TLS=1: contexts and stores use TLS on TCP, whatever their options.
 bool tls_by_environment();
 
-/// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see last_error().
-/// It writes with MSG_NOSIGNAL. One thread at a time.
+/// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see
+/// last_error(). It writes with MSG_NOSIGNAL. One thread at a time.
 SSL* make_tls(Role role, const JobKey& key, int fd);
 
 /// To be called after every successful write: renews the sending key long before it has protected too much.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's identity: an Ed25519 key pair of its lifetime; its id is the fingerprint of the public key. So knowing an id, with the
-// job key or without it, is not enough to claim it in a connection's set-up.
+// A worker's identity: an Ed25519 key pair of its lifetime; its id is the fingerprint of the public key. So knowing an id,
+// with the job key or without it, is not enough to claim it in a connection's set-up.
 #pragma once
 #include <array>
 #include <cstddef>
