@@ -32,7 +32,7 @@ class DeviceNames {
   static constexpr size_t kMaxNames = 1024;  // beside those with holders
   static constexpr size_t kMaxPieces = 256;  // of one name
 
-  /// The pieces around [address, address + length), as the devices tell; `info` describes the one at address.
+  /// The pieces around [address, address + length), as the devices report them; `info` describes the one at address.
   static Status describe(const BufferInfo& info, uint64_t address, uint64_t length, DeviceName* out);
   /// Is the memory of `name` still what it was?
   static bool alive(const DeviceName& name);

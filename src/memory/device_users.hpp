@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of this process that devices work on for another context that does not own it: registered memory that is the target of another
-// worker of this process, or the buffer of a message into or out of which the other side's device copies. Between processes an
-// import stands for this; within one there are only addresses.
+// Memory of this process that devices work on for another context that does not own it: registered memory that is the target
+// of another worker of this process, or the buffer of a message into or out of which the other side's device copies. Between
+// processes an import stands for this; within one there are only addresses.
 //
-// Work enters when it is about to be enqueued and leaves when it is over. Whoever takes the memory back closes it: nobody enters
-// any more, and who is inside is waited for by the word that the device itself writes, so that nobody's progress is needed.
+// Work enters before it is enqueued and leaves when it is over. To take the memory back, its owner closes it: no work enters
+// any more, and work inside is waited for by the word that the device itself writes, so that no progress is needed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ class DeviceUsers {
   DeviceUsers(const DeviceUsers&) = delete;
   DeviceUsers& operator=(const DeviceUsers&) = delete;
 
-  /// What the other side of a message in this process is told instead of a pointer; never 0.
+  /// The name sent to the other side of a message in this process instead of a pointer; never 0.
   static std::shared_ptr<DeviceUsers> make_named(uint64_t* name);
   static std::shared_ptr<DeviceUsers> find(uint64_t name);  // null: it has ended
 
@@ -31,7 +31,7 @@ class DeviceUsers {
   /// It is over when *word has reached `value`; the word is good until leave().
   void enqueued(uint64_t number, const uint64_t* word, uint64_t value);
   void leave(uint64_t number);
-  /// True: nobody is inside. May be asked again.
+  /// True: no work is inside. May be called again.
   bool close();
   /// The same, waited for.
   bool close(const Deadline& deadline);
@@ -39,7 +39,7 @@ class DeviceUsers {
  private:
   struct Inside {
     uint64_t number;
-    const uint64_t* word;  // null: told by leave() only
+    const uint64_t* word;  // null: only leave() ends it
     uint64_t value;
   };
   std::mutex mutex_;

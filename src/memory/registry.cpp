@@ -129,7 +129,7 @@ Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory**
   return TW_OK;
 }
 
-/// Afterwards nobody reaches the memory by a key, nor is in the middle of it.
+/// Afterwards no access by a key reaches the memory, and none is under way.
 Status Registry::revoke_all(tw_memory* memory) {
   {
     const Writing writing(*state_);
@@ -161,7 +161,7 @@ Status Registry::release(tw_memory* memory) {
   }
   if (Status s = give_up_name(memory); is_error(s)) return s;
   const bool shared = memory->segment.data() != nullptr;
-  if (memory->pinning != nullptr) memory->pinning->settle();  // without keys nobody begins another one
+  if (memory->pinning != nullptr) memory->pinning->settle();  // without keys no new one begins
   {
     const Writing writing(*state_);
     if (state_->memories.erase(memory) == 0) return fail(TW_ERR_HANDLE, "this memory is released by another thread");
@@ -202,7 +202,7 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   if (length == 0) return fail(TW_ERR_OUT_OF_BOUNDS, "the range is empty: it starts at the memory's end");
   uint64_t rkey = 0;
   if (Status s = random_identifier(&rkey); is_error(s)) return s;
-  // Who may write a word of it may also signal there.
+  // Write access to a word includes signalling there.
   const uint32_t own = memory->access | ((memory->access & TW_MEMORY_WRITE) != 0 ? kAccessSignal : 0);
   const uint32_t granted = access == 0 ? memory->access : access & own;
   if (granted == 0) return fail(TW_ERR_PERMISSION, "the memory was registered without any of the access asked for");
