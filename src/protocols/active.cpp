@@ -276,7 +276,7 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
   if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
     if (data.kind != Kind::borrowed || keep(data)) return;
     engine.doom(peer, TW_ERR_NO_MEMORY, "no memory to keep an active message");
-    data.kind = Kind::lost;  // the handler has the descriptor: receiving it tells
+    data.kind = Kind::lost;  // the handler has the descriptor: receiving it reports the loss
     return;
   }
   if (data.kind != Kind::ended) settle(engine, data);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
-// it was here, otherwise still at the sender) and fetch it later. The header is gone when the handler has run; long ones: active_header.hpp.
+// it was here, otherwise still at the sender) and fetch it later. The header is gone when the handler has run; long ones:
+// active_header.hpp.
 #pragma once
 #include <deque>
 #include <memory>

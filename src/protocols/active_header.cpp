@@ -22,7 +22,7 @@ enum HeaderStage : uint8_t {
   kHeaderGoes,     // run.moved of its bytes are sent
 };
 
-/// The header's first bytes, behind what says how many there are and what comes with them.
+/// The header's first bytes, behind their number and a description of what follows.
 Status send_first(OpRun& run, Frame frame) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
-// instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose target
-// has the word's device apply it.
+// instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose
+// target has the word's device apply it.
 #include "protocols/device_queues.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"

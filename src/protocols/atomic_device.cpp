@@ -2,9 +2,9 @@
 // Atomics on words of device memory by the word's own device, where this process reaches it: over an import, or within one
 // process. Nothing is needed of the target then.
 //
-// Every way to such a word is a kernel of the word's device with system scope: this one, the one that the target's progress runs
-// (atomic.cpp), plans' and windows' ones of a device with native atomics to it. So all of them are atomic against each other, and
-// the ways may be mixed. The CPU never touches the word.
+// Every way to such a word is a kernel of the word's device with system scope: this one, the one that the target's progress
+// runs (atomic.cpp), plans' and windows' ones of a device with native atomics to it. So all of them are atomic against each
+// other, and the ways may be mixed. The CPU never touches the word.
 #include <cstring>
 #include <utility>
 
@@ -84,7 +84,7 @@ Status start_direct(OpRun& run) {
   DeviceReach reached;
   Status status = reach_word(run, &device, &reached);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  // Released, or of another context of this process: the target's answer says which. Else it stays like this.
+  // Released, or of another context of this process: the target's answer tells which. Else it stays like this.
   if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
   if (is_error(status)) return status;
   // Where only engines get there, and in a build without kernels, the target's progress does it.

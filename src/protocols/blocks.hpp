@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's ordered queue with one completion and one
-// notification.
+// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's ordered queue with one completion
+// and one notification.
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
-// ordered queue moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole
+// ordered queue moves a bounded part of them, so that a call of a million blocks delays no other operation. Ways, for the operation as a whole
 // (routes/blocks.hpp):
 //   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
 //           once, meanwhile the operation is out of the ordered queue
@@ -16,10 +16,10 @@
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
 //
-// Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these, outside of
-// the ordered queue. Whoever comes to its notification before an earlier one has gone leaves the ordered queue and is sent from there
-// (push_notices); but for a put by frames, whose notification must follow them: it waits at the ordered queue's front, and what is earlier
-// passes it.
+// Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these,
+// outside of the ordered queue. Whoever comes to its notification before an earlier one has gone leaves the ordered queue
+// and is sent from there (push_notices); but for a put by frames, whose notification must follow them: it waits at the
+// ordered queue's front, and what is earlier passes it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -65,7 +65,7 @@ struct BlockTransfer {
   std::unique_ptr<BlockChoice[]> pairs;
   uint64_t arrived = 0;                                     // get by frames: bytes
   std::vector<Mapping*> imports;                            // counted while a device uses them
-  Status failed = TW_OK;                                    // told when no device work is under way any more
+  Status failed = TW_OK;                                    // reported when no device work is under way any more
   OpRun *notice_before = nullptr, *notice_after = nullptr;  // neighbours in OneSided::notices
   bool noticing = false;                                    // is in there
   const BlockRange *here_hint = nullptr, *there_hint = nullptr;
@@ -95,9 +95,10 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion);
 extern const Protocol kPutBlocks, kGetBlocks;
 
-/// What the table of routes is asked with. What only trying tells is possible.
+/// The input of the routes' table. What only a trial can decide counts as possible.
 Blocks blocks_of(const OpDesc& op);
-/// One more of the peer's regions. device: of the blocks here, null: that of the region would move them. mapped: this CPU reaches it.
+/// One more of the peer's regions. device: of the blocks here, null: that of the region would move them. mapped: this CPU
+/// reaches it.
 void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool mapped);
 /// Null: the kernel copies to and from the region, which this CPU does not reach.
 const char* why_not_copied(RemoteRegion& region);
@@ -109,8 +110,8 @@ void take_route(BlockTransfer& transfer, const Blocks& facts);
 Status move_directly(OpRun& run);
 
 // --- blocks_device.cpp
-/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the ordered queue; TW_AGAIN:
-/// an import is under way; or an error.
+/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the
+/// ordered queue; TW_AGAIN: an import is under way; or an error.
 Status settle_route(OpRun& run);
 
 // --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
@@ -149,7 +150,8 @@ void leave_notices(OpRun& run);
 /// TW_OK: sent, TW_AGAIN: no room or no credit.
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers);
 void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Target: one of `length` bytes, copied from the frame, goes to its handler or the queue; failed: it is dropped, its credit goes back.
+/// Target: one of `length` bytes, copied from the frame, goes to its handler or the queue; failed: it is dropped, its credit
+/// goes back.
 void take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed);
 /// tw_notification_next.
 Status next_notification(Engine& engine, tw_notification* out);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of device memory: kernels of one device of this process take the pairs from lists in pinned memory, 65,536 pairs a launch,
-// whatever the blocks' length (two H200: 364 GB/s with blocks of 4 KiB and of 64 KiB; one engine copy each: 70). The device must
-// reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from here. Where it
-// does not, the way is a window or goes through the host.
+// Blocks of device memory: kernels of one device of this process take the pairs from lists in pinned memory, 65,536 pairs a
+// launch, whatever the blocks' length (two H200: 364 GB/s with blocks of 4 KiB and of 64 KiB; one engine copy each: 70). The
+// device must reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from
+// here. Where it does not, the way is a window or goes through the host.
 #include <algorithm>
 #include <cstring>
 
@@ -44,7 +44,7 @@ Status reach_blocks(Peer& peer, RemoteRegion& region, Device& device, DeviceReac
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
   if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(&device);
-  // Unknown here may still be alive in another context of this process: its own progress will say.
+  // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   if (status != TW_OK || out->kernels) return status;
@@ -124,7 +124,7 @@ Status launch_all(OpRun& run, Reached& reached) {
   }
   if (run.work == 0) return status;
   transfer.imports.swap(reached.imports);
-  transfer.failed = status;  // told when what was launched is over
+  transfer.failed = status;  // reported when the launched work is over
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
   count_in(run, Counted::device);

@@ -17,7 +17,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kMost = 64;  // bounce buffers that one peer may tell of
+constexpr size_t kMost = 64;  // bounce buffers that one peer may name
 
 Bounces& bounces_of(Peer& peer) {
   if (peer.bounces == nullptr) peer.bounces = std::make_unique<Bounces>();
@@ -52,15 +52,15 @@ Bounces::Theirs* told_of(Peer& peer, const Uuid& device, bool on_device) {
   return found != peer.bounces->theirs.end() ? &*found : nullptr;
 }
 
-/// The bytes of a piece in host memory that is mapped here; null: the peer broke the rules, and was told.
+/// The bytes of a piece in host memory that is mapped here; null: a protocol violation, handled.
 const std::byte* mapped_piece(Engine& engine, Peer& peer, const Bounces::Theirs& theirs, const PieceBody& piece) {
   if (theirs.mapping != nullptr) return theirs.mapping->address + piece.offset;
   engine.violation(peer, "a piece in memory that is not mapped here");
   return nullptr;
 }
 
-/// The bounce buffer that a piece lies in. Null: the peer broke the rules, and was told; or it has released that memory, as it does once
-/// it ends the connection, whose end is behind this frame.
+/// The bounce buffer that a piece lies in. Null: a protocol violation, handled; or it has released that memory, as it does
+/// once it ends the connection, whose end is behind this frame.
 Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBody* piece) {
   if (!body.take(piece)) return engine.violation(peer, "a short piece"), nullptr;
   Bounces::Theirs* theirs = told_of(peer, piece->segment);
@@ -83,7 +83,7 @@ Pieces pieces_of(Engine& engine, const Peer& peer, const OpRun& run, const Uuid&
   return facts;
 }
 
-/// In memory of the sender's device. TW_IN_PROGRESS: once it has told of it, or that is imported; nobody waits for that.
+/// In memory of the sender's device. TW_IN_PROGRESS: not named by the sender, or not imported yet; do not wait for it.
 Status take_in_device(Peer& peer, Device& device, const Uuid& from) {
   const Bounces::Theirs* const theirs = told_of(peer, from, true);
   if (theirs == nullptr) return TW_IN_PROGRESS;

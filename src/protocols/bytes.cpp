@@ -78,7 +78,7 @@ void keep(ByteStream& stream, const std::byte* from, size_t n) {
   }
 }
 
-/// Gives kept bytes to the receive: all that fits.
+/// Copies unexpected bytes to the receive: all that fits.
 void drain(Engine& engine, Peer& peer, ByteStream& stream, OpRun& run) {
   size_t total = 0;
   while (!stream.chunks.empty() && run.moved + total < run.op->length) {
@@ -93,7 +93,7 @@ void drain(Engine& engine, Peer& peer, ByteStream& stream, OpRun& run) {
   if (total != 0) filled(engine, peer, run, total);
 }
 
-/// The receive that may be read into directly; null when something is kept before it.
+/// The receive that may be read into directly; null if unexpected bytes are before it.
 OpRun* waiting(Peer& peer) {
   return peer.byte_stream && peer.byte_stream->kept == 0 ? peer.byte_stream->receivers.front() : nullptr;
 }

@@ -18,15 +18,15 @@ struct CopySide {
   bool far = false;      // it is memory of another device
 };
 CopySide copy_side(uint64_t address, const Layout* layout, bool kernels = true);
-/// Copies that move packed bytes [begin, end) of `to` and `from`, both of `length` packed bytes in all. Rows stay rows. At most
-/// 65,536 copies: TW_ERR_LIMIT beyond.
+/// Copies that move packed bytes [begin, end) of `to` and `from`, both of `length` packed bytes in all. Rows stay rows. At
+/// most 65,536 copies: TW_ERR_LIMIT beyond.
 Status plan_copies(const CopySide& to, const CopySide& from, uint64_t length, uint64_t begin, uint64_t end,
                    std::vector<Copy>* copies);
 
 /// What routes/device_copies.hpp asks of them (at least one). kernels: those of the device reach both sides.
 DeviceCopies facts_of(const std::vector<Copy>& copies, bool kernels);
 
-/// Enqueues them on `device` as routes/device_copies.hpp says. As DeviceQueues::submit.
+/// Enqueues them on `device` by the route of routes/device_copies.hpp. As DeviceQueues::submit.
 struct Submission {
   bool kernels = true;                                 // kernels reach both sides
   DeviceQueues::Flow flow = DeviceQueues::Flow::none;  // from and to other devices

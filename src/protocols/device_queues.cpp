@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
-// the resident kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
+// A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them the
+// resident kernel, where there is one. Copies complete in the order of submission, whichever engine does them. Those that
 // come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
 // instead of 215).
 #include "protocols/device_queues.hpp"
@@ -52,7 +52,7 @@ std::shared_ptr<DeviceUse> use_of(const DeviceUserLists& users) {
   return users.empty() ? nullptr : std::make_shared<DeviceUse>(users);
 }
 
-/// One look each. look(run), which is out of the list then: true, it is back at the list's end.
+/// Polls each once. look(run), which is out of the list then: true, it is back at the list's end.
 template <class Look>
 void look_at_each(RunList& runs, Look look) {
   OpRun* first = nullptr;  // of those that stay: it has come round again
@@ -129,8 +129,8 @@ Status DeviceQueues::place_of(Device& device, Place** out) {
   return make_place(device, out);
 }
 
-/// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under way any
-/// more, because the buffers go back with the error.
+/// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under
+/// way any more, because the buffers go back with the error.
 Status DeviceQueues::finish_call(Line& line, Status enqueued) {
   const auto word = reinterpret_cast<uint64_t>(line.finished);
   const Status status = is_error(enqueued) ? enqueued : line.queue->write_value(word, line.ticket + 1, false);
@@ -142,8 +142,8 @@ Status DeviceQueues::finish_call(Line& line, Status enqueued) {
   return status;
 }
 
-/// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure is the
-/// device's own end.
+/// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure
+/// is the device's own end.
 void DeviceQueues::replace_broken(Device& device, Line& line) {
   std::unique_ptr<Queue> fresh;
   if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh))) return;
@@ -225,7 +225,7 @@ Status DeviceQueues::flush(Place& place) {
       line.pending.push_back(std::move(*first));
     }
   }
-  // Of a queue that broke nothing that is pending ends any more: the operation that is told of this has its next one on a new queue.
+  // On a broken queue no pending work ends any more: the operation fails with this, and the next one gets a new queue.
   const Status broken = is_error(status) ? line.queue->query() : TW_OK;
   if (is_error(broken)) fail_pending(*place.device, line, broken);
   for (; first != waiters.end(); ++first) end(*first, status);

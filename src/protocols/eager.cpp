@@ -106,8 +106,8 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
     std::memcpy(prefix, &body, sizeof body);
     if (header_length != 0) std::memcpy(prefix + sizeof body, header, header_length);
     size_t prefix_length = sizeof body + header_length;
-    // By reference the first frame carries no payload, so that all of it can be read straight into the receive.
-    // A whole fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
+    // By reference the first frame carries no payload, so that all of it can be read straight into the receive. A whole
+    // fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
     const size_t room = std::min<size_t>(peer.limits.fragment, peer.limits.copy - prefix_length);
     size_t n = reference ? 0 : std::min<uint64_t>(op.length, room);
     begin_payload(run);
@@ -280,7 +280,7 @@ void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 namespace {
 
-/// n more bytes of the assembly are at `body`, or (null) where more_destination said.
+/// n more bytes of the assembly are at `body`, or (null) at more_destination()'s address.
 void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   Assembly& assembly = peer.assembly;
   if (n != 0 && body != nullptr) {
@@ -484,7 +484,7 @@ void Engine::take_frames() {
   progressing_ = false;
 }
 
-/// The peer may have posted its send, and nobody progress from here on: what can be started is.
+/// The peer may have posted its send, and there may be no progress from here on: starts what can be started.
 Status Engine::post_device(OpRun& run) {
   const InCall in_call(*this);
   place_receive(run);
@@ -541,7 +541,7 @@ void Engine::post_waited(WaitedReceive& receive) {
 Status Engine::end_wait(WaitedReceive& receive) {
   OpRun* run = receive.run;
   if (run == nullptr) {
-    // A limit has said why itself.
+    // A limit has set the text itself.
     if (receive.status == TW_ERR_TRUNCATED) set_last_error(truncated_text(receive.info.length, receive.length));
     return receive.status;
   }

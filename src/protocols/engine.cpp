@@ -3,7 +3,7 @@
 // engine_sink.cpp.
 //
 // A run is in at most one queue (run.list) and in at most one peer's `waiting` list (run.peer). Whatever ends it calls
-// complete(), which takes it out of both: nobody else needs to know where it was. Callbacks are queued there and called at
+// complete(), which takes it out of both. Callbacks are queued there and called at
 // the end of progress(), outside the lock, so that frame handlers are never entered again from user code half-way.
 #include "protocols/engine.hpp"
 
@@ -136,7 +136,7 @@ void Engine::unlink(OpRun& run) {
     Peer& peer = *run.peer;
     peer.waiting.remove(&run);
     if (peer.assembly.run == &run) [[unlikely]] {
-      peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is for nobody
+      peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is dropped
       peer.assembly.run = nullptr;
     }
     if (peer.destination == &run) [[unlikely]] {
@@ -149,7 +149,7 @@ void Engine::unlink(OpRun& run) {
   run.cancelable = false;
 }
 
-/// A layout of callbacks is told of the end, and tells how packing or unpacking went.
+/// Ends a layout of callbacks, which returns the status of packing or unpacking.
 Status Engine::settle_calls(OpRun& run, Status status) {
   const Layout& layout = *run.own.layout;
   const Status failed = calls_failed(&layout);
@@ -176,7 +176,7 @@ void Engine::complete_slowly(OpRun& run, Status status) {
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
   if (run.sink != SinkKind::none) prepare_to_tell(run, true);
-  // release: who tests with acquire sees the received bytes and run.info
+  // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.sink != SinkKind::none) {
     tell(run, status);
@@ -276,7 +276,7 @@ unsigned Engine::progress(unsigned looks) {
     }
     alone_ = used == 1;
     if (!doomed_.empty()) [[unlikely]]
-      close_doomed();  // what waits for a device or a stream ends with its peer, before anything looks at the link
+      close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
     if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]]
@@ -393,7 +393,7 @@ unsigned Engine::push_windows(Peer& peer) {
   return events;
 }
 
-/// The next one whose callback is to be called; what else is told is told in here, where nobody releases its request meanwhile.
+/// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
 OpRun* Engine::next_called(RunList& ready, unsigned* events) {
   Guard guard(*this);
   while (OpRun* const run = ready.pop_front()) {
@@ -425,7 +425,7 @@ Status Engine::arm() {
   Guard guard(*this);
   if (!callbacks_.empty() || !doomed_.empty()) return TW_ERR_BUSY;
   if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
-  if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes nobody
+  if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread
   for (auto& port : ports_) {
     Status status = port->arm();
     if (status != TW_OK) return status;

@@ -74,7 +74,7 @@ void Engine::fail(Peer& peer, Status status, const std::string& why) {
   Guard guard(*this);
   if (Link* link = peer.link) {
     close_credit(*this, peer);
-    peer.link = nullptr;  // before the port is told: nothing of this peer may be sent or handled from here on
+    peer.link = nullptr;  // before the port's close: nothing of this peer may be sent or handled from here on
     end_offers(*this, peer);
     link->port->close(*link, false);
   }

@@ -57,7 +57,8 @@ Status step(OpRun& run) {
   }
   if (run.moved - run.pipeline.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
   const Status s = ask(peer, run);
-  // What came before the link broke is still read, straight into the buffer: the loss, which is told behind it, ends the run.
+  // What came before the link broke is still read, straight into the buffer: the loss, which is reported behind it, ends the
+  // run.
   if (is_error(s) && run.moved != 0) return TW_AGAIN;
   if (s != TW_OK) return s;
   note_frames(peer, run);

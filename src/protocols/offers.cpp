@@ -83,7 +83,7 @@ bool make_offer(Engine& engine, OpRun& run) {
   ++offers->posted;
   offered_to(run) = peer;
   run.offer = static_cast<uint8_t>(entry + 1);
-  // release: who sees `offered` sees the offer
+  // release: a reader that sees `offered` sees the offer
   __atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);
   return true;
 }
@@ -204,7 +204,8 @@ bool find_claim(Engine& engine, Peer& peer, const OpDesc& op, Claim* out) {
   const Offers* const offers = offers_of(peer);
   if (offers == nullptr) return false;
   const OfferTable& table = *offers->tables.theirs;
-  // What was offered before the first walk's find is visible to the second one: an earlier receive that the first one has missed, too.
+  // What was offered before the first walk's find is visible to the second one: an earlier receive that the first one has
+  // missed, too.
   Claim first;
   if (!find_offer(table, op.tag, &first) || !find_offer(table, op.tag, out)) return false;
   if (first.entry != out->entry || first.word != out->word) return false;
@@ -226,11 +227,11 @@ SendingRts::SendingRts(Peer& peer, const OpDesc& op, bool tagged) {
   if (offers == nullptr) return;
   word_ = &offers->tables.mine->sending_rts;
   __atomic_store_n(word_, 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);  // before the table is looked at
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);  // before the table is read
 }
 
 SendingRts::~SendingRts() {
-  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: who sees it finds the RTS
+  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: a reader that sees it finds the RTS
 }
 
 }  // namespace thalweg::impl

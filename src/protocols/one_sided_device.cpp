@@ -50,8 +50,8 @@ Status signal_behind_devices(OpRun& run) {
   return all && run.peer->one_sided.device != 0 ? Status{TW_AGAIN} : give_signal(run, false);
 }
 
-/// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything in the
-/// ordered queue, flushes and fences among it.
+/// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything
+/// in the ordered queue, flushes and fences among it.
 void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
@@ -93,13 +93,14 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
   }
   const Status status = reach_region(peer, region, *out->device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  // Unknown here may still be alive in another context of this process: its own progress will say.
+  // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   return status;
 }
 
-/// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the operation.
+/// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the
+/// operation.
 Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   RemoteRegion& region = *op.remote;
   if (!of_device(region)) {
@@ -109,7 +110,7 @@ Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   }
   const Status status = reach_target(peer, op, out);
   if (status == TW_OK || status == TW_AGAIN) return status;
-  // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
+  // Released, or its owner is closing: the target's answer to a frame, or the loss, tells which.
   if (status == TW_ERR_STALE) return TW_ERR_UNREACHABLE;
   if ((peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
@@ -242,8 +243,8 @@ void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   engine.wants_push(*run->peer);
 }
 
-/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns until it
-/// has ended, so that the worker may sleep) or an error.
+/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns
+/// until it has ended, so that the worker may sleep) or an error.
 Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t position, uint64_t length) {
   const OpDesc& whole = *run.op;
   OpDesc op;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of pieces; see pipeline.hpp.
+// Pipelines of pieces; see pipeline.hpp.
 //
 // A phase begins with one of the stream_* functions and ends in finish(): pipeline.kind goes back to none first, because
 // `then` may begin the next phase or complete the run. Between the two the run is in peer.pipelines while it has pieces to
@@ -25,8 +25,8 @@ constexpr size_t kCopyPiece = 256u << 10;  // of a mapped copy: some ten microse
 constexpr size_t kKernelPiece = 1u << 20;  // of a kernel copy
 constexpr uint32_t kInFlight = 8;          // pieces by reference and run
 constexpr size_t kRuns = 16;
-/// With so many bytes on their way in, what is copied out leaves the caches before anybody reads it. Measured: below, reading
-/// the message afterwards costs more than is saved.
+/// With so many bytes on their way in, what is copied out leaves the caches before anybody reads it. Measured: below,
+/// reading the message afterwards costs more than is saved.
 constexpr uint64_t kBeyondCaches = 4u << 20;
 
 void finish(Engine& engine, OpRun& run, Status status) {
@@ -63,7 +63,7 @@ void queue_turns(Engine& engine, Peer& peer, OpRun& run) {
   engine.wants_push(peer);
 }
 
-/// What on_sent() tells: its number, because the run may have ended by then and be another one's.
+/// The token for on_sent(): the run's number, because the run may have ended by then and its slot be another one's.
 void* token_of(const Peer& peer, const OpRun& run) { return reinterpret_cast<void*>(peer.engine->number(run)); }
 
 Status send_reference(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece) {

@@ -15,8 +15,8 @@ namespace thalweg::impl {
 void pipeline_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint64_t offset, uint64_t length, Then then,
                   uint8_t flags = 0);
 
-/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to wire_op(run), which come
-/// in order (anything else breaks the protocol). `then` when all of them have arrived. length 0 calls `then` at once.
+/// Takes packed bytes [offset, offset + length) of run.op's local side from data frames addressed to wire_op(run), which
+/// come in order (anything else breaks the protocol). `then` when all of them have arrived. length 0 calls `then` at once.
 void pipeline_in(Engine& engine, Peer& peer, OpRun& run, uint64_t offset, uint64_t length, Then then);
 
 /// Copies packed bytes [offset, offset + length) of run.op's local side from (pull) or to (push) the other side's contiguous
@@ -28,9 +28,9 @@ void pipeline_push(Engine& engine, Peer& peer, OpRun& run, const Elsewhere& othe
 /// TW_IN_PROGRESS: one piece moved, TW_AGAIN: no room.
 Status pipeline_turn(Engine& engine, Peer& peer, OpRun& run);
 
-/// A piece of the local side to be sent as one frame: `prefix`, then `length` bytes at packed offset `position`, then `suffix`.
-/// With a layout run.cursor must be at `position`; it advances. The prefix must live as long as the run when large pieces
-/// may go by reference (contiguous, no suffix).
+/// A piece of the local side to be sent as one frame: `prefix`, then `length` bytes at packed offset `position`, then
+/// `suffix`. With a layout run.cursor must be at `position`; it advances. The prefix must live as long as the run when large
+/// pieces may go by reference (contiguous, no suffix).
 struct Piece {
   const void* prefix = nullptr;
   size_t prefix_length = 0;
@@ -40,8 +40,9 @@ struct Piece {
   size_t suffix_length = 0;
   bool by_reference = true;  // allowed
 };
-/// By the cheapest way of the link. A layout of callbacks packs each byte once: what is sent here goes. header.length is filled in. TW_OK (run.pipeline.in_flight tells whether the source may be
-/// reused), TW_AGAIN (nothing happened), or an error.
+/// By the cheapest way of the link. A layout of callbacks packs each byte once: what is sent here goes. header.length is
+/// filled in. TW_OK (run.pipeline.in_flight tells whether the source may be reused), TW_AGAIN (nothing happened), or an
+/// error.
 Status send_piece(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece);
 
 // Frames.

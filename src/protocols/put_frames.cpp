@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put by frames: fragments in the endpoint's ordered queue, applied by the target's progress. Every frame stands alone (rkey, offset,
-// and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
+// Put by frames: fragments in the endpoint's ordered queue, applied by the target's progress. Every frame stands alone
+// (rkey, offset, and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
 #include <algorithm>
 #include <utility>
 
@@ -30,7 +30,7 @@ void sent(Engine& engine, OpRun& run, Status status) {
   if (answered(run).here) engine.complete(run, answered(run).answer);
 }
 
-/// Whatever the peer says, and whenever: its signal goes, and the buffer is the run's until the link has read it.
+/// Whatever the peer answers, and whenever: its signal is sent, and the buffer is the run's until the link has read it.
 void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
   run.fin = nullptr;
@@ -129,7 +129,7 @@ void note_put(Peer& peer, const FrameHeader& header, Status status) {
   if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
 }
 
-/// What an earlier fragment failed with is told by the answer of the last one, if it has one, and by no flush then.
+/// An earlier fragment's failure is reported by the answer of the last one, if it has one, and then by no flush.
 void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op) {
   OneSided& state = peer.one_sided;
   const bool answered = (header.flags & kFrameAck) != 0, failed_before = is_error(state.failed);
@@ -151,7 +151,7 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
       status = store_to_device(engine, target, nullptr, 0, body.payload(), length);
     } else if (status == TW_OK) {
       if (length == 8) {
-        std::memcpy(target.address, body.payload(), 8);  // one store for whoever polls the word
+        std::memcpy(target.address, body.payload(), 8);  // one store, for a poller of the word
       } else if (length > 0) {
         std::memcpy(target.address, body.payload(), length);
       }

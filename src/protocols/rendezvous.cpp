@@ -3,8 +3,8 @@
 //
 // The receiver's run goes through phases (run.then): pulling its part of the payload, or taking data frames. When it asked
 // the sender to push the second half, two parts are open at once: Receiving.open counts them. A part that fails (the kernel
-// forbids it, a mapping is gone) is asked for again as data frames, which always work.
-// The sender's run waits announced, serves one cts at a time, and completes with the cts that carried kFrameLast or with fin.
+// forbids it, a mapping is gone) is asked for again as data frames, which always work. The sender's run waits behind its
+// RTS, serves one cts at a time, and completes with the cts that carried kFrameLast or with fin.
 #include "protocols/rendezvous.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // The receiver chooses (routes/device_messages.hpp):
 //   push    the sender's device copies into an import of the receiver's memory: between two devices, where the source is strided or
 //           still waits for a stream, or is pinned host memory.
-//           Also between pool or managed memory, which nobody else imports: into a bounce buffer of the receiver's device (bounce.hpp),
+//           Also between pool or managed memory, which no other process can import: into a bounce buffer of the receiver's device (bounce.hpp),
 //           from which that copies on. Also into host memory of the receiver that is mapped and pinned at the sender.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
 //           sender's memory, or from library-allocated host memory of the sender that is mapped and pinned here. Within one process, the
@@ -169,7 +169,8 @@ void bounced(Engine& engine, OpRun& run, Status status) {
   });
 }
 
-/// Asks the sender's device to copy into a bounce buffer of this one. False: there is none (yet), or others have all its chunks.
+/// Asks the sender's device to copy into a bounce buffer of this one. False: there is none (yet), or others have all its
+/// chunks.
 bool ask_for_bounced_push(Engine& engine, Peer& peer, OpRun& run) {
   receiving(run).source.bounced = 1;
   std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, run.op->device, true);
@@ -204,7 +205,8 @@ Status copy_in_process(Engine& engine, OpRun& run) {
                      users);
 }
 
-/// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being mapped.
+/// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being
+/// mapped.
 Status reach_host(Peer& peer, Device& device, uint64_t segment, uint64_t offset, uint64_t length, Mapping** mapping,
                   uint64_t* address) {
   if (const Status status = peer.link->port->import(*peer.link, segment, mapping); status != TW_OK) return status;
@@ -216,7 +218,7 @@ Status reach_host(Peer& peer, Device& device, uint64_t segment, uint64_t offset,
   return TW_OK;
 }
 
-/// From the sender's, whose mapping nobody waits for.
+/// From the sender's, without waiting for its mapping.
 Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
   const RtsBody& rts = receiving(run).rts;
   Device& device = *run.op->device;
@@ -243,7 +245,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   return device_move(engine, run, *device, CopySide{from, nullptr, true, far}, wanted(run), true, mapping, all_here);
 }
 
-/// What both ends have said of the message.
+/// What both ends have described of the message.
 DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);

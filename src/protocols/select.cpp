@@ -105,7 +105,7 @@ const Protocol& select_send(const OpDesc& op) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ said aloud
+// ------------------------------------------------------------------------------------------------ explained
 
 bool verb_named(const char* name, Verb* verb) {
   static constexpr struct {

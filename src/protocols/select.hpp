@@ -26,9 +26,9 @@ bool in_segment(const OpDesc& op);
 
 /// The protocol for a send of op to its connected peer, as things are now: credit comes and goes.
 const Protocol& select_send(const OpDesc& op);
-/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
-/// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
-/// matters for messages from the library's memory.
+/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers
+/// lost; the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target
+/// memory. The address matters for messages from the library's memory.
 std::string explain(const OpDesc& op);
 /// "send", "am", "bytes", "put", "get", "atomic", "signal" -> Verb; false: none of these.
 bool verb_named(const char* name, Verb* verb);

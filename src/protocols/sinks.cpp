@@ -49,7 +49,7 @@ tw_recv_info info_of(const OpDesc& op, bool under_way) {
 }
 
 void count(tw_counter& counter, Status status) {
-  // Release: who reads the number with acquire sees the bytes.
+  // Release: a reader of the number with acquire sees the bytes.
   (is_error(status) ? counter.failed : counter.completed).fetch_add(1, std::memory_order_release);
 }
 
@@ -71,7 +71,7 @@ void fill(tw_completion* record, const OpDesc& op, const tw_recv_info& info, voi
   __atomic_store_n(&record->status, status, __ATOMIC_RELEASE);  // with the bytes and what is above
 }
 
-/// All but queues and callbacks, which are told of runs.
+/// All but queues and callbacks, which get the run itself.
 void tell(Engine& engine, const Completion& completion, const OpDesc& op, const tw_recv_info& info, Status status) {
   switch (completion.kind) {
     case SinkKind::counter:
@@ -227,7 +227,7 @@ Status Engine::start_with_sink(const OpDesc& op, const Completion& completion) {
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
   const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
-  if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before anybody is told
+  if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before any notification
   if (entry != nullptr && status == TW_OK) {
     if (completion.request != nullptr) *completion.request = number(*entry);
     complete(*entry, TW_OK);

@@ -109,8 +109,8 @@ Staging::Chunk* Staging::free_chunk() {
 
 namespace {
 
-/// Between devices a further piece costs as much as a MiB takes (2.5 us), and the last piece is what its receiver waits for: least where
-/// both are equal, at the root.
+/// Between devices a further piece costs as much as a MiB takes (2.5 us), and the last piece is what its receiver waits for:
+/// least where both are equal, at the root.
 uint64_t piece_between_devices(uint64_t length) {
   constexpr uint64_t kUnit = 1u << 20;
   uint64_t part = kUnit;
@@ -120,7 +120,8 @@ uint64_t piece_between_devices(uint64_t length) {
 
 }  // namespace
 
-/// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs more.
+/// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs
+/// more.
 uint64_t Staging::chunk_of(uint64_t) const {
   constexpr uint64_t kLeast = 128u << 10, kUnit = 64u << 10;
   if (run_.op->kind == MemoryKind::managed) return longest_;
@@ -186,7 +187,7 @@ void Staging::copied(Engine& engine, void* token, Status status) {
 
 void Staging::pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end) {
   if (run_.pipeline.contiguous) {
-    streaming_copy(chunk, run_.op->address + begin, end - begin);  // nobody here reads it again
+    streaming_copy(chunk, run_.op->address + begin, end - begin);  // not read again here
   } else {
     pack(run_.cursor, chunk, end - begin);
   }
@@ -268,7 +269,8 @@ std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
   return chunk->bytes + (position - chunk->begin);
 }
 
-/// Waits for the oldest copy of its own. Others' are left to progress: what they go on with must not run in the middle of this run.
+/// Waits for the oldest copy of its own. Others' are left to progress: what they go on with must not run in the middle of
+/// this run.
 void Staging::free_oldest() {
   Chunk* oldest = nullptr;
   for (Chunk& chunk : chunks_) {

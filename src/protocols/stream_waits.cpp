@@ -42,8 +42,8 @@ StreamWait::~StreamWait() {
   if (word != 0) device->free(word);
 }
 
-/// A waiting queue must not block the library's own queues, which bring the bytes: streams may share a hardware channel, and with
-/// CUDA_DEVICE_MAX_CONNECTIONS=1 all of them do. Checked once, when the wait is made.
+/// A waiting queue must not block the library's own queues, which bring the bytes: streams may share a hardware channel, and
+/// with CUDA_DEVICE_MAX_CONNECTIONS=1 all of them do. Checked once, when the wait is made.
 Status StreamWaits::make(Device& device, StreamWait** out) {
   auto wait = std::make_unique<StreamWait>();
   wait->device = &device;

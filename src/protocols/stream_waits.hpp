@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caller's streams that wait for requests (tw_request_before). A StreamWait is a word in pinned memory, a queue of its own that
-// waits for the word, and an event behind that wait. The caller's stream waits for the event: nothing else may be enqueued on a
-// default stream. Completing the run stores the word.
+// The caller's streams that wait for requests (tw_request_before). A StreamWait is a word in pinned memory, a queue of its
+// own that waits for the word, and an event behind that wait. The caller's stream waits for the event: nothing else may be
+// enqueued on a default stream. Completing the run stores the word.
 //
-// Each has a queue of its own: a wait in a shared queue would block copies that the request itself needs. Words only grow, so a
-// released StreamWait is reusable at once, even before its queue has polled the word.
+// Each has a queue of its own: a wait in a shared queue would block copies that the request itself needs. Words only grow,
+// so a released StreamWait is reusable at once, even before its queue has polled the word.
 #pragma once
 #include <memory>
 #include <optional>
@@ -36,7 +36,8 @@ class StreamWaits {
   static constexpr unsigned kMost = 8;  // pending at a time, per device
 
   StreamWaits(DeviceQueues& queues, uint64_t first) : queues_(queues), first_(first) {}
-  /// Later work of `stream` waits until release_all(*of_run); *of_run: the run's waits so far. TW_ERR_LIMIT: kMost are pending.
+  /// Later work of `stream` waits until release_all(*of_run); *of_run: the run's waits so far. TW_ERR_LIMIT: kMost are
+  /// pending.
   Status hold(Device& device, Queue& stream, StreamWait** of_run);
 
  private:
