@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of a transfer of blocks chosen by index: one table, from which its initiator takes the way of all of it, and explain its text.
+// The ways of a transfer of blocks chosen by index: one table, from which its initiator takes the way of all of it, and
+// explain its text.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,7 +37,8 @@ enum class BlocksRoute : uint8_t {
 inline constexpr size_t kBlocksRoutes = static_cast<size_t>(BlocksRoute::count_);
 constexpr uint32_t bit_of(BlocksRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits): who needs nothing of the target comes first, as of other accesses.
+/// The best one that was not tried in vain (`failed`: bits): who needs nothing of the target comes first, as of other
+/// accesses.
 BlocksRoute blocks_route(const Blocks& blocks, uint32_t failed = 0);
 /// Does it touch memory of a device at either end? Then a device of this process is asked first.
 constexpr bool asks_devices(const Blocks& blocks) { return blocks.device_here || blocks.device_there; }

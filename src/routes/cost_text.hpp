@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of measured costs have in common: lines of text, untrusted when they are read, and files that only this user writes.
+// What the files of measured costs have in common: lines of text, untrusted when they are read, and files that only this
+// user writes.
 #pragma once
 #include <cstdint>
 #include <string>

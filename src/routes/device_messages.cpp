@@ -77,7 +77,8 @@ const char* why_not_pull(const DeviceMessage& m) {
   return allowed(m.forced, Way::pull) ? nullptr : kForced;
 }
 
-/// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read it, at one end?
+/// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read
+/// it, at one end?
 bool bounced(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkMaps) != 0 && m.imports && allowed(m.forced, Way::staging);
   if (!m.by_kernel || !m.to.on_device() || !shares || m.length < m.named_from || m.costs == nullptr) return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs of this process's devices as a context uses them: kept ones of this machine, else measured at a device's first use, once
-// for all processes of the user (docs/decisions/0025). Without a place for measured costs, and with THALWEG_COSTS=off: the defaults.
+// The costs of this process's devices as a context uses them: kept ones of this machine, else measured at a device's first
+// use, once for all processes of the user (docs/decisions/0025). Without a place for measured costs, and with
+// THALWEG_COSTS=off: the defaults.
 //
 // Threads: any. Measuring holds the lock, some milliseconds of a device's first use; nobody comes here on a hot path.
 #pragma once
@@ -61,8 +62,8 @@ class DeviceTable {
   std::map<Device*, Entry> entries_;
 };
 
-/// The link between a device and the nearest other one. Where this process sees none: one that some process has measured, else they are
-/// the same one, of two processes.
+/// The link between a device and the nearest other one. Where this process sees none: one that some process has measured,
+/// else they are the same one, of two processes.
 DeviceLink nearest_link(const Device& device, const DeviceCosts& costs);
 
 }  // namespace thalweg::impl

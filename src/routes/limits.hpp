@@ -29,7 +29,8 @@ inline bool by_reference(const Limits& limits, bool contiguous, uint64_t length)
   return contiguous && length >= limits.reference;
 }
 
-/// The same of a message in one frame of `body` bytes, `length` of them the buffer's: what may go by copy does, and ends with its call.
+/// The same of a message in one frame of `body` bytes, `length` of them the buffer's: what may go by copy does, and ends
+/// with its call.
 inline bool single_by_reference(const Limits& limits, bool contiguous, uint64_t length, uint64_t body) {
   return body > limits.copy && by_reference(limits, contiguous, length);
 }

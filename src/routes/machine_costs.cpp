@@ -52,7 +52,8 @@ Unsaved& unsaved() {
 
 bool has(const CostTable& table, CpuDistance distance) { return (table.*costs_at(distance)).frame != 0; }
 
-/// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the same one.
+/// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the
+/// same one.
 std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology, const cpu_set_t& allowed) {
   std::vector<CpuDistance> found;
   if ((topology.distances() & (topology.distances() - 1)) == 0) return found;

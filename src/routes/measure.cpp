@@ -76,7 +76,8 @@ enum class Kind : uint8_t { hop, copy, wide, streamed, mapped, kernel, kernel_ca
 bool through_ring(Kind kind) { return kind == Kind::copy || kind == Kind::wide || kind == Kind::streamed; }
 size_t fragments_of(Kind kind) { return kind == Kind::copy ? kDeepFragments : kWideFragments; }
 
-/// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to 1, and 2n back.
+/// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to
+/// 1, and 2n back.
 struct Bench {
   std::array<Pages, 2> source{Pages(kWhole), Pages(kWhole)}, target{Pages(kWhole), Pages(kWhole)};  // of each direction
   std::array<Pages, 2> ring{Pages(shm::kWideBytes), Pages(shm::kWideBytes)};

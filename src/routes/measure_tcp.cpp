@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads at the ends of a loopback connection send messages to and fro, as raw as the transport does: without blocking, read to
-// where they belong. The least of the rounds that the kernel left undisturbed.
+// Two threads at the ends of a loopback connection send messages to and fro, as raw as the transport does: without blocking,
+// read to where they belong. The least of the rounds that the kernel left undisturbed.
 #include "routes/measure_tcp.hpp"
 
 #include <netinet/in.h>

@@ -72,8 +72,8 @@ inline MessageRoute active_route(const Limits& limits, const Message& message) {
   return message.affordable || message.unasked || length == 0 ? route : MessageRoute::frames;
 }
 
-/// How the header of an active message comes: within the message's first frame, or ahead of it in frames of its own: on credit, or once the
-/// receiver has been asked for its memory. waits: for credit.
+/// How the header of an active message comes: within the message's first frame, or ahead of it in frames of its own: on
+/// credit, or once the receiver has been asked for its memory. waits: for credit.
 enum class HeaderWay : uint8_t { within, ahead, asked, waits };
 inline HeaderWay header_way(const Limits& limits, const Message& message) {
   if (!long_header(message)) return HeaderWay::within;
@@ -103,8 +103,8 @@ struct ReceiveBuffer {
 };
 /// What both ends copy is cut here, bytes.
 inline constexpr uint64_t kSplit = 4096;
-/// How many of the first `length` bytes the receiver copies itself by `route`, direct or kernel; the rest the sender copies at the same
-/// time.
+/// How many of the first `length` bytes the receiver copies itself by `route`, direct or kernel; the rest the sender copies
+/// at the same time.
 uint64_t receivers_part(const Limits& limits, uint32_t features, MessageRoute route, uint64_t length,
                         const ReceiveBuffer& into);
 

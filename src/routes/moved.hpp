@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what explain is
-// held against. Counted once an operation: announced messages by their receiver, eager ones and all else where they were posted; steps
-// of plans when a run of them is started, those that the host carries when it posts their operations.
+// How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what
+// explain is held against. Counted once an operation: announced messages by their receiver, eager ones and all else where
+// they were posted; steps of plans when a run of them is started, those that the host carries when it posts their
+// operations.
 #pragma once
 #include <array>
 #include <atomic>
