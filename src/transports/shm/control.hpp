@@ -88,7 +88,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
   void send_release(uint64_t segment);
-  /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer has it.
+  /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer
+  /// has it.
   void offer_ring(uint64_t bytes);
   /// Answers the peer's offer, which the event ring_offered has brought.
   void take_ring();
@@ -102,8 +103,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void watch(const std::shared_ptr<LossWatch>& watch);
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed) != TW_OK; }
   void tell_end();  // to the port
-  /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
-  /// takes longer than the limit: the peer is stopped.
+  /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false
+  /// when it takes longer than the limit: the peer is stopped.
   bool await_copy(uint64_t limit_ns);
   PeerCopying copying;
   /// Service thread: ends the imports that are closed and unused, of all links.

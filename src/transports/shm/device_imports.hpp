@@ -4,8 +4,8 @@
 //
 // The progress owner finds and uses; the service thread inserts, closes and releases, since drivers may block. So a release
 // that the memory's owner waits for needs no progress here, unless work is under way: an entry is released when it is closed
-// (its owner took it back, its link ended, or it was evicted) and nobody counts in Mapping.users, nor was it the last one found
-// since the progress owner last unpinned. The mutex is never held over a driver's call.
+// (its owner took it back, its link ended, or it was evicted) and nobody counts in Mapping.users, nor was it the last one
+// found since the progress owner last unpinned. The mutex is never held over a driver's call.
 #pragma once
 #include <atomic>
 #include <cstdint>

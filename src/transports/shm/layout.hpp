@@ -15,8 +15,8 @@
 // positions are private. A body may still be rewritten by a hostile peer while it is read: whoever reads it copies it once
 // and never relies on two reads giving the same value.
 //
-// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring: measured
-// (docs/decisions/0002).
+// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring:
+// measured (docs/decisions/0002).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -111,8 +111,8 @@ inline void store_release(uint64_t& w, uint64_t v) {
 inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
-/// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
-/// but nothing else: bits only say where to look.
+/// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job
+/// key) but nothing else: bits only say where to look.
 inline constexpr uint32_t kDoorbellWords = 64;
 inline constexpr uint32_t kDoorbellBits = kDoorbellWords * 64;
 inline constexpr uint32_t kProbeWords = 256;
@@ -126,8 +126,8 @@ struct DoorbellMemory {
 inline constexpr size_t kDoorbellBytes = 4096;
 static_assert(sizeof(DoorbellMemory) <= kDoorbellBytes);
 
-/// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write to; the
-/// initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
+/// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write
+/// to; the initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
 struct SetupBody {
   uint32_t magic;
   uint16_t version;

@@ -91,8 +91,8 @@ ShmPort::~ShmPort() {
   if (!mailbox_->await_dropped(0, copy_limit()))
     warn_once("shm.drop", "shm: a stopped peer still has device memory of this process imported; let it end before freeing it");
   if (options_.registry != nullptr) options_.registry->remove_listener(this);
-  // The imports of links that ended while something used them: the timer that looks again may never come, and they hold their
-  // control, which holds the mailbox, which holds them.
+  // The imports of links that ended while something used them: the timer that looks again may never come, and they hold
+  // their control, which holds the mailbox, which holds them.
   if (options_.service != nullptr) options_.service->post([mailbox = mailbox_] { Control::release_unused(mailbox->imports); });
 }
 

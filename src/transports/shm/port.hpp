@@ -2,8 +2,8 @@
 // The shm port: rings that are polled (hot), rings that ring the doorbell (cold), sleep and wake, the ends of links.
 //
 // A ring is hot at first. One found empty for a long time while more than kHotMin are hot is demoted: its consumer_mode says
-// "ring the doorbell", and the doorbell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone active one
-// costs one load and one compare. Demotion and sleep use the same asymmetric barrier (producer.hpp explains it).
+// "ring the doorbell", and the doorbell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone
+// active one costs one load and one compare. Demotion and sleep use the same asymmetric barrier (producer.hpp explains it).
 //
 // Life of a link: establish -> (frames) -> lost or closed. The service thread only posts events (Mailbox); everything else
 // happens in the progress owner. A lost link's memory is given back at once; the Link object stays until close() or the

@@ -89,8 +89,8 @@ class Producer {
   /// As refresh() saw it.
   bool bulk_consumed() const { return bulk_limit_ - window_ == bulk_head_; }
 
-  /// Is one of the frames behind the first `taken` ones, and not consumed, such that matches(header) says so? Of these headers type,
-  /// flags, id and `a` are filled in. Also true where that cannot be told.
+  /// Is one of the frames behind the first `taken` ones, and not consumed, such that matches(header) says so? Of these
+  /// headers type, flags, id and `a` are filled in. Also true where that cannot be told.
   template <class Matches>
   bool any_behind(uint64_t taken, const Matches& matches) const {
     const uint64_t consumed = load_acquire(shared_->control.consumed_slots);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making links: the two set-up messages and what follows from them.
 //
-// offer(), answer() and adopt() run on the service thread and keep nothing in the port: the descriptors travel in the messages,
-// adopt() maps the rings and starts the control channel, establish() does the rest. So a set-up that is given up leaves nothing
-// behind, and a peer's imports do not wait for this side's progress.
+// offer(), answer() and adopt() run on the service thread and keep nothing in the port: the descriptors travel in the
+// messages, adopt() maps the rings and starts the control channel, establish() does the rest. So a set-up that is given up
+// leaves nothing behind, and a peer's imports do not wait for this side's progress.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -165,8 +165,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   return TW_OK;
 }
 
-/// Who the peer is the kernel says: the process that made the socket's other end (0: not to be seen from here). What the peer
-/// says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
+/// Who the peer is the kernel says: the process that made the socket's other end (0: not to be seen from here). What the
+/// peer says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
 Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen) {
   link.features |= kLinkProtected;
   link.peer.pid = seen;
