@@ -24,7 +24,7 @@ struct Access {
   bool local = false;                     // the initiator's buffer is one that its device copies: its own memory, or pinned
   bool staged = false;                    // the initiator's buffer is memory of a device
   const char* why_not_reached = nullptr;  // null: a device of this process reaches the target
-  // Said only.
+  // Only for explain.
   bool resident = false;                // by that device's resident kernel
   double device_ns = 0, staged_ns = 0;  // predicted: by that device; through pinned memory here
 };

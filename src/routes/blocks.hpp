@@ -21,7 +21,7 @@ struct Blocks {
   bool device_there = false;  // some of them at least are memory of a device
   bool mixed = false;         // ... and others are host memory
   const char* why_not_reached =
-      nullptr;          // null: one device of this process reaches all of them by its kernels, or nobody has tried
+      nullptr;          // null: one device of this process reaches all of them by its kernels, or that was not tried
   bool mapped = false;  // this CPU reaches all of them; else some by the kernel's copy
   const char* why_not_direct = nullptr;  // null: this CPU does, or the kernel copies them
   bool fenced = false;                   // what is before a fence travels as frames

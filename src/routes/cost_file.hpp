@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured costs of this machine, kept in the user's cache directory: where, in which form, read and written. Small text:
+// Measured costs of this machine, saved in the user's cache directory: where, in which form, read and written. Small text:
 //
 //   thalweg-costs 1
 //   library = 0.1.0
@@ -46,7 +46,7 @@ Status format_costs(std::string_view values, std::string_view machine, std::stri
 /// From the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once. *wanted: there is
 /// none yet, or one of another version, kernel or machine, and it may be written anew (machine_costs.hpp).
 CostTable load_costs(bool* wanted = nullptr);
-/// Writes the file, whole or not at all; *path says which.
+/// Writes the file, atomically; *path is its name.
 Status save_costs(std::string_view values, std::string* path);
 
 }  // namespace thalweg::impl

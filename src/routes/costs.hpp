@@ -40,7 +40,7 @@ struct CopyCosts {
 };
 
 /// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured:
-/// H200, the link NVLink. What nobody has measured on the bus between devices goes as to host memory.
+/// H200, the link NVLink. Between devices on the bus, unmeasured costs are those to host memory.
 struct DeviceCosts {
   CopyCosts out{8500, 0.019}, in{7260, 0.019};                       // to pinned memory and from it
   CopyCosts local{6700, 0.0013};                                     // within the device
@@ -82,7 +82,7 @@ struct CostTable {
   bool tcp_measured = false;        // something of it
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not
-  std::string file;                 // where measured ones are looked for and kept; empty: nowhere
+  std::string file;                 // the file of measured ones; empty: none
   bool measured() const { return source != "defaults"; }
 };
 

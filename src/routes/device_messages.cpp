@@ -179,7 +179,7 @@ PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready) {
 Way received_way(const Limits& limits, Message message, const DeviceMessage& m, bool cold) {
   const MessageRoute sent = sending_route(limits, message);
   if (sent != MessageRoute::frames) return way_of(sent);
-  if (m.from.late) message.contiguous = message.library = false;  // its address is not told
+  if (m.from.late) message.contiguous = message.library = false;  // its address is not sent
   const uint32_t unmapped = cold && !same_process(m) ? bit_of(MessageRoute::direct) : 0;
   const MessageRoute by_host = rts_route(limits, message, unmapped);
   const bool staged = m.to.on_device() || m.from.on_device();

@@ -19,7 +19,7 @@ inline constexpr uint64_t kNamedFrom = 64u << 10;
 /// device reads in little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for
 /// a push.
 inline constexpr uint64_t kHiddenFrom = 2u << 20;
-/// `from`: of the engine's options, kHiddenFrom unless a test says otherwise.
+/// `from`: of the engine's options, kHiddenFrom unless a test sets another.
 constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= from; }
 
 /// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through
@@ -63,9 +63,9 @@ PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready);
 struct DeviceMessage {
   struct End {
     MemoryKind kind = MemoryKind::host;
-    bool named = false;     // the other side can be told of it: it is exportable, or, within one process, lent
+    bool named = false;     // it can be named to the other side: it is exportable, or, within one process, lent
     bool late = false;      // it waits for a stream
-    bool readable = false;  // the sender's: host memory that the receiver's CPU may read (routes/messages.hpp says how)
+    bool readable = false;  // the sender's: host memory that the receiver's CPU may read (see routes/messages.hpp)
     bool library = false;   // library-allocated host memory, which a device of the other side reaches once it is pinned there
     bool bounced = false;   // the receiver's: its device's bounce buffer takes all of it, and the sender's device reaches that
     bool on_device() const { return !by_cpu(kind); }
@@ -80,7 +80,7 @@ struct DeviceMessage {
   const LinkCosts* costs = nullptr;  // null: not asked
   End from, to;
   bool active = false;  // an active message: its receive cannot be posted first
-  // Said only.
+  // Only for explain.
   bool resident = false;                // a push is by the resident kernel of the sender's device
   const char* why_not_named = nullptr;  // why the sender's buffer is not, where that is known
 };

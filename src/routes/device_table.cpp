@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kLimitNs = 20 * kMillisecond;    // of a device, and of a pair
 constexpr uint64_t kOthersNs = 100 * kMillisecond;  // of another process that measures
 
-/// What could not be kept: measured once in this process.
+/// Costs that could not be saved: measured once in this process.
 struct Unsaved {
   std::mutex lock;
   std::map<std::string, DeviceCosts> costs;  // by path and model
@@ -106,7 +106,7 @@ void DeviceTable::look_up(Entry& entry) {
     entry.why = last_error();
     if (status != TW_ERR_STALE) {
       warn_once("costs.devices", "the measured costs in " + path_ + " are ignored: " + entry.why + ". Remedy: remove the file");
-      entry.tried = entry.tried_resident = true;  // it is the user's to say what becomes of it
+      entry.tried = entry.tried_resident = true;  // the user decides what to do with it
     }
   }
   for (const ModelCosts& one : all)
@@ -154,7 +154,7 @@ void DeviceTable::measure(Device& device, Entry& entry) {
   keep(entry);
 }
 
-/// Into the file, beside what it says of other devices; where that cannot be, for this process.
+/// Into the file, beside its entries of other devices; if that fails, for this process.
 void DeviceTable::keep(Entry& entry) {
   entry.why.clear();
   std::vector<ModelCosts> all;

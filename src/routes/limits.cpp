@@ -23,8 +23,8 @@ constexpr uint32_t kSmallest = 512;            // of a fragment: prefixes must f
 // Ways are compared at powers of two between these. What is longer goes as the last one.
 constexpr uint64_t kCompareFrom = 16u << 10, kCompareTo = 256u << 20;
 // Of the time of frames: above that, a noisy measurement may not move messages to a system call for each page. Up to kLarge
-// less, because the kernel's copy is measured within one address space, where it looks better than between two (a Xeon: 256
-// KiB 0.8 of the time of frames, and 1.28 between processes).
+// less, because the kernel's copy is measured within one address space, where it measures better than between two (a Xeon:
+// 256 KiB 0.8 of the time of frames, and 1.28 between processes).
 constexpr double kClearly = 0.85, kClearlyShort = 0.75;
 
 /// The length of which `share` round trips take as long as the bytes do, as a power of two within bounds.

@@ -24,7 +24,7 @@ constexpr uint64_t kDistancesNs = 60 * kMillisecond;  // of all distances
 constexpr uint64_t kTcpNs = 50 * kMillisecond;
 constexpr uint64_t kOthersNs = 400 * kMillisecond;
 
-/// As the lines of a cost file: of shm, and what the file said of the rest.
+/// The lines of a cost file: those of shm, and the file's for the rest.
 std::string lines_of(const CostTable& table) {
   static const CostTable defaults;
   std::string lines;
@@ -39,11 +39,11 @@ std::string lines_of(const CostTable& table) {
   return lines;
 }
 
-/// What could not be kept, by the file where it would be: measured once in this process.
+/// Costs that could not be saved, by their file: measured once in this process.
 struct Unsaved {
   std::mutex lock;
   std::map<std::string, CostTable> tables;
-  std::set<std::string> tried;  // files of which this process has looked for the rest
+  std::set<std::string> tried;  // files whose rest this process has tried to measure
 };
 Unsaved& unsaved() {
   static auto* const all = new Unsaved;  // used until the process ends
@@ -65,7 +65,7 @@ std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topo
   return found;
 }
 
-/// What is said of shm without a distance is of the pair that thalweg tune takes: the first two processors.
+/// Costs of shm without a distance are of the pair that thalweg tune measures: the first two processors.
 void place_general(CostTable* table, const CpuTopology& topology, const cpu_set_t& allowed) {
   if (table->distances()) return;
   std::vector<unsigned> first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What copies by a device cost, measured as an engine's copies are found done: a queue of our own, behind each copy a word
-// of pinned memory, at which the host looks. Some milliseconds.
+// of pinned memory, which the host polls. Some milliseconds.
 #pragma once
 #include <array>
 #include <memory>

@@ -106,7 +106,7 @@ void at_core(int core) {
 using Times = std::array<double, kCount>;
 bool complete(const Times& least) { return std::find(least.begin(), least.end(), kNone) == least.end(); }
 
-/// A byte before each exchange says that there is one more, or that it was the last.
+/// A byte before each exchange: one more follows, or it was the last.
 void answer(End& end, int core) {
   at_core(core);
   for (size_t which = 0;; which = (which + 1) % kCount) {

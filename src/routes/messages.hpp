@@ -22,9 +22,9 @@ struct Message {
   uint32_t features = 0;  // of the link: LinkFeature
   uint64_t length = 0;
   bool synchronous = false;
-  bool contiguous = true;   // the sender's buffer is one piece, whose address the receiver may be told
+  bool contiguous = true;   // the sender's buffer is one piece, whose address may be sent to the receiver
   bool library = false;     // ... of library-allocated memory
-  bool packed = false;      // ... or is packed by the user's functions, so nobody else reads it
+  bool packed = false;      // ... or is packed by the user's functions, so no other reads it
   bool unpacked = false;    // what is received is unpacked by the user's functions, so the kernel does not write it
   bool rendezvous = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
   bool affordable = true;   // its sender has credit for all of it, but for a long header
@@ -83,7 +83,7 @@ inline HeaderWay header_way(const Limits& limits, const Message& message) {
   return message.unasked ? HeaderWay::waits : HeaderWay::asked;
 }
 
-/// The sender's: single, segmented, or frames: it is announced, and the receiver chooses.
+/// The sender's: single, segmented, or frames: it sends an RTS, and the receiver chooses.
 inline MessageRoute sending_route(const Limits& limits, const Message& message) {
   if (message.active) return active_route(limits, message);
   if (message.rendezvous || !message.affordable) return MessageRoute::frames;
@@ -93,10 +93,10 @@ inline MessageRoute sending_route(const Limits& limits, const Message& message) 
   return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
 }
 
-/// Of what was announced: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
+/// After an RTS: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
 MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t failed = 0);
 
-/// The buffer that an announced payload comes into.
+/// The buffer that a rendezvous payload comes into.
 struct ReceiveBuffer {
   bool contiguous = true;
   bool library = false;

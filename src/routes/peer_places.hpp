@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 
 /// `segment`: the name by which it may be mapped or imported, 0: none. `copies`: the kernel may copy it, as far as the owner
-/// says.
+/// reports.
 Place peer_place(MemoryKind kind, const Uuid& device, uint64_t segment, bool copies, uint32_t features);
 Place peer_place(const KeyBody& key, uint32_t features);
 

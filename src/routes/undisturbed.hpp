@@ -7,7 +7,7 @@
 
 namespace thalweg::impl {
 
-/// Says whether this thread has had its processor all the time since it was asked last.
+/// Has this thread had its processor all the time since the last call?
 class Undisturbed {
  public:
   Undisturbed() { count_ = taken(); }
