@@ -3,7 +3,7 @@
 //
 // Between two cores that share a last-level cache plain stores win; where each store has to fetch its line from a cache that
 // is far away, non-temporal ones do, by up to 8 times (two core complexes of an EPYC). Which it is may change while the link
-// lives: schedulers move threads, hypervisors move virtual processors. The producer's own part of the copy tells: plain
+// lives: schedulers move threads, hypervisors move virtual processors. The producer's own part of the copy shows it: plain
 // stores that take longer than a whole transfer by non-temporal ones are far from the lines. So one body in a few is timed,
 // and while non-temporal stores are in use a rare one is copied by plain stores instead. Progress owner only.
 #pragma once

@@ -3,7 +3,7 @@
 //
 //   Transport  one per context: is this way available here, and why not.
 //   Port       one per worker and transport: makes links, sends, polls. Called by the worker's progress owner only,
-//              except where a comment says "service thread".
+//              except where a comment names the service thread.
 //   Link       one connected peer over one port.
 //   Sink       what the port calls upward. Implemented once, by the protocol engine.
 //
@@ -72,7 +72,7 @@ struct Link {
   uint32_t reference_max = 0;  // largest body of send_reference()
   bool wide = false;           // much that moves is worth a wide ring; set with the costs of the link, as is body_copy
   BodyCopy body_copy;          // into what reserve() gives, too
-  /// Where the peer says that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring()
+  /// The peer's flag that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring()
   /// then. Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
   const uint32_t* sleeping = nullptr;
   bool fence_before_sleeping = false;
@@ -104,7 +104,7 @@ struct Mapping {
   }
 };
 
-/// Told that a peer is lost by whoever learns of it first: on shm the service thread, long before anybody progresses.
+/// Called at the first detection of a peer's loss: on shm by the service thread, long before any progress.
 class LossWatch {
  public:
   virtual ~LossWatch() = default;
@@ -161,7 +161,7 @@ class Port {
   virtual Status offer(const PeerIdentity& peer, SetupMessage& mine) = 0;                               // initiator
   virtual Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) = 0;  // acceptor
   /// The connection is confirmed. From here on the peer needs nothing of the progress owner to map memory of this process,
-  /// and its end is watched for. Errors are establish()'s to tell.
+  /// and its end is watched for. establish() reports errors.
   virtual void adopt(LinkInit&) {}
   virtual Status establish(LinkInit&& init, Link** link) = 0;
 
@@ -182,9 +182,9 @@ class Port {
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
   /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The
   /// mapping is good until the next import_device(), progress() or arm() of this port, and while users count: work under
-  /// way, and nothing else, because the owner's release of the memory waits for it. Errors are told once, the next call asks
-  /// again: TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared this
-  /// way.
+  /// way, and nothing else, because the owner's release of the memory waits for it. Errors are reported once, the next call
+  /// asks again: TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared
+  /// this way.
   virtual Status import_device(Link&, uint64_t segment, Device& device, Mapping** mapping);
   /// A hint for `watch` beside Sink::on_lost. Kept for as long as its owner and the link keep it.
   virtual void watch_loss(Link&, const std::shared_ptr<LossWatch>&) {}
@@ -200,7 +200,7 @@ class Port {
   virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
   virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
 
-  // --- receives that are told to the peer before it sends (offers.hpp)
+  // --- receives that are offered to the peer before it sends (offers.hpp)
   using FrameTest = bool (*)(const FrameHeader& header, const void* what);
   /// Good until the link is closed here, or, once it is lost, until on_lost has returned.
   virtual OfferTables offers(Link&) { return {}; }
@@ -211,7 +211,7 @@ class Port {
   /// in.
   virtual bool any_behind(const Link&, uint64_t /*taken*/, FrameTest, const void* /*what*/) { return true; }
   /// As progress(), within a call that posts: only frames that are there, of each link up to the first one for which `test`
-  /// does not hold, and no news of links. Of a header, length, type, flags and id are filled in.
+  /// does not hold, and no event of a link. Of a header, length, type, flags and id are filled in.
   virtual unsigned take(unsigned /*budget*/, FrameTest /*test*/) { return 0; }
 
   // --- progress

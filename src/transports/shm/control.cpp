@@ -88,7 +88,7 @@ void Control::start(LinkInit& init, UniqueFd pidfd) {
 }
 
 void Control::begin() {
-  // Also when stop() was called already: what it says to the peer comes behind this.
+  // Also when stop() was called already: its messages to the peer follow this.
   if (is_error(loop_->add(channel_->fd(), EPOLLIN | EPOLLRDHUP, [self = shared_from_this()](uint32_t events) {
         if (events & EPOLLOUT) self->flush();
         if (events & ~uint32_t(EPOLLOUT)) self->readable();
@@ -97,11 +97,11 @@ void Control::begin() {
   attached_ = true;
   if (pidfd_) {
     watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->readable();  // what it said before
+      self->readable();  // what the peer sent before
       self->lost();
     }));
   }
-  readable();  // TLS may hold bytes that the socket no longer announces
+  readable();  // TLS may hold bytes for which the socket no longer becomes readable
 }
 
 /// A few messages a turn: a peer that asks without end leaves this thread to the others.
@@ -208,7 +208,7 @@ void Control::take_in(SetupChannel::Message& message) {
   mailbox_->post(std::move(event));
 }
 
-/// Here and not in the port's progress: whoever only stores into mapped memory never progresses.
+/// Here and not in the port's progress: a worker that only stores into mapped memory never progresses.
 void Control::revoke(uint64_t segment, Status why) {
   for (const Imported& one : imported_) {
     if (segment != 0 && one.segment != segment) continue;
@@ -298,7 +298,7 @@ bool Control::await_copy(uint64_t limit_ns) {
   return true;
 }
 
-/// Afterwards the watch is told of the end, or was: who sets ended_ looks at the watches behind it.
+/// Afterwards the watch will be called at the end, or was: the thread that sets ended_ reads the watches behind it.
 void Control::watch(const std::shared_ptr<LossWatch>& watch) {
   {
     const std::lock_guard lock(watching_);
@@ -320,7 +320,7 @@ void Control::end(Status status, const char* why) {
   detach();
   if (peer_ended()) return;
   why_ = why;
-  ended_.store(status);  // seq_cst: who adds a watch, or a link, looks at it behind that
+  ended_.store(status);  // seq_cst: a thread that adds a watch, or a link, reads it behind that
   revoke(0, status);
   tell_watches(status, why);
   tell_end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service thread's part of a link: the set-up socket after set-up. It learns of the peer's death, asks for segments and
-// hands out ours. It tells the port by events; the port's progress owner does the rest.
+// hands out ours. It posts events to the port; the port's progress owner does the rest.
 //
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
 // kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
@@ -83,7 +83,7 @@ class Control : public std::enable_shared_from_this<Control> {
   /// `incarnation`: of the peer's process.
   Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation);
   ~Control();
-  /// Takes the set-up socket and its session. pidfd may be empty: then the socket alone tells of the peer's end.
+  /// Takes the set-up socket and its session. pidfd may be empty: then only the socket reports the peer's end.
   void start(LinkInit& init, UniqueFd pidfd);
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device);
@@ -94,7 +94,7 @@ class Control : public std::enable_shared_from_this<Control> {
   /// Answers the peer's offer, which the event ring_offered has brought.
   void take_ring();
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
-  /// use ours, the mailbox keeps this. graceful: the peer is told that this is no crash.
+  /// use ours, the mailbox keeps this. graceful: the peer is sent a goodbye.
   void stop(bool graceful);
   bool lends() { return loans_.refuse(); }  // after stop()
   bool await_dropped(uint64_t segment, const Deadline& deadline) {
@@ -128,7 +128,7 @@ class Control : public std::enable_shared_from_this<Control> {
   void queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds);
   void flush();
   void end(Status status, const char* why);
-  void lost();  // the peer's side has ended, as it said or without a word
+  void lost();  // the peer's side has ended, gracefully or not
   void detach();
   void tell_watches(Status status, const char* why);
   void revoke(uint64_t segment, Status why);  // 0: all of this link
@@ -142,7 +142,7 @@ class Control : public std::enable_shared_from_this<Control> {
   UniqueFd pidfd_;
   bool attached_ = false;
   bool watching_pidfd_ = false;
-  bool closed_ = false;               // the peer has said that it ends the link
+  bool closed_ = false;               // the peer has sent its goodbye
   std::vector<uint64_t> asked_;       // imports without an answer
   std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
   struct Imported {

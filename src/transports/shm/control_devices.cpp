@@ -3,8 +3,8 @@
 //
 // Owner: lend() sends handles, kReleased asks for them back, kDropped (or the end of the peer's side) says that the peer's
 // drivers have let go. Importer: take_pieces() imports, close() and close_link() end it, release_imports() calls the drivers
-// as soon as no work uses the memory; then the owner is told. A side that ends its link closes the socket only after its
-// last import, and before that reads what the other says about its own loans (finish()).
+// as soon as no work uses the memory; then the owner is notified. A side that ends its link closes the socket only after its
+// last import, and before that reads the other side's messages about its own loans (finish()).
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -86,8 +86,7 @@ void Control::import_pieces(Device& device, std::vector<ExportedMemory> pieces) 
   release_imports();
   tell_if_dropped(source.segment);
   if (!gone) return mailbox_->post(std::move(event));
-  // An owner that dies loses its memory a moment before its sockets: its peers are to be told of the loss, not of stale
-  // memory.
+  // An owner that dies loses its memory a moment before its sockets: its peers must see the loss, not stale memory.
   loop_->after(kLossFirstNs, [self = shared_from_this(), event = std::move(event)]() mutable {
     if (self->attached_) self->mailbox_->post(std::move(event));
   });

@@ -4,7 +4,7 @@
 //
 // The progress owner finds and uses; the service thread inserts, closes and releases, since drivers may block. So a release
 // that the memory's owner waits for needs no progress here, unless work is under way: an entry is released when it is closed
-// (its owner took it back, its link ended, or it was evicted) and nobody counts in Mapping.users, nor was it the last one
+// (its owner took it back, its link ended, or it was evicted) and Mapping.users is 0, nor was it the last one
 // found since the progress owner last unpinned. The mutex is never held over a driver's call.
 #pragma once
 #include <atomic>
@@ -25,7 +25,7 @@ class DeviceImports {
  public:
   static constexpr size_t kMaxCount = 1024;
 
-  /// Through which link a segment came; told when the last import of it that came so was released.
+  /// The link that a segment came through; notified when the last import that came through it was released.
   struct Source {
     std::shared_ptr<Control> control;
     uint64_t segment = 0;
@@ -38,7 +38,7 @@ class DeviceImports {
   void unpin() {
     if (pinned_.load(std::memory_order_relaxed) != nullptr) pinned_.store(nullptr, std::memory_order_release);
   }
-  /// Nobody uses anything any more: the port ends.
+  /// Nothing is in use any more: the port ends.
   void abandon();
 
   // ---- service thread

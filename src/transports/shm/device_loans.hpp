@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device memory of this process one peer may have imported. Its owner's release waits until the peer says that it has
-// dropped it, or has ended.
+// Which device memory of this process one peer may have imported. Its owner's release waits until the peer reports that it
+// has dropped it, or has ended.
 #pragma once
 #include <algorithm>
 #include <chrono>

@@ -57,7 +57,7 @@ class PeerDoorbell {
  public:
   /// TW_ERR_PROTOCOL when they are anything but what an OwnDoorbell gives out.
   Status open(UniqueFd memory, UniqueFd ringer);
-  /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
+  /// Sets bit `bit` of the peer's rings: it has a frame; wakes the peer when it sleeps.
   [[gnu::cold]] void ring(uint32_t bit) const;
   /// Wakes the peer when it sleeps, for what is in no ring.
   [[gnu::cold]] void wake() const;

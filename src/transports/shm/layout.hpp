@@ -112,7 +112,7 @@ inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __A
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
 /// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job
-/// key) but nothing else: bits only say where to look.
+/// key) but nothing else: bits only select the rings to poll.
 inline constexpr uint32_t kDoorbellWords = 64;
 inline constexpr uint32_t kDoorbellBits = kDoorbellWords * 64;
 inline constexpr uint32_t kProbeWords = 256;
@@ -127,7 +127,7 @@ inline constexpr size_t kDoorbellBytes = 4096;
 static_assert(sizeof(DoorbellMemory) <= kDoorbellBytes);
 
 /// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write
-/// to; the initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
+/// to; the initiator adds the connection's segment. The kernel (SO_PEERCRED), not the message, tells which process this is.
 struct SetupBody {
   uint32_t magic;
   uint16_t version;

@@ -39,7 +39,7 @@ struct TcpLink final : Link {
   bool gone = false;       // no further call to the sink; freed at the end of the round
   bool lost = false;       // an error was seen; on_lost is due
   bool lingering = false;  // closed gracefully: flushes, then waits for the peer's end of stream
-  bool shut = false;       // the peer was told that nothing follows
+  bool shut = false;       // our half is shut down: nothing follows
   uint64_t linger_until = 0;
   int write_error = 0;    // a write failed: what the peer sent before is still read
   Status status = TW_OK;  // why it is lost

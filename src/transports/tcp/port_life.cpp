@@ -18,7 +18,7 @@ namespace thalweg::impl::tcp {
 
 namespace {
 
-/// What the two ports tell each other before a link begins.
+/// The set-up message that the two ports exchange before a link begins.
 struct Offer {
   uint16_t version;  // kFrameVersion
   uint16_t rails;    // sockets per link; 1
@@ -82,7 +82,7 @@ Status TcpPort::establish(LinkInit&& init, Link** out) {
   const int fd = link->socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl of a connected socket");
-  // A unix socket's peer is on this machine: its kernel tells at once.
+  // A unix socket's peer is on this machine: its kernel reports the end at once.
   link->watched = !tune_socket(fd, options_.silent_timeout_ns);
   link->port = this;
   link->peer = init.peer;

@@ -180,7 +180,7 @@ unsigned TcpPort::report_lost() {
   return events;
 }
 
-/// Looks at the links whose data the peer's kernel has not acknowledged, and at those that take too long to close.
+/// Checks the links whose data the peer's kernel has not acknowledged, and those that take too long to close.
 void TcpPort::check_silence(bool due) {
   const uint64_t now = monotonic_ns();
   if (next_watch_ns_ == 0) next_watch_ns_ = now + watch_period_ns_;
@@ -223,7 +223,7 @@ Status TcpPort::arm() {
   if (!(watched_.empty() && lingering_.empty()) && !poller_.timer_set()) poller_.set_timer(watch_period_ns_);
   epoll_event ready[8];
   const Poller::Ready found = poller_.collect(ready, 8);
-  if (found.timer) next_watch_ns_ = 1;  // the next round looks
+  if (found.timer) next_watch_ns_ = 1;  // the next round checks
   if (found.links > 0 || found.woken || found.timer) return busy();
   look_everywhere_ = true;
   return TW_OK;

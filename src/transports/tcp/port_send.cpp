@@ -66,7 +66,7 @@ void TcpPort::after_write(TcpLink& link, bool blocked) {
   }
 }
 
-/// The peer may have sent something before it went (a goodbye, an error): the loss is told once that is read.
+/// The peer may have sent something before it closed (a goodbye, an error): the loss is reported once that is read.
 void TcpPort::write_failed(TcpLink& link, int error) {
   if (link.write_error != 0) return;
   link.write_error = error;

@@ -36,7 +36,7 @@ class Socket {
   IoResult send(const iovec* pieces, size_t count);
   /// TLS read asked for writability: wait for it as for a write.
   bool read_wants_write() const { return read_wants_write_; }
-  /// Tells the peer that nothing follows.
+  /// Shuts down our half: the peer sees that nothing follows.
   void finish();
 
  private:

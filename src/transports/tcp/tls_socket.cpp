@@ -49,7 +49,7 @@ int Socket::tls_error(int result) {
     case SSL_ERROR_SYSCALL:
       return error == 0 || error == EAGAIN ? ECONNRESET : error;
     default:
-      // A peer that died says no close_notify: that is an end of the stream, not a broken one.
+      // A peer that died sends no close_notify: that is an end of the stream, not a broken one.
       return ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ? ECONNRESET : EPROTO;
   }
 }

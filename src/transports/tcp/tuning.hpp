@@ -37,7 +37,7 @@ inline constexpr size_t kReadTail = 4u << 10;
 // After a large body the next read takes only this much, so that the next large body is read in place nearly whole.
 inline constexpr size_t kReadSmall = 8u << 10;
 // Incomplete frames with bodies below this wait in the link's leftover; larger ones ask for a destination, but not before
-// kPrefix bytes of the body are here for the engine to look at.
+// kPrefix bytes of the body are here for the engine to read.
 inline constexpr uint32_t kDestinationMin = 4096;
 inline constexpr uint32_t kPrefix = 64;
 // Bytes read from one link before the others get their turn.
