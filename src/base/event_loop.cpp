@@ -239,7 +239,7 @@ void EventLoop::call(const std::function<void()>& work) {
     done = true;
     changed.notify_one();
   });
-  if (!queued) return work();  // no thread: nobody else touches what it guards
+  if (!queued) return work();  // no thread: there is no concurrent access
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done; });
 }
