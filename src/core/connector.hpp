@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attempt to connect, to a worker address or to a listener: candidates in order, handshake, offers, confirmation.
+// One connection attempt, to a worker address or to a listener: candidates in order, handshake, offers, confirmation.
 #pragma once
 #include <memory>
 #include <string>

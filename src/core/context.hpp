@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_context: what one process has once. Settings, job key, service thread, registry, transports, connection set-up.
+// tw_context, the state per process: settings, job key, service thread, registry, transports, connection set-up.
 #pragma once
 #include <atomic>
 #include <memory>

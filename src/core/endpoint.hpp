@@ -2,7 +2,7 @@
 // tw_endpoint: a Peer of the protocols with what set-up and closing need around it.
 //
 // Life: made by tw_connect, tw_accept or an incoming connection by worker address (then it has no holder: references 0) ->
-// connecting -> connected -> lost or closed -> given back to its worker's pool. Memory is only freed with the worker, so
+// connecting -> connected -> lost or closed -> returned to its worker's pool. Memory is only freed with the worker, so
 // that a stale handle is an error and never a crash.
 #pragma once
 #include <cstdint>

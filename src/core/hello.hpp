@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and
-// where their proxies listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
+// Hello messages, once per user endpoint, between the plans of two processes: a number that names this end of it, and the
+// address of their proxy. Either side may begin; the other answers from its progress, even if it uses no plans.
 #pragma once
 #include "core/endpoint.hpp"
 

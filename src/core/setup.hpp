@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connection set-up of one context: listening sockets ("doors"), incoming (Acceptor) and outgoing (Connector) connections.
 //
-// All of it lives on the service thread and never touches a worker's fast path: what concerns a worker goes through its
+// All of it lives on the service thread and never touches a worker's fast path: events for a worker go through its
 // inbox. A worker is known here from enter() to leave(); both wait for the service thread, so that a pointer to a worker
 // seen here is alive during the whole callback.
 #pragma once

@@ -6,7 +6,7 @@
 //   client -> confirm   both sides establish the link after this; nothing is established without it
 //
 // One message each, bounded, parsed defensively (authenticated peers, but perhaps of another build). connect and accept end
-// with the public key of the worker that speaks and its signature (security/worker_identity.hpp), which parsing checks.
+// with the sending worker's public key and its signature (security/worker_identity.hpp), which parsing checks.
 #pragma once
 #include <cstdint>
 #include <string>
