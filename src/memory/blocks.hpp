@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of memory cut into blocks of one length, and the wire form of a key to them. A block is a number; where it is, its
-// range says.
+// Ranges of memory cut into blocks of one length, and the wire form of a key to them. A block is a number; its range gives
+// its address.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranges of device memory peers may know, under which names. A name stands for pieces (one; several of mapped memory)
-// that lie one behind the other, each identified by its buffer id, which a freed and re-used address does not keep.
+// The ranges of device memory that are exported to peers, and their names. A name stands for pieces (one; several of mapped
+// memory) that lie one behind the other, each identified by its buffer id, which a freed and re-used address does not keep.
 //
 // The registry guards it: const functions under a Reading, many at a time; the others under Writing.
 #pragma once

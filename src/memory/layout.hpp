@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves: which bytes around an address, in which order. Immutable and reference counted once made.
+// Data layouts (datatypes): which bytes around an address move, in which order. Immutable and reference counted once made.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that several users want pinned, each for a time of its own: counted, and unpinned with the last.
+// Host memory that is pinned for several users at a time: reference counted, unpinned with the last.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -32,7 +32,7 @@ class Pinning {
 };
 
 /// A share that a thread of its own makes: that takes a millisecond for some MiB, and may wait for work of devices, and
-/// whoever wants it may have to go on for that work to end. Thread-safe. It is unpinned with the last of those who hold it,
+/// a user of the share may have to go on for that work to end. Thread-safe. It is unpinned with its last holder,
 /// and must be before the memory goes.
 class PinningAhead {
  public:
@@ -53,7 +53,7 @@ class PinningAhead {
   std::thread thread_;
 };
 
-/// Unpins the memory for either of these and then unmaps it, where and when nobody waits for that
+/// Unpins the memory for either of these and then unmaps it, off the callers' path
 /// (devices/deferred_release.hpp).
 void release_pinned(Segment&& memory, std::shared_ptr<void> share, std::shared_ptr<PinningAhead> ahead);
 
