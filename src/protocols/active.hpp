@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
-// it was here, otherwise still at the sender) and fetch it later. The header is gone when the handler has run; long ones:
+// Active messages: a header and a payload, passed to a handler inside progress. The handler may keep the payload (copied if
+// it had arrived, otherwise still at the sender) and fetch it later. The header is valid during the handler; long ones:
 // active_header.hpp.
 #pragma once
 #include <deque>

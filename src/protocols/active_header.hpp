@@ -3,7 +3,7 @@
 // frames of its own, and the handler runs when all of it is here (and all of a payload without an RTS):
 //
 //   sender                               receiver
-//   am_ask  -------------------------->  only beyond credit: has the worker's budget room for the header? (flow.cpp)
+//   am_ask  -------------------------->  only beyond credit: does the worker's budget have room for the header? (flow.cpp)
 //           <-- fin ------------------   yes (or TW_ERR_LIMIT: the sender waits for credit, if that can take it, or fails)
 //   am_long, data ...  --------------->  assembles header and payload, runs the handler
 //   or am_long_rts, data ... --------->  assembles the header, runs the handler; the payload follows an RTS, as with am_rts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a target owes for a get by frames: data, or fin. It is given at once; where there is no room, or others wait already,
+// A target's answer to a get by frames: data, or fin. It is sent at once; without room, or behind other answers,
 // it becomes a run in Peer::answers. Not in the ordered queue: what waits there may wait for answers of the other side,
 // whose ordered queue waits for these.
 #pragma once

@@ -3,8 +3,8 @@
 // and one notification.
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
-// ordered queue moves a bounded part of them, so that a call of a million blocks delays no other operation. Ways, for the operation as a whole
-// (routes/blocks.hpp):
+// ordered queue moves a bounded part of them, so that a call of a million blocks delays no other operation. Ways, for the
+// operation as a whole (routes/blocks.hpp):
 //   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
 //           once, meanwhile the operation is out of the ordered queue
 //   window  device memory at the peer that a device here reaches, other memory here: turns move the bytes between here and
@@ -12,14 +12,14 @@
 //   loads   every region is mapped here, or of this process, or the kernel copies: the caller's turns move the bytes
 //   frames  put_blocks frames carry many pieces each, get_blocks frames ask for many; the target's progress applies them
 // With loads and frames, device memory here is gathered into pinned memory ahead of the turns, or scattered from there behind
-// them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the ordered queue do.
+// them (blocks_staging.hpp). The pieces wait for a fence or a pending import as other operations of the ordered queue do.
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
 //
-// Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these,
-// outside of the ordered queue. Whoever comes to its notification before an earlier one has gone leaves the ordered queue
-// and is sent from there (push_notices); but for a put by frames, whose notification must follow them: it waits at the
-// ordered queue's front, and what is earlier passes it.
+// Notifications are sent in the order of the operations, though a get waits outside of the ordered queue for its answers and
+// for devices that move them. An operation that reaches its notification before an earlier one was sent leaves the ordered
+// queue and is sent by push_notices; except a put by frames, whose notification must follow them: it waits at the ordered
+// queue's front, and earlier ones pass it.
 #pragma once
 #include <atomic>
 #include <memory>

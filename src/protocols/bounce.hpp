@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounce buffers that both processes reach. A process makes one for a peer and a device of its own, when a payload of that
-// device goes to the peer through staging for the first time, and tells the peer (Frame::bounce). From then on the device
+// Bounce buffers that both processes reach. A process makes one for a peer and a device of its own when a payload of that
+// device first goes to the peer through staging, and sends its name to the peer (Frame::bounce). From then on the device
 // fills chunks of it, and frames name the bytes in them instead of carrying them (data_at, put_at); the peer's CPU copies
 // from host memory that it has mapped, its device from device memory that it has imported or from that host memory, which it
 // pins once; then the chunk is free again.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one engine has under way on devices: copies on own queues, found complete by progress; pinned memory for staging;
-// runs that wait for a user's stream. Made at the first use: an engine without devices pays one test of a pointer per
-// progress.
+// An engine's work on devices: copies on own queues, found complete by progress; pinned memory for staging; runs that wait
+// for a user's stream. Created at the first use: an engine without devices pays one test of a pointer per progress.
 //
 // A run with work under way does not end before it (OpRun::work): losing the peer meanwhile sets OpRun::ending.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tagged messages that are sent without asking: in one frame, or in several (segmented: the receiver copies out piece k
+// Eager tagged messages: in one frame, or in several (segmented: the receiver copies out piece k
 // while the sender copies in piece k+1). Out of credit they become RTS messages (rendezvous.hpp).
 #pragma once
 #include "protocols/engine.hpp"

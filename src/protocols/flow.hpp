@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flow control of what may arrive unasked: eager messages, RTS messages, byte streams.
+// Credit-based flow control of unexpected traffic: eager messages, RTS messages, byte streams.
 //
 // Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
-// byte stream) the receiver grants more, out of the worker's budget. What was matched or consumed is given back in quarters.
-// A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a peer does.
-// Memory for a long header that credit does not cover is asked for, one at a time of each peer, and comes out of what the
-// grants leave of that budget until the header's handler has run.
+// byte stream) the receiver grants more, out of the worker's budget. Credit for what was matched or consumed is returned in
+// quarters. A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a
+// peer does. Memory for a long header that credit does not cover is requested, one per peer at a time, and counts against
+// the rest of that budget until the header's handler has run.
 #pragma once
 #include "protocols/engine.hpp"
 #include "routes/messages.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matching of tagged messages: posted receives on one side, unmatched messages on the other.
+// Tag matching: posted receives on one side, unmatched (unexpected) messages on the other.
 //
 // Posted receives with a full mask are in a hash by tag, the others in one list; sequence numbers decide which is earlier.
 // Unmatched messages are in one list in order of arrival and in a hash by tag.

@@ -9,9 +9,9 @@
 //
 // A claim is a match, so both keep the order of matching. The receiver offers a receive only where all earlier ones that
 // could take one of its messages are offered to that peer, too; the sender claims the earliest offer that fits, and only
-// where no message of its own that the receiver may not have seen fits it. Whatever else wants a receive that is offered
-// (another message, a cancel, the end of the peer) withdraws the offer first. Where that fails, the receive is matched: by
-// the message whose RTS is still to come.
+// where no message of its own that the receiver may not have seen fits it. Anything else that takes an offered receive
+// (another message, a cancel, the end of the peer) withdraws the offer first. If that fails, the receive is matched, by the
+// message whose RTS is still to come.
 //
 // Whichever side posts second finds the first: the sender sets a flag (SendingRts) before it looks for an offer; the
 // receiver writes its offer, waits for the flag to clear and then looks for an RTS.

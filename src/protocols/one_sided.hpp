@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put, get, atomics, signals and flush. Each protocol is one file; this is what they share and what the dispatch tables and
-// core name.
+// Put, get, atomics, signals and flush. Each protocol is one file; this header has what they share, and what the dispatch
+// tables and core use.
 //
 // Three ways (routes/accesses.hpp):
 //   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
@@ -8,8 +8,8 @@
 //   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
 //   frames       travel in the endpoint's ordered queue (OneSided) in order; the target's progress applies them. Taken only where
 //                neither of the other two is possible.
-// An operation that comes before its endpoint is connected or its segment imported waits in the ordered queue (later.cpp) and then
-// takes one of the three.
+// An operation posted before its endpoint is connected or its segment imported waits in the ordered queue (deferred.cpp)
+// and then takes one of the three.
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
 // applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_fence everything goes through

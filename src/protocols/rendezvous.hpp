@@ -5,7 +5,7 @@
 //   tagged_rts / am_rts  ------------>  matched: (a) copies from mapped memory or the same process, (b) by the kernel, or
 //                        <-- cts ----   (c) asks for data frames. With (a) and (b) it may ask the sender to copy the second
 //   data ... / copies    ------------>      half at the same time (cts with an address), which answers fin.
-//                        <-- fin ----   (a), (b): all is there, the source is free. (c): none, cts carried kFrameLast.
+//                        <-- fin ----   (a), (b): all is there, the source is reusable. (c): none, cts carried kFrameLast.
 //
 // Device memory (rendezvous_device.cpp): (a) by the receiver's device from an import, or cts with kFrameDevice asks the
 // sender's device to copy all of it into the receiver's memory, which it answers with fin; (c) through pinned memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one device that the device's resident kernel has. Small and few: what comes in numbers is gathered for an
-// engine, which takes it in one call.
+// The copies of one device that its resident kernel does: small and few. Many copies are batched for a copy engine instead,
+// which takes them in one call.
 #pragma once
 #include <deque>
 #include <memory>

@@ -5,7 +5,7 @@
 // Number: pool index (12 bits) | slot (24 bits) | generation (28 bits). A generation is odd while the run is alive; numbers
 // are therefore never 0. A pool outlives its engine: the next engine takes it over, and old numbers stay dead.
 //
-// A peer that is to answer a run learns another name: slot (20 bits) | 44 random bits, drawn for this one life. It cannot be
+// A peer that answers a run gets another name: slot (20 bits) | 44 random bits, drawn for this one life. It cannot be
 // guessed from numbers or from other names, and reveals nothing of how much this worker does.
 //
 // Threads: test() and info() any thread. Everything else under the engine's lock (or by its single thread).

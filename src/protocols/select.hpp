@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From operations to what src/routes is asked, and its table as text.
+// From operations to the input of src/routes, and its table as text.
 #pragma once
 #include <string>
 
