@@ -110,20 +110,20 @@ constexpr Way way_of(DeviceRoute route) {
 constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned>(route); }
 
 /// The best one that was not tried in vain (`failed`: bits). Order: a device writes to another one in two thirds of the time
-/// in which it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, where nobody
-/// need be asked, and for much that comes to a receive which was posted second, where whoever is asked may not answer soon.
+/// in which it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, which need no
+/// request, and for large payloads to a receive that was posted second, because the sender may not answer a request soon.
 DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
 
-/// Does the sender push into a receive that was told to it before (protocols/offers.hpp), once it has imported that memory?
-/// So the receiver tells of it where this is true of every sender's device memory.
+/// Does the sender push into a receive that was offered to it before (protocols/offers.hpp), once it has imported that
+/// memory? So the receiver offers it where this is true of every sender's device memory.
 bool pushes_unasked(const DeviceMessage& message);
 
 /// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way:
-/// of the message where nothing is known of who posts first. The receiver's buffer is one piece.
+/// of the message when it is unknown which side posts first. The receiver's buffer is one piece.
 const char* progress_of(const Limits& limits, const DeviceMessage& message, Way way);
 
-/// The receiver's choice, of whatever is announced or comes unasked, as a message's sender can foresee it. cold: neither
-/// side has mapped or pinned the other's memory, and nobody waits for that.
+/// The receiver's choice, of rendezvous or eager messages, as a message's sender can foresee it. cold: neither
+/// side has mapped or pinned the other's memory, and without waiting for that.
 Way received_way(const Limits& limits, Message message, const DeviceMessage& facts, bool cold);
 
 /// The lines of explain, with what each is predicted to take. Those that such a message never has are left out: no name.

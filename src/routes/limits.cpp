@@ -11,7 +11,7 @@
 namespace thalweg::impl {
 namespace {
 
-// A message is announced from where asking (one more round trip) takes less than a twenty-fourth of the transfer, and both
+// Rendezvous begins where its extra round trip takes less than a twenty-fourth of the transfer, and both
 // ends copy from where that exchange takes less than a quarter of what it saves. Whole powers of two, so that noise in
 // measured costs changes little; within bounds, because an eager message takes the receiver's memory unasked and a long one
 // keeps others waiting.
@@ -105,7 +105,7 @@ Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {
   limits.halves = length_worth(kHalvesShare, costs.frame, costs.mapped, kHalvesLeast, kHalvesMost);
   const bool same = same_process(link);
   // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each. Where the ring
-  // is still faster per byte, only what is announced in any case is copied from there.
+  // is still faster per byte, only rendezvous payloads are copied from there.
   if ((link.features & kLinkMaps) != 0 && costs.mapped < 2 * costs.copy) {
     limits.mapped_from = costs.mapped <= costs.copy ? 0 : limits.eager + 1;
   }

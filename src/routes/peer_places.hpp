@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer's memory as a Place: from what its keys and RTS messages say and what the link can do. Both ends judge by the same
+// A peer's memory as a Place: from its keys and RTS messages and the link's features. Both ends decide by the same
 // facts.
 #pragma once
 #include "memory/place.hpp"

@@ -44,9 +44,9 @@ constexpr uint32_t bit_of(PreparedRoute route) { return 1u << static_cast<unsign
 
 /// Null: possible.
 const char* why_not(const Prepared& memory, PreparedRoute route);
-/// The best one that was not tried in vain (`failed`: bits). What needs nobody comes before what is carried, except where
-/// two CPUs would hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes took 4 times as
-/// long.
+/// The best one that was not tried in vain (`failed`: bits). Ways without another process come before what is carried,
+/// except where two CPUs would hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes
+/// took 4 times as long.
 PreparedRoute prepared_route(const Prepared& memory, uint32_t failed = 0);
 /// Why the runner does not get there by itself: of the way that would be the usual one for such memory.
 const char* why_not_reached(const Prepared& memory);

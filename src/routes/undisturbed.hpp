@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured while the kernel takes the processor away is no measurement.
+// Discards measurements during which the kernel took the processor away.
 #pragma once
 #include <sys/resource.h>
 
