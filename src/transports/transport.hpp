@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one contract to a way of carrying bytes between two workers. Read this first; each transport is one folder.
+// The interface of a transport, which carries bytes between two workers. Read this first; each transport is one folder.
 //
 //   Transport  one per context: is this way available here, and why not.
 //   Port       one per worker and transport: makes links, sends, polls. Called by the worker's progress owner only,
@@ -39,9 +39,9 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 24);
 
 using WorkerId = uint64_t;
-/// Who is at the other end. All but the pid is what the peer says of itself, behind the authenticated handshake: names to
-/// tell peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from what the
-/// kernel says.
+/// The identity of the other end. All but the pid are the peer's claims, behind the authenticated handshake: names to tell
+/// peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from the kernel's
+/// information.
 struct PeerIdentity {
   WorkerId worker = 0;       // the fingerprint of its key, proved in set-up (security/worker_identity.hpp)
   uint64_t incarnation = 0;  // of the peer's process: random per process start
@@ -73,7 +73,7 @@ struct Link {
   bool wide = false;           // much that moves is worth a wide ring; set with the costs of the link, as is body_copy
   BodyCopy body_copy;          // into what reserve() gives, too
   /// The peer's flag that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring()
-  /// then. Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
+  /// then. Null: no thread to wake. fence_before_sleeping: a full fence belongs between the store and the poll.
   const uint32_t* sleeping = nullptr;
   bool fence_before_sleeping = false;
   virtual ~Link() = default;
@@ -207,7 +207,7 @@ class Port {
   /// Frames that were taken from this link, the one that is being handled included.
   virtual uint64_t taken(const Link&) { return 0; }
   /// Of the frames that went over this link behind the first `taken` ones, and that the peer may not have handled yet: does
-  /// test(header, what) hold for one? True also where that cannot be told. Of a header, type, flags, id and `a` are filled
+  /// test(header, what) hold for one? True also if that is unknown. Of a header, type, flags, id and `a` are filled
   /// in.
   virtual bool any_behind(const Link&, uint64_t /*taken*/, FrameTest, const void* /*what*/) { return true; }
   /// As progress(), within a call that posts: only frames that are there, of each link up to the first one for which `test`
@@ -216,12 +216,12 @@ class Port {
 
   // --- progress
   /// Nothing to poll: no links, not armed. Set by progress(), cleared by establish() and arm(), so that an engine may skip
-  /// progress() and pays nothing for transports that nobody uses.
+  /// progress() and pays nothing for unused transports.
   bool quiet = false;
   /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
   virtual unsigned progress(unsigned budget) = 0;
-  /// How often progress() may look for arrivals before it says that nothing is there: more than once for a caller that has
-  /// nothing else to do. A hint: ports whose look is a system call look once.
+  /// How often progress() may look for arrivals before it reports none: more than once for a caller that has
+  /// nothing else to do. A hint: ports that poll by a system call poll once.
   unsigned looks = 1;
   /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.
   virtual int fd() const = 0;

@@ -63,7 +63,7 @@ class DeviceImports {
     }
   };
   using Entries = std::list<Entry>;
-  /// The pin is looked at first: who takes it away has counted itself in users before.
+  /// The pin is loaded first: a thread that clears it has counted itself in users before.
   bool in_use(const Entry& entry) const { return pinned_.load() == &entry.mapping || entry.mapping.users.load() != 0; }
   Entries::iterator look_up(uint64_t link, uint64_t segment, const Device& device);
   void close_entry(Entries::iterator entry);

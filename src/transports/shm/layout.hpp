@@ -12,7 +12,7 @@
 //     believes that it has none.
 //
 // Nothing here is trusted by its reader: header words are loaded once, lengths checked against what the ring can hold,
-// positions are private. A body may still be rewritten by a hostile peer while it is read: whoever reads it copies it once
+// positions are private. A body may still be rewritten by a hostile peer while it is read: a reader copies it once
 // and never relies on two reads giving the same value.
 //
 // 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring:
