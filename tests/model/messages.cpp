@@ -159,7 +159,7 @@ void World::receive(const Op& op) {
   if (!lost || message.id != 0 || !is_loss(status)) wrong(posted, std::string("it is refused: ") + status_text(status));
 }
 
-/// Whose device may be writing into this receive, whose message has not come: it is matched. Null: nobody's.
+/// The peer whose device may be writing into this receive, whose message has not come: it is matched. Null: none.
 const Peer* World::claimant(const Posted& receive) {
   OpRun* const run = workers_[receive.worker].engine->find(receive.request);
   if (run == nullptr || Engine::test(receive.request) != TW_IN_PROGRESS) return nullptr;

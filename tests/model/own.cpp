@@ -179,7 +179,7 @@ void Owns::end(Own& own, Half& half) {
 /// last: nothing of it is to be canceled or waited for any more.
 void Owns::step(Own& own, bool last) {
   if (own.over) return;
-  if (dead(own.from) || dead(own.to)) {  // at one of them nobody sees what becomes of it
+  if (dead(own.from) || dead(own.to)) {  // at one of them its outcome is not observed
     if (own.piece != nullptr) own.piece->abandoned = true;
     own.over = true;
     return;
@@ -271,7 +271,7 @@ Status Owns::start_late(Own& own, OpDesc& desc) {
   if (random_.percent(50)) {
     release_stream();
     for (unsigned i = random_.below(100); i != 0; --i)
-      std::this_thread::yield();  // who progresses may give the point back first
+      std::this_thread::yield();  // the progressing thread may return the point first
   }
   impl::release(desc.after);
   return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads do beside a program on its engines: operations that the reference knows nothing of, under tags, an id of active
-// messages and in memory of their own. Each is a small thing of two halves at most, so it says itself what must come of it.
+// What other threads do beside a program on its engines: operations that the reference knows nothing of, under tags, an id
+// of active messages and in memory of their own. Each is a small thing of two halves at most, so it says itself what must
+// come of it.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -108,7 +109,7 @@ class Owns {
   void check();
   /// Before the engines go.
   void give_back();
-  /// The thread's stream goes on. Also by who has paused it.
+  /// The thread's stream continues. Also by the thread that has paused it.
   void release_stream();
   std::string failure;
   static tw_status handler(void* arg, const tw_am_message* message);

@@ -423,7 +423,7 @@ void World::end_phase() {
   if (failure_.empty() && threads_ != nullptr) threads_->check();
 }
 
-/// What nobody has asked for yet.
+/// Unexpected messages.
 bool World::receive_the_rest() {
   const size_t before = all_.size();
   bool any = false;

@@ -30,7 +30,7 @@ struct Posted;
 /// A word that operations replace, each by its own number.
 struct ReplacedWord {
   std::vector<Posted*> all;
-  std::map<uint64_t, Posted*> by;  // who is known to have replaced which number
+  std::map<uint64_t, Posted*> by;  // the operation known to have replaced each number
 };
 
 /// A stream of the user waits for `posted`, and writes `mark` behind that.

@@ -11,8 +11,8 @@ const auto kZero = [](Value v) { return v == 0; };
 const auto kEven = [](Value v) { return v % 2 == 0; };
 const auto kOdd = [](Value v) { return v % 2 == 1; };
 
-/// A slot of two laps: the word's lowest bit is the parity, 1 in lap 0. The producer's acquire of the credit is the compiler's:
-/// on every machine its stores come behind the branch.
+/// A slot of two laps: the word's lowest bit is the parity, 1 in lap 0. The producer's acquire of the credit is the
+/// compiler's: on every machine its stores come behind the branch.
 TEST(ShmModels, TheParityShowsABodyAndTheCreditFreesIt) {
   expect_code("src/transports/shm/producer.hpp",
               {"load_acquire(shared_->control.consumed_slots)", "slot.a = header.a;",
@@ -51,9 +51,9 @@ void ring(Thread& producer, Word bits, Word summary, Word sleeping, Word event, 
   });
 }
 
-/// Falling asleep beside a publication. Hot: the ring was polled, so its mode changes, and it is looked at once more, behind the
-/// kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the doorbell is
-/// looked at; its own order does, as does the barrier.
+/// Falling asleep beside a publication. Hot: the ring was polled, so its mode changes, and it is looked at once more, behind
+/// the kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the
+/// doorbell is looked at; its own order does, as does the barrier.
 enum class Sleep { hot_by_membarrier, hot_by_fences, cold };
 void sleep(Program& p, Sleep how) {
   const bool hot = how != Sleep::cold;
@@ -140,7 +140,8 @@ TEST(ShmModels, NoRoomIsMissedByAProducerThatFallsAsleep) {
   }
 }
 
-/// Whoever takes memory back, beside a peer that copies into it. The first copy of two: `copying` becomes odd, then even.
+/// An owner that takes memory back, beside a peer that copies into it. The first copy of two: `copying` becomes odd, then
+/// even.
 TEST(ShmModels, NobodyCopiesIntoMemoryThatWasTakenBack) {
   expect_code("src/transports/shm/copying.hpp", {"__atomic_store_n(&mine_->copying, ++count_, __ATOMIC_SEQ_CST);",
                                                  "__atomic_load_n(&theirs_->closed, __ATOMIC_SEQ_CST) == 0",

@@ -134,7 +134,7 @@ class Apart(Plain):
         operation = Operation(active.reply, "active", active.receiver, active.link, active.begin)
         operation.active = reply
         if outcome == ("HandleError", "") and active.receiver in active.link.closed:
-            outcome = LOST_WITH_WORKER  # who has closed an endpoint does not use it any more
+            outcome = LOST_WITH_WORKER  # a closed endpoint is not used any more
         reply.sure = outcome is None and active.link.ending == NEVER and self.open(active.sender)
         self.posted_there(operation, "bytearray", reply.data, 0, outcome)
 
@@ -149,7 +149,7 @@ class Apart(Plain):
     def posted_there(
         self, operation: Operation, kind: str, data: bytes | None, filler: int, outcome: tuple[str, Any] | None
     ) -> None:
-        """A child has posted something that it was told of before."""
+        """A child has posted an operation that it was sent before."""
         process = self.places[operation.worker].process
         size = len(data) if data is not None else len(operation.data)
         made = Mirror(self, process, operation.number, kind, size, filler, 0)

@@ -190,7 +190,7 @@ def contents(seed: int, worker: int) -> list[bytes]:
 
 
 def error_of(name: str, text: str, length: int | None) -> tw.ThalwegError:
-    """What a child was told."""
+    """A command that a child got."""
     error = getattr(tw, name)(text)
     if length is not None:
         error.length = length

@@ -13,7 +13,7 @@ uint64_t fake_yield() {
   return next_yield_ns;
 }
 
-/// Looks until it is told to sleep.
+/// Polls until it is time to sleep.
 unsigned polls_until_sleep(Waiting& waiting) {
   unsigned looks = 0;
   while (waiting.idle() == Waiting::Next::look) ++looks;

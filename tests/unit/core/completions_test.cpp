@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues, counters, records and signals as what is told of an operation's end; notifications of puts and signals.
+// Completion queues, counters, records and signals as sinks of completions; notifications of puts and signals.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -104,7 +104,7 @@ class Completions : public testing::TestWithParam<const char*> {
     return options;
   }
   void* last_arg() { return &from_[static_cast<size_t>(posted_)]; }
-  /// Waits until the operation has told of its end, and says how it ended.
+  /// Waits until the operation has reported its completion; its status.
   tw_completion end_of(int told, tw_status posted) {
     tw_completion end{};
     EXPECT_GE(posted, TW_OK) << tw_last_error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that wait for requests (tw_request_before): what they do next sees what the request brought, and no request that ends
-// in another way leaves a stream waiting.
+// Streams that wait for requests (tw_request_before): what they do next sees what the request brought, and no request that
+// ends in another way leaves a stream waiting.
 #include <thread>
 
 #include "device_order.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 class RequestBefore : public DeviceOrder {
  protected:
-  /// A receive into target_ that nobody has sent anything for yet.
+  /// A receive into target_ whose message was not sent yet.
   tw_request post() {
     tw_request request = TW_REQUEST_NONE;
     EXPECT_EQ(tw_recv(worker_, tw_memory_address(target_), kBytes, 7, ~0ull, nullptr, &request), TW_IN_PROGRESS);
@@ -32,7 +32,7 @@ class RequestBefore : public DeviceOrder {
 };
 
 TEST_F(RequestBefore, TheStreamSeesWhatWasReceived) {
-  for (int round = 0; round < 20; ++round) {  // more than there are gates: each is used again
+  for (int round = 0; round < 20; ++round) {  // more than there are stream waits: each is reused
     const std::vector<unsigned char> sent = random_bytes();
     const tw_request receive = post();
     ASSERT_EQ(tw_request_before(receive, stream_->native()), TW_OK) << tw_last_error();

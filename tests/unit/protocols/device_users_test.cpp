@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Within one process a device of one worker works on memory of another one: who takes that memory back, by a release or because its
-// operation ends, waits for the device and for nobody's progress. The device goes on when the test says so.
+// Within one process a device of one worker works on memory of another one: taking that memory back, by a release or because
+// its operation ends, waits for the device but not for progress. The test steps the device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ class DeviceUsersOf : public ::testing::Test {
     EXPECT_EQ(Engine::release(request), TW_OK);
     return status;
   }
-  /// Two calls of left's queue are under way: what comes next is gathered, and the device is not told of it.
+  /// Two calls of left's queue are under way: what comes next is batched, and not submitted to the device.
   void occupy_left() {
     for (unsigned i = 0; i < 2; ++i) {
       before.push_back(move(Verb::put, allocate(1), import(allocate(2))));
@@ -261,7 +261,7 @@ TEST_F(DeviceUsersOfMessages, AWorkerThatIsDestroyedWaitsForTheSendersDevice) {
   world.pb->lose(*world.lb);
   world.right->progress();
   EXPECT_EQ(Engine::test(received), TW_IN_PROGRESS);
-  run_device();  // and nobody progresses
+  run_device();  // without progress
   world.right.reset();
   EXPECT_EQ(Engine::test(received), TW_ERR_HANDLE);
   world.right = std::make_unique<Engine>(EngineOptions{});

@@ -639,7 +639,7 @@ TEST(Segments, BothEndsCopyBetweenLibraryMemory) {
     source.address = from->address;
     target.address = to->address;
     source.length = target.length = kLength;
-    for (size_t size : {65537u, 100000u, 200001u, 3u << 20}) {  // announced, whatever the costs
+    for (size_t size : {65537u, 100000u, 200001u, 3u << 20}) {  // rendezvous, whatever the costs
       for (size_t i = 0; i < size; ++i) from->address[i] = static_cast<std::byte>(w.random());
       tw_request send = 0, receive = 0;
       w.right->post_receive(receive_op(to->address, size, 1, ~0ull), {&receive});
