@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocking calls that end early. An interpreter handles the process's signals only between its own instructions; so a view
-// in its language says what the waits of a thread ask meanwhile (tw_set_interrupt in thalweg/views.h).
+// in its language sets what the waits of a thread check meanwhile (tw_set_interrupt in thalweg/views.h).
 #pragma once
 #include "base/status.hpp"
 

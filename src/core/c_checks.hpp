@@ -42,7 +42,7 @@ static_assert(offsetof(tw_op_options, notify) % 8 == 0 && sizeof(tw_completion_q
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 // local_memory.cpp
 [[gnu::noinline]] bool is_device_memory(const void* address, BufferInfo* info);
-/// known: of the address, by is_device_memory() in the same call; null: not asked yet.
+/// known: of the address, by is_device_memory() in the same call; null: unknown yet.
 [[gnu::noinline]] Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known);
 
 inline Status check(const tw_worker* worker) {

@@ -38,7 +38,7 @@ class PinningAhead {
  public:
   static std::shared_ptr<PinningAhead> start(Device& device, uint64_t address, size_t length);
   ~PinningAhead();  // waits until it is no more in progress
-  /// TW_IN_PROGRESS: ask again; TW_OK; or why not, with its text.
+  /// TW_IN_PROGRESS: call again; TW_OK; or why not, with its text.
   Status status() const;
   /// Returns when it is no more in progress.
   void settle() const { done_.wait(false, std::memory_order_acquire); }

@@ -41,7 +41,7 @@ Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   return TW_OK;
 }
 
-void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the acknowledgement that was asked for
+void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the requested acknowledgement
   if (status == TW_OK && run.op->result != nullptr) status = TW_ERR_PROTOCOL;
   on_confirmed(engine, run, status);
 }

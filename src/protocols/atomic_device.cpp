@@ -18,7 +18,7 @@ namespace {
 /// OpRun::state while the kernel is under way.
 struct Launched {
   Device* device;
-  std::byte* chunk;  // gets the old value; null: not asked for
+  std::byte* chunk;  // gets the old value; null: not requested
 };
 static_assert(sizeof(Launched) <= sizeof(OpRun::state));
 Launched& launched_of(OpRun& run) { return *reinterpret_cast<Launched*>(run.state); }

@@ -51,10 +51,10 @@ struct BlockTransfer {
   std::atomic<unsigned> references{1};
   BlocksRoute way = BlocksRoute::frames;  // once it is settled
   bool settled = false;
-  uint32_t tried = 0;       // in vain: bits
+  uint32_t tried = 0;       // and failed: bits
   Way moved_by = Way::any;  // what it counts as
   bool framed = false;      // frames carry blocks
-  bool begun = false;       // put: the first frame is gone
+  bool begun = false;       // put: the first frame was sent
   bool landed = false;      // get by frames into staging: all of it is on the device
   uint8_t notify = TW_NOTIFY_NONE;
   uint8_t notification_length = 0;
@@ -102,7 +102,7 @@ Blocks blocks_of(const OpDesc& op);
 void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool mapped);
 /// Null: the kernel copies to and from the region, which this CPU does not reach.
 const char* why_not_copied(RemoteRegion& region);
-/// The best one that was not tried in vain is taken.
+/// The best one that has not failed is taken.
 void take_route(BlockTransfer& transfer, const Blocks& facts);
 
 // --- blocks_direct.cpp: by loads and stores, or by the kernel
@@ -140,11 +140,11 @@ void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
 unsigned push_notices(Engine& engine, Peer& peer);
 /// Is there one?
 bool notices_wait(const Peer& peer);
-/// At the ordered queue's front, where all its frames have gone: its notification waits for earlier ones.
+/// At the ordered queue's front, with all its frames sent: its notification waits for earlier ones.
 bool behind_notices(const OpRun& run);
 
 // --- blocks_notify.cpp
-/// The run's notification is behind those of all that came before it, until it has gone or the run has ended.
+/// The run's notification is behind those of all that came before it, until it was sent or the run has ended.
 void enter_notices(OpRun& run);
 void leave_notices(OpRun& run);
 /// TW_OK: sent, TW_AGAIN: no room or no credit.

@@ -13,7 +13,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kPieces = 40;    // of a frame: their names fit into what queue_fragment() leaves for prefixes
-constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per get
 
 /// Where a frame of at most `limit` bytes ends: behind a whole block, if one fits, because a device moves equal pieces best.
 uint64_t end_of_frame(const OpRun& run, uint64_t limit) {

@@ -88,7 +88,7 @@ class Bounces {
 /// to the peer.
 std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device);
 
-/// What src/routes is asked with of pieces of `length` bytes, but for the two ends.
+/// The input of src/routes for pieces of `length` bytes, but for the two ends.
 Pieces pieces_to(const Peer& peer, uint64_t length);
 /// Of a put from memory of a device that is relayed.
 Pieces put_pieces(const OpDesc& op);

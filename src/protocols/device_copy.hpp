@@ -23,7 +23,7 @@ CopySide copy_side(uint64_t address, const Layout* layout, bool kernels = true);
 Status plan_copies(const CopySide& to, const CopySide& from, uint64_t length, uint64_t begin, uint64_t end,
                    std::vector<Copy>* copies);
 
-/// What routes/device_copies.hpp asks of them (at least one). kernels: those of the device reach both sides.
+/// The input of routes/device_copies.hpp (at least one). kernels: those of the device reach both sides.
 DeviceCopies facts_of(const std::vector<Copy>& copies, bool kernels);
 
 /// Enqueues them on `device` by the route of routes/device_copies.hpp. As DeviceQueues::submit.

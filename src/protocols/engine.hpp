@@ -71,7 +71,7 @@ struct EngineOptions {
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
-/// Completion forms asked for by a caller.
+/// Completion forms that a caller requests.
 struct Completion {
   tw_request* request = nullptr;  // where the number goes; null: not wanted
   SinkKind kind = SinkKind::none;
@@ -144,7 +144,7 @@ class Engine final : public Sink {
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
-  /// The short form of a contiguous send without options: TW_OK when it is gone, TW_AGAIN: use start().
+  /// The short form of a contiguous send without options: TW_OK when it was sent, TW_AGAIN: use start().
   Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
   /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
   Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);

@@ -14,7 +14,7 @@ namespace thalweg::impl {
 
 inline constexpr uint64_t kMessageOverhead = 256;   // what keeping an unmatched message costs besides its payload
 inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the most that one active message may cost that must be eager
-/// The smallest window, of a worker with many endpoints. Up to a quarter of it may be consumed and not yet given back, and
+/// The smallest window, of a worker with many endpoints. Up to a quarter of it may be consumed and not yet returned, and
 /// what is left must take the largest message.
 inline constexpr uint64_t kLeastEager = 96u << 10;
 static_assert(kLeastEager - kLeastEager / 4 >= kFirstEager);
@@ -37,7 +37,7 @@ inline bool affordable(const OpDesc& op) {
 inline bool header_affordable(const OpDesc& op, uint64_t payload) {
   return op.header_length <= kHeaderOnCredit && op.peer->eager_credit >= eager_cost(payload + op.header_length);
 }
-/// Of an active message: may it be sent unasked, where TW_OP_EAGER says that it must be?
+/// Of an active message: may it be sent eagerly, where TW_OP_EAGER demands it?
 Status check_unasked(const OpDesc& op);
 
 /// Sets the first credits and grants this side's share to the peer.

@@ -12,7 +12,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per get
 
 void arrived(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);

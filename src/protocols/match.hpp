@@ -16,9 +16,9 @@ struct tw_message {
   Kind kind = Kind::here;
   bool taken = false;  // by a matched probe
   thalweg::impl::Engine* engine = nullptr;
-  thalweg::impl::Peer* peer = nullptr;  // null: its endpoint is gone
+  thalweg::impl::Peer* peer = nullptr;  // null: its endpoint has ended
   tw_recv_info info{};
-  uint64_t cost = 0;     // flow control: given back when consumed
+  uint64_t cost = 0;     // flow control: returned when consumed
   uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
   thalweg::impl::Status failure = TW_OK;                          // failed

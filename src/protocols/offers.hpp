@@ -5,7 +5,7 @@
 //   posts; writes an offer (transports/offers.hpp)
 //                                                 finds it; claims it; tagged_rts names it; its device writes into the memory
 //   tagged_rts: the receive is matched   <------
-//                                        <------  fin, when the device is done; from here on as after a push that was asked for
+//                                        <------  fin, when the device is done; from here on as after a requested push
 //
 // A claim is a match, so both keep the order of matching. The receiver offers a receive only where all earlier ones that
 // could take one of its messages are offered to that peer, too; the sender claims the earliest offer that fits, and only

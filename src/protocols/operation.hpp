@@ -115,7 +115,7 @@ class BasicRunList {
 using RunList = BasicRunList<false>;
 using PeerRunList = BasicRunList<true>;
 
-/// What a protocol asks to be called with when a phase it started (a stream in or out, a pull) has ended.
+/// Called when a phase that a protocol started (a pipeline in or out, a pull) has ended.
 using Then = void (*)(Engine& engine, OpRun& run, Status status);
 
 /// Contiguous memory of the other side: where its packed offset 0 is, and how to reach it.

@@ -94,7 +94,7 @@ struct OneSided {
   uint32_t gets = 0;                  // gets whose answers are not all here (the target may still read for them), and
                                       // notifications that wait for earlier ones
   Status owed = TW_OK;                // a failure that a fence's own flush got: the user's next flush reports it
-  NoticeList notices;                 // block transfers whose notification has not gone, in the order of the operations
+  NoticeList notices;                 // block transfers whose notification was not sent yet, in the order of the operations
   // As target, of what came from this peer.
   Status put_failed = TW_OK;    // of the put whose frames are being applied
   Status failed = TW_OK;        // first unreported failure since the last flush
@@ -111,7 +111,7 @@ struct Peer {
   Limits limits;
   CpuDistance distance = CpuDistance::count_;  // of the two processes' processors, when it was connected
 
-  // Sending. `control` goes first. Order matters in `ordered` (messages, RTS messages); `streams` are large transfers that
+  // Sending. `control` goes first. Order matters in `ordered` (messages, RTS messages); `pipelines` are large transfers that
   // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out.
   // `windows` are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them
   // to end before it learns of a loss, so they take turns also when the link takes nothing.
@@ -122,7 +122,7 @@ struct Peer {
   Peer* next_busy = nullptr;
   uint64_t next_first = 1;  // names messages in several frames
 
-  // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet given back, what is
+  // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet returned, what is
   // held unmatched, what was granted in all.
   int64_t eager_credit = 0, rts_credit = 0, bytes_credit = 0;
   uint64_t consumed_bytes = 0, consumed_messages = 0, consumed_stream = 0;

@@ -69,7 +69,7 @@ void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bo
 bool describe_device(Engine& engine, OpRun& run, RtsBody* rts, DeviceBody* device);
 /// A receive with device memory at one end at least, or one that has to wait for a stream.
 void device_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);
-/// The sender of this RTS has claimed the receive, and its device writes: as if it had been asked for a push.
+/// The sender of this RTS has claimed the receive, and its device writes: as after a request for a push.
 void device_claimed(Engine& engine, Peer& peer, OpRun& run, const ReceivedRts& received_rts);
 /// Starts the push into the claimed receive, behind the RTS that claims it.
 void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim);

@@ -11,7 +11,7 @@
 namespace thalweg::impl {
 
 const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
-/// Of a send or an active message: what the table of routes is asked with.
+/// Of a send or an active message: the input of the routes' table.
 Message message_of(const OpDesc& op);
 /// As far as the choice of an active message's sender depends on it.
 Message active_of(const OpDesc& op);

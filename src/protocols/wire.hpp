@@ -30,7 +30,7 @@ enum class Frame : uint8_t {
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
                      // receiver: its message has failed at the sender, and nothing more of it comes. kFrameMore: so has the
                      // message with FirstBody.op = a
-  credit = 13,       // a = bytes, b = RTS messages given back to the sender. id 0: messages, 1: the byte stream
+  credit = 13,       // a = bytes, b = RTS messages returned to the sender. id 0: messages, 1: the byte stream
   bounce = 14,  // a = segment; body: BounceBody: memory in which this side names pieces (bounce.hpp). kFrameAck: the other side
                 // has mapped the one that was named to it
   data_at = 15,  // as data, body: PieceBody: where the payload lies. Answered by `taken`
@@ -86,9 +86,9 @@ struct DeviceBody {
   uint8_t uuid[16];
   uint8_t kind;     // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
   uint8_t late;     // not to be touched yet: the sender moves it when it is asked to
-  uint8_t asked;    // receiver: it was asked for a push
+  uint8_t asked;    // receiver: it requested a push
   uint8_t way;      // receiver: the Way that it takes
-  uint8_t bounced;  // receiver: it was asked for a push into a bounce buffer
+  uint8_t bounced;  // receiver: it requested a push into a bounce buffer
   uint8_t second;   // receiver: it was posted when the RTS was there
   uint8_t reserved[2];
 };

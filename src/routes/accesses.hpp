@@ -45,7 +45,7 @@ constexpr bool may_map(Way forced) { return allowed(forced, Way::mapped); }
 
 constexpr uint32_t bit_of(AccessRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits). Ways that need nothing of the target come before frames,
+/// The best one that has not failed (`failed`: bits). Ways that need nothing of the target come before frames,
 /// whatever it costs (docs/decisions/0004); a mapping comes before the kernel.
 AccessRoute access_route(const Access& access, uint32_t failed = 0);
 /// Does a device of this process reach the target itself by this route?

@@ -37,7 +37,7 @@ enum class BlocksRoute : uint8_t {
 inline constexpr size_t kBlocksRoutes = static_cast<size_t>(BlocksRoute::count_);
 constexpr uint32_t bit_of(BlocksRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits): ways that need nothing of the target come first, as of other
+/// The best one that has not failed (`failed`: bits): ways that need nothing of the target come first, as of other
 /// accesses.
 BlocksRoute blocks_route(const Blocks& blocks, uint32_t failed = 0);
 /// Does it touch memory of a device at either end? Then a device of this process is asked first.

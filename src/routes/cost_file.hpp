@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured costs of this machine, saved in the user's cache directory: where, in which form, read and written. Small text:
+// Measured costs of this machine, saved in the user's cache directory: its place, its form, reading and writing. Small text:
 //
 //   thalweg-costs 1
 //   library = 0.1.0

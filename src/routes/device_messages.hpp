@@ -54,7 +54,7 @@ enum class PieceRoute : uint8_t {
   in_frames,  // carried by the frames; of a put also as accesses of host memory
 };
 constexpr uint32_t bit_of(PieceRoute route) { return 1u << static_cast<unsigned>(route); }
-/// The best one that was not tried in vain (`failed`: bits).
+/// The best one that has not failed (`failed`: bits).
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed = 0);
 /// While the receiver's device imports memory of the sender's: what needs nothing more. host_ready: their host memory is
 /// pinned here.
@@ -77,7 +77,7 @@ struct DeviceMessage {
   uint64_t length = 0, eager = 0, named_from = kNamedFrom, hidden_from = kHiddenFrom;
   Way forced = Way::any;
   bool by_kernel = false;            // `readable` means: by the kernel's copy
-  const LinkCosts* costs = nullptr;  // null: not asked
+  const LinkCosts* costs = nullptr;  // null: unknown
   End from, to;
   bool active = false;  // an active message: its receive cannot be posted first
   // Only for explain.
@@ -109,7 +109,7 @@ constexpr Way way_of(DeviceRoute route) {
 }
 constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits). Order: a device writes to another one in two thirds of the time
+/// The best one that has not failed (`failed`: bits). Order: a device writes to another one in two thirds of the time
 /// in which it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, which need no
 /// request, and for large payloads to a receive that was posted second, because the sender may not answer a request soon.
 DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);

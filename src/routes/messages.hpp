@@ -93,7 +93,7 @@ inline MessageRoute sending_route(const Limits& limits, const Message& message) 
   return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
 }
 
-/// After an RTS: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
+/// After an RTS: direct, kernel or frames. `failed`: bits of routes that failed.
 MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t failed = 0);
 
 /// The buffer that a rendezvous payload comes into.

@@ -44,7 +44,7 @@ constexpr uint32_t bit_of(PreparedRoute route) { return 1u << static_cast<unsign
 
 /// Null: possible.
 const char* why_not(const Prepared& memory, PreparedRoute route);
-/// The best one that was not tried in vain (`failed`: bits). Ways without another process come before what is carried,
+/// The best one that has not failed (`failed`: bits). Ways without another process come before what is carried,
 /// except where two CPUs would hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes
 /// took 4 times as long.
 PreparedRoute prepared_route(const Prepared& memory, uint32_t failed = 0);
@@ -58,7 +58,7 @@ inline bool wants_device(const Place& place) { return !place.reached(kByCpu | kB
 
 /// Do the two ends of a channel reach each other's words by themselves, as far as their runners decide? Null: yes.
 const char* why_not_paired(bool by_device_here, bool by_device_there);
-/// Is a channel mapped whose ends reach each other, or carried for its receiver's sake? kernel_there: the sender's end is a
+/// Is a channel mapped whose ends reach each other, or carried because of its receiver? kernel_there: the sender's end is a
 /// kernel's, for which the host carries nothing. Null: mapped.
 const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there);
 

@@ -58,7 +58,7 @@ class Consumer {
     return Take::frame;
   }
 
-  /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its doorbell.
+  /// The last body is no longer needed. True when room was returned and the producer sleeps for it: ring its doorbell.
   bool consumed() {
     if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]]
       return false;

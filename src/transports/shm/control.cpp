@@ -23,7 +23,7 @@ struct ImportedBody {
   uint64_t length;
 };
 
-/// Segments one peer may hold of us: what it asked for and we have not released.
+/// Segments one peer may hold of us: what it requested and we have not released.
 constexpr size_t kMaxHandedOut = 65536;
 constexpr int kMessagesPerTurn = 32;
 
@@ -104,7 +104,7 @@ void Control::begin() {
   readable();  // TLS may hold bytes for which the socket no longer becomes readable
 }
 
-/// A few messages a turn: a peer that asks without end leaves this thread to the others.
+/// A few messages a turn: a peer with endless requests does not monopolise this thread.
 void Control::readable() {
   for (int i = 0; attached_; ++i) {
     if (i == kMessagesPerTurn) return loop_->post([self = shared_from_this()] { self->readable(); });
@@ -183,7 +183,7 @@ void Control::take_in(SetupChannel::Message& message) {
   ImportedBody body;
   if (message.bytes.size() != sizeof body) return end(TW_ERR_PROTOCOL, "the peer sent a malformed import answer");
   std::memcpy(&body, message.bytes.data(), sizeof body);
-  // Only what was asked for: otherwise a peer could fill this process's address space.
+  // Only what was requested: otherwise a peer could fill this process's address space.
   const auto asked = std::find(asked_.begin(), asked_.end(), body.segment);
   if (asked == asked_.end()) return end(TW_ERR_PROTOCOL, "the peer answered an import that was not asked for");
   asked_.erase(asked);

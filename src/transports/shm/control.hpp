@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service thread's part of a link: the set-up socket after set-up. It learns of the peer's death, asks for segments and
+// The service thread's part of a link: the set-up socket after set-up. It detects the peer's death, asks for segments and
 // hands out ours. It posts events to the port; the port's progress owner does the rest.
 //
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;

@@ -54,7 +54,7 @@ void Control::request_device(uint64_t segment, Device& device) {
 void Control::take_pieces(SetupChannel::Message& message) {
   const Status status = assembly_.add(message.bytes, std::move(message.fds), incarnation_);
   if (is_error(status)) return end(TW_ERR_PROTOCOL, std::string(last_error()).c_str());
-  // Only what was asked for: otherwise a peer could fill this process's devices with mappings.
+  // Only what was requested: otherwise a peer could fill this process's devices with mappings.
   const auto asked = std::find_if(asked_devices_.begin(), asked_devices_.end(),
                                   [&](const AskedDevice& one) { return one.segment == assembly_.segment; });
   if (asked == asked_devices_.end()) return end(TW_ERR_PROTOCOL, "the peer sent device memory that was not asked for");

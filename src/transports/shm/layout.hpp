@@ -7,7 +7,7 @@
 //     the slot itself and the two sides share nothing else per frame;
 //   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
 //     from the body lengths alone, so no position is ever read from the peer. A producer that often finds no room gets a deep
-//     one, memory of its own; a frame without a body (kTurn) says that the bodies behind it lie there, or in the first again;
+//     one, memory of its own; a frame without a body (kTurn) means that the bodies behind it lie there, or in the first again;
 //   - control words on cache lines of their own. The consumer gives room back lazily; the producer looks only when it
 //     believes that it has none.
 //
@@ -37,11 +37,11 @@ inline constexpr uint32_t kBulkBytes = 50 * 1024;      // three fragments and 2 
 inline constexpr uint32_t kDeepBytes = 274 * 1024;     // sixteen fragments, and room for padding
 inline constexpr uint32_t kWideBytes = 4 << 20;        // more than two cores' own caches hold
 inline constexpr unsigned kMostWide = 16;              // wide rings that a port makes
-inline constexpr uint32_t kTurn = UINT32_MAX;          // FrameHeader.length of the frame that says so
+inline constexpr uint32_t kTurn = UINT32_MAX;          // FrameHeader.length of that frame
 inline constexpr uint32_t kBulkUnit = 64;
 inline constexpr uint32_t kCreditSlots = kSlots / 4;
 inline constexpr uint32_t kCreditBulk = 8 * 1024;
-// A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet given back.
+// A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet returned.
 static_assert(2 * kCopyMax + kCreditBulk <= kBulkBytes, "a body of kCopyMax must fit whatever the position is");
 static_assert(kBulkBytes % kBulkUnit == 0 && kDeepBytes % kBulkUnit == 0 && kDeepBytes > kBulkBytes &&
               (kSlots & (kSlots - 1)) == 0);

@@ -64,7 +64,7 @@ class Producer {
   void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
   std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
 
-  /// Reads what the consumer has given back. False: it claims what it cannot have consumed.
+  /// Reads the credit that the consumer has returned. False: it claims what it cannot have consumed.
   [[gnu::cold]] bool refresh() {
     const uint64_t slots = load_acquire(shared_->control.consumed_slots);
     const uint64_t bulk = load_acquire(shared_->control.consumed_bulk);

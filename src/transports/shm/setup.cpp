@@ -167,7 +167,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
 }
 
 /// The kernel identifies the peer: the process that made the socket's other end (0: not to be seen from here). What the
-/// peer says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
+/// peer says of itself, its incarnation, only distinguishes two ports of this process from ports that a test connects.
 Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen) {
   link.features |= kLinkProtected;
   link.peer.pid = seen;
