@@ -65,7 +65,7 @@ void sleep(Program& p, Sleep how) {
   const Reg wants = producer.load(mode, Order::relaxed, "does the consumer want its doorbell rung?");
   const Order doorbell = hot ? Order::seq_cst : p.order("PeerDoorbell::ring", Order::seq_cst, Order::relaxed);
   producer.when(wants, kNotZero, [&] { ring(producer, bits, summary, sleeping, event, doorbell); });
-  if (hot) consumer.store(mode, 1, Order::relaxed, "mode: belled");
+  if (hot) consumer.store(mode, 1, Order::relaxed, "mode: doorbell");
   consumer.store(sleeping, 1, Order::seq_cst, "sleeping");
   if (how == Sleep::hot_by_membarrier && p.keeps("ShmPort::barrier, membarrier")) consumer.barrier("membarrier");
   if (how == Sleep::hot_by_membarrier || p.keeps("ShmPort::barrier, the fence")) consumer.fence(Order::seq_cst, "fence");

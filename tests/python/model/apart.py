@@ -15,7 +15,7 @@ import thalweg as tw
 
 from .buffers import Buffer, payload
 from .child import Given, Strided, header_of
-from .far import Asking, Far, FarBuffer, FarEnd, FarPlace, FarSignal, FarWorker, Kept, Mirror, contents, error_of
+from .far import Asking, Far, FarBuffer, FarEnd, FarPlace, FarSignal, FarWorker, Leftovers, Mirror, contents, error_of
 from .plain import SHORT, Plain
 from .pool import Pool, Process
 from .program import Program, Step
@@ -37,7 +37,7 @@ class Apart(Plain):
         self.links_there: dict[int, int] = {}
         self.pauses = random.Random(f"{program.seed}/pauses")
         self.by_self = [number > 0 and program.ways[number - 1] == "self" for number in range(program.workers)]
-        self.kept: dict[int, Kept] = {}  # of processes that had a plan
+        self.kept: dict[int, Leftovers] = {}  # of processes that had a plan
         self.gone: list[Place] = []  # of workers that were started again
         super().__init__(program)
 

@@ -13,7 +13,7 @@ import thalweg as tw
 from .buffers import payload
 from .child import Given, Ref
 from .deaths import Deaths
-from .far import FarBuffer, Kept
+from .far import FarBuffer, Leftovers
 from .pool import Process
 from .program import Step
 from .reference import NEVER
@@ -118,7 +118,7 @@ class Channels(Deaths):
     def note_plan(self, side: Side, other: Side) -> None:
         """What the first plan of a context, and the first one with another process, leave there for good."""
         process, context = side.process, self.context_of(side.worker)
-        kept = self.kept.setdefault(process.number, Kept())
+        kept = self.kept.setdefault(process.number, Leftovers())
         if context not in process.planned:
             process.planned.add(context)
             kept.proxies += 1
@@ -129,7 +129,7 @@ class Channels(Deaths):
 
     def note_place(self, process: Process, context: int, place: str) -> None:
         """The first queue of a context there."""
-        kept = self.kept.setdefault(process.number, Kept())
+        kept = self.kept.setdefault(process.number, Leftovers())
         kept.queued = True
         if (context, place) not in process.devices:
             process.devices.add((context, place))

@@ -15,7 +15,7 @@ from .state import REGION, Place
 
 
 @dataclasses.dataclass
-class Kept:
+class Leftovers:
     """What the plans of a program may leave in a process: proxies, their connections to those of other processes, and what a
     context's first queue makes at each place."""
 
