@@ -96,13 +96,13 @@ T* as_object(PyObject* value, const char* name) {
   return nb::inst_ptr<T>(value);
 }
 
-/// Of a put or a posted signal: who is notified (one_sided.cpp).
+/// The notification of a put or a posted signal (one_sided.cpp).
 void take_notification(tw_op_options& options, PyObject* immediate, PyObject* handler);
 
 using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-/// Methods that take the interpreter's vector of arguments, with the parameters' text for inspect.signature. One of a class's lives
-/// as long as the module.
+/// Methods that take the interpreter's vector of arguments, with the parameters' text for inspect.signature. One of a
+/// class's lives as long as the module.
 class FastMethods {
  public:
   struct Entry {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A view of any buffer-protocol, DLPack or __cuda_array_interface__ object, without a copy: an address and bytes, or an address
-// and a strided layout; and the stream whose work has to be done before.
+// A view of any buffer-protocol, DLPack or __cuda_array_interface__ object, without a copy: an address and bytes, or an
+// address and a strided layout; and the stream whose work has to be done before.
 #pragma once
 #include <nanobind/ndarray.h>
 
@@ -60,13 +60,13 @@ class BufferView {
   size_t length() const { return length_; }                   ///< bytes moved
   const tw_layout* layout() const { return layout_.handle; }  ///< null: contiguous
   const Strided& strided() const { return strided_; }
-  bool on_device() const { return array_.is_valid(); }  ///< as far as its object said: not to be touched here
+  bool on_device() const { return array_.is_valid(); }  ///< by its object's description: not to be touched here
   /// By an argument `after`; null and None leave it to the object.
   void order(PyObject* after) {
     if (after != nullptr && after != Py_None) [[unlikely]]
       after_ = after_of(after);
   }
-  /// What an operation on it has to be told, beside address and length. False: nothing.
+  /// Options of an operation on it, beside address and length. False: none.
   bool describe(tw_op_options& options) const {
     options.layout = layout();
     options.after_kind = after_.kind;

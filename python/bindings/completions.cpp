@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues and counters. A Request is told to one of them; its queue keeps it until it is taken from there.
+// Completion queues and counters. A Request completes to one of them; its queue holds it until it is taken from there.
 #include <array>
 #include <mutex>
 #include <unordered_map>

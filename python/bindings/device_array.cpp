@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that knows frameworks' streams. No framework is imported: who made the array has done that.
+// The one place that knows frameworks' streams. No framework is imported: the array's creator has done that.
 #include "device_array.hpp"
 
 #include <nanobind/stl/string.h>

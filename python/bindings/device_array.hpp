@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an array on a device says of itself, by __cuda_array_interface__ or by DLPack, and after which stream's work its
+// The description of an array on a device, by __cuda_array_interface__ or by DLPack, and the stream after whose work its
 // contents are there.
 #pragma once
 #include <nanobind/nanobind.h>
@@ -31,15 +31,15 @@ struct DeviceArray {
 /// False: the object has no __cuda_array_interface__. Raises for one that makes no sense.
 bool read_cuda_interface(nb::handle object, DeviceArray* out);
 
-/// What an argument `after` names: a stream or event of PyTorch, CuPy or Numba, an object with __cuda_stream__, the number of a
-/// stream; False: nothing. Raises TypeError for anything else.
+/// What an argument `after` names: a stream or event of PyTorch, CuPy or Numba, an object with __cuda_stream__, the number
+/// of a stream; False: nothing. Raises TypeError for anything else.
 After after_of(nb::handle value);
 
 enum class DlpackPlace { none, host, device };
-/// Where a tensor lies, as __dlpack_device__ says; none: it has no DLPack. One call, which for tensors on the host is all there is.
+/// A tensor's device, by __dlpack_device__; none: it has no DLPack. One call, which for tensors on the host is all there is.
 DlpackPlace dlpack_place(nb::handle object);
-/// A DLPack capsule of an object whose tensor lies on a device, with its producer told to order after *after. Raises Unsupported
-/// for a kind of device that nobody here can reach.
+/// A DLPack capsule of an object whose tensor lies on a device, whose producer orders it after *after. Raises Unsupported
+/// for a kind of device that no device here can reach.
 nb::object device_capsule(nb::handle object, After* after);
 
 }  // namespace thalweg::python

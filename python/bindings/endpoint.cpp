@@ -149,7 +149,7 @@ nb::object listener_accept(nb::handle_t<Listener> owner, nb::handle timeout, std
   while (request.is_none()) {
     if (now_ns() >= deadline) raise(TW_ERR_TIMED_OUT, "nobody connected in time");
     self.worker->enter();
-    // Sleeps end with whatever happens in the worker; the next look tells whether it was a connection.
+    // Any event of the worker ends a sleep; the next poll shows whether it was a connection.
     uint64_t slice = std::min(deadline, now_ns() + slice_ns);
     {
       Waiting waiting(*self.worker);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of Python functions. The library calls a layout's functions under a worker's lock, where Python may not run (another thread may
-// hold the GIL and wait for that lock). So an object is packed by the thread that posts, before the library sees the operation, and
-// unpacked by the thread that takes its outcome, with the GIL; bytes of Python's lie in between.
+// Layouts of Python functions. The library calls a layout's functions under a worker's lock, where Python may not run
+// (another thread may hold the GIL and wait for that lock). So an object is packed by the thread that posts, before the
+// library sees the operation, and unpacked by the thread that takes its outcome, with the GIL; bytes of Python's lie in
+// between.
 #include "layout_callbacks.hpp"
 
 #include "request.hpp"
@@ -75,7 +76,7 @@ void acquire_by_calls(Operation& operation, PyObject* object, BufferView::Use us
 }
 
 bool Unpacking::run(size_t length) noexcept {
-  const nb::error_scope pending;  // of who ends the operation
+  const nb::error_scope pending;  // of the thread that completes the operation
   try {
     nb::object source = view_of(bytes, 0, length).attr("toreadonly")();
     functions->unpack(object, 0, source);

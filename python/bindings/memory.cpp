@@ -147,7 +147,7 @@ Memory::~Memory() {
 }
 
 tw_status Memory::close() noexcept {
-  tw_memory* const ended = std::exchange(handle, nullptr);  // nobody else takes it meanwhile
+  tw_memory* const ended = std::exchange(handle, nullptr);  // no other thread takes it meanwhile
   if (ended == nullptr) return TW_OK;
   if (context->generation == fork_generation()) {
     tw_status status;

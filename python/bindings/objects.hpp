@@ -38,9 +38,11 @@ struct Context {
   tw_context* handle = nullptr;
   int generation = fork_generation();
   int children = 0;  ///< live workers and memories: they must end first
-  /// Memory that was dropped while a peer was in the middle of a copy, with the buffers that it uses: ended with the context.
+  /// Memory that was dropped while a peer was in the middle of a copy, with the buffers that it uses: ended with the
+  /// context.
   std::vector<std::pair<tw_memory*, std::shared_ptr<BufferView>>> unreleased;
-  /// Plans that were dropped while they ran. Tried again when a plan is made or ended, when a worker is closed, and at the end.
+  /// Plans that were dropped while they ran. Tried again when a plan is made or ended, when a worker is closed, and at the
+  /// end.
   std::vector<std::unique_ptr<Dropped>> dropped;
 
   Context() = default;
@@ -77,7 +79,7 @@ struct Worker {
   std::mutex am_mutex;
   std::deque<AmRecord> am_queue;  ///< filled inside progress, by any thread, without the GIL
   std::atomic<size_t> am_waiting{0};
-  std::vector<std::function<void()>> after_close;  ///< ends of what operations under way still told of
+  std::vector<std::function<void()>> after_close;  ///< ends of sinks that operations under way still had
   std::vector<std::function<void()>> handed_over;  ///< what destructors on other threads could not do at once
 
   ~Worker() { close(); }
@@ -93,7 +95,8 @@ struct Worker {
     if (!entered_elsewhere()) return end();
     handed_over.emplace_back(std::forward<End>(end));
   }
-  /// Before whatever progresses, which ends the arming of the descriptor, or ends requests: the event loop has to look, and arm again.
+  /// Before whatever progresses, which ends the arming of the descriptor, or ends requests: the event loop has to look, and
+  /// arm again.
   void disarm() noexcept {
     if (armed) [[unlikely]]
       tell_disarmed();
@@ -113,7 +116,7 @@ struct Endpoint {
   bool owned = false;  ///< made by this program's connect or accept; else met as the sender of a message
 
   ~Endpoint() { drop(); }
-  void drop() noexcept;      ///< graceful close that nobody waits for
+  void drop() noexcept;      ///< graceful close without waiting
   tw_endpoint* get() const;  ///< raises when closed
 };
 

@@ -291,7 +291,7 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
   std::shared_ptr<BufferView> before = std::move(view);
   if (before != nullptr) self.buffers[step].front().swap(before);
   const bool kept = before != nullptr && status == TW_IN_PROGRESS;  // a peer may still store to it
-  if (kept) self.buffers[step].push_back(before);                   // when nobody waits for that any more: until the plan goes
+  if (kept) self.buffers[step].push_back(before);                   // if that is not waited for any more: until the plan ends
   while (status == TW_IN_PROGRESS) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     status = unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, nullptr, nullptr); });

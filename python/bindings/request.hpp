@@ -61,7 +61,7 @@ struct Operation {
   }
   /// A completion queue has given its end, and released the request.
   void ended_as(const tw_completion& entry, const std::string& text);
-  /// Takes the outcome of an ended request and releases it; once, whoever of its waiters comes first.
+  /// Takes the outcome of an ended request and releases it; once, by the first of its waiters.
   void finish();
   /// It has ended so; what came with it is unpacked.
   void end(tw_status how) noexcept {
@@ -74,7 +74,7 @@ struct Operation {
   void await(uint64_t deadline);
   /// The value of an ended operation, or raises how it ended.
   nb::object value();
-  /// Waits for the end, or raises TimedOut; the operation is cancelled then, or goes on when it is too late for that.
+  /// Waits for the end, or raises TimedOut; the operation is cancelled then, or continues if it is too late for that.
   void wait(uint64_t deadline);
 };
 
@@ -88,7 +88,8 @@ struct Request {
 };
 
 void acquire_by_calls(Operation& operation, PyObject* object, BufferView::Use use, PyObject* after, const Layout& layout);
-/// Takes the operation's buffer, after what `after` names. With a layout of callbacks any object: it is packed now, or unpacked at the end.
+/// Takes the operation's buffer, after what `after` names. With a layout of callbacks any object: it is packed now, or
+/// unpacked at the end.
 inline void acquire(Operation& operation, PyObject* object, BufferView::Use use, PyObject* after, PyObject* layout) {
   if (layout != nullptr && layout != Py_None) [[unlikely]] {
     const Layout* given = as_object<Layout>(layout, "layout");
@@ -97,7 +98,8 @@ inline void acquire(Operation& operation, PyObject* object, BufferView::Use use,
   operation.buffer.acquire(object, use);
   operation.buffer.order(after);
 }
-/// The buffer's address, layout and stream into options. `layout`, when given, names pieces of a contiguous buffer, within its borders.
+/// The buffer's address, layout and stream into options. `layout`, when given, names pieces of a contiguous buffer, within
+/// its borders.
 void take_layout(Operation& operation, tw_op_options& options, PyObject* layout);
 inline size_t length_of(const Operation& operation, const tw_op_options& options) {
   return options.layout != nullptr ? tw_layout_bytes(options.layout) : operation.buffer.length();

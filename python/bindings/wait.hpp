@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting with the GIL released, at the pace of the C functions: a wait spins for some hundred microseconds (the other side of a
-// ping-pong answers sooner), yields for two milliseconds, then sleeps in the worker. Every slice_ns, and when an active message
-// came, it takes the GIL to see Ctrl-C and to run handlers.
+// Waiting with the GIL released, at the pace of the C functions: a wait spins for some hundred microseconds (the other side
+// of a ping-pong answers sooner), yields for two milliseconds, then sleeps in the worker. Every slice_ns, and when an active
+// message came, it takes the GIL to see Ctrl-C and to run handlers.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -21,8 +21,8 @@ uint64_t duration_of(PyObject* seconds, uint64_t otherwise);
 
 constexpr uint64_t spin_ns = 100'000;
 constexpr uint64_t yield_ns = 2'000'000;
-constexpr uint64_t slice_ns = 20'000'000;      ///< the longest that Ctrl-C waits
-constexpr uint64_t stored_nap_ns = 50'000;     ///< of a wait for what a peer may store into mapped memory, which wakes nobody
+constexpr uint64_t slice_ns = 20'000'000;   ///< the longest that Ctrl-C waits
+constexpr uint64_t stored_nap_ns = 50'000;  ///< of a wait for what a peer may store into mapped memory, which wakes no thread
 constexpr uint64_t shared_nap_ns = 1'000'000;  ///< another thread may take the event of this one
 constexpr uint64_t watching_nap_ns = 20'000;   ///< the progress thread takes all events
 
@@ -42,8 +42,8 @@ class Waiting {
   PyThreadState* saved_;
 };
 
-/// Without the GIL in a call of the library that may wait, with every worker marked as waited in. What such calls ask meanwhile is
-/// whether a signal is to be handled (what its handler raised is pending then) or a worker is to be left.
+/// Without the GIL in a call of the library that may wait, with every worker marked as waited in. What such calls ask
+/// meanwhile is whether a signal is to be handled (what its handler raised is pending then) or a worker is to be left.
 class Unlocked {
  public:
   explicit Unlocked(std::vector<Worker*> workers = {});
@@ -92,7 +92,7 @@ struct Wait {
   void between() const;
 };
 
-/// Looks for done() without sleeping. True when it holds; else wait.asleep says that it is time to sleep.
+/// Polls done() without sleeping. True when it holds; else wait.asleep is set when it is time to sleep.
 template <class Done>
 bool look(Wait& wait, Done& done) {
   const unsigned looks = wait.comes == Comes::by_store ? 8 : 1;
@@ -131,8 +131,8 @@ bool wait_slice(Wait& wait, Done& done) {
   }
 }
 
-/// Progresses until done() holds: true; or until the deadline: false. Raises what a signal handler raised, and ClosedError when the
-/// worker was closed meanwhile. done() is called without the GIL too.
+/// Progresses until done() holds: true; or until the deadline: false. Raises what a signal handler raised, and ClosedError
+/// when the worker was closed meanwhile. done() is called without the GIL too.
 template <class Done>
 bool wait_until(Worker& worker, uint64_t deadline, Done&& done, Comes comes = Comes::by_event) {
   Wait wait{worker, deadline, comes};

@@ -71,7 +71,7 @@ tw_status exchange_bytes(void* arg, const void* mine, size_t length, void* value
   return TW_ERR_CANCELED;
 }
 
-/// Raises what exchange raised, else what the status says.
+/// Raises what exchange raised, else the status's error.
 void check_exchange(Window& window, tw_status status) {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
   if (window.raised.is_valid()) {

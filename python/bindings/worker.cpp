@@ -170,7 +170,8 @@ bool Worker::leave_all() noexcept {
   return false;
 }
 
-/// Another thread closes it: who is told so may use the buffers again, so not before that is done. Returns when it could not be closed.
+/// Another thread closes it: waits until that is done, because the caller may reuse its buffers then. Returns if closing
+/// failed.
 static void await_close(const Worker& worker) {
   while (worker.closing.load() && worker.alive() && !Unlocked::inside()) {
     const nb::gil_scoped_release release;

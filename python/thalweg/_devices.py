@@ -2,7 +2,7 @@
 """Arrays on devices in objects: their memory travels beside the pickle, from device to device.
 
 Pickle takes only host buffers out of band. So an array's place in the pickle is held by an OnDevice, a small host buffer that
-knows the array; the message after the header is the array itself, and the header's word for it says whose kind it is and on
+knows the array; the message after the header is the array itself, and the header's word for it has its framework and
 which device it lay. The receiver allocates on the device that it chooses before it unpickles.
 """
 

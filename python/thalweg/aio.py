@@ -10,7 +10,7 @@ not is watched natively and wakes its future when it ends. Two modes, chosen per
   the loop, which therefore never sleeps. Lowest latency, one core.
 
 A worker and its endpoints are used from the loop's thread alone. Cancelling a task cancels an unmatched receive; a transfer
-under way goes on and keeps its buffer until it ends.
+under way continues and keeps its buffer until it ends.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Worker:
             for _ in range(1 if self.polling else _ROUNDS):
                 try:
                     ended = self.core._turn()
-                except Exception as error:  # of a handler: the loop tells it, and the worker goes on
+                except Exception as error:  # of a handler: the loop reports it, and the worker continues
                     # Raised into the loop, it would stay in a cycle, and with it the payload that the sender waits for.
                     self._loop.call_exception_handler({"message": "a handler of active messages raised", "exception": error})
                     if self.core.closed:
@@ -218,7 +218,7 @@ class Worker:
         """Returns when the comparison holds; what the signal covers is visible then.
 
         A signal of a host wakes the loop at once, also one that is stored into mapped memory over an endpoint of this worker.
-        What device code signals (a kernel, a plan on a device's queue) wakes nobody: so the loop also looks every `nap`
+        What device code signals (a kernel, a plan on a device's queue) wakes no thread: so the loop also polls every `nap`
         seconds. None: it does not, because only hosts signal.
         """
         self._attach()
@@ -455,7 +455,7 @@ class Endpoint:
                 await self.recv(part, tag)
 
     async def _demand_safe(self) -> None:
-        """Objects travel only where nobody else can put in a word."""
+        """Objects are sent only where no third party can inject bytes."""
         if self.core.protected:
             return
         await self.worker._until(lambda: self.core.state != "in_progress" or None)
@@ -491,7 +491,7 @@ class Endpoint:
         if self.core.closed:
             return
         self.worker._endpoints.pop(self.core, None)
-        with contextlib.suppress(PeerLost, ClosedError):  # gone already: as closed as can be
+        with contextlib.suppress(PeerLost, ClosedError):  # lost already: as closed as can be
             request = self.core.iclose(force=force)
             return request._value() if request.ended else await self.worker._value(request)
 

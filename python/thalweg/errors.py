@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ThalwegError(Exception):
-    """Base of every error of the library. .status is the number of thalweg.h; the text says the remedy."""
+    """Base of every error of the library. .status is the number of thalweg.h; the text has the remedy."""
 
     status: int = 0
     name: str = "error"
@@ -119,7 +119,7 @@ class Unreachable(ThalwegError, ConnectionError):
 
 
 class Rejected(ThalwegError, ConnectionRefusedError):
-    """The listener's user said no; the text has the reason."""
+    """The listener's user rejected it; the text has the reason."""
 
     status, name = -303, "rejected"
 
@@ -131,7 +131,7 @@ class TimedOut(ThalwegError, TimeoutError):
 
 
 class ClosedError(ThalwegError, ConnectionError):
-    """It was closed: by this side, or by the peer in good order. The text says which."""
+    """It was closed: by this side, or gracefully by the peer. The text says which."""
 
     status, name = -305, "closed"
 

@@ -6,7 +6,7 @@ or words of _devices.py, and the pickle itself where it fits), then the pickle w
 buffer. All have the caller's tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag
 must not run at the same time.
 Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted. So
-objects travel only where nobody else can put in a word: over shared memory, unix sockets and TLS, not over plain tcp, loopback
+objects are sent only where no third party can inject bytes: shared memory, unix sockets and TLS, not over plain tcp, loopback
 included.
 """
 

@@ -5,7 +5,7 @@ Life of a pipe. Pipe() makes two ends, a random job key of their own and a socke
 use, so it can be pickled to another process before that (the key travels through the parent's private channel). At its first
 use an end joins its process's host for this pipe: one context and worker. End 0 then sends its worker's address through the
 socket pair; end 1 waits for it, connects, and says hello; from then on all data goes over the connection, and the sockets
-only tell of a peer that ends before it ever connected. Objects sent before the peer is there wait in a small outbox, as they
+only report a peer that ends before it ever connected. Objects sent before the peer is there wait in a small outbox, as they
 would in a system pipe's buffer.
 
 Both ends may live in one process, also in two threads: they share the host then. A message waits in memory until it is
@@ -121,7 +121,7 @@ class PipeEnd:
             with host.lock:
                 if self._role == 0:
                     self._hello = host.worker.irecv(bytearray(1), _HELLO)
-                    with contextlib.suppress(BrokenPipeError):  # a peer that is gone shows at the next look at the socket
+                    with contextlib.suppress(BrokenPipeError):  # a lost peer shows at the next poll of the socket
                         self._socket.send_bytes(host.worker.address)
                 for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
                     if end._name == self._name and end._moved:
@@ -190,7 +190,7 @@ class PipeEnd:
 
     def send(self, value: Any) -> None:
         """Sends any picklable object; large buffers (NumPy arrays, tensors, arrays and Memory on devices) are not copied and
-        may be changed again when this returns. Raises BrokenPipeError when the peer is gone."""
+        may be changed again when this returns. Raises BrokenPipeError when the peer has ended."""
         if not self.writable:
             raise OSError("connection is read-only")
         header, rest = encode(value)
@@ -370,7 +370,7 @@ class PipeEnd:
                 if self._endpoint is not None and self._endpoint.state == "ok":
                     self._endpoint.send(_END, _DATA + self._role)
             except (OSError, EOFError, PeerLost, ClosedError):
-                pass  # the peer is gone: nobody to tell
+                pass  # the peer has ended: there is nothing to report to
             self.closed = True
             if self._posted is not None:
                 self._posted.cancel()

@@ -20,7 +20,7 @@ inline uint64_t monotonic_ns() {
   return uint64_t(now.tv_sec) * kSecond + uint64_t(now.tv_nsec);
 }
 
-/// A point in time that may never come.
+/// A deadline, possibly infinite.
 class Deadline {
  public:
   explicit Deadline(uint64_t timeout_ns) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service thread. One epoll descriptor, one eventfd that wakes it, a queue of posted work and a set of timers.
 //
-// Every added descriptor gets a number that is never used again, and epoll reports the number: an event that was collected for
-// a descriptor which a callback then removed (and whose number the kernel may have given out again) finds no entry.
+// Every added descriptor gets a number that is never used again, and epoll reports the number: an event that was collected
+// for a descriptor which a callback then removed (and whose number the kernel may have given out again) finds no entry.
 //
-// fork: the thread does not exist in a child, and the locks may be held for ever there. A child never touches State: calls do
-// nothing, and the destructor leaks it.
+// fork: the thread does not exist in a child, and the locks may be held for ever there. A child never touches State: calls
+// do nothing, and the destructor leaks it.
 #include "base/event_loop.hpp"
 
 #include <pthread.h>
@@ -42,7 +42,7 @@ struct Entry {
 struct EventLoop::State {
   BornHere born;
   UniqueFd epoll, wake;
-  Status made = TW_OK;  // whether the descriptors could be made; start() tells
+  Status made = TW_OK;  // whether the descriptors could be created; start() returns it
   std::thread thread;
   std::atomic<std::thread::id> thread_id{};
 
@@ -239,7 +239,7 @@ void EventLoop::call(const std::function<void()>& work) {
     done = true;
     changed.notify_one();
   });
-  if (!queued) return work();  // no thread: nobody else touches what it guards
+  if (!queued) return work();  // no thread: there is no concurrent access
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done; });
 }

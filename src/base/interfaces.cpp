@@ -82,7 +82,8 @@ std::string describe(const std::vector<LocalAddress>& all) {
   return text.empty() ? "none" : text;
 }
 
-/// Those of the addresses that `filter` allows; of a wildcard, all that it allows. IPv6 link-local ones mean nothing elsewhere.
+/// Those of the addresses that `filter` allows; of a wildcard, all that it allows. IPv6 link-local ones mean nothing
+/// elsewhere.
 Status narrow(const AddressText& text, const char* filter, const std::vector<SocketAddress>& wanted,
               std::vector<SocketAddress>* out) {
   std::vector<LocalAddress> allowed;

@@ -18,9 +18,9 @@ struct LocalAddress {
 /// TW_ERR_INVALID with what there is.
 Status local_addresses(const char* filter, std::vector<LocalAddress>* out);
 
-/// Listens where `text` says, as far as `filter` allows it: at every allowed address when the text names none ("", "0.0.0.0", "::"),
-/// all with one port. TW_ERR_INVALID: the text names an address that is not allowed. Without a filter, and for a unix path, one
-/// socket. *port: 0 for a unix path.
+/// Listens where `text` says, as far as `filter` allows it: at every allowed address when the text names none ("",
+/// "0.0.0.0", "::"), all with one port. TW_ERR_INVALID: the text names an address that is not allowed. Without a filter, and
+/// for a unix path, one socket. *port: 0 for a unix path.
 Status listen_where_allowed(const AddressText& text, const char* filter, int backlog, std::vector<UniqueFd>* sockets,
                             uint16_t* port);
 

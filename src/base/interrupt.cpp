@@ -20,7 +20,7 @@ struct Interrupt {
 thread_local Interrupt interrupt;
 thread_local WaitWatch* watch = nullptr;
 thread_local uint64_t asked_at = 0;  // of the last question
-thread_local bool asking = false;    // a watch's progress may come to waits of its own
+thread_local bool asking = false;    // a watch's progress may itself wait
 
 }  // namespace
 

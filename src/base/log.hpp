@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library says aloud: few lines, never from a hot path. THALWEG_LOG = debug, info, warning (default), error or off.
+// The log: few lines, never from a hot path. THALWEG_LOG = debug, info, warning (default), error or off.
 // Lines go to stderr (through spdlog where the build has it) or to the handler of tw_set_log_handler.
 #pragma once
 #include <thalweg/thalweg.h>
@@ -16,7 +16,7 @@ enum class LogLevel : int {
   off = TW_LOG_OFF
 };
 
-/// Is this level shown? Ask before building a costly text.
+/// Is this level enabled? Check before building a costly text.
 bool log_enabled(LogLevel level);
 void log_text(LogLevel level, const std::string& text);
 [[gnu::cold, gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
@@ -24,7 +24,7 @@ void log_text(LogLevel level, const std::string& text);
 /// A warning with reason and remedy, once per process and key. Any thread. Returns whether it was the first time.
 bool warn_once(const char* key, const std::string& text);
 
-/// What warn_once has said so far, for `info`: "key: text" lines.
+/// The warnings of warn_once so far, for `info`: "key: text" lines.
 std::string warnings_so_far();
 
 }  // namespace thalweg::impl

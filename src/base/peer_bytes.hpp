@@ -7,8 +7,8 @@
 
 namespace thalweg::impl {
 
-/// Reads each byte at most once, from the front to the back. What is parsed is copied out by take(), what is only passed on is
-/// named by payload(). There is no way back and no copy of a reader, so what was checked cannot be fetched again.
+/// Reads each byte at most once, from the front to the back. What is parsed is copied out by take(), what is only passed on
+/// is named by payload(). There is no way back and no copy of a reader, so what was checked cannot be fetched again.
 class PeerBytes {
  public:
   PeerBytes(const std::byte* at, size_t length) : at_(at), left_(length) {}
@@ -33,7 +33,7 @@ class PeerBytes {
     return take(out, sizeof(T));
   }
 
-  /// The next n <= left() bytes as they are: to be copied to their destination once, and never to be looked at before.
+  /// The next n <= left() bytes, raw: copy them to their destination once, and do not read them before.
   const std::byte* payload(size_t n) {
     const std::byte* at = at_;
     skip(n);

@@ -6,8 +6,8 @@
 
 namespace thalweg::impl {
 
-/// What a peer says, in ASCII and in one line: every byte that a terminal might obey, or that is no ASCII, as \xNN; a backslash
-/// doubled, so that nothing else looks like this.
+/// A peer's text in ASCII and on one line: control bytes and bytes beyond ASCII as \xNN; a backslash is doubled, so the
+/// result is unambiguous.
 inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out;

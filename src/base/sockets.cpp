@@ -46,7 +46,7 @@ Status connect_failed(int error, const SocketAddress& to) {
   }
 }
 
-/// Nobody is there for a socket of this type.
+/// No process listens with a socket of this type.
 bool refuses(const SocketAddress& at, int type) {
   const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
@@ -57,14 +57,15 @@ bool own_socket_file(const char* path, struct stat* info) {
   return ::lstat(path, info) == 0 && S_ISSOCK(info->st_mode) && info->st_uid == ::geteuid();
 }
 
-/// A socket file that nobody listens at any more is in the way; a live one is not ours to remove.
+/// Removes a stale socket file; one with a live listener stays.
 bool stale_socket_file(const SocketAddress& at) {
   const char* path = reinterpret_cast<const sockaddr_un&>(at.storage).sun_path;
   struct stat info;
   return own_socket_file(path, &info) && refuses(at, SOCK_STREAM);
 }
 
-/// Nobody has it bound any more. The probe is of another type than a door, so that a live process notices nothing.
+/// True if no process has it bound any more. The probe's socket type differs from a listener's, so a live process is not
+/// disturbed.
 bool abandoned(const SocketAddress& at) { return refuses(at, SOCK_DGRAM); }
 
 }  // namespace
@@ -155,7 +156,7 @@ Status accept_from(int listener, UniqueFd* out) {
       return TW_OK;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return TW_AGAIN;
-    // The connection went away while it waited: look for the next one.
+    // The connection was closed while it was pending: try the next one.
     if (errno != EINTR && errno != ECONNABORTED) return fail_errno(errno, "accept4");
   }
 }

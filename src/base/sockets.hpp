@@ -9,18 +9,20 @@
 
 namespace thalweg::impl {
 
-/// Starts a connect. TW_OK: connected. TW_IN_PROGRESS: when writable, ask finish_connect.
+/// Starts a connect. TW_OK: connected. TW_IN_PROGRESS: call finish_connect once the socket is writable.
 Status start_connect(const SocketAddress& to, UniqueFd* socket);
 Status finish_connect(int fd, const SocketAddress& to);
 
 /// A socket file that a dead listener left behind at a unix path is replaced; a live one is TW_ERR_ADDRESS_IN_USE. The file
 /// is made private to the user (mode 0600).
 Status listen_at(const SocketAddress& at, int backlog, UniqueFd* socket);
-/// TW_AGAIN when nobody waits; an error when descriptors or memory have run out: the connection stays in the backlog.
+/// TW_AGAIN when no connection is pending; an error when descriptors or memory have run out: the connection stays in the
+/// backlog.
 Status accept_from(int listener, UniqueFd* socket);
 
-/// Socket files of this user in `directory`, whose names end so, that nobody has bound any more and that are `age_s` old (a new one is
-/// not bound for a moment): of processes that were killed. Looks at `most` of them; live ones notice nothing. How many it removed.
+/// Removes stale socket files (of killed processes) of this user in `directory`, with this suffix, not bound any more and
+/// `age_s` old (a new one is not bound for a moment). Checks at most `most`; live processes are not disturbed. Returns the
+/// number removed.
 unsigned remove_abandoned_sockets(const std::string& directory, const char* ending, int64_t age_s, unsigned most);
 
 Status local_address(int fd, SocketAddress* out);

@@ -19,7 +19,7 @@ Waiting::Next Waiting::give_way() {
   crowd_.yielded(took);
   yielded_ns_ += took;
   asleep_ = took >= Crowd::kLateNs || yielded_ns_ >= (crowd_.there() ? kCrowdedYieldNs : kYieldNs);
-  return Next::look;  // once more: what was waited for may have come meanwhile
+  return Next::look;  // poll once more: the event may have happened meanwhile
 }
 
 }  // namespace thalweg::impl

@@ -2,9 +2,10 @@
 // How a thread waits for what another thread or process does. It spins while the answer is usually microseconds away, then
 // yields its core, then sleeps, if there is a way to be woken. Every loop of the library that waits uses this.
 //
-// On a crowded machine, where more threads are busy than there are cores, spinning only holds up those who are waited for. A
-// yield that comes back late has let another thread run: that is how a process learns of it, and costs nothing where waits are
-// short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end that.
+// On an oversubscribed machine, with more busy threads than cores, spinning delays the threads that are waited for. A yield
+// that returns late has let another thread run: that is how a process detects it, and it costs nothing where waits are
+// short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end
+// that.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace thalweg::impl {
 /// Does this process share its cores with other busy threads? Any thread.
 class Crowd {
  public:
-  static constexpr uint64_t kLateNs = 20'000;  // a yield to nobody takes below 1 us
+  static constexpr uint64_t kLateNs = 20'000;  // a yield without another runnable thread takes less than 1 us
   static constexpr unsigned kMemory = 16;      // yields that return at once until a late one is forgotten
   static inline Crowd& of_process();
   bool there() const { return level_.load(std::memory_order_relaxed) != 0; }
@@ -38,11 +39,12 @@ inline Crowd& Crowd::of_process() { return process_crowd; }
 /// Gives the core away; how long that took.
 uint64_t timed_yield();
 
-/// One wait. Look; when nothing is there, idle(); when it says sleep, sleep (briefly, where nothing wakes), and look again.
+/// One wait. Poll; if nothing is there, call idle(); if it returns sleep, sleep (briefly, if nothing wakes it) and poll
+/// again.
 class Waiting {
  public:
-  static constexpr unsigned kEager = 64;           // a pause delays the next look by more than a look takes
-  static constexpr unsigned kSpins = 256;          // looks; with their pauses 50 to 200 us
+  static constexpr unsigned kEager = 64;           // a pause delays the next poll by more than a poll takes
+  static constexpr unsigned kSpins = 256;          // polls; with their pauses 50 to 200 us
   static constexpr unsigned kCrowdedSpins = 8;     // of a crowded process
   static constexpr uint64_t kYieldNs = 2'000'000;  // yields, all together
   static constexpr uint64_t kCrowdedYieldNs = 50'000;

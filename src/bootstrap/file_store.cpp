@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// File format, little endian: 8 bytes magic, 8 bytes `end`, then records {u32 key length, u32 value length, key, value}. Bytes at
-// and after `end` do not count: a writer (under flock) writes its record behind `end`, then moves `end`, so that a writer killed
-// half way leaves nothing behind. Readers take a shared lock for the look at `end` only, which also makes network file systems look
-// again; what lies before `end` never changes. An erased key is a record whose value length is kErased.
+// File format, little endian: 8 bytes magic, 8 bytes `end`, then records {u32 key length, u32 value length, key, value}.
+// Bytes at and after `end` do not count: a writer (under flock) writes its record behind `end`, then moves `end`, so that a
+// writer killed half way leaves nothing behind. Readers take a shared lock for the look at `end` only, which also makes
+// network file systems look again; what lies before `end` never changes. An erased key is a record whose value length is
+// kErased.
 #include "bootstrap/file_store.hpp"
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x3165726f74735754;  // "TWstore1"
 constexpr uint32_t kErased = UINT32_MAX;
-constexpr int kPollMs = 50;      // between two looks, with a watch
+constexpr int kPollMs = 50;      // between two polls, with a watch
 constexpr int kBlindPollMs = 2;  // without
 
 struct FileHeader {
@@ -204,8 +205,8 @@ Status FileStore::pause(const Deadline& deadline, int watch) {
 Status FileStore::do_wait(const std::string& key, const Deadline& deadline, Bytes* out) {
   Status status = do_get(key, out);
   if (status != TW_ERR_NO_MATCH) return status;
-  // The watch comes before the second look, so that nothing is missed. Without one (a limit, a network file system: it sees only
-  // this machine's writes) the looks are more frequent or the poll's end makes up for it.
+  // The watch is added before the second poll, so that no write is missed. Without one (a limit, a network file system: it
+  // sees only this machine's writes) polls are more frequent, or the poll's time-out covers it.
   const UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   const bool watching = watch && inotify_add_watch(watch.get(), path_.c_str(), IN_MODIFY) >= 0;
   for (;;) {

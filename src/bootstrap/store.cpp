@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all stores share: checks, and the collectives built on put and wait.
 //
-// Exchange number s of an epoch is one key per rank. A rank that has finished s + 1 knows that everybody has finished s (they
-// would not have put s + 1 otherwise), so it erases its own key of s: the store does not grow. The epoch counts how often a rank
-// has opened the store, so that a second opening never reads what the first one left.
+// Exchange number s of an epoch is one key per rank. A rank that has finished s + 1 knows that all ranks have finished s
+// (they would not have put s + 1 otherwise), so it erases its own key of s: the store does not grow. The epoch counts how
+// often a rank has opened the store, so that a second opening never reads what the first one left.
 #include "bootstrap/store.hpp"
 
 #include <cstdlib>

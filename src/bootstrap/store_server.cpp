@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store's server. All state belongs to its EventLoop's thread.
 //
-// A client is a stranger (Handshake under way, a timer running), then reads one request, and while that request waits for its
-// key or its answer is being sent nothing more is read: a client costs one request or one answer, never a queue. Waits are
-// parked under their key and answered by the put.
+// A client is a stranger (Handshake under way, a timer running), then reads one request, and while that request waits for
+// its key or its answer is being sent nothing more is read: a client costs one request or one answer, never a queue. Waits
+// are parked under their key and answered by the put.
 #include "bootstrap/store_server.hpp"
 
 #include <netinet/tcp.h>
@@ -121,7 +121,7 @@ void StoreServer::State::note_population() {
   if (empty) changed.notify_all();
 }
 
-/// A few at a time: those that are in get their turn while others flood the door.
+/// Accepts a few at a time, so that connected clients are served during a flood of new ones.
 void StoreServer::State::accept_some(int listener) {
   UniqueFd socket;
   Status status = TW_OK;
@@ -311,7 +311,7 @@ void StoreServer::State::wake_waiters(const std::string& name) {
     Client& waiter = *clients.at(fd);
     waiter.parked.clear();
     answer(waiter, TW_OK, &values.at(name));
-    loop.modify(fd, EPOLLOUT | EPOLLRDHUP);  // sent when its turn comes: a lost client may not disturb this loop
+    loop.modify(fd, EPOLLOUT | EPOLLRDHUP);  // sent by the loop: a lost client must not disturb it here
   }
 }
 
@@ -324,7 +324,7 @@ void StoreServer::State::answer(Client& client, Status status, const Bytes* valu
   client.answers = true;
 }
 
-// True when the answer is gone; false when it waits for room or the client was dropped.
+// True when the answer is sent; false when it waits for room or the client was dropped.
 bool StoreServer::State::send_answer(int fd, Client& client) {
   const Status status = client.channel->flush();
   if (status == TW_IN_PROGRESS) {

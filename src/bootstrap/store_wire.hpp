@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of the TCP store, in the SetupChannel that the handshake opens. Little endian. One request at a time per connection,
-// one answer to each; an answer to wait comes when the key is there. A client that has lost patience closes its connection.
+// The messages of the TCP store, in the SetupChannel that the handshake opens. Little endian. One request at a time per
+// connection, one answer to each; an answer to wait is sent once the key exists. A client that times out closes its
+// connection.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -24,7 +24,7 @@ constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
 constexpr uint64_t kHandshakeTimeout = 10 * kSecond;
 
-// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. Else as interrupted() says.
+// TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. Else the error of interrupted().
 Status await(int fd, short events, const Deadline& deadline) {
   pollfd one{fd, events, 0};
   const int ready = poll(&one, 1, interruptible_ms(deadline.left_ms()));
@@ -176,7 +176,7 @@ Status TcpStore::take_connection(const Deadline& deadline, Connection* out) {
       idle_.pop_back();
       char byte;
       if (recv((*out)->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return TW_OK;
-      out->reset();  // the server has closed it, or says what nobody asked for
+      out->reset();  // the server has closed it, or sent an unrequested answer
     }
   }
   return connect(deadline, out);

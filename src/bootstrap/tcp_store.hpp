@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client of the TCP store. Every call that is under way has an authenticated connection of its own, taken from a small pool:
-// a thread that waits for a key does not keep another from putting it.
+// The client of the TCP store. Every call that is under way has an authenticated connection of its own, taken from a small
+// pool: a thread that waits for a key does not keep another from putting it.
 #pragma once
 #include "base/socket_address.hpp"
 #include "base/unique_fd.hpp"

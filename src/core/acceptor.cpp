@@ -18,10 +18,10 @@ Acceptor::~Acceptor() { end(); }
 
 Status Acceptor::start(UniqueFd socket, bool tls) {
   tw_context& context = setup_.context();
-  conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
+  connection_ = std::make_shared<SetupConnection>(context.loop, context.key, this);
   start_timer(context.settings.handshake_timeout_ns);
   const int fd = socket.get();
-  return conversation_->adopt(std::move(socket), tls, [this, fd](const DialTarget& meant) { return is_here(meant, fd); });
+  return connection_->adopt(std::move(socket), tls, [this, fd](const DialTarget& meant) { return is_here(meant, fd); });
 }
 
 /// Does a client that has proved the key mean what is behind this door?
@@ -40,8 +40,8 @@ void Acceptor::start_timer(uint64_t timeout_ns) {
   timer_ = loop.after(timeout_ns, [this] {
     timer_ = 0;
     auto self = shared_from_this();
-    if (conversation_) conversation_->abandon();
-    on_broken(*conversation_, TW_ERR_TIMED_OUT, Refusal::timeout, "did not finish connection set-up in time");
+    if (connection_) connection_->abandon();
+    on_broken(*connection_, TW_ERR_TIMED_OUT, Refusal::timeout, "did not finish connection set-up in time");
   });
 }
 
@@ -51,12 +51,12 @@ void Acceptor::end() {
   timer_ = 0;
   if (ticket_ != 0) setup_.withdraw_ticket(ticket_);
   ticket_ = 0;
-  if (conversation_) conversation_->abandon();
+  if (connection_) connection_->abandon();
 }
 
 void Acceptor::evict() {
-  if (conversation_) conversation_->abandon();
-  on_broken(*conversation_, TW_ERR_LIMIT, Refusal::overload, "too many connections are being set up: the oldest was dropped");
+  if (connection_) connection_->abandon();
+  on_broken(*connection_, TW_ERR_LIMIT, Refusal::overload, "too many connections are being set up: the oldest was dropped");
 }
 
 void Acceptor::turn_away() {
@@ -70,7 +70,7 @@ void Acceptor::leave() {
   setup_.end_acceptor(id_);
 }
 
-void Acceptor::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+void Acceptor::on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) {
   if (state_ == State::over) return leave();  // before it had read why it was rejected
   // The client went on over the unix socket and closed this one: the claim stays until that is confirmed, or in vain.
   if (state_ == State::answered && claimed_ && refusal != Refusal::timeout) return;
@@ -79,11 +79,11 @@ void Acceptor::on_broken(Conversation& from, Status status, Refusal refusal, con
     setup_.refused(refusal, from.peer_text() + ": " + why);
   } else if (was == State::asking) {
     setup_.dismiss(listener_);
-    News news;
-    news.kind = News::Kind::request_gone;
-    news.listener = listener_;
-    news.key = id_;
-    worker_->inbox.post(std::move(news));
+    ConnectionEvent event;
+    event.kind = ConnectionEvent::Kind::request_gone;
+    event.listener = listener_;
+    event.key = id_;
+    worker_->inbox.post(std::move(event));
   } else {
     if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);
     failed(status, why);
@@ -94,23 +94,23 @@ void Acceptor::on_broken(Conversation& from, Status status, Refusal refusal, con
 void Acceptor::failed(Status status, const std::string& why) {
   if (message_.target != 0) {
     if (worker_->directory.broke(message_.worker, message_.token)) {
-      News news;
-      news.kind = News::Kind::retry;
-      news.peer = message_.worker;
-      worker_->inbox.post(std::move(news));
+      ConnectionEvent event;
+      event.kind = ConnectionEvent::Kind::retry;
+      event.peer = message_.worker;
+      worker_->inbox.post(std::move(event));
     }
     return;
   }
   if (key_ == 0) return;
-  News news;
-  news.kind = News::Kind::failed;
-  news.key = key_;
-  news.status = status;
-  news.text = why;
-  worker_->inbox.post(std::move(news));
+  ConnectionEvent event;
+  event.kind = ConnectionEvent::Kind::failed;
+  event.key = key_;
+  event.status = status;
+  event.text = why;
+  worker_->inbox.post(std::move(event));
 }
 
-void Acceptor::on_message(Conversation& from, SetupChannel::Message&& message) {
+void Acceptor::on_message(SetupConnection& from, SetupChannel::Message&& message) {
   auto self = shared_from_this();
   if (state_ == State::stranger && message.type == uint16_t(SetupType::connect)) return connect(std::move(message));
   if (state_ == State::answered && message.type == uint16_t(SetupType::confirm)) return confirmed();
@@ -119,31 +119,31 @@ void Acceptor::on_message(Conversation& from, SetupChannel::Message&& message) {
 }
 
 void Acceptor::connect(SetupChannel::Message&& message) {
-  const Status status = parse_connect(conversation_->channel().session(), std::move(message), &message_);
+  const Status status = parse_connect(connection_->channel().session(), std::move(message), &message_);
   if (status == TW_ERR_AUTHENTICATION) return impostor(last_error());
   if (is_error(status)) {
-    conversation_->abandon();
-    return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
+    connection_->abandon();
+    return on_broken(*connection_, TW_ERR_PROTOCOL, Refusal::malformed, last_error());
   }
-  // The door decides what is asked for, and the handshake has proved whom the client means.
-  const DialTarget& meant = conversation_->target();
+  // The listening socket decides what is requested, and the handshake has proved the target that the client means.
+  const DialTarget& meant = connection_->target();
   const bool by_worker = listener_ == 0 && (message_.target != 0 || message_.ticket != 0);
   if (listener_ == 0 ? !by_worker || (message_.target != 0 &&
                                       (message_.target != meant.worker() || message_.target_incarnation != meant.incarnation()))
                      : message_.target != 0 || message_.ticket != 0) {
-    conversation_->abandon();
-    return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::target, "asks for another than it has proved to mean");
+    connection_->abandon();
+    return on_broken(*connection_, TW_ERR_PROTOCOL, Refusal::target, "asks for another than it has proved to mean");
   }
   setup_.settled(id_);
-  peer_ = identify(message_.worker, message_.incarnation, message_.host, conversation_->pid());
+  peer_ = identify(message_.worker, message_.incarnation, message_.host, connection_->pid());
   if (message_.ticket != 0) return by_ticket();
   if (message_.target != 0) return by_address();
   by_listener();
 }
 
-/// It has the key, and claims another worker's id: nothing that has that id is looked up for it.
+/// It has the job key but claims another worker's id: nothing of that id is looked up for it.
 void Acceptor::impostor(const std::string& why) {
-  setup_.refused(Refusal::identity, conversation_->peer_text() + ": " + why);
+  setup_.refused(Refusal::identity, connection_->peer_text() + ": " + why);
   reject(TW_ERR_AUTHENTICATION, RejectKind::refused, why);
 }
 
@@ -167,8 +167,8 @@ void Acceptor::by_address() {
 
 void Acceptor::by_ticket() {
   Acceptor* first = setup_.by_ticket(message_.ticket);
-  if (first == nullptr || !conversation_->is_unix() || first->message_.worker != message_.worker ||
-      first->worker_->id != conversation_->target().worker()) {
+  if (first == nullptr || !connection_->is_unix() || first->message_.worker != message_.worker ||
+      first->worker_->id != connection_->target().worker()) {
     return reject(TW_ERR_STALE, RejectKind::refused, "this ticket is not known (any more)");
   }
   worker_ = first->worker_;
@@ -187,17 +187,17 @@ void Acceptor::by_listener() {
   state_ = State::asking;
   setup_.context().loop.cancel(timer_);
   timer_ = 0;
-  News news;
-  news.kind = News::Kind::request;
-  news.listener = listener_;
-  news.connection_request = std::make_unique<tw_connection_request>();
-  tw_connection_request& request = *news.connection_request;
+  ConnectionEvent event;
+  event.kind = ConnectionEvent::Kind::request;
+  event.listener = listener_;
+  event.connection_request = std::make_unique<tw_connection_request>();
+  tw_connection_request& request = *event.connection_request;
   request.worker = worker_;
   request.listener = listener_;
   request.acceptor = id_;
   request.data = message_.data;
-  request.peer = conversation_->peer_text();
-  worker_->inbox.post(std::move(news));
+  request.peer = connection_->peer_text();
+  worker_->inbox.post(std::move(event));
 }
 
 /// `local`: only one that needs the unix socket.
@@ -237,24 +237,24 @@ void Acceptor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticke
     message.address.resize(length);
   }
   message.answer = std::move(offer);
-  const Status status = queue_accept(conversation_->channel(), message, worker_->identity, message_.worker);
+  const Status status = queue_accept(connection_->channel(), message, worker_->identity, message_.worker);
   mine_ = std::move(message.answer.message);
   state_ = State::answered;
   if (is_error(status)) {
-    conversation_->abandon();
-    return on_broken(*conversation_, status, Refusal::none, last_error());
+    connection_->abandon();
+    return on_broken(*connection_, status, Refusal::none, last_error());
   }
   start_timer(setup_.context().settings.handshake_timeout_ns);
-  conversation_->push();
+  connection_->push();
 }
 
 void Acceptor::reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data) {
   state_ = State::over;
   const RejectMessage message{status, kind, text, std::move(data)};
   auto self = shared_from_this();
-  if (is_error(queue_reject(conversation_->channel(), message))) return leave();
+  if (is_error(queue_reject(connection_->channel(), message))) return leave();
   start_timer(setup_.context().settings.handshake_timeout_ns);
-  conversation_->push_then([self] { self->leave(); });
+  connection_->push_then([self] { self->leave(); });
 }
 
 void Acceptor::answered(Answer&& answer) {
@@ -267,7 +267,7 @@ void Acceptor::answered(Answer&& answer) {
   if (!answer.accept)
     return reject(TW_ERR_REJECTED, RejectKind::refused, "rejected by the listener's user", std::move(answer.data));
   key_ = answer.key;
-  const bool local = !conversation_->is_unix() && message_.shared_memory && message_.host == setup_.context().host &&
+  const bool local = !connection_->is_unix() && message_.shared_memory && message_.host == setup_.context().host &&
                      worker_->address.token != 0 &&
                      setup_.context().usable(&TransportTraits::passes_descriptors, answer.transport) != nullptr;
   Offer offer;
@@ -285,34 +285,34 @@ void Acceptor::answered(Answer&& answer) {
 }
 
 void Acceptor::confirmed() {
-  News news;
-  news.kind = News::Kind::linked;
+  ConnectionEvent event;
+  event.kind = ConnectionEvent::Kind::linked;
   if (message_.ticket != 0) {
     Acceptor* first = setup_.by_ticket(message_.ticket);
-    if (first == nullptr) return on_broken(*conversation_, TW_ERR_STALE, Refusal::none, "came too late");
-    news.key = first->key();
-    news.data = first->message_.data;
+    if (first == nullptr) return on_broken(*connection_, TW_ERR_STALE, Refusal::none, "came too late");
+    event.key = first->key();
+    event.data = first->message_.data;
     first->pass_on();
     first->leave();
   } else if (message_.target != 0) {
     uint64_t own = 0;
     if (!worker_->directory.confirmed(message_.worker, message_.token, message_.previous, &own)) return leave();
     if (own != 0) setup_.end_connector(own);
-    news.token = message_.token;
-    news.data = std::move(message_.data);
+    event.token = message_.token;
+    event.data = std::move(message_.data);
   } else {
-    news.key = key_;
-    news.data = std::move(message_.data);
+    event.key = key_;
+    event.data = std::move(message_.data);
   }
-  if (port_ == nullptr) return on_broken(*conversation_, TW_ERR_PROTOCOL, Refusal::malformed, "confirmed what was not offered");
-  news.port = port_;
-  news.init.peer = peer_;
-  news.init.initiator = false;
-  news.init.mine = std::move(mine_);
-  news.init.theirs = std::move(theirs_);
-  conversation_->release(&news.init);
-  port_->adopt(news.init);
-  worker_->inbox.post(std::move(news));
+  if (port_ == nullptr) return on_broken(*connection_, TW_ERR_PROTOCOL, Refusal::malformed, "confirmed what was not offered");
+  event.port = port_;
+  event.init.peer = peer_;
+  event.init.initiator = false;
+  event.init.mine = std::move(mine_);
+  event.init.theirs = std::move(theirs_);
+  connection_->release(&event.init);
+  port_->adopt(event.init);
+  worker_->inbox.post(std::move(event));
   leave();
 }
 

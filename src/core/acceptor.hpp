@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An incoming connection of a listening socket: authenticates it, reads its request, answers, and hands the confirmed link to the worker.
+// An incoming connection of a listening socket: authenticates it, reads its request, answers, and hands the confirmed link
+// to the worker.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace thalweg::impl {
 
-class Acceptor final : public Conversation::User, public std::enable_shared_from_this<Acceptor> {
+class Acceptor final : public SetupConnection::User, public std::enable_shared_from_this<Acceptor> {
  public:
   Acceptor(Setup& setup, uint64_t id, const Door& door);
   ~Acceptor() override;
@@ -17,19 +18,19 @@ class Acceptor final : public Conversation::User, public std::enable_shared_from
   void answered(Answer&& answer);
   /// Ends without a word to anybody.
   void end();
-  /// The listener goes away: who still waits for its answer is told, the others go on.
+  /// The listener is destroyed: clients still waiting for its answer are rejected, the others go on.
   void turn_away();
   /// Ends a stranger to make room.
   void evict();
   tw_worker* worker() const { return worker_; }
   uint64_t listener() const { return listener_; }
   uint64_t key() const { return key_; }
-  /// The listener connection goes on over another acceptor's socket: its claim passes on.
+  /// The listener connection continues over another acceptor's socket, which takes over its claim.
   void pass_on() { key_ = 0; }
 
-  void on_authenticated(Conversation&) override {}
-  void on_message(Conversation& from, SetupChannel::Message&& message) override;
-  void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) override;
+  void on_authenticated(SetupConnection&) override {}
+  void on_message(SetupConnection& from, SetupChannel::Message&& message) override;
+  void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) override;
 
  private:
   enum class State { stranger, asking, answered, over };
@@ -53,7 +54,7 @@ class Acceptor final : public Conversation::User, public std::enable_shared_from
   std::vector<DialTarget> known_as_;
   bool claimed_ = false;  // another acceptor came with this one's ticket
   State state_ = State::stranger;
-  std::shared_ptr<Conversation> conversation_;
+  std::shared_ptr<SetupConnection> connection_;
   ConnectMessage message_;
   PeerIdentity peer_;
   Port* port_ = nullptr;

@@ -195,7 +195,7 @@ Status move_blocks(Verb verb, tw_endpoint* endpoint, const Arguments& a, const t
   op.blocks->there = a.remote->blocks;
   Status status = take_notification(*options, op.blocks);
   if (status == TW_OK) status = take_pairs(a.local_index, a.remote_index, a.n, op.blocks);
-  if (status == TW_OK) status = start_told(*endpoint->worker, op, *options, request);
+  if (status == TW_OK) status = start_with_sink(*endpoint->worker, op, *options, request);
   release(op.blocks);
   endpoint->worker->posted();
   return status;

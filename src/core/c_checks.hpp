@@ -42,7 +42,7 @@ static_assert(offsetof(tw_op_options, notify) % 8 == 0 && sizeof(tw_completion_q
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 // local_memory.cpp
 [[gnu::noinline]] bool is_device_memory(const void* address, BufferInfo* info);
-/// known: of the address, by is_device_memory() in the same call; null: not asked yet.
+/// known: of the address, by is_device_memory() in the same call; null: unknown yet.
 [[gnu::noinline]] Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known);
 
 inline Status check(const tw_worker* worker) {
@@ -69,8 +69,8 @@ inline Status check(const tw_signal* signal) {
   return signal->born.check("signal");
 }
 
-/// The handle is alive and of this process; debug builds also mark the calling thread as the user of a single-threaded worker
-/// for the call.
+/// The handle is alive and of this process; debug builds also mark the calling thread as the user of a single-threaded
+/// worker for the call.
 class Enter {
  public:
   explicit Enter(tw_worker* worker) : status_(check(worker)) {
@@ -109,7 +109,7 @@ class Enter {
   Status status_ = TW_OK;
 };
 
-/// May a pointer be one to device memory? Hot: the short forms ask nothing more where none can.
+/// May a pointer be to device memory? Hot: the short forms check nothing more if none can be.
 inline bool has_devices() { return backend_count.load(std::memory_order_acquire) != 0; }
 /// Is this memory that only a device's queues may touch?
 inline bool on_device(const void* address, BufferInfo* info) { return has_devices() && is_device_memory(address, info); }
@@ -210,7 +210,7 @@ Status copy_out(const void* from, size_t length, void* to, size_t* capacity);
 /// Of a request that is alive. (c_request.cpp)
 Status find_worker(tw_request request, tw_worker** worker);
 
-/// What options of operations say of who is told of the end.
+/// The sinks in an operation's options: what is notified of its completion.
 struct SinkOptions {
   tw_callback callback;
   void* arg;
@@ -230,22 +230,23 @@ SinkOptions sinks_of(const T& options) {
 /// TW_ERR_INVALID: more than one, or one of another worker. (c_completion.cpp)
 Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out);
 
-/// Posts an operation by post(completion), as its options say who is told.
+/// Posts an operation by post(completion), with the sinks of its options.
 template <class Post>
-Status post_told(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
+Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
   if (sinks.named() == 0) [[likely]]
     return post(Completion{request});
   Completion completion;
   Status status = completion_of(worker, sinks, request, &completion);
   if (is_error(status)) return status;
   status = post(completion);
-  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // nobody else tells of it
+  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // no other sink reports it
     __atomic_store_n(&sinks.record->status, status, __ATOMIC_RELEASE);
   return status;
 }
 template <class T>
-Status start_told(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
-  return post_told(worker, sinks_of(options), request, [&](const Completion& told) { return worker.engine->start(op, told); });
+Status start_with_sink(const tw_worker& worker, const OpDesc& op, const T& options, tw_request* request) {
+  return post_with_sink(worker, sinks_of(options), request,
+                        [&](const Completion& completion) { return worker.engine->start(op, completion); });
 }
 
 }  // namespace thalweg::impl

@@ -57,18 +57,18 @@ Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_reque
   out->arg = given.arg;
   if (given.callback != nullptr) {
     out->kind = SinkKind::callback;
-    out->told.callback = given.callback;
+    out->sink_target.callback = given.callback;
   } else if (given.queue != nullptr) {
     if (Status s = check_sink(*given.queue, "completion queue", worker); is_error(s)) return s;
     out->kind = SinkKind::queue;
-    out->told.queue = given.queue;
+    out->sink_target.queue = given.queue;
   } else if (given.counter != nullptr) {
     if (Status s = check_sink(*given.counter, "counter", worker); is_error(s)) return s;
     out->kind = SinkKind::counter;
-    out->told.counter = given.counter;
+    out->sink_target.counter = given.counter;
   } else if (given.record != nullptr) {
     out->kind = SinkKind::record;
-    out->told.record = given.record;
+    out->sink_target.record = given.record;
     given.record->status = TW_IN_PROGRESS;
   } else if (given.done != nullptr) {
     if (Status s = impl::check(given.done); is_error(s)) return s;
@@ -79,7 +79,7 @@ Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_reque
                   "the signal in `done` lies in device memory, and this build has no kernels to touch it: use one of "
                   "the library's memory");
     out->kind = SinkKind::done;
-    out->told.done = given.done;
+    out->sink_target.done = given.done;
     out->value = given.done_value;
   }
   return TW_OK;

@@ -8,7 +8,7 @@ using namespace thalweg::impl;
 namespace {
 
 inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
-  const Status status = start_told(worker, op, options, request);
+  const Status status = start_with_sink(worker, op, options, request);
   worker.posted();
   return status;
 }
@@ -25,7 +25,7 @@ Status need_completion(const tw_op_options& options, const tw_request* request) 
   return fail(TW_ERR_INVALID, "a receive needs a request, a callback, a completion queue, a counter, a record or a signal");
 }
 
-/// Receives what has come already: into(op, completion) is the engine's function for its kind.
+/// Receives a message that has arrived: into(op, completion) is the engine's function for its kind.
 template <class Into>
 Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_options* given, tw_request* request,
             const Into& into) {
@@ -40,12 +40,13 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options);
   const LocalHold hold(op);
   if (is_error(status)) return status;
-  status = post_told(*worker, sinks_of(*options), request, [&](const Completion& told) { return into(op, told); });
+  status =
+      post_with_sink(*worker, sinks_of(*options), request, [&](const Completion& completion) { return into(op, completion); });
   if (status == TW_IN_PROGRESS) worker->posted();
   return status;
 }
 
-/// near: what on_device() said, perhaps nothing.
+/// near: the result of on_device(), maybe nothing.
 [[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
@@ -78,8 +79,8 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   status = set_local(op, buffer, length, *options, &near);
   const LocalHold hold(op);
   if (is_error(status)) return status;
-  status = post_told(worker, sinks_of(*options), request,
-                     [&](const Completion& told) { return worker.engine->post_receive(op, told); });
+  status = post_with_sink(worker, sinks_of(*options), request,
+                          [&](const Completion& completion) { return worker.engine->post_receive(op, completion); });
   if (status == TW_IN_PROGRESS) worker.posted();
   return status;
 }
@@ -122,7 +123,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
   return status;
 }
 
-/// Bytes have no RTS that would let the other side choose a way.
+/// Byte streams have no RTS that would let the other side choose a way.
 Status refuse_device(const OpDesc& op) {
   if ((op.flags & (kOpDevice | kOpLate)) == 0) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,

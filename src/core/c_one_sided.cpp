@@ -59,7 +59,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
     if (status == TW_OK) status = set_notification(op, *options);
     if (is_error(status)) return status;
   }
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }
@@ -118,7 +118,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   const Status started = endpoint->worker->engine->start(op, Completion{request});
   endpoint->worker->posted();
   if (started != TW_OK || !endpoint->worker->engine->may_progress()) return started;
-  endpoint->worker->progress();  // who only uses mapped memory learns here of all that others learn by progress
+  endpoint->worker->progress();  // a caller that only uses mapped memory gets its progress here
   const Status state = tw_endpoint_state(endpoint);
   return is_error(state) ? state : Status{TW_OK};
 }
@@ -156,7 +156,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   op.operand = operand;
   op.compare = compare;
   op.result = result;
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

@@ -83,7 +83,7 @@ tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, ui
   const Enter enter(*signal->worker);
   if (is_error(enter.status())) return enter.status();
   Status seen = TW_IN_PROGRESS;
-  constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes nobody: sleeps stay short
+  constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes no thread: sleeps stay short
   status = signal->worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; },
                                       timeout_ns, kNapNs);
   if (is_error(status)) return fail(status, "the signal is still %llu", static_cast<unsigned long long>(signal_read(*signal)));
@@ -108,7 +108,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   op.signal_value = value;
   Status status = set_notification(op, *options);
   if (is_error(status)) return status;
-  status = start_told(*endpoint->worker, op, *options, request);
+  status = start_with_sink(*endpoint->worker, op, *options, request);
   endpoint->worker->posted();
   return status;
 }

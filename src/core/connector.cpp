@@ -14,7 +14,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kRetryNs = 20 * kMillisecond;
-/// A full door drops who has waited longest there: those that are turned away so come again, less and less often, some 3 s in all.
+/// A full listener drops the longest pending connection; dropped clients retry with back-off, for some 3 s in all.
 constexpr unsigned kMaxTurnedAway = 12, kLongestWait = 4;  // kRetryNs << kLongestWait
 
 }  // namespace
@@ -23,17 +23,17 @@ Connector::~Connector() { end(); }
 
 void Connector::end() {
   if (committed_ && !over_ && by_address() && plan_.worker->directory.dropped(plan_.message.target, plan_.message.token)) {
-    News news;
-    news.kind = News::Kind::retry;
-    news.peer = plan_.message.target;
-    plan_.worker->inbox.post(std::move(news));
+    ConnectionEvent event;
+    event.kind = ConnectionEvent::Kind::retry;
+    event.peer = plan_.message.target;
+    plan_.worker->inbox.post(std::move(event));
   }
   over_ = true;
   EventLoop& loop = setup_.context().loop;
   if (deadline_timer_ != 0) loop.cancel(deadline_timer_);
   if (retry_timer_ != 0) loop.cancel(retry_timer_);
   deadline_timer_ = retry_timer_ = 0;
-  if (conversation_) conversation_->abandon();
+  if (connection_) connection_->abandon();
   if (upgrade_) upgrade_->abandon();
 }
 
@@ -50,11 +50,11 @@ void Connector::next_candidate() {
   tw_context& context = setup_.context();
   while (next_ < plan_.candidates.size()) {
     const SocketAddress& candidate = plan_.candidates[next_++];
-    conversation_ = std::make_shared<Conversation>(context.loop, context.key, this);
+    connection_ = std::make_shared<SetupConnection>(context.loop, context.key, this);
     const ConnectMessage& message = plan_.message;
     const DialTarget target =
         by_address() ? DialTarget::of_worker(message.target, message.target_incarnation) : DialTarget{Purpose::listener, {}};
-    const Status status = conversation_->open(candidate, plan_.tls, target);
+    const Status status = connection_->open(candidate, plan_.tls, target);
     if (!is_error(status)) return;
     last_status_ = status;
     last_text_ = last_error();
@@ -64,7 +64,7 @@ void Connector::next_candidate() {
 }
 
 void Connector::retry(uint64_t after_ns) {
-  if (conversation_) conversation_->abandon();
+  if (connection_) connection_->abandon();
   retry_timer_ = setup_.context().loop.after(after_ns, [this] {
     retry_timer_ = 0;
     next_ = 0;
@@ -76,16 +76,16 @@ void Connector::retry(uint64_t after_ns) {
 void Connector::failed(Status status, const std::string& why, std::vector<std::byte> data) {
   if (over_) return;
   auto self = shared_from_this();
-  over_ = true;  // the failure is told, and with it the directory
+  over_ = true;  // the failure is reported, to the directory too
   end();
-  News news;
-  news.kind = News::Kind::failed;
-  news.key = plan_.key;
-  news.token = committed_ ? plan_.message.token : 0;
-  news.status = status;
-  news.text = why;
-  news.data = std::move(data);
-  plan_.worker->inbox.post(std::move(news));
+  ConnectionEvent event;
+  event.kind = ConnectionEvent::Kind::failed;
+  event.key = plan_.key;
+  event.token = committed_ ? plan_.message.token : 0;
+  event.status = status;
+  event.text = why;
+  event.data = std::move(data);
+  plan_.worker->inbox.post(std::move(event));
   setup_.end_connector(plan_.key);
 }
 
@@ -96,7 +96,7 @@ bool Connector::wants_local() const {
   return setup_.context().usable(&TransportTraits::passes_descriptors, plan_.transport) != nullptr;
 }
 
-void Connector::make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
+void Connector::make_offers(const SetupConnection& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
   offers->clear();
   for (const TransportSlot& slot : setup_.context().transports) {
     const TransportTraits traits = slot.transport->traits();
@@ -114,7 +114,7 @@ void Connector::make_offers(const Conversation& from, const PeerIdentity& peer, 
   }
 }
 
-void Connector::on_authenticated(Conversation& from) {
+void Connector::on_authenticated(SetupConnection& from) {
   auto self = shared_from_this();
   const bool upgrading = &from == upgrade_.get();
   ConnectMessage& message = plan_.message;
@@ -142,7 +142,7 @@ void Connector::on_authenticated(Conversation& from) {
   from.push();
 }
 
-void Connector::on_message(Conversation& from, SetupChannel::Message&& message) {
+void Connector::on_message(SetupConnection& from, SetupChannel::Message&& message) {
   auto self = shared_from_this();
   if (over_) return;
   if (!committed_ && message.type == uint16_t(SetupType::accept)) return accepted(from, std::move(message));
@@ -151,7 +151,7 @@ void Connector::on_message(Conversation& from, SetupChannel::Message&& message) 
   on_broken(from, TW_ERR_PROTOCOL, Refusal::malformed, "the other side sent an unexpected message during connection set-up");
 }
 
-void Connector::rejected(Conversation& from, SetupChannel::Message&& message) {
+void Connector::rejected(SetupConnection& from, SetupChannel::Message&& message) {
   RejectMessage reject;
   if (is_error(parse_reject(std::move(message), &reject))) return failed(TW_ERR_PROTOCOL, last_error());
   if (&from == upgrade_.get()) return upgrade_failed(reject.text);
@@ -160,7 +160,7 @@ void Connector::rejected(Conversation& from, SetupChannel::Message&& message) {
   failed(reject.status, reject.text, std::move(reject.data));
 }
 
-void Connector::accepted(Conversation& from, SetupChannel::Message&& message) {
+void Connector::accepted(SetupConnection& from, SetupChannel::Message&& message) {
   AcceptMessage accept;
   const Status status = parse_accept(from.channel().session(), std::move(message), plan_.message.worker, &accept);
   if (status == TW_ERR_AUTHENTICATION) return impostor(from, last_error());
@@ -168,7 +168,7 @@ void Connector::accepted(Conversation& from, SetupChannel::Message&& message) {
   if (!is_meant(from, accept)) return impostor(from, "another worker answered than the one that was dialled");
   if (&from == upgrade_.get()) {
     accept_.answer = std::move(accept.answer);
-    if (conversation_) conversation_->abandon();
+    if (connection_) connection_->abandon();
     return confirm(from);
   }
   accept_ = std::move(accept);
@@ -177,14 +177,15 @@ void Connector::accepted(Conversation& from, SetupChannel::Message&& message) {
 }
 
 /// Is it the worker of the address, or, on the way to shared memory, the one that accepted first? A listener's may be any.
-bool Connector::is_meant(const Conversation& from, const AcceptMessage& accept) const {
+bool Connector::is_meant(const SetupConnection& from, const AcceptMessage& accept) const {
   if (&from == upgrade_.get()) return accept.worker == accept_.worker && accept.incarnation == accept_.incarnation;
   const ConnectMessage& mine = plan_.message;
   return !by_address() || (accept.worker == mine.target && accept.incarnation == mine.target_incarnation);
 }
 
-/// It has the key, and is not the worker that it says it is, or not the one that was dialled. That one may be at the next candidate.
-void Connector::impostor(Conversation& from, const std::string& why) {
+/// The peer has the job key but is not the worker it claims to be, or not the one dialled, which may be at the next
+/// candidate.
+void Connector::impostor(SetupConnection& from, const std::string& why) {
   setup_.refused(Refusal::identity, from.peer_text() + ": " + why);
   from.abandon();
   if (&from == upgrade_.get()) return upgrade_failed(why);
@@ -201,7 +202,7 @@ bool Connector::begin_upgrade() {
     return false;
   }
   tw_context& context = setup_.context();
-  upgrade_ = std::make_shared<Conversation>(context.loop, context.key, this);
+  upgrade_ = std::make_shared<SetupConnection>(context.loop, context.key, this);
   if (is_error(upgrade_->open(candidate, false, DialTarget::of_worker(accept_.worker, accept_.incarnation)))) {
     upgrade_failed(last_error());
   }
@@ -218,10 +219,10 @@ void Connector::upgrade_failed(const std::string& why) {
                            "). Give both processes one socket directory (THALWEG_SOCKET_DIR)";
   warn_once("tcp-inside-host", text);
   plan_.note = text;
-  confirm(*conversation_);
+  confirm(*connection_);
 }
 
-void Connector::confirm(Conversation& from) {
+void Connector::confirm(SetupConnection& from) {
   const std::vector<Offer>& mine = &from == upgrade_.get() ? upgrade_offers_ : offers_;
   bool offered = false;
   for (const Offer& offer : mine) offered |= offer.transport == accept_.answer.transport;
@@ -229,23 +230,23 @@ void Connector::confirm(Conversation& from) {
     return failed(TW_ERR_UNREACHABLE, last_text_.empty() ? "no transport in common with the listener" : last_text_);
   }
   if (by_address() && !plan_.worker->directory.won(plan_.message.target, plan_.key, plan_.message.token)) {
-    from.abandon();  // the other side's attempt won meanwhile: the acceptor's news comes
+    from.abandon();  // the other side's attempt won meanwhile: the acceptor posts the event
     return setup_.end_connector(plan_.key);
   }
   committed_ = true;
   queue_confirm(from.channel());
   auto self = shared_from_this();
-  Conversation* conversation = &from;
-  from.push_then([self, conversation] { self->hand_over(*conversation); });
+  SetupConnection* connection = &from;
+  from.push_then([self, connection] { self->hand_over(*connection); });
 }
 
-void Connector::hand_over(Conversation& from) {
+void Connector::hand_over(SetupConnection& from) {
   if (over_) return;
   const bool upgraded = &from == upgrade_.get();
-  News news;
-  news.kind = News::Kind::linked;
-  news.key = plan_.key;
-  news.port = plan_.worker->port(accept_.answer.transport);
+  ConnectionEvent event;
+  event.kind = ConnectionEvent::Kind::linked;
+  event.key = plan_.key;
+  event.port = plan_.worker->port(accept_.answer.transport);
   if (by_address() && plan_.target_host == setup_.context().host && !from.is_unix() && plan_.transport.empty() &&
       wants_local()) {
     plan_.note = "TCP inside one host: the peer is on this machine, but its unix socket is out of reach" +
@@ -253,30 +254,30 @@ void Connector::hand_over(Conversation& from) {
                  ". Give both processes one socket directory (THALWEG_SOCKET_DIR)";
     warn_once("tcp-inside-host", plan_.note);
   }
-  news.text = plan_.note;
-  news.data = std::move(accept_.data);
-  news.init.peer = identify(accept_.worker, accept_.incarnation, accept_.host, from.pid());
-  news.init.initiator = true;
+  event.text = plan_.note;
+  event.data = std::move(accept_.data);
+  event.init.peer = identify(accept_.worker, accept_.incarnation, accept_.host, from.pid());
+  event.init.initiator = true;
   for (Offer& offer : upgraded ? upgrade_offers_ : offers_) {
-    if (offer.transport == accept_.answer.transport) news.init.mine = std::move(offer.message);
+    if (offer.transport == accept_.answer.transport) event.init.mine = std::move(offer.message);
   }
-  news.init.theirs = std::move(accept_.answer.message);
-  if (by_address()) news.token = plan_.message.token;
-  from.release(&news.init);
+  event.init.theirs = std::move(accept_.answer.message);
+  if (by_address()) event.token = plan_.message.token;
+  from.release(&event.init);
   auto self = shared_from_this();
   over_ = true;
   end();
-  if (news.port != nullptr) news.port->adopt(news.init);
-  plan_.worker->inbox.post(std::move(news));
+  if (event.port != nullptr) event.port->adopt(event.init);
+  plan_.worker->inbox.post(std::move(event));
   setup_.end_connector(plan_.key);
 }
 
-void Connector::on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) {
+void Connector::on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) {
   if (over_) return;
   auto self = shared_from_this();
   if (refusal == Refusal::integrity) setup_.refused(refusal, from.peer_text() + ": " + why);
   if (&from == upgrade_.get() && !committed_) return upgrade_failed(why);
-  if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP side went away, the better one goes on
+  if (upgrade_ && !upgrade_->over() && !committed_) return;  // the TCP connection broke; the better one continues
   // Another process of the job answers there: perhaps the address is of another network, and the worker's next one is right.
   const bool elsewhere = by_address() && (last_status_ == TW_ERR_STALE || last_status_ == TW_ERR_AUTHENTICATION);
   if (!elsewhere) last_status_ = status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attempt to connect, to a worker address or to a listener: candidates in order, handshake, offers, confirmation.
+// One connection attempt, to a worker address or to a listener: candidates in order, handshake, offers, confirmation.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace thalweg::impl {
 
-class Connector final : public Conversation::User, public std::enable_shared_from_this<Connector> {
+class Connector final : public SetupConnection::User, public std::enable_shared_from_this<Connector> {
  public:
   Connector(Setup& setup, ConnectPlan&& plan) : setup_(setup), plan_(std::move(plan)) {}
   ~Connector() override;
@@ -18,24 +18,24 @@ class Connector final : public Conversation::User, public std::enable_shared_fro
   uint64_t key() const { return plan_.key; }
   const tw_worker* worker() const { return plan_.worker; }
 
-  void on_authenticated(Conversation& from) override;
-  void on_message(Conversation& from, SetupChannel::Message&& message) override;
-  void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) override;
+  void on_authenticated(SetupConnection& from) override;
+  void on_message(SetupConnection& from, SetupChannel::Message&& message) override;
+  void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) override;
 
  private:
   void next_candidate();
   void retry(uint64_t after_ns);
-  void make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers);
+  void make_offers(const SetupConnection& from, const PeerIdentity& peer, std::vector<Offer>* offers);
   bool wants(const std::string& transport) const;
   bool wants_local() const;
-  void accepted(Conversation& from, SetupChannel::Message&& message);
-  bool is_meant(const Conversation& from, const AcceptMessage& accept) const;
-  void impostor(Conversation& from, const std::string& why);
-  void rejected(Conversation& from, SetupChannel::Message&& message);
+  void accepted(SetupConnection& from, SetupChannel::Message&& message);
+  bool is_meant(const SetupConnection& from, const AcceptMessage& accept) const;
+  void impostor(SetupConnection& from, const std::string& why);
+  void rejected(SetupConnection& from, SetupChannel::Message&& message);
   bool begin_upgrade();
   void upgrade_failed(const std::string& why);
-  void confirm(Conversation& from);
-  void hand_over(Conversation& from);
+  void confirm(SetupConnection& from);
+  void hand_over(SetupConnection& from);
   void failed(Status status, const std::string& why, std::vector<std::byte> data = {});
   bool by_address() const { return plan_.message.target != 0; }
 
@@ -46,8 +46,8 @@ class Connector final : public Conversation::User, public std::enable_shared_fro
   uint64_t deadline_timer_ = 0, retry_timer_ = 0;
   Status last_status_ = TW_ERR_UNREACHABLE;
   std::string last_text_;
-  std::shared_ptr<Conversation> conversation_;  // the one that leads
-  std::shared_ptr<Conversation> upgrade_;       // over the unix socket, when a listener over TCP turned out to be local
+  std::shared_ptr<SetupConnection> connection_;  // the one that leads
+  std::shared_ptr<SetupConnection> upgrade_;     // over the unix socket, when a listener over TCP turned out to be local
   std::vector<Offer> offers_, upgrade_offers_;
   AcceptMessage accept_;
   bool over_ = false, committed_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_context: what one process has once. Settings, job key, service thread, registry, transports, connection set-up.
+// tw_context, the state per process: settings, job key, service thread, registry, transports, connection set-up.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -41,7 +41,7 @@ struct Settings {
 };
 Status resolve_settings(const tw_context_options& options, Settings* out);
 
-/// What the layers above keep in a context, which knows nothing of it. Goes first when the context ends.
+/// State of the layers above, opaque to the context. Destroyed first when the context ends.
 class Extension {
  public:
   virtual ~Extension() = default;
@@ -53,13 +53,13 @@ struct TransportSlot {
   std::unique_ptr<Transport> transport;
   std::string why_not;  // empty: usable
 };
-/// Every transport this build knows, usable or not.
+/// Every transport of this build, usable or not.
 std::vector<TransportSlot> make_transports(const Settings& settings);
 
 /// The local IP addresses that `interfaces` allows; loopback last, and only when named or when there is no other.
 Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>* out);
 
-/// What `tw_context_info` says.
+/// The text of `tw_context_info`.
 std::string describe(const tw_context& context);
 
 }  // namespace thalweg::impl

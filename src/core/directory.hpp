@@ -21,7 +21,7 @@ class Directory {
   };
   struct Entry {
     State state = State::outgoing;
-    tw_endpoint* endpoint = nullptr;  // null: nobody on this side has asked for it yet
+    tw_endpoint* endpoint = nullptr;  // null: not requested on this side yet
     uint64_t key = 0;                 // own attempt on the service thread, 0 none
     uint64_t token = 0;               // established: the attempt that won. incoming: the peer's
   };
@@ -33,7 +33,8 @@ class Directory {
   Decision arrived(WorkerId peer, uint64_t token, uint64_t previous);
   /// Service thread: confirmed. false: decided otherwise meanwhile. *own_key: an attempt of ours to be ended, or 0.
   bool confirmed(WorkerId peer, uint64_t token, uint64_t previous, uint64_t* own_key);
-  /// Service thread: the peer's attempt broke before it was confirmed. true: an endpoint here waits for it and must connect itself.
+  /// Service thread: the peer's attempt broke before it was confirmed. true: an endpoint here waits for it and must connect
+  /// itself.
   bool broke(WorkerId peer, uint64_t token);
   /// Service thread: our own attempt was accepted; true: confirm it, false: the peer's won meanwhile.
   bool won(WorkerId peer, uint64_t key, uint64_t token);
@@ -42,7 +43,8 @@ class Directory {
   std::mutex mutex;
   std::unordered_map<WorkerId, Entry> entries;
   std::unordered_map<WorkerId, uint64_t> ended;  // token of the last connection that is over
-  /// The connection `token` was made and is dropped before an endpoint took it. true: an endpoint waits and must connect itself.
+  /// The connection `token` was made and is dropped before an endpoint took it. true: an endpoint waits and must connect
+  /// itself.
   bool dropped(WorkerId peer, uint64_t token);
   /// `endpoint`, whose connection was `token` (0: it never had one), has ended. A newer connection of the same peer that is
   /// on its way stays. Takes the mutex.

@@ -15,7 +15,7 @@ using namespace thalweg::impl;
 namespace {
 
 constexpr uint64_t kConnectNs = 10 * kSecond;
-constexpr size_t kSparesKept = 64;  // given-back endpoints rest this long before they are used again
+constexpr size_t kSparesKept = 64;  // destroyed endpoints are reused only beyond this many
 constexpr size_t kDeadKept = 256;
 
 SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
@@ -25,7 +25,7 @@ SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
 }  // namespace
 
 bool thalweg::impl::drained(const Peer& peer) {
-  if (!peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty()) return false;
+  if (!peer.control.empty() || !peer.ordered.empty() || !peer.pipelines.empty() || !peer.bytes.empty()) return false;
   for (const OpRun* run = peer.waiting.front(); run != nullptr; run = run->by_peer.next) {
     if (run->op->verb != Verb::recv && run->op->verb != Verb::bytes_recv && run->op->verb != Verb::am_recv) return false;
   }
@@ -136,7 +136,7 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
     auto [at, fresh] = directory.entries.try_emplace(to.worker);
     tw_endpoint* old = at->second.endpoint;
     if (old != nullptr && old->magic == tw_endpoint::kClosing) {
-      old = old->successor;  // its connection comes when the old one is gone
+      old = old->successor;  // it connects once the old one has ended
     } else if (old != nullptr && is_error(old->peer->state)) {
       old = nullptr;
       at->second = Directory::Entry{};
@@ -206,7 +206,7 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
   return TW_OK;
 }
 
-/// True when everything is sent, confirmed and told: the endpoint may end.
+/// True when everything is sent, confirmed and reported: the endpoint may end.
 bool tw_worker::step_closing(tw_endpoint& endpoint) {
   Peer& peer = *endpoint.peer;
   if (is_error(peer.state)) return true;
@@ -316,7 +316,7 @@ unsigned tw_worker::do_chores() {
 
 std::function<void()> tw_worker::next_callback() {
   Guard guard(*engine);
-  if (telling_.of != nullptr) return {};  // another thread, which comes to the rest
+  if (telling_.of != nullptr) return {};  // another thread calls back; it handles the rest too
   if (!lost_.empty()) {
     tw_endpoint* const endpoint = lost_.front().first;
     const Status why = lost_.front().second;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_endpoint: a Peer of the protocols with what set-up and closing need around it.
 //
-// Life: made by tw_connect, tw_accept or an incoming connection by worker address (then nobody holds it: references 0) ->
-// connecting -> connected -> lost or closed -> given back to its worker's pool. Memory is only freed with the worker, so that
-// a stale handle is an error and never a crash.
+// Life: made by tw_connect, tw_accept or an incoming connection by worker address (then it has no holder: references 0) ->
+// connecting -> connected -> lost or closed -> returned to its worker's pool. Memory is only freed with the worker, so
+// that a stale handle is an error and never a crash.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,7 +31,7 @@ struct tw_endpoint {
   bool is_protected = false;                 // the link is or was kLinkProtected
   std::string note;                          // why not a better transport
   std::vector<std::byte> received;           // private data that came
-  uint64_t token_here = 0, token_there = 0;  // of hello.hpp: said here, and by the peer; 0: not yet
+  uint64_t token_here = 0, token_there = 0;  // of hello.hpp: sent here, and by the peer; 0: not yet
   std::vector<std::byte> hello;              // the peer's proxy
   void* user = nullptr;
   void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
@@ -46,14 +46,14 @@ struct tw_endpoint {
   bool addressed = false;  // `address` is known
 
   std::unordered_set<thalweg::impl::RemoteRegion*> regions;      // imported through it; outlive it as refusals
-  std::vector<std::weak_ptr<thalweg::impl::LossWatch>> watches;  // told when it is lost, or closed here
+  std::vector<std::weak_ptr<thalweg::impl::LossWatch>> watches;  // called when it is lost, or closed here
 
   // closing
   bool graceful = false;
   bool flushing = false;
   uint64_t flush = 0;                         // request of the flush
-  thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle is gone
-  tw_endpoint* successor = nullptr;           // connects to the same worker when this one is gone
+  thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle has ended
+  tw_endpoint* successor = nullptr;           // connects to the same worker when this one has ended
 };
 
 namespace thalweg::impl {

@@ -37,7 +37,7 @@ Status say(tw_endpoint& endpoint) {
   return TW_OK;
 }
 
-/// In progress, under the lock. Bytes of a stranger: whoever asks for them checks them.
+/// In progress, under the lock. Untrusted bytes: their reader checks them.
 tw_status keep(void*, const tw_am_message* message) {
   tw_endpoint* endpoint = message->endpoint;
   if (endpoint == nullptr || message->header_length <= kTokenBytes) return TW_OK;

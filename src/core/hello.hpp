@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of two processes tell each other over a user's endpoint, once: a number that names this end of it, and where
-// their proxies listen. Either side may begin; the other answers from its progress, also when it uses no plans itself.
+// Hello messages, once per user endpoint, between the plans of two processes: a number that names this end of it, and the
+// address of their proxy. Either side may begin; the other answers from its progress, even if it uses no plans.
 #pragma once
 #include "core/endpoint.hpp"
 
@@ -10,11 +10,11 @@ namespace thalweg::impl {
 using ProxyAddress = std::vector<std::byte> (*)(tw_context& context);
 void set_proxy_address(ProxyAddress how);
 
-/// Makes a worker keep what peers say, and answer. Called when it opens.
+/// Makes a worker store peers' hellos, and answer them. Called when it opens.
 void keep_hellos(tw_worker& worker);
-/// Says it, unless it was said before; *token: of this end. TW_OK: it is on its way. Takes the lock.
+/// Sends the hello, once; *token: of this end. TW_OK: it is on its way. Takes the lock.
 Status say_hello(tw_endpoint& endpoint, uint64_t* token);
-/// What the peer said: its token and its proxy's address. False: nothing yet. Takes the lock.
+/// The peer's hello: its token and its proxy's address. False: not here yet. Takes the lock.
 bool hello_of(tw_endpoint& endpoint, uint64_t* token, std::vector<std::byte>* proxy);
 
 }  // namespace thalweg::impl

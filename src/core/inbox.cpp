@@ -11,10 +11,10 @@
 
 namespace thalweg::impl {
 
-News::News() = default;
-News::News(News&&) noexcept = default;
-News& News::operator=(News&&) noexcept = default;
-News::~News() = default;
+ConnectionEvent::ConnectionEvent() = default;
+ConnectionEvent::ConnectionEvent(ConnectionEvent&&) noexcept = default;
+ConnectionEvent& ConnectionEvent::operator=(ConnectionEvent&&) noexcept = default;
+ConnectionEvent::~ConnectionEvent() = default;
 
 Inbox::Inbox() = default;
 
@@ -25,21 +25,21 @@ Status Inbox::open() {
   return TW_OK;
 }
 
-void Inbox::post(News&& news) {
+void Inbox::post(ConnectionEvent&& event) {
   {
     std::lock_guard lock(mutex_);
-    news_.push_back(std::move(news));
-    // release: who sees the flag, and then takes the lock, sees the news
+    events_.push_back(std::move(event));
+    // release: a reader that sees the flag, and then takes the lock, sees the event
     flag_.store(true, std::memory_order_release);
   }
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
 }
 
-std::vector<News> Inbox::take() {
+std::vector<ConnectionEvent> Inbox::take() {
   std::lock_guard lock(mutex_);
   flag_.store(false, std::memory_order_relaxed);
-  return std::exchange(news_, {});
+  return std::exchange(events_, {});
 }
 
 void Inbox::wake() {
@@ -50,7 +50,7 @@ void Inbox::wake() {
   errno = saved;
 }
 
-bool Inbox::disarm_and_look() {
+bool Inbox::disarm_and_poll() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event_.get(), &count, sizeof count);
   // seq_cst pairs with the read above: a post after it makes the descriptor readable, one before it shows its flag

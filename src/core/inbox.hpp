@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service thread tells a worker: a queue whose emptiness test costs the worker's progress one relaxed load.
+// Connection events from the service thread to a worker: a queue whose emptiness test costs progress one relaxed load.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -14,13 +14,13 @@ struct tw_connection_request;
 
 namespace thalweg::impl {
 
-/// One piece of news about connection set-up.
-struct News {
+/// One event of connection set-up.
+struct ConnectionEvent {
   enum class Kind { linked, failed, retry, request, request_gone };
   Kind kind = Kind::failed;
   uint64_t key = 0;             // linked, failed: of the attempt (Setup::next_key); 0: by worker address, see init.peer
   uint64_t token = 0;           // linked, failed, by worker address: of the attempt, as the directory knows it
-  WorkerId peer = 0;            // retry: whom to connect to
+  WorkerId peer = 0;            // retry: the worker to connect to
   Port* port = nullptr;         // linked
   LinkInit init;                // linked
   Status status = TW_OK;        // failed
@@ -29,10 +29,10 @@ struct News {
   uint64_t listener = 0;        // request
   std::unique_ptr<tw_connection_request> connection_request;
 
-  News();
-  News(News&&) noexcept;
-  News& operator=(News&&) noexcept;
-  ~News();
+  ConnectionEvent();
+  ConnectionEvent(ConnectionEvent&&) noexcept;
+  ConnectionEvent& operator=(ConnectionEvent&&) noexcept;
+  ~ConnectionEvent();
 };
 
 class Inbox {
@@ -40,22 +40,22 @@ class Inbox {
   Inbox();
   Status open();
   /// Any thread.
-  void post(News&& news);
+  void post(ConnectionEvent&& event);
   bool empty() const { return !flag_.load(std::memory_order_relaxed); }
   /// Progress owner.
-  std::vector<News> take();
+  std::vector<ConnectionEvent> take();
   /// Readable after post() or wake(). Owned by the inbox.
   int fd() const { return event_.get(); }
   /// Any thread, async-signal-safe.
   void wake();
-  /// Makes fd() unreadable until something new comes; true when something is here already. Race-free: drains first.
-  bool disarm_and_look();
+  /// Makes fd() unreadable until the next post() or wake(); true when something is here already. Race-free: drains first.
+  bool disarm_and_poll();
   /// Was there a wake() since the last call?
   bool take_wake() { return woken_.exchange(false, std::memory_order_acq_rel); }
 
  private:
   std::mutex mutex_;
-  std::vector<News> news_;
+  std::vector<ConnectionEvent> events_;
   std::atomic<bool> flag_{false}, woken_{false};
   UniqueFd event_;
 };

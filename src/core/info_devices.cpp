@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of tw_context_info: memory of which kinds, whom they reach, and why others are not there.
+// The devices of tw_context_info: their kinds of memory, the devices they reach, and why others are missing.
 #include <cstdio>
 #include <sstream>
 

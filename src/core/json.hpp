@@ -64,7 +64,7 @@ class Json {
   bool first_ = true;
 };
 
-/// Initialises the device libraries: it was asked for.
+/// Initialises the device libraries, on request.
 void describe_devices(Json& json, const tw_context& context);
 
 }  // namespace thalweg::impl

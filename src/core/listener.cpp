@@ -14,7 +14,7 @@ using namespace thalweg::impl;
 namespace {
 
 constexpr uint32_t kBacklog = 128;  // requests without an answer
-constexpr uint32_t kQueued = 512;   // connections in the kernel: one that finds no room there comes again after a second
+constexpr uint32_t kQueued = 512;   // the kernel's backlog: a connection that finds no room there retries after a second
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 struct tw_worker;
 
-/// A client who waits for the user's yes or no. Owned by the listener until tw_listener_next or on_request hands it out,
+/// A client that waits to be accepted or rejected. Owned by the listener until tw_listener_next or on_request hands it out,
 /// then by the user until tw_accept or tw_reject.
 struct tw_connection_request {
   tw_worker* worker = nullptr;

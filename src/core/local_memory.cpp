@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does it
-// wait for.
+// Device memory and users' streams at the border: which device does the local side of an operation belong to, and what does
+// it wait for.
 #include "core/c_checks.hpp"
 #include "memory/place.hpp"
 #include "memory/placement.hpp"
@@ -19,7 +19,7 @@ Status check_span(const OpDesc& op, const BufferInfo& info) {
               static_cast<long long>(first), static_cast<long long>(last), static_cast<unsigned long long>(info.length));
 }
 
-/// The device of a stream or event that goes with host memory: the first one that knows it.
+/// The device of a stream or event used with host memory: the first device that owns it.
 Status order_after(Device* device, const tw_op_options& options, Ordering** out) {
   if (options.after_kind > TW_AFTER_EVENT) {
     return fail(TW_ERR_INVALID, "after_kind %u: use TW_AFTER_STREAM or TW_AFTER_EVENT", options.after_kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doors, and the tables of who is coming and going.
+// Listening sockets, and the tables of acceptors and connectors.
 #include "core/setup.hpp"
 
 #include <sys/epoll.h>
@@ -77,7 +77,7 @@ Status Setup::open_unix() {
     return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
                 directory.c_str());
   }
-  // Who may rename this directory could put another in its place.
+  // Another user who may rename this directory could replace it.
   const std::string parent = directory.substr(0, std::max<size_t>(directory.rfind('/'), 1));
   if (stat(parent.c_str(), &info) != 0) return fail_errno(errno, ("stat " + parent).c_str());
   const bool foreign = info.st_uid != geteuid() && info.st_uid != 0;
@@ -338,12 +338,12 @@ void Setup::answer(Answer&& answer) {
     }
     tw_worker* worker = find(shared->worker);
     if (worker == nullptr || !shared->accept) return;
-    News news;
-    news.kind = News::Kind::failed;
-    news.key = shared->key;
-    news.status = TW_ERR_PEER_LOST;
-    news.text = "the client gave up before it was accepted";
-    worker->inbox.post(std::move(news));
+    ConnectionEvent event;
+    event.kind = ConnectionEvent::Kind::failed;
+    event.key = shared->key;
+    event.status = TW_ERR_PEER_LOST;
+    event.text = "the client gave up before it was accepted";
+    worker->inbox.post(std::move(event));
   });
 }
 

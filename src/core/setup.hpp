@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection set-up of one context: the listening sockets ("doors"), those who come in (Acceptor), those who go out (Connector).
+// Connection set-up of one context: listening sockets ("doors"), incoming (Acceptor) and outgoing (Connector) connections.
 //
-// All of it lives on the service thread and never touches a worker's fast path: what concerns a worker goes through its
+// All of it lives on the service thread and never touches a worker's fast path: events for a worker go through its
 // inbox. A worker is known here from enter() to leave(); both wait for the service thread, so that a pointer to a worker
 // seen here is alive during the whole callback.
 #pragma once
@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/conversation.hpp"
 #include "core/inbox.hpp"
+#include "core/setup_connection.hpp"
 #include "security/strangers.hpp"
 
 struct tw_context;
@@ -73,7 +73,7 @@ class Setup {
   Status open();  // the context's doors
   void close();   // everything ends; waits
   void enter(tw_worker* worker);
-  void leave(tw_worker* worker);  // no conversation of it afterwards; waits
+  void leave(tw_worker* worker);  // no set-up connection of it afterwards; waits
   uint64_t next_key() { return next_key_.fetch_add(1, std::memory_order_relaxed); }
   void call(ConnectPlan&& plan);
   /// As call(), after `resolve` has filled in the candidates on a thread of its own (a name server may be slow).
@@ -97,7 +97,7 @@ class Setup {
   void refused(Refusal refusal, const std::string& why);
   bool admit(uint64_t listener);    // one more unanswered request; false: the backlog is full
   void dismiss(uint64_t listener);  // one less
-  void settled(uint64_t acceptor);  // it has said who it is: no longer a stranger
+  void settled(uint64_t acceptor);  // it is authenticated: no longer a stranger
   Acceptor* by_ticket(uint64_t ticket) const;
   void issue_ticket(uint64_t ticket, uint64_t acceptor) { tickets_[ticket] = acceptor; }
   void withdraw_ticket(uint64_t ticket) { tickets_.erase(ticket); }
@@ -123,7 +123,7 @@ class Setup {
   bool closed_ = false;
 };
 
-/// What a peer says of itself, and its pid by the kernel.
+/// The peer's own claims, and its pid from the kernel.
 PeerIdentity identify(WorkerId worker, uint64_t incarnation, uint64_t host, int32_t pid);
 
 }  // namespace thalweg::impl

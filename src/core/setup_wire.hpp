@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two contexts say to each other on an authenticated set-up socket before it becomes a link:
+// Messages of two contexts on an authenticated set-up socket before it becomes a link:
 //
-//   client -> connect   who I am, whom I want, private data, one offer per transport
+//   client -> connect   own identity, target, private data, one offer per transport
 //   server -> accept    which offer, its answer, private data        or reject: why
 //   client -> confirm   both sides establish the link after this; nothing is established without it
 //
-// One message each, bounded, parsed defensively (authenticated peers, but perhaps of another build). connect and accept end with the
-// public key of the worker that speaks and its signature (security/worker_identity.hpp), which parsing checks.
+// One message each, bounded, parsed defensively (authenticated peers, but perhaps of another build). connect and accept end
+// with the sending worker's public key and its signature (security/worker_identity.hpp), which parsing checks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -65,8 +65,8 @@ Status queue_connect(SetupChannel& channel, const ConnectMessage& message, const
 Status queue_accept(SetupChannel& channel, const AcceptMessage& message, const WorkerIdentity& me, WorkerId client);
 Status queue_reject(SetupChannel& channel, const RejectMessage& message);
 Status queue_confirm(SetupChannel& channel);
-/// Each takes the message's descriptors. TW_ERR_PROTOCOL when malformed. TW_ERR_AUTHENTICATION: it is not from the worker that it
-/// names, or not of this session, or not to `client`.
+/// Each takes the message's descriptors. TW_ERR_PROTOCOL when malformed. TW_ERR_AUTHENTICATION: it is not from the worker
+/// that it names, or not of this session, or not to `client`.
 Status parse_connect(const Session& session, SetupChannel::Message&& from, ConnectMessage* out);
 Status parse_accept(const Session& session, SetupChannel::Message&& from, WorkerId client, AcceptMessage* out);
 Status parse_reject(SetupChannel::Message&& from, RejectMessage* out);

@@ -80,7 +80,7 @@ tw_worker::~tw_worker() {
     thread_.join();
   }
   context.setup->leave(this);
-  read_inbox();  // sockets on their way are closed; requests nobody saw go with their listeners
+  read_inbox();  // closes sockets in transit; unseen requests end with their listeners
   for (tw_endpoint* endpoint : closing_) {
     if (endpoint->close_run != nullptr) engine->complete(*endpoint->close_run, TW_OK);
     endpoint->close_run = nullptr;
@@ -114,9 +114,9 @@ unsigned tw_worker::progress(unsigned looks) {
 }
 
 Status tw_worker::arm() {
-  if (inbox.disarm_and_look()) return TW_ERR_BUSY;
+  if (inbox.disarm_and_poll()) return TW_ERR_BUSY;
   if (const Status s = engine->arm(); s != TW_OK) return s;
-  if (!awaited->changed()) return TW_OK;  // what comes from now on rings
+  if (!awaited->changed()) return TW_OK;  // whatever arrives from now on rings the doorbell
   signalled_.store(true, std::memory_order_relaxed);
   chores_.store(true, std::memory_order_relaxed);
   return TW_ERR_BUSY;
@@ -136,7 +136,8 @@ Status tw_worker::wait(uint64_t timeout_ns) {
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
     if (arm() != TW_OK) continue;
     const uint64_t left = deadline.left_ns();
-    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this.
+    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than
+    // this.
     nap(closings_.load(std::memory_order_relaxed) == 0 ? left : std::min(left, kMillisecond));
   }
 }
@@ -149,7 +150,7 @@ void tw_worker::run_thread() {
       continue;
     }
     if (waiting.idle() == Waiting::Next::look) continue;
-    // Whoever posts after this store wakes us; what was posted before it is seen by arm().
+    // A post after this store wakes this thread; arm() sees what was posted before it.
     asleep.store(true, std::memory_order_seq_cst);
     if (arm() == TW_OK) nap(closings_.load(std::memory_order_relaxed) == 0 ? kForever : kMillisecond);
     asleep.store(false, std::memory_order_relaxed);

@@ -36,11 +36,11 @@ struct tw_worker {
   ~tw_worker();
 
   // --- progress
-  unsigned progress(unsigned looks = 1);
+  unsigned progress(unsigned polls = 1);
   Status arm();
   Status wait(uint64_t timeout_ns);
-  /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited for
-  /// may be a store of device code, which wakes nobody; so sleeps are no longer than this.
+  /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
+  /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A post has left something to do while the progress thread may be asleep.
@@ -76,21 +76,21 @@ struct tw_worker {
   std::unordered_map<uint64_t, tw_endpoint*> pending;    // by key of the attempt
   std::atomic<bool> asleep{false};                       // the progress thread sleeps
 #ifndef NDEBUG
-  std::atomic<std::thread::id> user{};  // single-threaded: who is inside now
+  std::atomic<std::thread::id> user{};  // single-threaded: the thread that is inside now
 #endif
 
  private:
   unsigned read_inbox();
-  void take(thalweg::impl::News&& news);
-  void take_link(thalweg::impl::News&& news);
-  tw_endpoint* endpoint_of(const thalweg::impl::News& news);
-  void take_request(thalweg::impl::News&& news);
+  void take(thalweg::impl::ConnectionEvent&& event);
+  void take_link(thalweg::impl::ConnectionEvent&& event);
+  tw_endpoint* endpoint_of(const thalweg::impl::ConnectionEvent& news);
+  void take_request(thalweg::impl::ConnectionEvent&& event);
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
-  /// on_lost or on_request of the next one that is to be told; none: there is none, or another thread tells.
+  /// on_lost or on_request of the next one to be called back; none: there is none, or another thread calls back.
   std::function<void()> next_callback();
   void keep_dead(tw_endpoint& endpoint);
   bool step_closing(tw_endpoint& endpoint);
@@ -101,8 +101,8 @@ struct tw_worker {
   Status nap(uint64_t timeout_ns);
 
   std::deque<std::unique_ptr<tw_endpoint>> endpoints_;
-  std::deque<tw_endpoint*> spare_;  // given back, oldest first
-  std::deque<tw_endpoint*> dead_;   // lost, and nobody holds them
+  std::deque<tw_endpoint*> spare_;  // released, oldest first
+  std::deque<tw_endpoint*> dead_;   // lost, and without a holder
   std::vector<tw_endpoint*> closing_;
   std::deque<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
   std::deque<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
@@ -110,9 +110,9 @@ struct tw_worker {
     const void* of = nullptr;  // an endpoint or a listener
     std::thread::id by;
   };
-  Telling telling_;                     // whose callback runs now, without the lock
+  Telling telling_;                     // the object whose callback runs now, without the lock
   std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
-  std::atomic<bool> signalled_{false};  // arm() found a signal that nobody has looked at
+  std::atomic<bool> signalled_{false};  // arm() found a changed signal that was not polled yet
   std::atomic<uint32_t> closings_{0};
   std::thread thread_;
   std::atomic<bool> stop_{false};
@@ -121,7 +121,7 @@ struct tw_worker {
 template <class Done>
 thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns) {
   using namespace thalweg::impl;
-  constexpr unsigned kLooks = 16;  // a turn, a pause between two: for frames in progress(), for stores here
+  constexpr unsigned kPolls = 16;  // a turn, a pause between two: for frames in progress(), for stores here
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
   const bool stored = nap_ns != 0;
   Waiting waiting;
@@ -129,12 +129,12 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   uint64_t deadline = kForever;
   bool timed = false;
   for (;;) {
-    for (unsigned look = 1; stored && look < kLooks; ++look) {
+    for (unsigned poll = 1; stored && poll < kPolls; ++poll) {
       if (done()) return TW_OK;
       cpu_pause();
     }
     if (done()) return TW_OK;
-    if (progress(stored ? 1 : kLooks) != 0) {
+    if (progress(stored ? 1 : kPolls) != 0) {
       waiting.restart();
       continue;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block ranges and their key: "TWB", a version byte, the counts, the keys as tw_memory_export writes them, the ranges. Little
-// endian. As with other keys, what it says is a hint for the importer: the owner checks every access.
+// Block ranges and their key: "TWB", a version byte, the counts, the keys as tw_memory_export writes them, the ranges.
+// Little endian. As with other keys, what it says is a hint for the importer: the owner checks every access.
 #include "memory/blocks.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of memory cut into blocks of one length, and the wire form of a key to them. A block is a number; where it is, its
-// range says.
+// Ranges of memory cut into blocks of one length, and the wire form of a key to them. A block is a number; its range gives
+// its address.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,7 +30,7 @@ struct BlockSpace {
 
   /// Fits `limit` bytes that begin at offset 0? stride 0 means the block's length. An error has its text.
   Status add(BlockRange range, uint64_t offset, uint64_t limit);
-  /// number < count. `hint` is the range looked at last: neighbours are mostly asked for one after the other.
+  /// number < count. `hint` is the range found last: neighbours are mostly looked up one after the other.
   const BlockRange& range_of(uint64_t number, const BlockRange*& hint) const {
     if (hint == nullptr || number - hint->first >= hint->count) hint = search(number);
     return *hint;
@@ -43,7 +43,7 @@ struct BlockSpace {
   const BlockRange* search(uint64_t number) const;
 };
 
-/// What an exported key of blocks says: one key for each memory, and ranges whose `begin` counts from their key's begin.
+/// An exported key of blocks: one key for each memory, and ranges whose `begin` counts from their key's begin.
 struct BlockKey {
   std::vector<KeyBody> keys;
   BlockSpace space;

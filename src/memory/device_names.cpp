@@ -38,7 +38,7 @@ Status DeviceNames::describe(const BufferInfo& info, uint64_t address, uint64_t 
   for (uint64_t at = address;;) {
     if (next.exportable == ExportForm::none) {
       std::vector<ExportedMemory> none;
-      const Status s = info.device->export_memory(at, 1, 0, &none);  // says why
+      const Status s = info.device->export_memory(at, 1, 0, &none);  // sets the text
       return is_error(s) ? s : fail(TW_ERR_UNSUPPORTED, "this device memory cannot be shared; let it go through staging");
     }
     if (out->pieces.size() == kMaxPieces)
@@ -67,7 +67,7 @@ bool DeviceNames::covers(const DeviceName& name, const BufferInfo& info, uint64_
   auto piece = std::upper_bound(name.pieces.begin(), name.pieces.end(), address,
                                 [](uint64_t at, const DeviceName::Piece& p) { return at < p.base; });
   if (std::prev(piece)->buffer_id != info.buffer_id) return false;
-  // `info` told of the first piece only; a later one may have been mapped anew.
+  // `info` describes the first piece only; a later one may have been remapped.
   for (; piece != name.pieces.end() && piece->base < address + length; ++piece) {
     if (!is_same(name, *piece)) return false;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranges of device memory peers may know, under which names. A name stands for pieces (one; several of mapped memory)
-// that lie one behind the other, each identified by its buffer id, which a freed and re-used address does not keep.
+// The ranges of device memory that are exported to peers, and their names. A name stands for pieces (one; several of mapped
+// memory) that lie one behind the other, each identified by its buffer id, which a freed and re-used address does not keep.
 //
 // The registry guards it: const functions under a Reading, many at a time; the others under Writing.
 #pragma once
@@ -32,7 +32,7 @@ class DeviceNames {
   static constexpr size_t kMaxNames = 1024;  // beside those with holders
   static constexpr size_t kMaxPieces = 256;  // of one name
 
-  /// The pieces around [address, address + length), as the devices tell; `info` describes the one at address.
+  /// The pieces around [address, address + length), as the devices report them; `info` describes the one at address.
   static Status describe(const BufferInfo& info, uint64_t address, uint64_t length, DeviceName* out);
   /// Is the memory of `name` still what it was?
   static bool alive(const DeviceName& name);

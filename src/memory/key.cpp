@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire form of an exported key: "TWK", a version byte, then the fields of KeyBody, little endian. What a key says is
+// The wire form of an exported key: "TWK", a version byte, then the fields of KeyBody, little endian. A key's content is
 // only a hint for the importer; the owner checks every access against its registry.
 #include <cstring>
 

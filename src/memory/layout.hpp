@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves: which bytes around an address, in which order. Immutable and reference counted once made.
+// Data layouts (datatypes): which bytes around an address move, in which order. Immutable and reference counted once made.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -34,10 +34,10 @@ struct LayoutCalls {
 
 }  // namespace thalweg::impl
 
-/// Three forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when made
-/// (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. Callbacks: `calls`; each operation has a layout of
-/// its own, whose `bytes` is the packed size. A contiguous layout is strided with no dimensions: `block` bytes at address + start. The
-/// C handle is this struct.
+/// Three forms. Strided: `block` contiguous bytes at `start` + sum(i_d * stride_d), dimension 0 fastest; normalised when
+/// made (mergeable dimensions merged, counts of one dropped). List: `pieces` in order. Callbacks: `calls`; each operation
+/// has a layout of its own, whose `bytes` is the packed size. A contiguous layout is strided with no dimensions: `block`
+/// bytes at address + start. The C handle is this struct.
 struct tw_layout {
   thalweg::impl::BornHere born;
   std::atomic<uint32_t> references{1};
@@ -66,23 +66,24 @@ Status make_list(const tw_piece* pieces, size_t count, Layout** out);
 Status fill_strided(Layout& layout, unsigned dimensions, int64_t start, uint64_t block, const Dimension* dimension);
 Status fill_list(Layout& layout, const tw_piece* pieces, size_t count);
 Status make_callbacks(const tw_layout_callbacks_options& given, Layout** out);
-/// The layout of one operation with `made`, a layout of callbacks: calls start and packed_size. length: 0, or what the caller says that it
-/// moves. The caller has a reference to it; finish is called by finish_calls(), or with the last reference.
+/// The layout of one operation with `made`, a layout of callbacks: calls start and packed_size. length: 0, or what the
+/// caller says that it moves. The caller has a reference to it; finish is called by finish_calls(), or with the last
+/// reference.
 Status start_calls(const Layout& made, const void* buffer, uint64_t length, bool unpacks, Layout** out);
 /// The operation has ended. Calls finish, once.
 void finish_calls(const Layout& layout);
 void end_calls(const Layout& layout);  // with the last reference
 /// What a call of the layout has failed with, with its text as the last error; TW_OK: nothing has. null is allowed.
 Status calls_failed(const Layout* layout);
-/// The layout says which bytes it names (TW_ERR_UNSUPPORTED with a remedy: it is one of callbacks), and is of this process.
+/// The layout describes its bytes (TW_ERR_UNSUPPORTED with a remedy: it is one of callbacks), and is of this process.
 Status check_named(const Layout& layout);
 /// TW_ERR_INVALID with a remedy when bytes written through the layout would overwrite each other. null is allowed.
 Status check_receive(const Layout* layout);
 void retain(const Layout* layout);   // null is allowed
 void release(const Layout* layout);  // null is allowed
 
-/// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation. A layout of callbacks has
-/// no runs: only pack(), unpack() and transfer() move its bytes, and calls_failed() says whether they could.
+/// A position inside a layout over a base address: yields contiguous runs in order. Copyable, no allocation. A layout of
+/// callbacks has no runs: only pack(), unpack() and transfer() move its bytes, and calls_failed() reports their failure.
 /// layout null: `length` contiguous bytes.
 class LayoutCursor {
  public:

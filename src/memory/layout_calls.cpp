@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts of callbacks: the user's functions pack and unpack the bytes of one operation, in packed order and each byte once.
 //
-// Life: start_calls() makes the layout of one operation, to which who posts it and its run have references. The run's end calls finish,
-// before the request tells of it; what never became a run finishes with the last reference. From the first call that fails on nothing
-// more is called: bytes that still come are thrown away, and what is to be sent is not.
+// Life: start_calls() makes the layout of one operation; its poster and its run hold references. The run's end calls finish
+// before the request completes; a layout without a run finishes with the last reference. From the first call that fails on
+// nothing more is called: bytes that still come are thrown away, and what is to be sent is not.
 #include <algorithm>
 #include <cstring>
 #include <new>

@@ -41,8 +41,8 @@ void copy_rows(std::byte* to, int64_t to_stride, const std::byte* from, int64_t 
   }
 }
 
-/// `count` steps from an address. Without sign and without pointers: between two blocks the position may be a step outside of the
-/// layout, and a peer's steps may be so long that this lies outside of the address space.
+/// `count` steps from an address. Without sign and without pointers: between two blocks the position may be a step outside
+/// of the layout, and a peer's steps may be so long that this lies outside of the address space.
 std::byte* stepped(std::byte* from, uint64_t count, int64_t stride) {
   return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(from) + count * static_cast<uint64_t>(stride));
 }

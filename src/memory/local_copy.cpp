@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kPiece = size_t{4} << 20;
 
-struct Side {
+struct Operand {
   uint64_t address;
   Device* device = nullptr;  // null: pageable
   bool ordinary = true;      // host memory, pageable or pinned: the CPU copies it
 };
 
-Status look(uint64_t address, size_t length, Side* out) {
+Status look(uint64_t address, size_t length, Operand* out) {
   BufferInfo info;
   const Status found = find_device(address, length, &info);
   *out = {address};
@@ -33,7 +33,7 @@ Status look(uint64_t address, size_t length, Side* out) {
 }
 
 /// Does a queue of `device` take it?
-bool reaches(const Device& device, const Side& side) {
+bool reaches(const Device& device, const Operand& side) {
   return side.device != nullptr && std::string_view(device.name()) == side.device->name();
 }
 
@@ -47,15 +47,15 @@ Status run(Queue& queue, uint64_t to, uint64_t from, size_t length) {
 
 }  // namespace
 
-struct LocalCopier::Lane {
+struct LocalCopier::CopyQueue {
   DeviceAllocation bounce;  // made when pageable memory comes first
   std::unique_ptr<Queue> queue;
   Device* device = nullptr;
 
-  Status copy(const Side& to, const Side& from, size_t length);
+  Status copy(const Operand& to, const Operand& from, size_t length);
 };
 
-Status LocalCopier::Lane::copy(const Side& to, const Side& from, size_t length) {
+Status LocalCopier::CopyQueue::copy(const Operand& to, const Operand& from, size_t length) {
   const bool direct_to = reaches(*device, to), direct_from = reaches(*device, from);
   if (direct_to && direct_from) return run(*queue, to.address, from.address, length);
   if (bounce.device() == nullptr) {
@@ -76,17 +76,17 @@ Status LocalCopier::Lane::copy(const Side& to, const Side& from, size_t length) 
 LocalCopier::LocalCopier() = default;
 LocalCopier::~LocalCopier() = default;
 
-Status LocalCopier::take(Device& device, std::unique_ptr<Lane>* out) {
+Status LocalCopier::take(Device& device, std::unique_ptr<CopyQueue>* out) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(idle_.begin(), idle_.end(), [&](const auto& lane) { return lane->device == &device; });
+    const auto found = std::find_if(idle_.begin(), idle_.end(), [&](const auto& queue) { return queue->device == &device; });
     if (found != idle_.end()) {
       *out = std::move(*found);
       idle_.erase(found);
       return TW_OK;
     }
   }
-  *out = std::make_unique<Lane>();
+  *out = std::make_unique<CopyQueue>();
   (*out)->device = &device;
   return device.make_queue(&(*out)->queue);
 }
@@ -94,7 +94,7 @@ Status LocalCopier::take(Device& device, std::unique_ptr<Lane>* out) {
 Status LocalCopier::copy(uint64_t to_address, uint64_t from_address, size_t length) {
   if (length == 0) return TW_OK;
   if (to_address == 0 || from_address == 0) return fail(TW_ERR_INVALID, "a copy needs two addresses");
-  Side to, from;
+  Operand to, from;
   if (Status s = look(to_address, length, &to); is_error(s)) return s;
   if (Status s = look(from_address, length, &from); is_error(s)) return s;
   if (to.ordinary && from.ordinary) {
@@ -105,12 +105,12 @@ Status LocalCopier::copy(uint64_t to_address, uint64_t from_address, size_t leng
   if (!from.ordinary && !reaches(device, from))
     return fail(TW_ERR_UNSUPPORTED, "devices %s and %s copy from each other by way of host memory only; copy there first",
                 device.name(), from.device->name());
-  std::unique_ptr<Lane> lane;
-  if (Status s = take(device, &lane); is_error(s)) return s;
-  const Status status = lane->copy(to, from, length);
+  std::unique_ptr<CopyQueue> queue;
+  if (Status s = take(device, &queue); is_error(s)) return s;
+  const Status status = queue->copy(to, from, length);
   if (is_error(status)) return status;  // its queue may be broken
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(lane));
+  idle_.push_back(std::move(queue));
   return TW_OK;
 }
 

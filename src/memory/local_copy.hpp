@@ -18,10 +18,10 @@ class LocalCopier {
   Status copy(uint64_t to, uint64_t from, size_t length);
 
  private:
-  struct Lane;
-  Status take(Device& device, std::unique_ptr<Lane>* out);
+  struct CopyQueue;
+  Status take(Device& device, std::unique_ptr<CopyQueue>* out);
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> idle_;
+  std::vector<std::unique_ptr<CopyQueue>> idle_;
 };
 
 }  // namespace thalweg::impl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that several users want pinned, each for a time of its own: counted, and unpinned with the last.
+// Host memory that is pinned for several users at a time: reference counted, unpinned with the last.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -21,8 +21,9 @@ class Pinning {
   Pinning(Pinning&& other) noexcept;
   Pinning& operator=(Pinning&& other) noexcept;
   ~Pinning() { reset(); }
-  /// [address, address + length) is pinned for devices of this sort when it returns, and stays so while *out lives; what another owner has
-  /// pinned stays so for as long as its owner wants. TW_ERR_BUSY: a part of it is pinned; TW_ERR_INVALID: not host memory.
+  /// [address, address + length) is pinned for devices of this sort when it returns, and stays so while *out lives; what
+  /// another owner has pinned stays so for as long as its owner wants. TW_ERR_BUSY: a part of it is pinned; TW_ERR_INVALID:
+  /// not host memory.
   static Status make(Device& device, uint64_t address, size_t length, Pinning* out);
 
  private:
@@ -30,14 +31,14 @@ class Pinning {
   uint64_t range_ = 0;  // start of the counted range; 0: none
 };
 
-/// A share that a thread of its own makes: that takes a millisecond for some MiB, and may wait for work of devices, and whoever wants it
-/// may have to go on for that work to end. Thread-safe. It is unpinned with the last of those who hold it, and must be before the
-/// memory goes.
+/// A share that a thread of its own makes: that takes a millisecond for some MiB, and may wait for work of devices, and
+/// a user of the share may have to go on for that work to end. Thread-safe. It is unpinned with its last holder,
+/// and must be before the memory goes.
 class PinningAhead {
  public:
   static std::shared_ptr<PinningAhead> start(Device& device, uint64_t address, size_t length);
   ~PinningAhead();  // waits until it is no more in progress
-  /// TW_IN_PROGRESS: ask again; TW_OK; or why not, with its text.
+  /// TW_IN_PROGRESS: call again; TW_OK; or why not, with its text.
   Status status() const;
   /// Returns when it is no more in progress.
   void settle() const { done_.wait(false, std::memory_order_acquire); }
@@ -52,7 +53,8 @@ class PinningAhead {
   std::thread thread_;
 };
 
-/// Unpins the memory for either of these and then unmaps it, where and when nobody waits for that (devices/deferred_release.hpp).
+/// Unpins the memory for either of these and then unmaps it, off the callers' path
+/// (devices/deferred_release.hpp).
 void release_pinned(Segment&& memory, std::shared_ptr<void> share, std::shared_ptr<PinningAhead> ahead);
 
 }  // namespace thalweg::impl

@@ -22,7 +22,7 @@ Place place_of(const BufferInfo& info) {
 
 Place local_place(uint64_t address, uint64_t length, const Registry* registry) {
   BufferInfo info;
-  if (find_device(address, length, &info) != TW_ERR_NO_MATCH) return place_of(info);  // bounds are for whoever uses it
+  if (find_device(address, length, &info) != TW_ERR_NO_MATCH) return place_of(info);  // the user checks bounds
   Place place;
   place.base = address;
   place.length = length;

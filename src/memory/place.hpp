@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a memory is, said by what reaches it from this process: the facts by which src/routes judges ways. One constructor for memory
-// of this process; what a peer says of its own (keys, RTS messages) is judged in routes/peer_places.hpp.
+// Describes a memory by what reaches it from this process: the input of src/routes. One constructor for memory of this
+// process; a peer's memory (keys, RTS messages) is described in routes/peer_places.hpp.
 #pragma once
 #include "devices/device.hpp"
 
@@ -41,7 +41,7 @@ struct Place {
   AtomicDomain atomics = AtomicDomain::cpu;
   uint16_t node = kNodeUnknown;  // NUMA
   uint32_t reach = kByCpu;       // PlaceReach
-  Uuid device{};                 // whose memory it is, or who pinned it; zeros: no device's
+  Uuid device{};                 // the device that owns or pinned it; zeros: none
   uint64_t buffer_id = 0;        // 0: none, or not known
   uint64_t base = 0, length = 0;
   bool reached(uint32_t any) const { return (reach & any) != 0; }

@@ -100,7 +100,7 @@ Status Registry::register_memory(void* address, size_t length, uint32_t access, 
   memory->length = length;
   memory->access = access == 0 ? uint32_t{TW_MEMORY_ALL} : access;
   memory->origin = origin;
-  if (!by_cpu(origin.kind)) memory->guests = std::make_shared<DeviceGuests>();
+  if (!by_cpu(origin.kind)) memory->users = std::make_shared<DeviceUsers>();
   if (origin.buffer.exportable != ExportForm::none) {
     const Status s = make_name(origin.buffer, start, length, memory.get(), &memory->segment_id, &memory->segment_offset);
     if (is_error(s) && s != TW_ERR_UNSUPPORTED) return s;
@@ -129,7 +129,7 @@ Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory**
   return TW_OK;
 }
 
-/// Afterwards nobody reaches the memory by a key, nor is in the middle of it.
+/// Afterwards no access by a key reaches the memory, and none is under way.
 Status Registry::revoke_all(tw_memory* memory) {
   {
     const Writing writing(*state_);
@@ -155,13 +155,13 @@ Status Registry::revoke_all(tw_memory* memory) {
 
 Status Registry::release(tw_memory* memory) {
   if (Status s = revoke_all(memory); is_error(s)) return s;
-  if (const auto guests = memory->guests; guests != nullptr && !guests->close(Deadline(patience_ns_))) {
+  if (const auto users = memory->users; users != nullptr && !users->close(Deadline(patience_ns_))) {
     return fail(TW_ERR_BUSY,
                 "a device still works on this memory for another worker of this process; release it again when that has ended");
   }
   if (Status s = give_up_name(memory); is_error(s)) return s;
   const bool shared = memory->segment.data() != nullptr;
-  if (memory->pinning != nullptr) memory->pinning->settle();  // without keys nobody begins another one
+  if (memory->pinning != nullptr) memory->pinning->settle();  // without keys no new one begins
   {
     const Writing writing(*state_);
     if (state_->memories.erase(memory) == 0) return fail(TW_ERR_HANDLE, "this memory is released by another thread");
@@ -202,7 +202,7 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
   if (length == 0) return fail(TW_ERR_OUT_OF_BOUNDS, "the range is empty: it starts at the memory's end");
   uint64_t rkey = 0;
   if (Status s = random_identifier(&rkey); is_error(s)) return s;
-  // Who may write a word of it may also signal there.
+  // Write access to a word includes signalling there.
   const uint32_t own = memory->access | ((memory->access & TW_MEMORY_WRITE) != 0 ? kAccessSignal : 0);
   const uint32_t granted = access == 0 ? memory->access : access & own;
   if (granted == 0) return fail(TW_ERR_PERMISSION, "the memory was registered without any of the access asked for");
@@ -256,9 +256,9 @@ Status Registry::resolve(const Reading&, uint64_t rkey, uint64_t offset, uint64_
   return TW_OK;
 }
 
-std::shared_ptr<DeviceGuests> Registry::guests(const Reading&, uint64_t rkey) const {
+std::shared_ptr<DeviceUsers> Registry::users(const Reading&, uint64_t rkey) const {
   const auto found = state_->exports.find(rkey);
-  return found == state_->exports.end() ? nullptr : found->second.memory->guests;
+  return found == state_->exports.end() ? nullptr : found->second.memory->users;
 }
 
 Status Registry::resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) {

@@ -11,7 +11,7 @@
 #include "base/platform/fork.hpp"
 #include "devices/device.hpp"
 #include "memory/device_allocation.hpp"
-#include "memory/device_guests.hpp"
+#include "memory/device_users.hpp"
 #include "memory/pinning.hpp"
 #include "memory/remote.hpp"
 #include "memory/segment.hpp"
@@ -27,13 +27,14 @@ struct MemoryOrigin {
   MemoryKind kind = MemoryKind::host;
   uint32_t device = 0;  // ordinal at the owner
   uint8_t device_uuid[16] = {};
-  BufferInfo buffer;  // as find_device() tells; without a device the memory gets no name that peers could import
+  BufferInfo buffer;  // from find_device(); without a device the memory gets no name that peers could import
 };
 /// Of memory that find_device() knows. Pinned memory is host memory to peers.
 MemoryOrigin origin_of(const BufferInfo& info);
 }  // namespace thalweg::impl
 
-/// C handle of a registered or library-allocated region. Immutable but for rkeys and the last three, which its registry guards.
+/// C handle of a registered or library-allocated region. Immutable but for rkeys and the last three, which its registry
+/// guards.
 struct tw_memory {
   thalweg::impl::BornHere born;
   thalweg::impl::Registry* registry = nullptr;
@@ -47,10 +48,10 @@ struct tw_memory {
   thalweg::impl::DeviceAllocation device;                // allocated, or the segment pinned: goes before the segment
   std::shared_ptr<thalweg::impl::PinningAhead> pinning;  // for devices that others of this process work with; the same
   std::vector<uint64_t> rkeys;
-  std::shared_ptr<thalweg::impl::DeviceGuests> guests;  // of device memory: devices that work on it for others of this process
-  bool exported = false;                                // peers may have seen a key of it alive
-  bool holds_name = false;                              // counted in the name of its device memory
-  bool awaits_peers = false;                            // the name is gone; peers may not have dropped their imports yet
+  std::shared_ptr<thalweg::impl::DeviceUsers> users;  // of device memory: devices that work on it for others of this process
+  bool exported = false;                              // peers may have seen a key of it alive
+  bool holds_name = false;                            // counted in the name of its device memory
+  bool awaits_peers = false;                          // the name is gone; peers may not have dropped their imports yet
 };
 
 namespace thalweg::impl {
@@ -62,18 +63,18 @@ struct Target {
   Device* device = nullptr;
 };
 
-/// Told when a segment goes away, so that peers drop their imports of it.
+/// Called when a segment is released, so that peers drop their imports of it.
 class SegmentListener {
  public:
   virtual ~SegmentListener() = default;
   /// Any thread. Its keys are already revoked; the memory is unmapped here after all listeners have returned (of a name of
-  /// device memory that nobody holds the memory stays). Must not block and must not add or remove listeners.
+  /// device memory without a holder the memory stays). Must not block and must not add or remove listeners.
   virtual void on_segment_released(uint64_t segment) = 0;
-  /// Any thread. Keys were revoked: returns when no peer is in the middle of a copy that may have seen one of them alive. False:
-  /// one of them does not come to an end.
+  /// Any thread. Keys were revoked: returns when no peer is in the middle of a copy that may have seen one of them alive.
+  /// False: one of them does not come to an end.
   virtual bool on_keys_revoked() = 0;
-  /// Any thread, after on_segment_released of device memory: returns when no peer has it imported any more. False: one of them
-  /// does not let go.
+  /// Any thread, after on_segment_released of device memory: returns when no peer has it imported any more. False: one of
+  /// them does not let go.
   virtual bool await_dropped(uint64_t segment) = 0;
 };
 
@@ -83,9 +84,9 @@ class Registry {
   ~Registry();
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
-  /// Revokes its keys first; of device memory, waits until peers have dropped their imports, and until devices that work on it for
-  /// other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not drop one, or
-  /// a device does not come to an end; the memory stays registered.
+  /// Revokes its keys first; of device memory, waits until peers have dropped their imports, and until devices that work on
+  /// it for other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not
+  /// drop one, or a device does not come to an end; the memory stays registered.
   Status release(tw_memory* memory);
   Status release_address(void* address);                 // tw_free
   void set_patience(uint64_t ns) { patience_ns_ = ns; }  // with devices of this process: the silence limit
@@ -109,29 +110,30 @@ class Registry {
   /// TW_ERR_STALE (unknown or revoked), TW_ERR_OUT_OF_BOUNDS, TW_ERR_PERMISSION, or TW_OK. Hot: one hash look-up; stores no
   /// error text. The address is good while `reading` lives.
   Status resolve(const Reading& reading, uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out) const;
-  /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely: takes
-  /// a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
+  /// The same over all registries of this process: an rkey is random, so no two have the same. For what is set up rarely:
+  /// takes a lock of the process. Not under a Reading. Nothing holds the memory afterwards.
   static Status resolve_in_process(uint64_t rkey, uint64_t offset, uint64_t length, uint32_t access, Target* out);
   /// All of the host memory that the key is of is pinned for devices of this sort, until its release. TW_IN_PROGRESS
   /// until it is. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
   static Status pin_in_process(uint64_t rkey, Device& device);
   /// The same of the library-allocated memory of this context that holds `address`.
   Status pin_allocated(uint64_t address, Device& device);
-  /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not alive.
-  std::shared_ptr<DeviceGuests> guests(const Reading& reading, uint64_t rkey) const;
+  /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not
+  /// alive.
+  std::shared_ptr<DeviceUsers> users(const Reading& reading, uint64_t rkey) const;
   /// The segment that holds [address, address+length), or false. Hot: an empty registry answers at once.
   bool find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const;
   /// A new descriptor for a live segment, to be passed to a peer (service thread). TW_ERR_STALE when it is gone.
   Status segment_fd(uint64_t segment, int* fd, size_t* length) const;
 
-  /// Names the device memory in [address, address + length), which `info` describes at `address`, so that peers can import it.
-  /// Found, or made, by buffer id and never by address alone: memory that was freed and allocated again gets a new name, and
-  /// peers are told to drop the old one. Bounded: the least recently used name goes first, those of a tw_memory stay.
-  /// *segment is unguessable; *offset: of address in what an importer maps. TW_ERR_UNSUPPORTED with the reason when the memory
-  /// cannot be exported: staging is the way. Hot when known; not under a Reading.
+  /// Names the device memory in [address, address + length), which `info` describes at `address`, so that peers can import
+  /// it. Found, or made, by buffer id and never by address alone: memory that was freed and allocated again gets a new name,
+  /// and peers must drop the old one. Bounded: the least recently used name goes first, those of a tw_memory stay. *segment
+  /// is unguessable; *offset: of address in what an importer maps. TW_ERR_UNSUPPORTED with the reason when the memory cannot
+  /// be exported: staging is the way. Hot when known; not under a Reading.
   Status name_device_memory(const BufferInfo& info, uint64_t address, uint64_t length, uint64_t* segment, uint64_t* offset);
-  /// Handles of a named range, in order, at most DeviceNames::kMaxPieces (service thread: may take a while). TW_ERR_STALE: the
-  /// name, or the memory, is gone.
+  /// Handles of a named range, in order, at most DeviceNames::kMaxPieces (service thread: may take a while). TW_ERR_STALE:
+  /// the name, or the memory, is gone.
   Status export_device_segment(uint64_t segment, std::vector<ExportedMemory>* out);
 
   void add_listener(SegmentListener* listener);

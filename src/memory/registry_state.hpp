@@ -77,7 +77,7 @@ struct Registry::State {
   std::vector<SegmentListener*> listeners;
 };
 
-/// The tables may be changed while it lives. Whoever read them before is done when the constructor returns.
+/// The tables may be changed while it lives. Earlier readers are done when the constructor returns.
 class Registry::Writing {
  public:
   explicit Writing(State& state) : state_(state), lock_(state.writers) {

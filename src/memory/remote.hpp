@@ -16,7 +16,8 @@ class Device;
 struct Peer;
 struct Mapping;
 
-/// What an exported key says. Wire form in registry.cpp, <= TW_KEY_MAX bytes, checked against the owner's registry on use.
+/// The content of an exported key. Wire form in registry.cpp, <= TW_KEY_MAX bytes, checked against the owner's registry on
+/// use.
 struct KeyBody {
   uint16_t version;
   uint8_t kind;          // MemoryKind
@@ -54,7 +55,7 @@ struct RemoteRegion {
   Mapping* mapping = nullptr;   // counted while mapped
   std::atomic<uint32_t> references{1};
   bool revoked = false;
-  bool unmappable = false;  // import() of host memory said no: not asked again
+  bool unmappable = false;  // import() of host memory failed: not tried again
   DeviceList unreached;   // devices for which an import of device memory failed: not asked again; null: it is not visible here
   DeviceList unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
 };

@@ -149,7 +149,7 @@ Status Segment::open(UniqueFd fd, size_t expected_length, Segment* out) {
   if (status.st_size <= 0 || size_t(status.st_size) != expected_length)
     return fail(TW_ERR_PROTOCOL, "shared memory from a peer has %lld bytes instead of %zu",
                 static_cast<long long>(status.st_size), expected_length);
-  // Honest segments are preallocated. Pages of a sparse one would be made, and paid for, by whoever touches them first: us.
+  // Honest segments are preallocated. Pages of a sparse one would be allocated at the first touch, by this process.
   if (uint64_t(status.st_blocks) * 512 < expected_length)
     return fail(TW_ERR_PROTOCOL, "shared memory from a peer is sparse: %llu of %zu bytes are there",
                 static_cast<unsigned long long>(status.st_blocks) * 512, expected_length);

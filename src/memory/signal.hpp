@@ -18,13 +18,13 @@ struct tw_signal;
 namespace thalweg::impl {
 class SignalPool;
 
-/// The signals of a worker that were looked at since they last changed: looked at once more before it sleeps, so that one that
-/// came between a look and the sleep is not slept through. Any thread.
+/// The signals of a worker that were polled since they last changed: polled once more before it sleeps, so that a change
+/// between poll and sleep is not missed. Any thread.
 class AwaitedSignals {
  public:
   void add(const tw_signal& signal);
   void remove(const tw_signal& signal);
-  /// Has one of them changed? Each change is told once.
+  /// Has one of them changed? Each change is reported once.
   bool changed();
 
  private:
@@ -46,7 +46,7 @@ struct tw_signal {
   uint32_t kind = 0;                                       // TW_SIGNAL_*
   std::vector<uint64_t> rkeys;                             // exported, to be revoked
   std::shared_ptr<thalweg::impl::AwaitedSignals> awaited;  // of the worker
-  mutable std::atomic<uint64_t> seen{0};                   // the value that was looked at last
+  mutable std::atomic<uint64_t> seen{0};                   // the value polled last
   mutable std::atomic<bool> listed{false};                 // in awaited
   std::atomic<uint32_t> expects{0};                        // operations under way whose end touches the word
 };
@@ -62,7 +62,7 @@ class SignalPool {
   Status create_in(tw_memory& memory, uint64_t offset, LocalCopier& copier, uint32_t kind, uint64_t initial, tw_signal** out);
   /// Revokes what was exported. The slot is used again last of all, because a late mapped store cannot be stopped.
   Status destroy(tw_signal* signal);
-  /// A key that allows signalling and nothing else. KeyBody.device says the kind.
+  /// A key that allows signalling and nothing else. KeyBody.device is the kind.
   Status export_signal(tw_signal* signal, KeyBody* out);
 
  private:

@@ -77,7 +77,7 @@ void ActiveTable::lose(const Peer& peer) {
     if (data->peer == &peer) {
       if (data->kind == Kind::arriving) {
         give_back(data);  // no handler has seen it
-      } else if (data->kind == Kind::announced) {
+      } else if (data->kind == Kind::rts) {
         data->kind = Kind::lost;
       }
     }
@@ -112,7 +112,7 @@ Status step_am_single(OpRun& run) {
     return fail(TW_ERR_NO_MEMORY, "no memory for the header of an active message");
   }
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
-  run.stream.position = run.stream.end = op.length;
+  run.pipeline.position = run.pipeline.end = op.length;
   run.then = complete_then;
   Piece piece{op.header, op.header_length, 0, op.length};
   piece.by_reference = reference;
@@ -144,7 +144,7 @@ Status step_am_rendezvous(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
   if (!long_header(op)) {
-    return announce(*peer.engine, peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
+    return send_rts(*peer.engine, peer, run, am_header(Frame::am_rts, op), op.header, op.header_length);
   }
   const Status status = send_header(run, Frame::am_long_rts);
   if (status != TW_OK) return status;
@@ -219,13 +219,13 @@ namespace {
 void settle(Engine& engine, tw_am_data& data) {
   Peer* peer = data.peer;
   bool alive = peer != nullptr && peer->link != nullptr;
-  if (alive && data.kind == Kind::announced) {
+  if (alive && data.kind == Kind::rts) {
     consumed_rts(engine, *peer);
     rendezvous_drop(engine, *peer, data.rts.rts.op);
   } else if (alive && data.cost != 0) {
     consumed(engine, *peer, data.cost);
   }
-  if (peer != nullptr && data.kind == Kind::announced) --peer->held_messages;
+  if (peer != nullptr && data.kind == Kind::rts) --peer->held_messages;
   if (peer != nullptr && data.cost != 0) peer->held_bytes -= data.cost;
   data.kind = Kind::ended;
 }
@@ -266,7 +266,7 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
                         data.id,
                         header,
                         data.header_length,
-                        data.kind == Kind::announced ? nullptr : static_cast<const void*>(data.data),
+                        data.kind == Kind::rts ? nullptr : static_cast<const void*>(data.data),
                         data.length,
                         &data};
   data.in_handler = true;
@@ -276,7 +276,7 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
   if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
     if (data.kind != Kind::borrowed || keep(data)) return;
     engine.doom(peer, TW_ERR_NO_MEMORY, "no memory to keep an active message");
-    data.kind = Kind::lost;  // the handler has the descriptor: receiving it tells
+    data.kind = Kind::lost;  // the handler has the descriptor: receiving it reports the loss
     return;
   }
   if (data.kind != Kind::ended) settle(engine, data);
@@ -369,7 +369,7 @@ void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
   if (announced && !hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
   tw_am_data* data = open(engine, peer, header, Kind::arriving, announced ? rts.rts.length : payload);
   if (data == nullptr) return;
-  data->announces = announced;
+  data->has_rts = announced;
   data->rts = rts;
   data->asked = asked;
   data->cost = cost;
@@ -402,7 +402,7 @@ void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n) {
 }
 
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
-  data.kind = data.announces ? Kind::announced : Kind::here;
+  data.kind = data.has_rts ? Kind::rts : Kind::here;
   run_handler(engine, peer, data, data.header != nullptr ? data.header : data.memory);
 }
 
@@ -419,7 +419,7 @@ void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return engine.violation(peer, "a bad active message RTS");
   }
   if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::announced, rts.rts.length);
+  tw_am_data* data = open(engine, peer, header, Kind::rts, rts.rts.length);
   if (data == nullptr) return;
   data->rts = rts;
   run_handler(engine, peer, *data, copy);
@@ -448,10 +448,10 @@ Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completi
   hand_out(*run, completion);
   Peer* peer = data->peer;
   run->info = {peer != nullptr ? peer->endpoint : nullptr, data->id, 0, data->length};
-  if (data->kind == Kind::lost || (data->kind == Kind::announced && (peer == nullptr || peer->link == nullptr))) {
+  if (data->kind == Kind::lost || (data->kind == Kind::rts && (peer == nullptr || peer->link == nullptr))) {
     complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
     data->kind = Kind::ended;
-  } else if (data->kind == Kind::announced) {
+  } else if (data->kind == Kind::rts) {
     const ReceivedRts rts = data->rts;
     --peer->held_messages;
     consumed_rts(*this, *peer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Active messages: a header and a payload given to a handler inside progress. The handler may keep the payload (copied when
-// it was here, otherwise still at the sender) and fetch it later. The header is gone when the handler has run; long ones: active_header.hpp.
+// Active messages: a header and a payload, passed to a handler inside progress. The handler may keep the payload (copied if
+// it had arrived, otherwise still at the sender) and fetch it later. The header is valid during the handler; long ones:
+// active_header.hpp.
 #pragma once
 #include <deque>
 #include <memory>
@@ -10,11 +11,11 @@
 
 /// A payload on its way to a handler, or kept by it. C handle.
 struct tw_am_data {
-  enum class Kind : uint8_t { borrowed, here, arriving, announced, lost, ended };
+  enum class Kind : uint8_t { borrowed, here, arriving, rts, lost, ended };
   Kind kind = Kind::ended;
   bool in_handler = false;
-  bool announces = false;  // arriving: rts says where the payload is
-  bool asked = false;      // its header's memory is that of peer->header
+  bool has_rts = false;  // arriving: rts says where the payload is
+  bool asked = false;    // its header's memory is that of peer->header
   uint16_t id = 0;
   thalweg::impl::Engine* engine = nullptr;
   thalweg::impl::Peer* peer = nullptr;

@@ -22,7 +22,7 @@ enum HeaderStage : uint8_t {
   kHeaderGoes,     // run.moved of its bytes are sent
 };
 
-/// The header's first bytes, behind what says how many there are and what comes with them.
+/// The header's first bytes, behind their number and a description of what follows.
 Status send_first(OpRun& run, Frame frame) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
@@ -48,7 +48,7 @@ Status send_first(OpRun& run, Frame frame) {
   if (!granted) peer.eager_credit -= eager_cost(op.header_length + along);
   run.stage = kHeaderGoes;
   run.cancelable = false;
-  run.stream.dest_op = peer.next_first++;
+  run.pipeline.dest_op = peer.next_first++;
   run.moved = n;
   return TW_OK;
 }
@@ -65,7 +65,7 @@ Status send_header(OpRun& run, Frame frame) {
   }
   while (run.moved < op.header_length) {
     const size_t n = std::min<size_t>(op.header_length - run.moved, op.peer->limits.fragment);
-    const FrameHeader more = make_header(Frame::data, n, run.stream.dest_op, run.moved, kFrameMore);
+    const FrameHeader more = make_header(Frame::data, n, run.pipeline.dest_op, run.moved, kFrameMore);
     const Status status = link.port->send(link, more, op.header + run.moved);
     if (status != TW_OK) return status;
     run.moved += n;

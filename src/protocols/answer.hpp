@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a target owes for a get by frames: data, or fin. It is given at once; where there is no room, or others wait already, it
-// becomes a run in Peer::answers. Not in the ordered queue: what waits there may wait for answers of the other side, whose ordered queue waits for these.
+// A target's answer to a get by frames: data, or fin. It is sent at once; without room, or behind other answers,
+// it becomes a run in Peer::answers. Not in the ordered queue: what waits there may wait for answers of the other side,
+// whose ordered queue waits for these.
 #pragma once
 #include <cstring>
 
@@ -9,8 +10,8 @@
 
 namespace thalweg::impl {
 
-/// Answer: plain data, with the requester's `op`. kNow answers: TW_OK, with data or with fin, or TW_AGAIN: no room. The rest of
-/// what was asked for is in the OpDesc (its remote_layout or header), which a waiting answer keeps.
+/// Answer: plain data, with the requester's `op`. kNow answers: TW_OK, with data or with fin, or TW_AGAIN: no room. The rest
+/// of what was asked for is in the OpDesc (its remote_layout or header), which a waiting answer keeps.
 template <class Answer, Verb kVerb, Status (*kNow)(Engine&, Peer&, const Answer&, const OpDesc&)>
 struct Answering {
   static_assert(sizeof(Answer) <= sizeof(OpRun::state));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Atomics on 4- and 8-byte words: the CPU's own instruction on a mapped word, or a frame whose target applies the same
-// instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose target
-// has the word's device apply it.
+// instruction, so that both ways may be mixed on one word. Words of device memory: atomic_device.cpp, or a frame whose
+// target has the word's device apply it.
 #include "protocols/device_queues.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/one_sided.hpp"
@@ -41,7 +41,7 @@ Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   return TW_OK;
 }
 
-void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the acknowledgement that was asked for
+void replied(Engine& engine, OpRun& run, Status status) {  // fin: refused, or the requested acknowledgement
   if (status == TW_OK && run.op->result != nullptr) status = TW_ERR_PROTOCOL;
   on_confirmed(engine, run, status);
 }

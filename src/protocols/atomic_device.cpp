@@ -2,9 +2,9 @@
 // Atomics on words of device memory by the word's own device, where this process reaches it: over an import, or within one
 // process. Nothing is needed of the target then.
 //
-// Every way to such a word is a kernel of the word's device with system scope: this one, the one that the target's progress runs
-// (atomic.cpp), plans' and windows' ones of a device with native atomics to it. So all of them are atomic against each other, and
-// the ways may be mixed. The CPU never touches the word.
+// Every way to such a word is a kernel of the word's device with system scope: this one, the one that the target's progress
+// runs (atomic.cpp), plans' and windows' ones of a device with native atomics to it. So all of them are atomic against each
+// other, and the ways may be mixed. The CPU never touches the word.
 #include <cstring>
 #include <utility>
 
@@ -18,7 +18,7 @@ namespace {
 /// OpRun::state while the kernel is under way.
 struct Launched {
   Device* device;
-  std::byte* chunk;  // gets the old value; null: not asked for
+  std::byte* chunk;  // gets the old value; null: not requested
 };
 static_assert(sizeof(Launched) <= sizeof(OpRun::state));
 Launched& launched_of(OpRun& run) { return *reinterpret_cast<Launched*>(run.state); }
@@ -56,7 +56,7 @@ Status launch(Engine& engine, OpRun& run, Device& device, const DeviceReach& rea
     kernel.old = reinterpret_cast<uint64_t>(chunk);
   }
   launched_of(run) = {&device, chunk};
-  if (const Status status = queues.submit(device, Kernel{kernel}, over, &run, reached.hosts); is_error(status)) {
+  if (const Status status = queues.submit(device, Kernel{kernel}, over, &run, reached.users); is_error(status)) {
     if (chunk != nullptr) queues.give_chunk(device, chunk);
     return status;
   }
@@ -84,7 +84,7 @@ Status start_direct(OpRun& run) {
   DeviceReach reached;
   Status status = reach_word(run, &device, &reached);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  // Released, or of another context of this process: the target's answer says which. Else it stays like this.
+  // Released, or of another context of this process: the target's answer tells which. Else it stays like this.
   if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
   if (is_error(status)) return status;
   // Where only engines get there, and in a build without kernels, the target's progress does it.

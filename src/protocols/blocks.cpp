@@ -39,7 +39,7 @@ Status move(OpRun& run) {
   return TW_AGAIN;
 }
 
-/// Frames that follow the data must not tell of blocks that were refused.
+/// Frames that follow the data must not notify of refused blocks.
 uint8_t covers(const OpRun& run) {
   if ((run.op->flags & TW_OP_AFTER_ALL) != 0) return kFrameCoversAll;
   return run.op->blocks->framed && is_put(run) ? kFrameCovers : 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's ordered queue with one completion and one
-// notification.
+// Block transfers: n pairs of blocks, chosen by index, as one operation of the endpoint's ordered queue with one completion
+// and one notification.
 //
 // The pairs become pieces (address here, region and offset there, length); neighbours on both sides are one piece. A turn of the
-// ordered queue moves a bounded part of them, so that a call of a million blocks holds nobody up. Ways, for the operation as a whole
-// (routes/blocks.hpp):
+// ordered queue moves a bounded part of them, so that a call of a million blocks delays no other operation. Ways, for the
+// operation as a whole (routes/blocks.hpp):
 //   device  device memory at the peer, device or pinned memory here, and a device that reaches both: kernels move all of it at
 //           once, meanwhile the operation is out of the ordered queue
 //   window  device memory at the peer that a device here reaches, other memory here: turns move the bytes between here and
@@ -12,14 +12,14 @@
 //   loads   every region is mapped here, or of this process, or the kernel copies: the caller's turns move the bytes
 //   frames  put_blocks frames carry many pieces each, get_blocks frames ask for many; the target's progress applies them
 // With loads and frames, device memory here is gathered into pinned memory ahead of the turns, or scattered from there behind
-// them (blocks_staging.hpp). What the pieces are behind (a fence, an import that is not answered) they wait for as other operations of the ordered queue do.
+// them (blocks_staging.hpp). The pieces wait for a fence or a pending import as other operations of the ordered queue do.
 //
 // Stages: start -> move -> [get: wait for answers] -> signal -> notify -> [put with TW_OP_REMOTE: close -> wait for fin].
 //
-// Notifications go in the order of the operations, though a get waits for its answers, and what devices move for these, outside of
-// the ordered queue. Whoever comes to its notification before an earlier one has gone leaves the ordered queue and is sent from there
-// (push_notices); but for a put by frames, whose notification must follow them: it waits at the ordered queue's front, and what is earlier
-// passes it.
+// Notifications are sent in the order of the operations, though a get waits outside of the ordered queue for its answers and
+// for devices that move them. An operation that reaches its notification before an earlier one was sent leaves the ordered
+// queue and is sent by push_notices; except a put by frames, whose notification must follow them: it waits at the ordered
+// queue's front, and earlier ones pass it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -51,10 +51,10 @@ struct BlockTransfer {
   std::atomic<unsigned> references{1};
   BlocksRoute way = BlocksRoute::frames;  // once it is settled
   bool settled = false;
-  uint32_t tried = 0;       // in vain: bits
+  uint32_t tried = 0;       // and failed: bits
   Way moved_by = Way::any;  // what it counts as
   bool framed = false;      // frames carry blocks
-  bool begun = false;       // put: the first frame is gone
+  bool begun = false;       // put: the first frame was sent
   bool landed = false;      // get by frames into staging: all of it is on the device
   uint8_t notify = TW_NOTIFY_NONE;
   uint8_t notification_length = 0;
@@ -65,7 +65,7 @@ struct BlockTransfer {
   std::unique_ptr<BlockChoice[]> pairs;
   uint64_t arrived = 0;                                     // get by frames: bytes
   std::vector<Mapping*> imports;                            // counted while a device uses them
-  Status failed = TW_OK;                                    // told when no device work is under way any more
+  Status failed = TW_OK;                                    // reported when no device work is under way any more
   OpRun *notice_before = nullptr, *notice_after = nullptr;  // neighbours in OneSided::notices
   bool noticing = false;                                    // is in there
   const BlockRange *here_hint = nullptr, *there_hint = nullptr;
@@ -95,13 +95,14 @@ size_t gather_pieces(BlockTransfer& transfer, uint64_t from, uint64_t end, bool 
 Status start_blocks(Engine& engine, const OpDesc& op, const Completion& completion);
 extern const Protocol kPutBlocks, kGetBlocks;
 
-/// What the table of routes is asked with. What only trying tells is possible.
+/// The input of the routes' table. What only a trial can decide counts as possible.
 Blocks blocks_of(const OpDesc& op);
-/// One more of the peer's regions. device: of the blocks here, null: that of the region would move them. mapped: this CPU reaches it.
+/// One more of the peer's regions. device: of the blocks here, null: that of the region would move them. mapped: this CPU
+/// reaches it.
 void add_region(Blocks& facts, RemoteRegion& region, const Device* device, bool mapped);
 /// Null: the kernel copies to and from the region, which this CPU does not reach.
 const char* why_not_copied(RemoteRegion& region);
-/// The best one that was not tried in vain is taken.
+/// The best one that has not failed is taken.
 void take_route(BlockTransfer& transfer, const Blocks& facts);
 
 // --- blocks_direct.cpp: by loads and stores, or by the kernel
@@ -109,8 +110,8 @@ void take_route(BlockTransfer& transfer, const Blocks& facts);
 Status move_directly(OpRun& run);
 
 // --- blocks_device.cpp
-/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the ordered queue; TW_AGAIN:
-/// an import is under way; or an error.
+/// Takes the way of all of it. TW_OK: turns move it; TW_IN_PROGRESS: kernels move all of it, the run comes back to the
+/// ordered queue; TW_AGAIN: an import is under way; or an error.
 Status settle_route(OpRun& run);
 
 // --- blocks_turns.cpp: a turn's worth of bytes, through staging where the run has it
@@ -139,17 +140,18 @@ void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
 unsigned push_notices(Engine& engine, Peer& peer);
 /// Is there one?
 bool notices_wait(const Peer& peer);
-/// At the ordered queue's front, where all its frames have gone: its notification waits for earlier ones.
+/// At the ordered queue's front, with all its frames sent: its notification waits for earlier ones.
 bool behind_notices(const OpRun& run);
 
 // --- blocks_notify.cpp
-/// The run's notification is behind those of all that came before it, until it has gone or the run has ended.
+/// The run's notification is behind those of all that came before it, until it was sent or the run has ended.
 void enter_notices(OpRun& run);
 void leave_notices(OpRun& run);
 /// TW_OK: sent, TW_AGAIN: no room or no credit.
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers);
 void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Target: one of `length` bytes, copied from the frame, goes to its handler or the queue; failed: it is dropped, its credit goes back.
+/// Target: one of `length` bytes, copied from the frame, goes to its handler or the queue; failed: it is dropped, its credit
+/// goes back.
 void take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed);
 /// tw_notification_next.
 Status next_notification(Engine& engine, tw_notification* out);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of device memory: kernels of one device of this process take the pairs from lists in pinned memory, 65,536 pairs a launch,
-// whatever the blocks' length (two H200: 364 GB/s with blocks of 4 KiB and of 64 KiB; one engine copy each: 70). The device must
-// reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from here. Where it
-// does not, the way is a window or goes through the host.
+// Blocks of device memory: kernels of one device of this process take the pairs from lists in pinned memory, 65,536 pairs a
+// launch, whatever the blocks' length (two H200: 364 GB/s with blocks of 4 KiB and of 64 KiB; one engine copy each: 70). The
+// device must reach the blocks of both sides: it is the local blocks', or, where those are pinned, the peer's as seen from
+// here. Where it does not, the way is a window or goes through the host.
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +30,7 @@ struct Reached {
   Device* device = nullptr;
   std::vector<uint64_t> addresses;
   std::vector<Mapping*> imports;
-  GuestLists hosts;
+  DeviceUserLists users;
   Reached() = default;
   Reached(const Reached&) = delete;
   Reached& operator=(const Reached&) = delete;
@@ -44,7 +44,7 @@ Status reach_blocks(Peer& peer, RemoteRegion& region, Device& device, DeviceReac
   const Status status = reach_region(peer, region, device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
   if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(&device);
-  // Unknown here may still be alive in another context of this process: its own progress will say.
+  // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   if (status != TW_OK || out->kernels) return status;
@@ -65,7 +65,7 @@ Status reach_all(OpRun& run, Reached* out) {
     const Status status = reach_blocks(*run.peer, *region, *out->device, &reached);
     if (status != TW_OK) return status;
     out->addresses.push_back(reached.address);
-    out->hosts.insert(out->hosts.end(), reached.hosts.begin(), reached.hosts.end());
+    out->users.insert(out->users.end(), reached.users.begin(), reached.users.end());
     if (reached.mapping == nullptr) continue;
     ++reached.mapping->users;
     out->imports.push_back(reached.mapping);
@@ -104,7 +104,7 @@ Status launch_pairs(Engine& engine, OpRun& run, const Reached& reached, uint64_t
   }
   auto launch = std::make_unique<Launch>(Launch{&run, &device, list});
   const BlocksKernel kernel{reinterpret_cast<uint64_t>(list), count, transfer.here->length, {}, 0, 0};
-  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get(), reached.hosts);
+  const Status status = engine.devices().submit(device, Kernel{kernel}, launched, launch.get(), reached.users);
   if (is_error(status)) {
     engine.devices().give_chunk(device, list);
     return status;
@@ -124,7 +124,7 @@ Status launch_all(OpRun& run, Reached& reached) {
   }
   if (run.work == 0) return status;
   transfer.imports.swap(reached.imports);
-  transfer.failed = status;  // told when what was launched is over
+  transfer.failed = status;  // reported when the launched work is over
   if (!run.holds_regions) hold_regions(run);
   if (run.list != nullptr) run.list->remove(&run);
   count_in(run, Counted::device);
@@ -142,7 +142,7 @@ void begin_turns(OpRun& run, Reached& reached) {
   if (window) transfer.imports.swap(reached.imports);
   run.staging = new BlockStaging(engine, run, *device, out ? Staging::Direction::out : Staging::Direction::in,
                                  window ? std::move(reached.addresses) : std::vector<uint64_t>{},
-                                 window ? std::move(reached.hosts) : GuestLists{});
+                                 window ? std::move(reached.users) : DeviceUserLists{});
   run.extras = true;
 }
 

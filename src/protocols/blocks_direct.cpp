@@ -59,7 +59,7 @@ Status copy_by_kernel(const OpRun& run, const BlockPiece* pieces, size_t count, 
   link.port->leave_peer(link);
   if (status != TW_OK) return status;
   if (moved == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
-  if (moved <= 0) return TW_AGAIN;  // forbidden, or not mapped (any more): the owner's answer to a frame says which
+  if (moved <= 0) return TW_AGAIN;  // forbidden, or not mapped (any more): the owner's answer to a frame tells which
   *bytes = static_cast<uint64_t>(moved);
   return TW_OK;
 }

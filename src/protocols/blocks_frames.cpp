@@ -13,7 +13,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kPieces = 40;    // of a frame: their names fit into what queue_fragment() leaves for prefixes
-constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per get
 
 /// Where a frame of at most `limit` bytes ends: behind a whole block, if one fits, because a device moves equal pieces best.
 uint64_t end_of_frame(const OpRun& run, uint64_t limit) {
@@ -124,7 +124,7 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpD
       std::byte* const room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
       status = move_all(queues_for(engine, places, answer.count), places, answer.count, room, false);
-      // What was reserved must go: after a device's failure as zeros for nobody.
+      // The reserved frame must be sent: after a device's failure as zeros that are discarded.
       if (status != TW_OK) std::memset(room, 0, answer.bytes);
       const uint64_t op = status == TW_OK ? answer.op : TW_REQUEST_NONE;
       link.port->commit(link, make_header(Frame::blocks, answer.bytes, op, answer.position));

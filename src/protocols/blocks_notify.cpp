@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifications: small eager messages bound to a block transfer. They go the ordered queue's way behind the data, cost credit as active
-// messages do, and end in a handler or in the worker's queue.
+// Notifications: small eager messages bound to a block transfer. They go the ordered queue's way behind the data, cost
+// credit as active messages do, and end in a handler or in the worker's queue.
 #include <cstring>
 #include <utility>
 

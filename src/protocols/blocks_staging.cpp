@@ -63,8 +63,8 @@ Status move_now(DeviceQueues& queues, Device& device, Parts parts, std::byte* ch
 }  // namespace
 
 BlockStaging::BlockStaging(Engine& engine, OpRun& run, Device& device, Direction direction, std::vector<uint64_t> addresses,
-                           GuestLists hosts)
-    : Staging(engine, run, device, Side{0, nullptr}, direction, 0, run.op->length, std::move(hosts)),
+                           DeviceUserLists users)
+    : Staging(engine, run, device, CopySide{0, nullptr}, direction, 0, run.op->length, std::move(users)),
       addresses_(std::move(addresses)) {}
 
 /// Whole blocks, with room for the list of them, unless they are too long for that.
@@ -97,7 +97,7 @@ Status BlockStaging::copy(std::byte* chunk, uint64_t begin, uint64_t end, Device
   }
   DeviceQueues& queues = engine_.devices();
   return move_parts(chunk, parts, direction_ == Direction::out,
-                    [&](const auto& work) { return queues.submit(*device_, work, done, token, hosts_); });
+                    [&](const auto& work) { return queues.submit(*device_, work, done, token, users_); });
 }
 
 Status store_parts(DeviceQueues& queues, Device& device, Parts parts, const std::byte* packed) {

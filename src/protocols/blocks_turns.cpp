@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns of a block transfer: a bounded part by loads, by frames, or into a device's window, from the local blocks themselves or from
-// pinned memory that a device fills and empties.
+// Turns of a block transfer: a bounded part by loads, by frames, or into a device's window, from the local blocks themselves
+// or from pinned memory that a device fills and empties.
 #include <algorithm>
 #include <cstring>
 
@@ -37,7 +37,7 @@ Status carry(OpRun& run) {
     const Status status = move_directly(run);
     if (status != TW_AGAIN) return status;
     transfer.tried |= bit_of(BlocksRoute::loads);
-    take_route(transfer, blocks_of(*run.op));  // the owner's answer to frames will say why
+    take_route(transfer, blocks_of(*run.op));  // the owner's answer to frames gives the reason
   }
   if (!transfer.framed) {
     transfer.framed = true;

@@ -17,7 +17,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr size_t kMost = 64;  // bounce buffers that one peer may tell of
+constexpr size_t kMost = 64;  // bounce buffers that one peer may name
 
 Bounces& bounces_of(Peer& peer) {
   if (peer.bounces == nullptr) peer.bounces = std::make_unique<Bounces>();
@@ -52,15 +52,15 @@ Bounces::Theirs* told_of(Peer& peer, const Uuid& device, bool on_device) {
   return found != peer.bounces->theirs.end() ? &*found : nullptr;
 }
 
-/// The bytes of a piece in host memory that is mapped here; null: the peer broke the rules, and was told.
+/// The bytes of a piece in host memory that is mapped here; null: a protocol violation, handled.
 const std::byte* mapped_piece(Engine& engine, Peer& peer, const Bounces::Theirs& theirs, const PieceBody& piece) {
   if (theirs.mapping != nullptr) return theirs.mapping->address + piece.offset;
   engine.violation(peer, "a piece in memory that is not mapped here");
   return nullptr;
 }
 
-/// The bounce buffer that a piece lies in. Null: the peer broke the rules, and was told; or it has released that memory, as it does once
-/// it ends the connection, whose end is behind this frame.
+/// The bounce buffer that a piece lies in. Null: a protocol violation, handled; or it has released that memory, as it does
+/// once it ends the connection, whose end is behind this frame.
 Bounces::Theirs* find_piece(Engine& engine, Peer& peer, PeerBytes& body, PieceBody* piece) {
   if (!body.take(piece)) return engine.violation(peer, "a short piece"), nullptr;
   Bounces::Theirs* theirs = told_of(peer, piece->segment);
@@ -83,7 +83,7 @@ Pieces pieces_of(Engine& engine, const Peer& peer, const OpRun& run, const Uuid&
   return facts;
 }
 
-/// In memory of the sender's device. TW_IN_PROGRESS: once it has told of it, or that is imported; nobody waits for that.
+/// In memory of the sender's device. TW_IN_PROGRESS: not named by the sender, or not imported yet; do not wait for it.
 Status take_in_device(Peer& peer, Device& device, const Uuid& from) {
   const Bounces::Theirs* const theirs = told_of(peer, from, true);
   if (theirs == nullptr) return TW_IN_PROGRESS;
@@ -146,7 +146,7 @@ void Bounce::give(std::byte* chunk) {
   free_.push_back(chunk);
   OpRun* const run = waiting_.pop_front();
   if (run == nullptr) return;
-  run->peer->streams.push_back(run);
+  run->peer->pipelines.push_back(run);
   engine_.wants_push(*run->peer);
 }
 
@@ -188,7 +188,7 @@ void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms) {
   if (bounce == nullptr) return;
   const bool as_long = bounce->on_device() || (forms & kLongPieces) != 0;
   if (device == nullptr) {
-    run.staging = new Staging(engine, run, run.stream.begin, run.stream.end);
+    run.staging = new Staging(engine, run, run.pipeline.begin, run.pipeline.end);
     run.extras = true;
   }
   const uint64_t longest = as_long ? bounce->chunk() : std::min(bounce->chunk(), engine.options().bounces.by_cpu);
@@ -224,7 +224,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
   header.length = sizeof piece;
   const Status status = peer.link->port->send(*peer.link, header, &piece);
   if (status == TW_OK) {
-    ++run.stream.in_flight;
+    ++run.pipeline.in_flight;
     engine.moved.count_named(length);
   }
   return status;
@@ -233,7 +233,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
 void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   OpRun* const run = engine.answered(header.a, peer);
   if (run == nullptr) return;
-  const bool waits = run->stream.kind == Stream::out && run->stream.in_flight != 0 && run->staging != nullptr &&
+  const bool waits = run->pipeline.kind == Pipeline::out && run->pipeline.in_flight != 0 && run->staging != nullptr &&
                      run->staging->bounce() != nullptr;
   if (!waits) return engine.violation(peer, "an end of a piece that was not sent");
   run->staging->taken_oldest();

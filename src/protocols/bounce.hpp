@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounce buffers that both processes reach. A process makes one for a peer and a device of its own, when a payload of that device goes
-// to the peer through staging for the first time, and tells the peer (Frame::bounce). From then on the device fills chunks of it, and
-// frames name the bytes in them instead of carrying them (data_at, put_at); the peer's CPU copies from host memory that it has mapped, its
-// device from device memory that it has imported or from that host memory, which it pins once; then the chunk is free again.
+// Bounce buffers that both processes reach. A process makes one for a peer and a device of its own when a payload of that
+// device first goes to the peer through staging, and sends its name to the peer (Frame::bounce). From then on the device
+// fills chunks of it, and frames name the bytes in them instead of carrying them (data_at, put_at); the peer's CPU copies
+// from host memory that it has mapped, its device from device memory that it has imported or from that host memory, which it
+// pins once; then the chunk is free again.
 //
 //   host    8 chunks of 2 MiB, pinned: payload for host memory, and for devices that cannot reach this one
 //   device  8 chunks of 8 MiB of the device's own memory: payload for a device that reaches it
 //
-// Payload of host memory for a device of the peer goes the same way, through one of host memory that this process's CPU fills.
-// One for each peer: nobody else can map what it is sent.
+// Payload of host memory for a device of the peer goes the same way, through one of host memory that this process's CPU
+// fills. One for each peer: no other peer can map what it is sent.
 #pragma once
 #include <memory>
 #include <vector>
@@ -55,7 +56,7 @@ class Bounce {
   RunList waiting_;  // empty before the peer's Bounces end
 };
 
-/// Of one peer: those of this process for it, and those that it has told of.
+/// Of one peer: this process's bounce buffers for it, and those that it has named.
 class Bounces {
  public:
   struct Ours {
@@ -83,17 +84,19 @@ class Bounces {
   std::vector<Waiting> waiting;
 };
 
-/// The bounce buffer in which pieces for this peer may be named; null: none (yet). What is missing is made, and the peer is told.
+/// The bounce buffer in which pieces for this peer may be named; null: none (yet). A missing one is made, and its name sent
+/// to the peer.
 std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device);
 
-/// What src/routes is asked with of pieces of `length` bytes, but for the two ends.
+/// The input of src/routes for pieces of `length` bytes, but for the two ends.
 Pieces pieces_to(const Peer& peer, uint64_t length);
 /// Of a put from memory of a device that is relayed.
 Pieces put_pieces(const OpDesc& op);
-/// A receiver's part of a cts for frames: its PieceForm bits. `from`: the device that stages the payload at the sender, none: its CPU. May
-/// import.
+/// A receiver's part of a cts for frames: its PieceForm bits. `from`: the device that stages the payload at the sender,
+/// none: its CPU. May import.
 uint64_t piece_forms(Engine& engine, Peer& peer, OpRun& run, const Uuid& from, bool from_managed);
-/// The sender's: the run, whose frames are about to begin, names its pieces where `forms` and the state of its bounce buffers allow it.
+/// The sender's: the run, whose frames are about to begin, names its pieces where `forms` and the state of its bounce
+/// buffers allow it.
 void name_pieces(Engine& engine, Peer& peer, OpRun& run, uint64_t forms);
 /// A put of staged bytes into host memory of the target is about to begin: true, its pieces are named (put_at).
 bool name_put(Engine& engine, Peer& peer, OpRun& run);

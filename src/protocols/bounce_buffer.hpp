@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A payload that came in frames for a receive that cannot take it from there: its buffer is device memory, or a user's stream
-// still uses it. It is kept in host memory of the run (OpRun::bounce buffer) and moved on when that is possible.
+// A payload that came in frames for a receive that cannot be written yet: its buffer is device memory, or a user's
+// stream still uses it. It stays in host memory of the run (OpRun::bounce_buffer) and is moved on when that is possible.
 #pragma once
 #include "protocols/engine.hpp"
 

@@ -16,32 +16,33 @@ namespace {
 constexpr size_t kChunk = 4096;
 
 ByteStream& stream_of(Peer& peer) {
-  if (!peer.stream) peer.stream = std::make_unique<ByteStream>();
-  return *peer.stream;
+  if (!peer.byte_stream) peer.byte_stream = std::make_unique<ByteStream>();
+  return *peer.byte_stream;
 }
 
 Status step_bytes(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  Stream& stream = run.stream;
+  Pipeline& pipeline = run.pipeline;
   if (run.stage == 0) {
-    stream.position = 0;
-    stream.end = op.length;
+    pipeline.position = 0;
+    pipeline.end = op.length;
     run.then = complete_then;
     if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   }
-  while (stream.position < stream.end) {
-    uint64_t left = stream.end - stream.position;
+  while (pipeline.position < pipeline.end) {
+    uint64_t left = pipeline.end - pipeline.position;
     const bool reference = by_reference(peer.limits, op.layout == nullptr, left);
     uint64_t most = std::min<uint64_t>(left, reference ? peer.limits.reference_fragment : peer.limits.fragment);
     size_t n = static_cast<size_t>(std::min(most, static_cast<uint64_t>(std::max<int64_t>(peer.bytes_credit, 0))));
     if (n == 0) return TW_AGAIN;
-    Status status = send_piece(peer, run, make_header(Frame::bytes, 0, 0, 0), Piece{.position = stream.position, .length = n});
+    Status status =
+        send_piece(peer, run, make_header(Frame::bytes, 0, 0, 0), Piece{.position = pipeline.position, .length = n});
     if (status != TW_OK) return status;
     run.stage = 1;
     run.cancelable = false;
     peer.bytes_credit -= static_cast<int64_t>(n);
-    stream.position += n;
+    pipeline.position += n;
   }
   return sent_all(run);
 }
@@ -77,7 +78,7 @@ void keep(ByteStream& stream, const std::byte* from, size_t n) {
   }
 }
 
-/// Gives kept bytes to the receive: all that fits.
+/// Copies unexpected bytes to the receive: all that fits.
 void drain(Engine& engine, Peer& peer, ByteStream& stream, OpRun& run) {
   size_t total = 0;
   while (!stream.chunks.empty() && run.moved + total < run.op->length) {
@@ -92,8 +93,10 @@ void drain(Engine& engine, Peer& peer, ByteStream& stream, OpRun& run) {
   if (total != 0) filled(engine, peer, run, total);
 }
 
-/// The receive that may be read into directly; null when something is kept before it.
-OpRun* waiting(Peer& peer) { return peer.stream && peer.stream->kept == 0 ? peer.stream->receivers.front() : nullptr; }
+/// The receive that may be read into directly; null if unexpected bytes are before it.
+OpRun* waiting(Peer& peer) {
+  return peer.byte_stream && peer.byte_stream->kept == 0 ? peer.byte_stream->receivers.front() : nullptr;
+}
 
 }  // namespace
 
@@ -146,14 +149,14 @@ void on_bytes(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
 std::byte* bytes_destination(Engine&, Peer& peer, const FrameHeader& header) {
   OpRun* run = waiting(peer);
   if (run == nullptr || run->op->length - run->moved < header.length) return nullptr;
-  peer.stream->destination = run;
+  peer.byte_stream->destination = run;
   run->cancelable = false;
   return run->op->address + run->moved;
 }
 
 void bytes_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
-  if (!peer.stream || peer.stream->destination == nullptr) return;
-  OpRun* run = std::exchange(peer.stream->destination, nullptr);
+  if (!peer.byte_stream || peer.byte_stream->destination == nullptr) return;
+  OpRun* run = std::exchange(peer.byte_stream->destination, nullptr);
   filled(engine, peer, *run, header.length);
 }
 

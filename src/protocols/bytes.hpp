@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Byte streams: one per endpoint and direction, ordered, without message borders, bounded by credit. What arrives goes
-// straight into the waiting receive, or is kept until one is posted.
+// straight into the posted receive, or is unexpected and stored until one is posted.
 #pragma once
 #include <deque>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of an operation that cannot be done at once: while its endpoint connects, while the import of its segment is under
-// way (the owner's service thread answers, never its worker), or behind a fence. It waits in its place in the ordered queue; at the
-// front it takes the way that needs no CPU of the target, and becomes frames only where there is none.
+// way (the owner's service thread answers, never its worker), or behind a fence. It waits in its place in the ordered queue;
+// at the front it takes the way that needs no CPU of the target, and becomes frames only where there is none.
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {
@@ -28,8 +28,8 @@ Status become_frames(OpRun& run) {
   return run.protocol->step(run);
 }
 
-/// The data, or a signal of its own, without the target's CPU. behind: a fence is out whose operations are not all applied. TW_AGAIN: as
-/// frames.
+/// The data, or a signal of its own, without the target's CPU. behind: a fence is out whose operations are not all applied.
+/// TW_AGAIN: as frames.
 Status move_data(const OpDesc& op, bool behind) {
   if (op.verb == Verb::signal) {
     const bool covers = (op.flags & TW_OP_AFTER_ALL) != 0 && !settled(*op.peer);

@@ -15,7 +15,7 @@ constexpr size_t kMaxCopies = 65536;  // of one operation
 /// One side, walked in packed order.
 class Walk {
  public:
-  Walk(const Side& side, uint64_t length, uint64_t begin) : side_(side), flat_(side.layout == nullptr), at_(begin) {
+  Walk(const CopySide& side, uint64_t length, uint64_t begin) : side_(side), flat_(side.layout == nullptr), at_(begin) {
     if (flat_) return;
     cursor_.reset(reinterpret_cast<std::byte*>(side.address), side.layout, length);
     cursor_.seek(begin);
@@ -37,7 +37,7 @@ class Walk {
   }
 
  private:
-  const Side& side_;
+  const CopySide& side_;
   const bool flat_;
   uint64_t at_;
   LayoutCursor cursor_;
@@ -61,7 +61,7 @@ Copy next_copy(Walk& to, Walk& from, uint64_t left) {
 }
 
 /// All of it as one rectangle of rows and slices, where the sides have the same ones or one of them is contiguous.
-bool as_rectangle(const Side& to, const Side& from, uint64_t length, Copy* copy) {
+bool as_rectangle(const CopySide& to, const CopySide& from, uint64_t length, Copy* copy) {
   const Layout *a = from.layout, *b = to.layout, *shape = a != nullptr ? a : b;
   if ((a && !a->pieces.empty()) || (b && !b->pieces.empty()) || shape->dimensions > 2 || length != shape->bytes) return false;
   if (a && b && (a->block != b->block || a->dimensions != b->dimensions)) return false;
@@ -92,12 +92,13 @@ void moved(Engine& engine, void* token, Status status) {
 
 }  // namespace
 
-Side side_of(uint64_t address, const Layout* layout, bool kernels) {
+CopySide copy_side(uint64_t address, const Layout* layout, bool kernels) {
   const int64_t start = layout != nullptr && layout->contiguous() ? layout->start : 0;
   return {address + static_cast<uint64_t>(start), strided(layout), kernels};
 }
 
-Status plan_copies(const Side& to, const Side& from, uint64_t length, uint64_t begin, uint64_t end, std::vector<Copy>* copies) {
+Status plan_copies(const CopySide& to, const CopySide& from, uint64_t length, uint64_t begin, uint64_t end,
+                   std::vector<Copy>* copies) {
   copies->clear();
   if (to.layout == nullptr && from.layout == nullptr) {
     if (end != begin) copies->push_back({to.address + begin, from.address + begin, end - begin});
@@ -135,7 +136,7 @@ Kernel kernel_of(const Copy& copy) { return CopyKernel{copy, {}, 0, 0}; }
 }  // namespace
 
 Status submit_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies, const Submission& how,
-                     DeviceQueues::Done done, void* token, const GuestLists& hosts) {
+                     DeviceQueues::Done done, void* token, const DeviceUserLists& users) {
   DeviceCopies facts = facts_of(copies, how.kernels);
   const DeviceQueues::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceQueues::Flow::none;
   facts.against = queues.busy_against(device, flow);
@@ -143,11 +144,11 @@ Status submit_copies(DeviceQueues& queues, Device& device, const std::vector<Cop
   facts.resident_most = queues.resident_most_of(device, &facts.resident_free);
   const CopyBy by = copy_by(facts, how.much);
   if (by == CopyBy::kernel) {
-    const Status status = queues.submit(device, kernel_of(copies.front()), done, token, hosts);
+    const Status status = queues.submit(device, kernel_of(copies.front()), done, token, users);
     if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
-  if (by == CopyBy::resident && queues.submit_resident(device, copies.front(), done, token, hosts)) return TW_OK;
-  return queues.submit(device, copies, done, token, hosts, flow);
+  if (by == CopyBy::resident && queues.submit_resident(device, copies.front(), done, token, users)) return TW_OK;
+  return queues.submit(device, copies, done, token, users, flow);
 }
 
 Status run_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>& copies) {
@@ -159,16 +160,16 @@ Status run_copies(DeviceQueues& queues, Device& device, const std::vector<Copy>&
   return queues.run(device, copies);
 }
 
-Status device_move(Engine& engine, OpRun& run, Device& device, const Side& other, uint64_t length, bool to_local, Mapping* hold,
-                   Then then, const GuestLists& hosts) {
-  const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
+Status device_move(Engine& engine, OpRun& run, Device& device, const CopySide& other, uint64_t length, bool to_local,
+                   Mapping* hold, Then then, const DeviceUserLists& users) {
+  const CopySide local = copy_side(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   std::vector<Copy> copies;
   Status status = plan_copies(to_local ? local : other, to_local ? other : local, run.op->length, 0, length, &copies);
   const DeviceQueues::Flow flow = !other.far ? DeviceQueues::Flow::none
                                   : to_local ? DeviceQueues::Flow::in
                                              : DeviceQueues::Flow::out;
   const Submission how{other.kernels, flow, engine.options().hidden_from};
-  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, how, moved, &run, hosts);
+  if (status == TW_OK) status = submit_copies(engine.devices(), device, copies, how, moved, &run, users);
   if (is_error(status)) return status;
   run.then = then;
   run.holding = hold;

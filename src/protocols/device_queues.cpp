@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
-// the resident kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
+// A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them the
+// resident kernel, where there is one. Copies complete in the order of submission, whichever engine does them. Those that
 // come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
 // instead of 215).
 #include "protocols/device_queues.hpp"
@@ -48,11 +48,11 @@ void release(Ordering* ordering) {
 
 namespace {
 
-std::shared_ptr<DeviceVisit> visit_of(const GuestLists& hosts) {
-  return hosts.empty() ? nullptr : std::make_shared<DeviceVisit>(hosts);
+std::shared_ptr<DeviceUse> use_of(const DeviceUserLists& users) {
+  return users.empty() ? nullptr : std::make_shared<DeviceUse>(users);
 }
 
-/// One look each. look(run), which is out of the list then: true, it is back at the list's end.
+/// Polls each once. look(run), which is out of the list then: true, it is back at the list's end.
 template <class Look>
 void look_at_each(RunList& runs, Look look) {
   OpRun* first = nullptr;  // of those that stay: it has come round again
@@ -70,7 +70,7 @@ void end_loan(OpRun& run) {
 
 }  // namespace
 
-DeviceQueues::DeviceQueues(Engine& engine) : engine_(engine), gates_(*this, engine.options().first.gate) {}
+DeviceQueues::DeviceQueues(Engine& engine) : engine_(engine), stream_waits_(*this, engine.options().first.stream_wait) {}
 
 uint64_t DeviceQueues::Line::now_finished() const {
   return __atomic_load_n(finished, __ATOMIC_ACQUIRE);  // acquire: what the call wrote to host memory is visible
@@ -129,8 +129,8 @@ Status DeviceQueues::place_of(Device& device, Place** out) {
   return make_place(device, out);
 }
 
-/// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under way any
-/// more, because the buffers go back with the error.
+/// Behind what a call enqueued: its ticket into the line's word. Where the device refused (a part of) it nothing is under
+/// way any more, because the buffers go back with the error.
 Status DeviceQueues::finish_call(Line& line, Status enqueued) {
   const auto word = reinterpret_cast<uint64_t>(line.finished);
   const Status status = is_error(enqueued) ? enqueued : line.queue->write_value(word, line.ticket + 1, false);
@@ -142,8 +142,8 @@ Status DeviceQueues::finish_call(Line& line, Status enqueued) {
   return status;
 }
 
-/// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure is the
-/// device's own end.
+/// A queue that broke does nothing more. Once what was pending has failed, what comes next gets a new one: not every failure
+/// is the device's own end.
 void DeviceQueues::replace_broken(Device& device, Line& line) {
   std::unique_ptr<Queue> fresh;
   if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh))) return;
@@ -225,7 +225,7 @@ Status DeviceQueues::flush(Place& place) {
       line.pending.push_back(std::move(*first));
     }
   }
-  // Of a queue that broke nothing that is pending ends any more: the operation that is told of this has its next one on a new queue.
+  // On a broken queue no pending work ends any more: the operation fails with this, and the next one gets a new queue.
   const Status broken = is_error(status) ? line.queue->query() : TW_OK;
   if (is_error(broken)) fail_pending(*place.device, line, broken);
   for (; first != waiters.end(); ++first) end(*first, status);
@@ -251,13 +251,13 @@ void DeviceQueues::cut(Device& device) {
   }
 }
 
-Status DeviceQueues::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts,
+Status DeviceQueues::submit(Device& device, std::span<const Copy> copies, Done done, void* token, const DeviceUserLists& users,
                             Flow flow) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
-  place->gathering.push_back({0, done, token, visit_of(hosts), copies.size(), false, flow});
+  place->gathering.push_back({0, done, token, use_of(users), copies.size(), false, flow});
   ++pending_;
   return TW_OK;
 }
@@ -270,21 +270,21 @@ uint64_t DeviceQueues::resident_most_of(Device& device, bool* free) {
   return place->resident->most();
 }
 
-bool DeviceQueues::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
+bool DeviceQueues::submit_resident(Device& device, const Copy& copy, Done done, void* token, const DeviceUserLists& users) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
-  std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
+  std::shared_ptr<DeviceUse> visit = use_of(users);
   if (visit != nullptr && !visit->enter()) return false;
   if (!place->resident->submit(copy, done, token, std::move(visit))) return false;
   ++pending_;
   return true;
 }
 
-Status DeviceQueues::submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts) {
+Status DeviceQueues::submit(Device& device, const Kernel& kernel, Done done, void* token, const DeviceUserLists& users) {
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   Line& line = place->kernels;
-  std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
+  std::shared_ptr<DeviceUse> visit = use_of(users);
   if (visit != nullptr && !visit->enter()) return fail(TW_ERR_STALE, "this memory is being released; import a new key");
   if (const Status status = launch(line, kernel); is_error(status)) {
     replace_broken(device, line);
@@ -300,9 +300,9 @@ Status DeviceQueues::submit(Device& device, const Kernel& kernel, Done done, voi
 Status DeviceQueues::wait(Line& line) { return wait(line, line.ticket); }
 
 Status DeviceQueues::wait(Line& line, uint64_t ticket) {
-  for (unsigned looks = 1; line.now_finished() < ticket; ++looks) {
+  for (unsigned polls = 1; line.now_finished() < ticket; ++polls) {
     constexpr unsigned kAsk = 1u << 16;
-    if (looks % kAsk != 0) continue;
+    if (polls % kAsk != 0) continue;
     if (const Status status = line.queue->query(); is_error(status)) return status;
   }
   return TW_OK;
@@ -344,9 +344,9 @@ Status DeviceQueues::check_moving(Device& device) {
   const Deadline limit(200 * kMillisecond);
   for (Line* line : {&place->copies, &place->kernels}) {
     if (const Status status = finish_call(*line, TW_OK); is_error(status)) return status;
-    for (unsigned looks = 1; line->now_finished() < line->ticket; ++looks) {
+    for (unsigned polls = 1; line->now_finished() < line->ticket; ++polls) {
       if (limit.passed()) return TW_ERR_TIMED_OUT;
-      if (looks % kAsk != 0) continue;
+      if (polls % kAsk != 0) continue;
       if (const Status status = line->queue->query(); is_error(status)) return status;
     }
   }
@@ -400,8 +400,8 @@ unsigned DeviceQueues::fail_pending(Device& device, Line& line, Status status) {
 }
 
 bool BreakWatch::due() {
-  constexpr unsigned kLooks = 64;
-  if (++looks_ % kLooks != 0) return false;
+  constexpr unsigned kPolls = 64;
+  if (++polls_ % kPolls != 0) return false;
   const uint64_t now = monotonic_ns();
   if (now < ask_at_) return false;
   ask_at_ = now + kMillisecond;
@@ -498,7 +498,7 @@ void DeviceQueues::close() {
   while (OpRun* run = parked_.front()) engine_.complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
   constexpr uint64_t kPatience = 5 * kSecond;  // of a device of the other side that does not come to an end
   while (OpRun* run = recalled_.front()) {
-    if (!run->loan->guests->close(Deadline(kPatience))) {
+    if (!run->loan->users->close(Deadline(kPatience))) {
       warn_once("device.loan",
                 "a worker was destroyed while a device of another one of this process was at one of its buffers");
     }
@@ -546,14 +546,14 @@ unsigned DeviceQueues::poll_parked() {
 uint64_t DeviceQueues::lend(OpRun& run) {
   if (run.loan == nullptr) {
     run.loan = new Loan;
-    run.loan->guests = DeviceGuests::make_named(&run.loan->name);
+    run.loan->users = DeviceUsers::make_named(&run.loan->name);
     run.extras = true;
   }
   return run.loan->name;
 }
 
 bool DeviceQueues::take_back(OpRun& run, Status status) {
-  if (run.loan->guests->close()) {
+  if (run.loan->users->close()) {
     end_loan(run);
     return true;
   }

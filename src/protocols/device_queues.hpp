@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one engine has under way on devices: copies on own queues, found complete by progress; pinned memory for staging; runs
-// that wait for a user's stream. Made at the first use: an engine without devices pays one test of a pointer per progress.
+// An engine's work on devices: copies on own queues, found complete by progress; pinned memory for staging; runs that wait
+// for a user's stream. Created at the first use: an engine without devices pays one test of a pointer per progress.
 //
-// A run with work under way does not end before it (OpRun::work): whoever loses the peer meanwhile sets OpRun::ending.
+// A run with work under way does not end before it (OpRun::work): losing the peer meanwhile sets OpRun::ending.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -12,43 +12,43 @@
 #include <vector>
 
 #include "devices/device.hpp"
-#include "memory/device_guests.hpp"
-#include "protocols/gates.hpp"
+#include "memory/device_users.hpp"
 #include "protocols/operation.hpp"
+#include "protocols/stream_waits.hpp"
 #include "routes/costs.hpp"
 
 namespace thalweg::impl {
 
-/// A point in a user's stream behind which the bytes of an operation may be touched. Counted, because a record is copied: by the
-/// caller's thread without a lock, and by the one that progresses.
+/// A point in a user's stream behind which the bytes of an operation may be touched. Counted, because a record is copied: by
+/// the caller's thread without a lock, and by the one that progresses.
 struct Ordering {
   std::unique_ptr<Event> event;
   std::atomic<uint32_t> references{1};
 };
-/// The point that a user named: TW_AFTER_STREAM (all work enqueued so far) or TW_AFTER_EVENT of `device`. Null in *out: it has
-/// happened already.
+/// The point that a user named: TW_AFTER_STREAM (all work enqueued so far) or TW_AFTER_EVENT of `device`. Null in *out: it
+/// has happened already.
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out);
 void retain(Ordering* ordering);   // null is allowed
 void release(Ordering* ordering);  // null is allowed
 
 /// The buffer of a run, lent to devices of the other side in this process.
 struct Loan {
-  std::shared_ptr<DeviceGuests> guests;
+  std::shared_ptr<DeviceUsers> users;
   uint64_t name = 0;
 };
 
 class ResidentLine;
 
-/// When to ask a device whether what finishes nothing has broken: each millisecond, by a clock that few looks read. How long a look
-/// takes is the caller's matter.
+/// When to check a device that finishes nothing for an error: each millisecond, by a clock that few polls read. How long a
+/// poll takes is the caller's matter.
 class BreakWatch {
  public:
-  /// After a look that found nothing.
+  /// After a poll that found nothing.
   bool due();
-  void moved() { looks_ = 0; }
+  void moved() { polls_ = 0; }
 
  private:
-  unsigned looks_ = 0;
+  unsigned polls_ = 0;
   uint64_t ask_at_ = 0;  // nanoseconds
 };
 
@@ -60,25 +60,26 @@ class DeviceQueues {
   DeviceQueues& operator=(const DeviceQueues&) = delete;
 
   /// Copies on an own queue of the device; done(engine, token, status) comes from poll(), never from here. What is submitted
-  /// between two polls goes to the device in one call. `hosts`: of memory of others in this process that is touched. Where one of
-  /// them has been taken back before the device is told, nothing is touched, and it ends with TW_ERR_STALE.
+  /// between two polls goes to the device in one call. `users`: of memory of others in this process that is touched. Where
+  /// one of them has been released before the device gets the work, nothing is touched, and it ends with TW_ERR_STALE.
   /// `flow`: they move much to another device, or from one.
   using Done = void (*)(Engine& engine, void* token, Status status);
   enum class Flow : uint8_t { none, in, out };
-  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const GuestLists& hosts = {},
+  Status submit(Device& device, std::span<const Copy> copies, Done done, void* token, const DeviceUserLists& users = {},
                 Flow flow = Flow::none);
   /// Does an engine of the device move much against this flow?
   bool busy_against(Device& device, Flow flow);
-  /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of
-  /// which one goes on while the next ones are copied.
+  /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long
+  /// payload, of which one goes on while the next ones are copied.
   void cut(Device& device);
-  /// What the device's resident kernel copies sooner than an engine does, in bytes; 0: the context asked for none. *free: it has room, and
-  /// no engine is at work: then whatever it is given was submitted before what an engine is, and poll() keeps that order.
+  /// What the device's resident kernel copies sooner than an engine does, in bytes; 0: the context asked for none. *free: it
+  /// has room, and no engine is at work: then whatever it is given was submitted before what an engine is, and poll() keeps
+  /// that order.
   uint64_t resident_most_of(Device& device, bool* free);
   /// One such copy. False: it could not be started; submit it.
-  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
+  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const DeviceUserLists& users = {});
   /// One that can signal, without a signal.
-  Status submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts = {});
+  Status submit(Device& device, const Kernel& kernel, Done done, void* token, const DeviceUserLists& users = {});
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);
@@ -87,28 +88,30 @@ class DeviceQueues {
   void measure_no_more();
   /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
   Status check_moving(Device& device);
-  Gates& gates() { return gates_; }
-  /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives access, once
-  /// for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
+  StreamWaits& stream_waits() { return stream_waits_; }
+  /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives
+  /// access, once for each allocation. *kernels: kernels may touch it too. TW_ERR_UNSUPPORTED: pageable memory.
   Status admit(Device& device, uint64_t address, uint64_t length, bool* kernels);
   /// Can `device` copy to and from memory of device `there`, of this or another process? Remembered.
   bool reaches(Device& device, const Uuid& there);
   /// Calls `then` when the run's `after` has happened; at once when it has already. The run waits meanwhile.
   void when_ready(OpRun& run, Then then);
-  /// Devices of the other side, in this process, may touch the run's buffer, as guests of this name, until the run ends: then it
-  /// completes when they are out of it.
+  /// Devices of the other side, in this process, may touch the run's buffer, as users of this name, until the run ends: then
+  /// it completes when they are out of it.
   uint64_t lend(OpRun& run);
   /// The run is about to complete. False: a device of the other side is still at its buffer, and poll() completes it.
   bool take_back(OpRun& run, Status status);
   unsigned poll();  // events handled
-  /// As poll() does, within calls that post, after which nobody may poll for a while: what was gathered goes to its device, if that is
-  /// idle, or it is worth hiding (EngineOptions::hidden_from). Short copies behind others are gathered with what comes next.
+  /// As poll(), within calls that post, after which there may be no poll for a while: gathered copies go to their device, if
+  /// that is idle, or it is worth hiding (EngineOptions::hidden_from). Short copies behind others are gathered with what
+  /// comes next.
   void start();
-  /// Waits for the copies that were submitted with this token, and calls their `done`; nobody else's. For who has nowhere to put the
-  /// next bytes.
+  /// Waits for the copies that were submitted with this token, and calls their `done`; no others'. For a caller without room
+  /// for the next bytes.
   void finish(Device& device, void* token);
   void close();  // waits for the work that is under way; what waits for a stream ends with TW_ERR_CLOSED
-  /// The front of an endpoint's ordered queue waits for a stream. It is asked at each of its turns; until then nobody may sleep.
+  /// The front of an endpoint's ordered queue waits for a stream. It is polled at each of its turns; until then no thread
+  /// may sleep.
   void note_awaited() { awaited_ = true; }
   bool idle() const { return pending_ == 0 && parked_.empty() && recalled_.empty() && !awaited_; }
 
@@ -123,12 +126,12 @@ class DeviceQueues {
     uint64_t ticket;
     Done done;
     void* token;
-    std::shared_ptr<DeviceVisit> visit;  // null: it touches nobody else's memory
-    size_t copies = 0;                   // of those that are gathered
-    bool last = false;                   // ... in a call
+    std::shared_ptr<DeviceUse> visit;  // null: it touches no other context's memory
+    size_t copies = 0;                 // of those that are gathered
+    bool last = false;                 // ... in a call
     Flow flow = Flow::none;
   };
-  /// A queue that counts its finished calls in pinned memory: a look costs the host a load, asking the driver a microsecond.
+  /// A queue that counts its finished calls in pinned memory: a poll costs the host a load, a driver's query a microsecond.
   struct Line {
     std::unique_ptr<Queue> queue;
     uint64_t* finished = nullptr;
@@ -177,7 +180,7 @@ class DeviceQueues {
   bool awaited_ = false;
   RunList parked_;
   RunList recalled_;  // ended; devices of the other side are at their buffers
-  Gates gates_;
+  StreamWaits stream_waits_;
 };
 
 }  // namespace thalweg::impl

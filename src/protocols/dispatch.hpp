@@ -5,8 +5,8 @@
 
 namespace thalweg::impl {
 
-/// Handlers validate every length before use: frames are bytes from outside. `body` holds header.length bytes, which the sender may
-/// still change: they are read once.
+/// Handlers validate every length before use: frames are bytes from outside. `body` holds header.length bytes, which the
+/// sender may still change: they are read once.
 using FrameHandler = void (*)(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// By FrameHeader.type; null: unknown.
 FrameHandler frame_handler(uint8_t type);

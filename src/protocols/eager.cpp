@@ -49,7 +49,7 @@ Status step_single(OpRun& run) {
   bool sync = (op.flags & TW_OP_SYNC) != 0;
   const uint64_t name = sync ? peer.engine->wire_op(run) : 0;
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
-  run.stream.position = run.stream.end = op.length;  // one piece, nothing left to queue
+  run.pipeline.position = run.pipeline.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
   Status status =
       send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
@@ -92,8 +92,8 @@ void complete_then(Engine& engine, OpRun& run, Status status) { engine.complete(
 
 Status sent_all(OpRun& run) {
   run.op->peer->engine->count_moved(*run.op, run.op->verb == Verb::bytes_send ? Way::frames : Way::eager);
-  if (run.stream.in_flight == 0) return TW_OK;
-  run.stream.kind = Stream::out;
+  if (run.pipeline.in_flight == 0) return TW_OK;
+  run.pipeline.kind = Pipeline::out;
   return TW_IN_PROGRESS;
 }
 
@@ -106,8 +106,8 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
     std::memcpy(prefix, &body, sizeof body);
     if (header_length != 0) std::memcpy(prefix + sizeof body, header, header_length);
     size_t prefix_length = sizeof body + header_length;
-    // By reference the first frame carries no payload, so that all of it can be read straight into the receive.
-    // A whole fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
+    // By reference the first frame carries no payload, so that all of it can be read straight into the receive. A whole
+    // fragment beside the prefix where a frame holds it: a message of n fragments is n frames, without a small last one.
     const size_t room = std::min<size_t>(peer.limits.fragment, peer.limits.copy - prefix_length);
     size_t n = reference ? 0 : std::min<uint64_t>(op.length, room);
     begin_payload(run);
@@ -115,8 +115,8 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
     if (status != TW_OK) return status;
     run.stage = 1;
     run.cancelable = false;
-    run.stream.dest_op = peer.next_first++;
-    run.stream.position = n;
+    run.pipeline.dest_op = peer.next_first++;
+    run.pipeline.position = n;
     peer.eager_credit -= eager_cost(op.length + header_length);
   }
   return send_rest(peer, run, 0);
@@ -125,25 +125,25 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
 void begin_payload(OpRun& run) {
   const OpDesc& op = *run.op;
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
-  run.stream.position = 0;
-  run.stream.end = op.length;
+  run.pipeline.position = 0;
+  run.pipeline.end = op.length;
   run.then = complete_then;
 }
 
 Status send_rest(Peer& peer, OpRun& run, uint64_t ahead) {
-  Stream& stream = run.stream;
+  Pipeline& pipeline = run.pipeline;
   const bool reference = by_reference(peer.limits, run.op->layout == nullptr, run.op->length);
-  while (stream.position < stream.end) {
+  while (pipeline.position < pipeline.end) {
     uint32_t most = reference ? peer.limits.reference_fragment : peer.limits.fragment;
-    size_t n = static_cast<size_t>(std::min<uint64_t>(stream.end - stream.position, most));
-    Status status = send_piece(peer, run, make_header(Frame::data, 0, stream.dest_op, ahead + stream.position, kFrameMore),
-                               Piece{.position = stream.position, .length = n});
+    size_t n = static_cast<size_t>(std::min<uint64_t>(pipeline.end - pipeline.position, most));
+    Status status = send_piece(peer, run, make_header(Frame::data, 0, pipeline.dest_op, ahead + pipeline.position, kFrameMore),
+                               Piece{.position = pipeline.position, .length = n});
     if (is_error(status) && by_calls(*run.op)) {
       const auto code = static_cast<uint64_t>(int64_t{status});
-      peer.engine->send_control(peer, make_header(Frame::fin, 0, stream.dest_op, code, kFrameLast | kFrameMore), nullptr);
+      peer.engine->send_control(peer, make_header(Frame::fin, 0, pipeline.dest_op, code, kFrameLast | kFrameMore), nullptr);
     }
     if (status != TW_OK) return status;
-    stream.position += n;
+    pipeline.position += n;
   }
   return sent_all(run);
 }
@@ -250,7 +250,7 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
   OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
   const bool waits = run->protocol == &kEagerSingle && run->stage == 1 && (run->op->flags & TW_OP_SYNC) != 0;
-  if (!waits || run->stream.in_flight != 0) return engine.violation(peer, "a match for what does not wait for one");
+  if (!waits || run->pipeline.in_flight != 0) return engine.violation(peer, "a match for what does not wait for one");
   engine.complete(*run, TW_OK);
 }
 
@@ -280,7 +280,7 @@ void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 namespace {
 
-/// n more bytes of the assembly are at `body`, or (null) where more_destination said.
+/// n more bytes of the assembly are at `body`, or (null) at more_destination()'s address.
 void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   Assembly& assembly = peer.assembly;
   if (n != 0 && body != nullptr) {
@@ -403,18 +403,18 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 
 // ------------------------------------------------------------------------------------------------ receives
 
-[[gnu::cold]] bool Engine::take_kept(OpRun& run) {
+[[gnu::cold]] bool Engine::take_unexpected(OpRun& run) {
   tw_message* message = matcher_->find(run.op->tag, run.op->mask, run.op->peer);
   if (message == nullptr) return false;
   matcher_->take_out(*message);
-  receive_kept(*this, run, *message);
+  receive_unexpected(*this, run, *message);
   return true;
 }
 
 inline Status Engine::place_receive(OpRun& run) {
   const OpDesc& op = *run.op;
   run.info = {};
-  if (matcher_->unmatched() && take_kept(run)) [[unlikely]]
+  if (matcher_->unmatched() && take_unexpected(run)) [[unlikely]]
     return TW_IN_PROGRESS;
   run.cancelable = true;
   if (op.peer != nullptr) bind(run, *op.peer);
@@ -484,13 +484,13 @@ void Engine::take_frames() {
   progressing_ = false;
 }
 
-/// The peer may have posted its send, and nobody progress from here on: what can be started is.
+/// The peer may have posted its send, and there may be no progress from here on: starts what can be started.
 Status Engine::post_device(OpRun& run) {
   const InCall in_call(*this);
   place_receive(run);
   if (!run.posted) return TW_IN_PROGRESS;
   const bool large = worth_hiding(run.op->length, options_.hidden_from), offered = make_offer(*this, run);
-  if (large && offered) await_announcing(*offered_to(run));
+  if (large && offered) await_rts(*offered_to(run));
   if (large) take_frames();
   return TW_IN_PROGRESS;
 }
@@ -541,7 +541,7 @@ void Engine::post_waited(WaitedReceive& receive) {
 Status Engine::end_wait(WaitedReceive& receive) {
   OpRun* run = receive.run;
   if (run == nullptr) {
-    // A limit has said why itself.
+    // A limit has set the text itself.
     if (receive.status == TW_ERR_TRUNCATED) set_last_error(truncated_text(receive.info.length, receive.length));
     return receive.status;
   }
@@ -553,10 +553,10 @@ Status Engine::end_wait(WaitedReceive& receive) {
   return status;
 }
 
-void receive_kept(Engine& engine, OpRun& run, tw_message& message) {
+void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
   Peer* peer = message.peer;
   run.info = message.info;
-  if (peer != nullptr && message.kind != tw_message::Kind::announced) peer->held_bytes -= message.cost;
+  if (peer != nullptr && message.kind != tw_message::Kind::rts) peer->held_bytes -= message.cost;
   switch (message.kind) {
     case tw_message::Kind::here:
       if (peer != nullptr && peer->link != nullptr) {
@@ -569,7 +569,7 @@ void receive_kept(Engine& engine, OpRun& run, tw_message& message) {
       receive_assembly(engine, *peer, run);
       unpack(run.cursor, message.payload(), std::min<uint64_t>(message.arrived, run.op->length));
       break;
-    case tw_message::Kind::announced:
+    case tw_message::Kind::rts:
       --peer->held_messages;
       engine.bind(run, *peer);
       consumed_rts(engine, *peer);
@@ -605,7 +605,7 @@ Status Engine::receive_message(tw_message* message, const OpDesc& op, const Comp
   hand_out(*run, completion);
   matcher_->unhold(*message);
   const InCall in_call(*this);
-  receive_kept(*this, *run, *message);
+  receive_unexpected(*this, *run, *message);
   return TW_IN_PROGRESS;
 }
 

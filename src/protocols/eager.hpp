@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tagged messages that are sent without asking: in one frame, or in several (segmented: the receiver copies out piece k
+// Eager tagged messages: in one frame, or in several (segmented: the receiver copies out piece k
 // while the sender copies in piece k+1). Out of credit they become RTS messages (rendezvous.hpp).
 #pragma once
 #include "protocols/engine.hpp"
@@ -14,7 +14,7 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 /// bytes, then data frames. For step functions: TW_OK, TW_IN_PROGRESS (pieces by reference), TW_AGAIN, or an error.
 /// run.stage 0: nothing was sent. Credit must have been checked.
 Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length);
-/// Its payload from run.stream.position on; data frames count `ahead` bytes before it.
+/// Its payload from run.pipeline.position on; data frames count `ahead` bytes before it.
 Status send_rest(Peer& peer, OpRun& run, uint64_t ahead);
 /// Nothing of the payload is sent yet.
 void begin_payload(OpRun& run);
@@ -39,6 +39,6 @@ std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& hea
 void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header);
 
 /// Gives an unmatched message that was taken out of matching to a receive, and ends the message. The run may complete now.
-void receive_kept(Engine& engine, OpRun& run, tw_message& message);
+void receive_unexpected(Engine& engine, OpRun& run, tw_message& message);
 
 }  // namespace thalweg::impl

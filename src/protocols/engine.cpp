@@ -3,7 +3,7 @@
 // engine_sink.cpp.
 //
 // A run is in at most one queue (run.list) and in at most one peer's `waiting` list (run.peer). Whatever ends it calls
-// complete(), which takes it out of both: nobody else needs to know where it was. Callbacks are queued there and called at
+// complete(), which takes it out of both. Callbacks are queued there and called at
 // the end of progress(), outside the lock, so that frame handlers are never entered again from user code half-way.
 #include "protocols/engine.hpp"
 
@@ -136,7 +136,7 @@ void Engine::unlink(OpRun& run) {
     Peer& peer = *run.peer;
     peer.waiting.remove(&run);
     if (peer.assembly.run == &run) [[unlikely]] {
-      peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is for nobody
+      peer.assembly.kind = Assembly::Kind::discard;  // the rest of its message is dropped
       peer.assembly.run = nullptr;
     }
     if (peer.destination == &run) [[unlikely]] {
@@ -145,11 +145,11 @@ void Engine::unlink(OpRun& run) {
     }
     run.peer = nullptr;
   }
-  end_stream(run);
+  end_pipeline(run);
   run.cancelable = false;
 }
 
-/// A layout of callbacks is told of the end, and tells how packing or unpacking went.
+/// Ends a layout of callbacks, which returns the status of packing or unpacking.
 Status Engine::settle_calls(OpRun& run, Status status) {
   const Layout& layout = *run.own.layout;
   const Status failed = calls_failed(&layout);
@@ -171,12 +171,12 @@ void Engine::complete_slowly(OpRun& run, Status status) {
     return;  // ... or one of the other side, in this process
   if (run.extras && run.holds_regions) [[unlikely]]
     drop_regions(run);
-  if (run.gate != nullptr) open(std::exchange(run.gate, nullptr));
+  if (run.stream_wait != nullptr) release_all(std::exchange(run.stream_wait, nullptr));
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
   if (run.sink != SinkKind::none) prepare_to_tell(run, true);
-  // release: who tests with acquire sees the received bytes and run.info
+  // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.sink != SinkKind::none) {
     tell(run, status);
@@ -202,7 +202,7 @@ void Engine::discard(OpRun& run) {
   if (run.list != nullptr) run.list->remove(&run);
   if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
-  end_expected(run.sink, run.told);
+  end_expected(run.sink, run.sink_target);
   release_run(run);
 }
 
@@ -248,7 +248,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
 
 Status Engine::start(const OpDesc& op, const Completion& completion) {
   Guard guard(*this);
-  if (completion.kind != SinkKind::none && completion.kind != SinkKind::callback) return start_told(op, completion);
+  if (completion.kind != SinkKind::none && completion.kind != SinkKind::callback) return start_with_sink(op, completion);
   return kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
 }
 
@@ -276,7 +276,7 @@ unsigned Engine::progress(unsigned looks) {
     }
     alone_ = used == 1;
     if (!doomed_.empty()) [[unlikely]]
-      close_doomed();  // what waits for a device or a stream ends with its peer, before anything looks at the link
+      close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
     if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
     if (busy_ != nullptr) events += push_all();
     if (!doomed_.empty()) [[unlikely]]
@@ -327,14 +327,15 @@ unsigned Engine::push(Peer& peer) {
     if (queue_first) events += push_one_sided(*this, peer);
     events += push_queue(peer, peer.answers);
     if (!queue_first) events += push_one_sided(*this, peer);
-    events += push_streams(peer);
+    events += push_pipelines(peer);
   } else {
     events += push_one_sided(*this, peer, false);
   }
   events += push_windows(peer);
   if (peer.link == nullptr) return events;
-  if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.streams.empty() || !peer.bytes.empty() ||
-      !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer) || waits_for_header(peer)) {
+  if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.pipelines.empty() ||
+      !peer.bytes.empty() || !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer) ||
+      waits_for_header(peer)) {
     wants_push(peer);
   }
   return events;
@@ -356,22 +357,23 @@ unsigned Engine::push_queue(Peer& peer, RunList& queue) {
   return events;
 }
 
-unsigned Engine::push_streams(Peer& peer) {
+unsigned Engine::push_pipelines(Peer& peer) {
   unsigned events = 0;
   OpRun* first = nullptr;  // one turn each: stop when the first one of those that stay comes again
-  while (OpRun* run = peer.streams.front()) {
+  while (OpRun* run = peer.pipelines.front()) {
     if (run == first || peer.link == nullptr || peer.doomed) break;
-    const uint64_t before = run->stream.position, turn = before / kTurn;
-    Status status = stream_turn(*this, peer, *run);
+    const uint64_t before = run->pipeline.position, turn = before / kTurn;
+    Status status = pipeline_turn(*this, peer, *run);
     if (status == TW_AGAIN) break;
     ++events;
     if (status != TW_IN_PROGRESS) continue;
-    const Stream& stream = run->stream;
-    if (stream.kind == Stream::out && stream.in_flight == 0 && stream.position != before && stream.position / kTurn == turn) {
+    const Pipeline& pipeline = run->pipeline;
+    if (pipeline.kind == Pipeline::out && pipeline.in_flight == 0 && pipeline.position != before &&
+        pipeline.position / kTurn == turn) {
       continue;
     }
-    peer.streams.remove(run);
-    peer.streams.push_back(run);
+    peer.pipelines.remove(run);
+    peer.pipelines.push_back(run);
     if (first == nullptr) first = run;
   }
   return events;
@@ -383,7 +385,7 @@ unsigned Engine::push_windows(Peer& peer) {
   while (OpRun* run = peer.windows.front()) {
     if (run == first || peer.link == nullptr || peer.doomed) break;
     ++events;
-    if (stream_turn(*this, peer, *run) != TW_IN_PROGRESS) continue;
+    if (pipeline_turn(*this, peer, *run) != TW_IN_PROGRESS) continue;
     peer.windows.remove(run);
     peer.windows.push_back(run);
     if (first == nullptr) first = run;
@@ -391,7 +393,7 @@ unsigned Engine::push_windows(Peer& peer) {
   return events;
 }
 
-/// The next one whose callback is to be called; what else is told is told in here, where nobody releases its request meanwhile.
+/// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
 OpRun* Engine::next_called(RunList& ready, unsigned* events) {
   Guard guard(*this);
   while (OpRun* const run = ready.pop_front()) {
@@ -411,7 +413,7 @@ unsigned Engine::run_callbacks() {
   }
   const bool nested = std::exchange(calling_back(), true);
   while (OpRun* run = next_called(ready, &events)) {
-    run->told.callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
+    run->sink_target.callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
     Guard guard(*this);
     release_run(*run);
   }
@@ -423,7 +425,7 @@ Status Engine::arm() {
   Guard guard(*this);
   if (!callbacks_.empty() || !doomed_.empty()) return TW_ERR_BUSY;
   if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
-  if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes nobody
+  if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread
   for (auto& port : ports_) {
     Status status = port->arm();
     if (status != TW_OK) return status;

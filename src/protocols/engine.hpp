@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol engine of one worker: requests, matching, the frames' dispatch table. core/ wraps it in tw_worker.
 //
-// Call path of a small tagged send: tw_send (core/c_message.cpp) -> try_send (protocols/eager.cpp) -> Port::send (transports/).
-// Call path of its arrival: tw_progress -> Port::progress -> Engine::on_frame -> on_tagged -> Matcher -> complete.
+// Call path of a small tagged send: tw_send (core/c_message.cpp) -> try_send (protocols/eager.cpp) -> Port::send
+// (transports/). Call path of its arrival: tw_progress -> Port::progress -> Engine::on_frame -> on_tagged -> Matcher ->
+// complete.
 //
 // Threads. Single: one thread at a time, no lock. Multi: every public call takes the engine's lock by itself (the static
 // ones that take a request number too, where they must); test() and info() never do. Callbacks of requests run at the end of
@@ -36,10 +37,10 @@ class DeviceQueues;
 
 /// Where counters of an engine start: zero, but in tests that let them wrap or leave 32 bits soon.
 struct FirstNumbers {
-  uint32_t generation = 0;  // of requests; even
-  uint64_t receive = 0;     // the order of posted receives
-  uint64_t ticket = 0;      // calls of the queues of a device
-  uint64_t gate = 0;        // how often a gate was closed
+  uint32_t generation = 0;   // of requests; even
+  uint64_t receive = 0;      // the order of posted receives
+  uint64_t ticket = 0;       // calls of the queues of a device
+  uint64_t stream_wait = 0;  // how often a StreamWait was armed
 };
 
 /// Of bounce buffers (bounce.hpp). Tests take less.
@@ -47,8 +48,8 @@ struct BounceSizes {
   uint64_t from = kNamedFrom;                   // payloads that are named
   uint64_t host = 2u << 20, device = 8u << 20;  // a chunk
   uint64_t by_cpu = 256u << 10;                 // the most of a piece that a CPU takes, in one turn: some twenty microseconds
-  /// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over the bus do
-  /// not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.
+  /// Two processes on one GPU have it in turns, in which each waits for its copies within it: some 80 us (H200). Copies over
+  /// the bus do not wait, and take as long for so many bytes; but for managed memory, of which each copy waits.
   uint64_t shared_from = 8u << 20;
 };
 
@@ -70,7 +71,7 @@ struct EngineOptions {
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
-/// Completion forms asked for by a caller.
+/// Completion forms that a caller requests.
 struct Completion {
   tw_request* request = nullptr;  // where the number goes; null: not wanted
   SinkKind kind = SinkKind::none;
@@ -123,19 +124,19 @@ class Engine final : public Sink {
   void add(Peer& peer);                                          // known, may be posted to; not connected yet
   void attach(Peer& peer, Link& link);                           // connected: what was queued starts
   void fail(Peer& peer, Status status, const std::string& why);  // every pending run of it ends, once; its link is closed
-  void close(Peer& peer, bool graceful);                         // tells the peer (goodbye) when graceful; then fail(CLOSED)
+  void close(Peer& peer, bool graceful);                         // sends the peer a goodbye when graceful; then fail(CLOSED)
   void remove(Peer& peer);                                       // before the Peer is freed; fails it when still alive
   const std::vector<Peer*>& peers() const { return peers_; }
   bool idle(const Peer& peer) const;  // nothing waits for it: neither queued nor unanswered
 
   // --- posting. Checks of arguments were made by the caller (core); these choose a protocol and start it.
-  // TW_OK: complete, no request, no callback, no entry. TW_IN_PROGRESS: *request or the sink tells. Receives always do the latter.
+  // TW_OK: complete, no request, no callback, no entry. TW_IN_PROGRESS: *request or the sink reports completion; always so of receives.
   Status start(const OpDesc& op,
                const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
   /// The short form of a contiguous receive without options. request must not be null.
   Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
-  /// The same for a caller that waits: progress() until receive.done(), then end_wait(), which says how it ended.
+  /// The same for a blocking caller: progress() until receive.done(), then end_wait(), which returns its status.
   void post_wait(WaitedReceive& receive);
   Status end_wait(WaitedReceive& receive);
   /// on_tagged's first question: is this whole message for the receive that a thread waits for? Then it is delivered.
@@ -143,13 +144,13 @@ class Engine final : public Sink {
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
-  /// The short form of a contiguous send without options: TW_OK when it is gone, TW_AGAIN: use start().
+  /// The short form of a contiguous send without options: TW_OK when it was sent, TW_AGAIN: use start().
   Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
   /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
   Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
   Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
   Status cancel(tw_request request);
-  /// tw_request_before (gates.cpp).
+  /// tw_request_before (stream_waits.cpp).
   Status before(tw_request request, const void* stream);
 
   // --- active messages
@@ -164,7 +165,7 @@ class Engine final : public Sink {
   unsigned progress(unsigned looks = 1);
   /// May this thread progress here? Not in a handler of this engine's, nor in a callback.
   bool may_progress();
-  /// Is this thread in a callback of a user's? Whoever calls one says so.
+  /// Is this thread in a user's callback? Set around each call of one.
   static bool& calling_back();
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
@@ -172,12 +173,12 @@ class Engine final : public Sink {
   // --- sinks (sinks.hpp)
   Status add(tw_completion_queue& queue);
   void add(tw_counter& counter);
-  /// TW_ERR_BUSY: operations under way will end there. Entries that nobody took go with it.
+  /// TW_ERR_BUSY: operations under way will complete there. Entries not taken are dropped with it.
   Status remove(tw_completion_queue& queue);
   Status remove(tw_counter& counter);
-  /// Operations under way that tell of their end there.
+  /// Operations under way that will complete there.
   uint32_t expected(const std::atomic<uint32_t>& expects) {
-    Guard guard(*this);  // what tells has told
+    Guard guard(*this);  // every notification has been made
     return expects.load(std::memory_order_relaxed);
   }
   bool notifies_queue() const { return notified_ != nullptr; }
@@ -192,7 +193,7 @@ class Engine final : public Sink {
   static Status info(tw_request request, tw_recv_info* out);
   static const char* message(tw_request request);  // valid until release
   static Status release(tw_request request);
-  /// TW_OK: it had ended well and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
+  /// TW_OK: it had succeeded and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
   static Status finish(tw_request request);
   static Engine* engine_of(tw_request request);  // null: not alive
   void* owner() const { return options_.owner; }
@@ -212,13 +213,13 @@ class Engine final : public Sink {
   OpRun* acquire(const OpDesc& op, const Completion& completion);
   /// From now on a loss of the peer ends this run.
   void bind(OpRun& run, Peer& peer);
-  /// Ends the run, exactly once: out of every list, status stored, callback scheduled or slot freed when nobody holds it.
+  /// Ends the run, exactly once: out of every list, status stored, callback scheduled, or slot freed if it has no holder.
   void complete(OpRun& run, Status status) {
-    // A request that is in no list: only who holds it learns of it. Release: with the bytes and run.info.
+    // A request that is in no list: only its holder can test it. Release: with the bytes and run.info.
     if (!run.posted && run.list == nullptr && run.peer == nullptr && run.sink == SinkKind::none && !run.detached &&
         !run.extras) {
       run.cancelable = false;
-      run.stream.kind = Stream::none;
+      run.pipeline.kind = Pipeline::none;
       run.status.store(status, std::memory_order_release);
     } else {
       complete_slowly(run, status);
@@ -240,7 +241,8 @@ class Engine final : public Sink {
   /// Acquires a run for op, gives it `protocol`, and steps it now or queues it in peer.ordered behind what waits there.
   /// step's TW_AGAIN leaves it in the queue (TW_OP_NO_WAIT: nothing is queued). Returns what start() returns.
   Status launch(const OpDesc& op, const Completion& completion, const Protocol& protocol);
-  /// A small frame (body <= ControlFrame::kBody) that never waits behind payload. Cannot fail: kept while there is no room.
+  /// A small frame (body <= ControlFrame::kBody) that never waits behind payload. Cannot fail: queued while there is no
+  /// room.
   void send_control(Peer& peer, FrameHeader header, const void* body);
   uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number; never on the wire
   OpRun* find(uint64_t number) { return runs_->find(number); }
@@ -248,7 +250,7 @@ class Engine final : public Sink {
   OpRun* find(uint64_t number, const Peer& peer) { return under_way(runs_->find(number), peer); }
   /// The run's name on the wire, drawn when a frame first carries it.
   uint64_t wire_op(OpRun& run) { return runs_->wire_op(run); }
-  /// The run that `peer` answers: null when it was never told this op, or the run has ended.
+  /// The run that `peer` answers: null if this op was never sent to it, or the run has ended.
   OpRun* answered(uint64_t op, const Peer& peer) { return under_way(runs_->named(op), peer); }
   /// The peer has something queued: progress pushes.
   void wants_push(Peer& peer) {
@@ -257,7 +259,7 @@ class Engine final : public Sink {
     peer.next_busy = busy_;
     busy_ = &peer;
   }
-  /// The peer broke the rules: it is told, and closed at the end of this progress. Its frames are ignored from now on.
+  /// Protocol violation: the peer is notified, and closed at the end of this progress. Its frames are ignored from now on.
   [[gnu::cold]] void violation(Peer& peer, const char* what);
   /// The connection ends with `status` at the end of this progress.
   [[gnu::cold]] void doom(Peer& peer, Status status, const std::string& why);
@@ -266,36 +268,37 @@ class Engine final : public Sink {
   void forbid_imports() { options_.imports = false; }
   void forbid_resident() { options_.resident = {}; }
   Matcher& matcher() { return *matcher_; }
-  /// To look for posted receives, or to post one: the waited receive is among them from here on.
+  /// To match or to post receives: the waited receive is among the posted ones from here on.
   Matcher& receives() {
     if (waited_ != nullptr) [[unlikely]]
       post_waited(*std::exchange(waited_, nullptr));
     return *matcher_;
   }
   ActiveTable& active() { return *active_; }
-  /// The same for a receive that was just taken out of matching for a message of this peer: where it is offered to a peer (offers.hpp), it
-  /// is withdrawn there, or the next one is taken (null: none). False: a violation.
+  /// The same for a receive that was just taken out of matching for a message of this peer: where it is offered to a peer
+  /// (offers.hpp), it is withdrawn there, or the next one is taken (null: none). False: a violation.
   bool free_to_match(Peer& peer, uint64_t tag, OpRun** run) {
     return *run == nullptr || (*run)->offer == 0 || withdraw_offers(peer, tag, run);
   }
   /// The only peer with a link, or null.
   Peer* only_peer() const;
-  /// Within a call that posts: nobody may progress for a while after it, here or at the peer.
+  /// Within a call that posts: there may be no progress for a while after it, here or at the peer.
   bool in_call() const { return in_call_; }
   class InCall;
   DeviceQueues& devices();  // made at the first use
-  /// A piece of the run's device work is over. False: nothing more of the run: it was ended meanwhile, and is gone with its last
-  /// piece, or it is about to be.
+  /// A piece of the run's device work is over. False: nothing more of the run: it was ended meanwhile, and is gone with its
+  /// last piece, or it is about to be.
   bool work_over(OpRun& run);
-  /// What waited for a device, a stream or an import may look at its peer's link. False: that is lost, and the run ends with it.
+  /// May a run that waited for a device, a stream or an import use its peer's link? False: it is lost, and the run ends with
+  /// it.
   static bool goes_on(const OpRun& run) { return run.peer == nullptr || !run.peer->doomed; }
   RunPool& runs() { return *runs_; }
   /// Payload that data frames are still to bring, of all peers.
   uint64_t incoming() const { return incoming_; }
   void expect(uint64_t bytes) { incoming_ += bytes; }
-  void end_stream(OpRun& run) {
-    if (run.stream.kind == Stream::in) incoming_ -= run.stream.end - run.stream.begin;
-    run.stream.kind = Stream::none;
+  void end_pipeline(OpRun& run) {
+    if (run.pipeline.kind == Pipeline::in) incoming_ -= run.pipeline.end - run.pipeline.begin;
+    run.pipeline.kind = Pipeline::none;
   }
   /// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
   void count_moved(const OpDesc& op, Way way) {
@@ -314,13 +317,13 @@ class Engine final : public Sink {
   }
   unsigned push(Peer& peer);
   unsigned push_queue(Peer& peer, RunList& queue);
-  unsigned push_streams(Peer& peer);
+  unsigned push_pipelines(Peer& peer);
   unsigned push_windows(Peer& peer);
   unsigned push_all();
   void close_doomed();
   unsigned run_callbacks();
   void end_runs(Peer& peer, Status status, const std::string& why);
-  /// Nobody holds the request any more.
+  /// The request has no holder any more.
   void end(OpRun& run) {
     if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || run.list == &callbacks_) {
       run.detached = true;
@@ -335,12 +338,12 @@ class Engine final : public Sink {
   static void prepare_to_tell(OpRun& run, bool under_way);
   void tell(OpRun& run, Status status);
   void tell_now(OpRun& run, Status status);
-  Status start_told(const OpDesc& op, const Completion& completion);
+  Status start_with_sink(const OpDesc& op, const Completion& completion);
   void leave_sinks();
   void forget_in_entries(const Peer& peer);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
-  bool take_kept(OpRun& run);
+  bool take_unexpected(OpRun& run);
   Status post_device(OpRun& run);
   void take_frames();
   void start_devices();
@@ -367,7 +370,8 @@ class Engine final : public Sink {
   tw_completion_queue* notified_ = nullptr;  // takes notifications of peers
 };
 
-/// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun when it ends.
+/// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun
+/// when it ends.
 class Engine::InCall {
  public:
   explicit InCall(Engine& engine)
@@ -397,9 +401,9 @@ inline OpRun* Engine::acquire_blank() {
   run->then = run->fin = nullptr;
   run->moved = run->peer_op = 0;
   run->sink = SinkKind::none;
-  run->tells = false;
-  run->stream.kind = Stream::none;
-  run->stream.in_flight = 0;
+  run->has_sink = false;
+  run->pipeline.kind = Pipeline::none;
+  run->pipeline.in_flight = 0;
   return run;
 }
 

@@ -42,7 +42,7 @@ void Engine::attach(Peer& peer, Link& link) {
 }
 
 bool Engine::idle(const Peer& peer) const {
-  return peer.control.empty() && peer.ordered.empty() && peer.streams.empty() && peer.bytes.empty() && peer.waiting.empty() &&
+  return peer.control.empty() && peer.ordered.empty() && peer.pipelines.empty() && peer.bytes.empty() && peer.waiting.empty() &&
          !unconfirmed(peer) && (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
 }
 
@@ -57,7 +57,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.control.clear();
   peer.assembly = Assembly{};
   peer.destination = nullptr;
-  if (peer.stream) peer.stream->destination = nullptr;
+  if (peer.byte_stream) peer.byte_stream->destination = nullptr;
   peer.one_sided.issued = peer.one_sided.framed = peer.one_sided.confirmed = peer.one_sided.fence = 0;
   peer.one_sided.silent = peer.one_sided.reported = 0;  // what is counted is so until each run has ended
   while (OpRun* run = peer.waiting.front()) {
@@ -74,7 +74,7 @@ void Engine::fail(Peer& peer, Status status, const std::string& why) {
   Guard guard(*this);
   if (Link* link = peer.link) {
     close_credit(*this, peer);
-    peer.link = nullptr;  // before the port is told: nothing of this peer may be sent or handled from here on
+    peer.link = nullptr;  // before the port's close: nothing of this peer may be sent or handled from here on
     end_offers(*this, peer);
     link->port->close(*link, false);
   }

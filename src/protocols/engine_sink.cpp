@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ports call: frames, destinations, losses. A lost link ends its peer's runs at the end of this progress, because a port
-// may notice the loss inside a call of ours.
+// What ports call: frames, destinations, losses. A lost link ends its peer's runs at the end of this progress, because a
+// port may notice the loss inside a call of ours.
 #include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
 #include "protocols/dispatch.hpp"
@@ -71,11 +71,11 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
       doomed_.emplace_back(peer, status);
     }
   }
-  link.port->close(link, false);  // nobody else knows it
+  link.port->close(link, false);  // it belongs to no peer
 }
 
-/// One-sided operations wait for it in their ordered queue, messages of device memory in `importing`. Another message that would use it
-/// goes by frames until the mapping is there.
+/// One-sided operations wait for it in their ordered queue, messages of device memory in `importing`. Another message that
+/// would use it goes by frames until the mapping is there.
 void Engine::on_import(Link& link, uint64_t) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;

@@ -12,7 +12,8 @@
 
 namespace thalweg::impl {
 
-/// By which way an access moves its bytes, where what it comes behind travels as frames, and where that is applied at its turn.
+/// By which way an access moves its bytes, where what it comes behind travels as frames, and where that is applied at its
+/// turn.
 struct SaidWay {
   Way now = Way::any, settled = Way::any;
 };
@@ -34,29 +35,31 @@ const char* say_routes(std::string& text, const std::array<Route, kLines>& route
   }
   return name;
 }
-/// A target of op's peer that nobody named: of tw_memory_allocate (`library`) or tw_memory_register.
+/// An unnamed target of op's peer: of tw_memory_allocate (`library`) or tw_memory_register.
 void any_target(const OpDesc& op, bool library, RemoteRegion* out);
 
 // --- explain_device.cpp
 /// Of a put, get or atomic that needs a device, as far as is known without trying, with what is predicted.
 Access said_device_access_of(const OpDesc& op);
-/// Null: kernels of the device that moves it get to both sides, as far as is known without trying. Otherwise why not, as a sentence.
+/// Null: kernels of the device that moves it get to both sides, as far as is known without trying. Otherwise why not, as a
+/// sentence.
 const char* why_no_kernels(const OpDesc& op);
 
 // --- explain_blocks.cpp
-/// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and its way.
+/// The tables of a block transfer, of each kind of memory at the peer where none is named. The name of what is chosen, and
+/// its way.
 const char* explain_blocks(std::string& text, const OpDesc& op, SaidWay* way);
 
 // --- explain_ways.cpp
 SaidWay said_way(const Access& access);
 SaidWay said_way(const Blocks& blocks);
-/// Null when other processes can be told of the local buffer, which is device memory.
+/// Null if the local buffer, which is device memory, can be named to other processes.
 const char* why_not_shared(const OpDesc& op);
 /// Memory that may receive a message.
 struct Into {
   const char* name;
   MemoryKind kind = MemoryKind::host;
-  bool named = false;        // the sender can be told of it
+  bool named = false;        // it can be named to the sender
   bool same_device = false;  // ... as the sender's memory is of
   bool library = false;
 };
@@ -64,8 +67,8 @@ inline constexpr size_t kInto = 8;
 std::array<Into, kInto> kinds_into(const OpDesc& op);
 /// What the receiver will know of a message into such memory.
 DeviceMessage device_message(const OpDesc& op, const Into& into);
-/// "way into X: push, or where the receive is posted second: pull" and "progress into X: nobody" for each kind of memory that may receive
-/// a message: its way, and whose progress it needs once both sides have posted.
+/// "way into X: push, or where the receive is posted second: pull" and "progress into X: nobody" for each kind of memory
+/// that may receive a message: its way, and whose progress it needs once both sides have posted.
 void say_ways(std::string& text, const OpDesc& op);
 /// "way: push", or "way: frames, or where all before it is applied at its turn: mapped". Of no way nothing.
 void say_way(std::string& text, const SaidWay& way);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of block transfers said aloud, from the table that they are taken from.
+// Explains the ways of block transfers, from the table that chooses them.
 #include "devices/registry.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/explain.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of operations with device memory, said aloud. A message's way is the receiver's choice, so there is a line for each
+// Explains the ways of operations with device memory. A message's way is the receiver's choice, so there is a line for each
 // kind of memory that may receive it.
 #include <algorithm>
 #include <cstdio>
@@ -40,7 +40,7 @@ Costs costs_of_copies(const OpDesc& op) {
   Device* const device = device_of(op);
   DeviceTable* const table = op.peer->engine->options().device_costs;
   if (device == nullptr) return costs;
-  // Not measured for this: who asks may have a kernel that waits for the caller, and to measure takes memory.
+  // Not measured for this: the caller may have a kernel that waits for it, and measuring allocates memory.
   if (table != nullptr) static_cast<DeviceCosts&>(costs) = table->known(*device).costs;
   const bool known = op.remote != nullptr && of_device(*op.remote);
   costs.link = known ? device->peer(uuid_of(op.remote->key.device_uuid)).link : nearest_link(*device, costs);
@@ -50,13 +50,14 @@ Costs costs_of_copies(const OpDesc& op) {
 /// Does the local side's device move it? An atomic has no local side.
 bool by_local_device(const OpDesc& op) { return (op.flags & kOpDevice) != 0 && op.verb != Verb::atomic; }
 
-/// Whose queue copies in this process: the local side's device, or the target's into or out of pinned memory. Null: none of this process.
+/// Whose queue copies in this process: the local side's device, or the target's into or out of pinned memory. Null: none of
+/// this process.
 Device* copier_of(const OpDesc& op) {
   if (by_local_device(op)) return op.device;
   return op.remote != nullptr && of_device(*op.remote) ? device_of(*op.remote) : nullptr;
 }
 
-/// Do kernels of the device get to the target, or can only an import tell? To managed memory they always do.
+/// Do kernels of the device reach the target, or can only an import decide? They always reach managed memory.
 bool gets_to(const Device& device, const RemoteRegion& target) {
   if (static_cast<MemoryKind>(target.key.kind) == MemoryKind::managed) return true;
   const PeerAccess there = device.peer(uuid_of(target.key.device_uuid));
@@ -68,7 +69,7 @@ bool by_resident(const OpDesc& op, const Costs& costs) {
   const unsigned blocks = op.peer->engine->options().resident.blocks;
   Device* const device = copier_of(op);
   if (blocks == 0 || device == nullptr) return false;
-  const Side here = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout), target = side_of(0, op.remote_layout);
+  const CopySide here = copy_side(reinterpret_cast<uintptr_t>(op.address), op.layout), target = copy_side(0, op.remote_layout);
   std::vector<Copy> planned;
   if (is_error(plan_copies(target, here, op.length, 0, op.length, &planned)) || planned.empty()) return false;
   DeviceCopies copies = facts_of(planned, why_no_kernels(op) == nullptr);

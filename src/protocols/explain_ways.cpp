@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which way (routes/ways.hpp) an operation will move, said with the names under which tw_context_counters counts it. A message's
+// By which way (routes/ways.hpp) an operation will move, by the names of tw_context_counters. A message's
 // is the receiver's choice: a line for each kind of memory that may receive it, from the functions that the receiver asks.
 #include "devices/registry.hpp"
 #include "memory/registry.hpp"

@@ -13,7 +13,8 @@ namespace thalweg::impl {
 
 namespace {
 
-/// What of `wanted` the worker's budget still allows: never more than an eighth of what is left, so that late peers get some.
+/// What of `wanted` the worker's budget still allows: never more than an eighth of what is left, so that late peers get
+/// some.
 uint64_t from_budget(Engine& engine, uint64_t wanted) {
   uint64_t budget = engine.options().unexpected_budget;
   uint64_t left = budget > engine.granted ? budget - engine.granted : 0;
@@ -87,8 +88,8 @@ void end_header(Engine& engine, Peer& peer) {
 
 namespace {
 
-/// Others' headers take the room. One that credit can take, too, waits for that instead; who was granted memory and sends nothing holds up
-/// nobody for long.
+/// Other headers take the room. One that credit covers, too, waits for that instead; a peer that was granted memory and
+/// sends nothing delays no other for long.
 void wait_for_room(Engine& engine, Peer& peer) {
   if (peer.header.length <= kHeaderOnCredit) {
     const uint64_t op = std::exchange(peer.header, {}).op;

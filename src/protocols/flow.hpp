@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flow control of what may arrive unasked: eager messages, RTS messages, byte streams.
+// Credit-based flow control of unexpected traffic: eager messages, RTS messages, byte streams.
 //
 // Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
-// byte stream) the receiver grants more, out of the worker's budget. What was matched or consumed is given back in quarters.
-// A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a peer does.
-// Memory for a long header that credit does not cover is asked for, one at a time of each peer, and comes out of what the grants leave
-// of that budget until the header's handler has run.
+// byte stream) the receiver grants more, out of the worker's budget. Credit for what was matched or consumed is returned in
+// quarters. A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a
+// peer does. Memory for a long header that credit does not cover is requested, one per peer at a time, and counts against
+// the rest of that budget until the header's handler has run.
 #pragma once
 #include "protocols/engine.hpp"
 #include "routes/messages.hpp"
@@ -14,8 +14,8 @@ namespace thalweg::impl {
 
 inline constexpr uint64_t kMessageOverhead = 256;   // what keeping an unmatched message costs besides its payload
 inline constexpr uint64_t kFirstEager = 64u << 10;  // bytes; also the most that one active message may cost that must be eager
-/// The smallest window, of a worker with many endpoints. Up to a quarter of it may be consumed and not yet given back, and what is left
-/// must take the largest message.
+/// The smallest window, of a worker with many endpoints. Up to a quarter of it may be consumed and not yet returned, and
+/// what is left must take the largest message.
 inline constexpr uint64_t kLeastEager = 96u << 10;
 static_assert(kLeastEager - kLeastEager / 4 >= kFirstEager);
 /// The longest header that may go on credit, which every window takes in the end.
@@ -37,7 +37,7 @@ inline bool affordable(const OpDesc& op) {
 inline bool header_affordable(const OpDesc& op, uint64_t payload) {
   return op.header_length <= kHeaderOnCredit && op.peer->eager_credit >= eager_cost(payload + op.header_length);
 }
-/// Of an active message: may it be sent unasked, where TW_OP_EAGER says that it must be?
+/// Of an active message: may it be sent eagerly, where TW_OP_EAGER demands it?
 Status check_unasked(const OpDesc& op);
 
 /// Sets the first credits and grants this side's share to the peer.
@@ -65,7 +65,7 @@ inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {
 inline void consumed_rts(Engine& engine, Peer& peer) {
   if (++peer.consumed_messages * 4 >= kFirstRts) give_back_messages(engine, peer);
 }
-/// An eager message of this cost is kept. False: past the grant.
+/// An eager message of this cost is held unmatched. False: past the grant.
 inline bool hold(Peer& peer, uint64_t cost) {
   peer.held_bytes += cost;
   return peer.held_bytes <= peer.granted_bytes;

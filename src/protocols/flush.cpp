@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flush: a frame behind everything in the ordered queue, answered when all of it is applied. Endpoints without unconfirmed frames are
-// flushed already, because the other ways are complete when they return. A worker's flush is one of each of its peers.
+// Flush: a frame behind everything in the ordered queue, answered when all of it is applied. Endpoints without unconfirmed
+// frames are flushed already, because the other ways are complete when they return. A worker's flush is one of each of its
+// peers.
 #include <algorithm>
 #include <utility>
 
@@ -34,7 +35,7 @@ void child_ended(Engine& engine, OpRun& child, Status status) {
   if (parent.missing == 0) engine.complete(*run, parent.status);
 }
 
-/// All before the flush is applied, `status` says how. Returns how the flush ends.
+/// Everything before the flush is applied, with `status`. Returns the flush's status.
 Status settle(Engine& engine, OpRun& run, Status status) {
   if (run.peer != nullptr) {
     OneSided& state = run.peer->one_sided;
@@ -58,16 +59,16 @@ Status step(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
   const OneSided& state = peer.one_sided;
-  // The answer tells of frames only. It may come before that of a get, for whose bytes nobody but a fence waits.
+  // The answer covers frames only. It may come before that of a get, for whose bytes only a fence waits.
   if (state.device != 0 || (run.stage == kForFence && state.gets != 0)) return TW_AGAIN;
   run.sequence = state.framed;
   if (state.confirmed >= state.framed && state.silent <= state.reported) {
-    return settle(*peer.engine, run, TW_OK);  // what waited before it went without frames: the target has nothing to say
+    return settle(*peer.engine, run, TW_OK);  // what waited before it moved without frames: no answer is needed
   }
   run.fin = answered;
   const FrameHeader header = make_header(Frame::flush, 0, peer.engine->wire_op(run), 0);
   if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) {
-    if (is_error(s)) child_ended(*peer.engine, run, s);  // the link is lost, and nobody was told yet
+    if (is_error(s)) child_ended(*peer.engine, run, s);  // the link is lost, and that was not reported yet
     return s;
   }
   if (run.stage == kForFence) {
@@ -81,8 +82,8 @@ void abort(OpRun& run, Status why) {
   if (run.peer != nullptr) child_ended(*run.peer->engine, run, why);
 }
 
-/// A flush of one peer that nobody holds, on behalf of the worker flush `parent` (0: of a fence). It is sent by the next progress, so the
-/// answer cannot come before the parent has counted its children.
+/// A flush of one peer without a holder, on behalf of the worker flush `parent` (0: of a fence). It is sent by the next
+/// progress, so the answer cannot come before the parent has counted its children.
 Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   OpDesc op;
   op.verb = Verb::flush;
@@ -100,7 +101,7 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   return TW_OK;
 }
 
-/// Confirmed is not enough: a failure of a put that asked for no answer is told by a flush only.
+/// Confirmation is not enough: only a flush reports the failure of a put that requested no answer.
 bool to_flush(const Peer& peer) {
   const OneSided& state = peer.one_sided;
   return !is_error(peer.state) && (unconfirmed(peer) || state.silent > state.reported || is_error(state.owed));

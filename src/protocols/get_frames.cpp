@@ -12,7 +12,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kWindow = 16;  // fragments asked for and not answered, per get
+constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per get
 
 void arrived(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
@@ -53,11 +53,12 @@ Status step(OpRun& run) {
     run.stage = 1;
     run.fin = refused;
     count_in(run, Counted::get);
-    stream_in(*peer.engine, peer, run, 0, run.op->length, arrived);
+    pipeline_in(*peer.engine, peer, run, 0, run.op->length, arrived);
   }
-  if (run.moved - run.stream.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
+  if (run.moved - run.pipeline.arrived >= kWindow * queue_fragment(peer)) return TW_AGAIN;
   const Status s = ask(peer, run);
-  // What came before the link broke is still read, straight into the buffer: the loss, which is told behind it, ends the run.
+  // What came before the link broke is still read, straight into the buffer: the loss, which is reported behind it, ends the
+  // run.
   if (is_error(s) && run.moved != 0) return TW_AGAIN;
   if (s != TW_OK) return s;
   note_frames(peer, run);

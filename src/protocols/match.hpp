@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matching of tagged messages: posted receives on one side, unmatched messages on the other.
+// Tag matching: posted receives on one side, unmatched (unexpected) messages on the other.
 //
-// Posted receives with a full mask are in a hash by tag, the others in one list; sequence numbers decide who was first.
+// Posted receives with a full mask are in a hash by tag, the others in one list; sequence numbers decide which is earlier.
 // Unmatched messages are in one list in order of arrival and in a hash by tag.
 #pragma once
 #include <cstdint>
@@ -10,19 +10,19 @@
 #include "protocols/operation.hpp"
 #include "protocols/wire.hpp"
 
-/// A message nobody has asked for yet, or one that a matched probe took out. C handle. The payload follows the struct.
+/// An unexpected message, or one that a matched probe took out. C handle. The payload follows the struct.
 struct tw_message {
-  enum class Kind : uint8_t { here, arriving, announced, lost, failed };  // failed: its sender could not pack the rest
+  enum class Kind : uint8_t { here, arriving, rts, lost, failed };  // failed: its sender could not pack the rest
   Kind kind = Kind::here;
   bool taken = false;  // by a matched probe
   thalweg::impl::Engine* engine = nullptr;
-  thalweg::impl::Peer* peer = nullptr;  // null: its endpoint is gone
+  thalweg::impl::Peer* peer = nullptr;  // null: its endpoint has ended
   tw_recv_info info{};
-  uint64_t cost = 0;     // flow control: given back when consumed
+  uint64_t cost = 0;     // flow control: returned when consumed
   uint64_t sync_op = 0;  // answered by `matched` when not 0
   uint64_t arrived = 0;
   thalweg::impl::Status failure = TW_OK;                          // failed
-  thalweg::impl::ReceivedRts rts;                                 // announced
+  thalweg::impl::ReceivedRts rts;                                 // of kind rts
   tw_message *next = nullptr, *previous = nullptr;                // arrival
   tw_message *bucket_next = nullptr, *bucket_previous = nullptr;  // same hash
   std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -33,7 +33,7 @@ namespace thalweg::impl {
 class Matcher {
  public:
   explicit Matcher(uint64_t first_receive = 0);
-  ~Matcher();  // frees what nobody asked for
+  ~Matcher();  // frees unexpected messages
 
   // --- posted receives
   void post(OpRun& run) {
@@ -67,8 +67,8 @@ class Matcher {
     return wild_.empty() ? exact : earlier(exact, tag, peer);
   }
 
-  /// Are all receives that were posted before this one, and could take one of its messages from this peer, offered to that peer? offered:
-  /// so many in all.
+  /// Are all receives that were posted before this one, and could take one of its messages from this peer, offered to that
+  /// peer? offered: so many in all.
   bool earlier_are_offered(const OpRun& run, const Peer& peer, size_t offered) const;
 
   // --- unmatched messages

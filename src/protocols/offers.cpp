@@ -83,7 +83,7 @@ bool make_offer(Engine& engine, OpRun& run) {
   ++offers->posted;
   offered_to(run) = peer;
   run.offer = static_cast<uint8_t>(entry + 1);
-  // release: who sees `offered` sees the offer
+  // release: a reader that sees `offered` sees the offer
   __atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);
   return true;
 }
@@ -143,11 +143,11 @@ OpRun* take_claimed(Engine& engine, Peer& peer, const FrameHeader& header, uint6
   return &run;
 }
 
-void await_announcing(Peer& peer) {
-  constexpr unsigned kLooks = 1000;  // 25 to 40 us: more only where the peer's thread is not running
+void await_rts(Peer& peer) {
+  constexpr unsigned kPolls = 1000;  // 25 to 40 us: more only where the peer's thread is not running
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  const uint64_t& word = peer.offers->tables.theirs->announcing;
-  for (unsigned looks = 0; looks < kLooks && __atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0; ++looks) cpu_pause();
+  const uint64_t& word = peer.offers->tables.theirs->sending_rts;
+  for (unsigned polls = 0; polls < kPolls && __atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0; ++polls) cpu_pause();
 }
 
 // ------------------------------------------------------------------------------------------------ the sender
@@ -169,7 +169,7 @@ bool fits(const FrameHeader& header, const void* what) {
 }
 
 /// The earliest offer that takes this tag, as one walk sees it.
-bool look_for(const OfferTable& table, uint64_t tag, Claim* out) {
+bool find_offer(const OfferTable& table, uint64_t tag, Claim* out) {
   bool found = false;
   for (unsigned i = 0; i < kOffers; ++i) {
     const uint64_t word = load_state(table.states[i]);
@@ -204,9 +204,10 @@ bool find_claim(Engine& engine, Peer& peer, const OpDesc& op, Claim* out) {
   const Offers* const offers = offers_of(peer);
   if (offers == nullptr) return false;
   const OfferTable& table = *offers->tables.theirs;
-  // What was offered before the first walk's find is visible to the second one: an earlier receive that the first one has missed, too.
+  // What was offered before the first walk's find is visible to the second one: an earlier receive that the first one has
+  // missed, too.
   Claim first;
-  if (!look_for(table, op.tag, &first) || !look_for(table, op.tag, out)) return false;
+  if (!find_offer(table, op.tag, &first) || !find_offer(table, op.tag, out)) return false;
   if (first.entry != out->entry || first.word != out->word) return false;
   copy_out(table.offers[out->entry], out);
   if (out->capacity < op.length || ((out->tag ^ op.tag) & out->mask) != 0) return false;
@@ -220,17 +221,17 @@ bool take_claim(Peer& peer, const Claim& claim) {
                                               offer_word(claim.word >> 2, OfferState::claimed));
 }
 
-Announcing::Announcing(Peer& peer, const OpDesc& op, bool tagged) {
+SendingRts::SendingRts(Peer& peer, const OpDesc& op, bool tagged) {
   if (!tagged || (op.flags & kOpDevice) == 0 || !worth_hiding(op.length, peer.engine->options().hidden_from)) return;
   const Offers* const offers = offers_of(peer);
   if (offers == nullptr) return;
-  word_ = &offers->tables.mine->announcing;
+  word_ = &offers->tables.mine->sending_rts;
   __atomic_store_n(word_, 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);  // before the table is looked at
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);  // before the table is read
 }
 
-Announcing::~Announcing() {
-  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: who sees it finds the RTS
+SendingRts::~SendingRts() {
+  if (word_ != nullptr) __atomic_store_n(word_, 0, __ATOMIC_RELEASE);  // release: a reader that sees it finds the RTS
 }
 
 }  // namespace thalweg::impl

@@ -3,17 +3,18 @@
 //
 //   receiver, in its call                         sender, in its call
 //   posts; writes an offer (transports/offers.hpp)
-//                                                 finds it; claims it; tagged_rts says which; its device writes into the memory
+//                                                 finds it; claims it; tagged_rts names it; its device writes into the memory
 //   tagged_rts: the receive is matched   <------
-//                                        <------  fin, when the device is done; from here on as after a push that was asked for
+//                                        <------  fin, when the device is done; from here on as after a requested push
 //
-// A claim is a match, so both keep the order of matching. The receiver offers a receive only where all earlier ones that could take one
-// of its messages are offered to that peer, too; the sender claims the earliest offer that fits, and only where no message of its own
-// that the receiver may not have seen fits it. Whatever else wants a receive that is offered (another message, a cancel, the end of the
-// peer) withdraws the offer first. Where that fails, the receive is matched: by the message whose RTS is still to come.
+// A claim is a match, so both keep the order of matching. The receiver offers a receive only where all earlier ones that
+// could take one of its messages are offered to that peer, too; the sender claims the earliest offer that fits, and only
+// where no message of its own that the receiver may not have seen fits it. Anything else that takes an offered receive
+// (another message, a cancel, the end of the peer) withdraws the offer first. If that fails, the receive is matched, by the
+// message whose RTS is still to come.
 //
-// Who posts second finds the first: the sender says that it is about to look (Announcing), the receiver writes its offer, waits for that
-// and looks for an RTS.
+// Whichever side posts second finds the first: the sender sets a flag (SendingRts) before it looks for an offer; the
+// receiver writes its offer, waits for the flag to clear and then looks for an RTS.
 #pragma once
 #include "devices/device.hpp"
 #include "protocols/engine.hpp"
@@ -36,18 +37,19 @@ struct Offers {
 };
 
 // --- the receiver
-/// Whom a posted receive is offered to (OpRun::offer is not 0).
+/// The peer that a posted receive is offered to (OpRun::offer is not 0).
 inline Peer*& offered_to(OpRun& run) { return *reinterpret_cast<Peer**>(run.state); }
 /// A receive that was posted just now. False: it is not offered.
 bool make_offer(Engine& engine, OpRun& run);
-/// True: nobody has claimed it, and nobody will. False: it is matched, out of matching and bound to that peer.
+/// True: it was not claimed, and cannot be any more. False: it is matched, out of matching and bound to that peer.
 bool end_offer(Engine& engine, OpRun& run);
 /// The link is about to end: receives that were claimed end with it, the others stay posted.
 void end_offers(Engine& engine, Peer& peer);
 /// Takes the receive that this RTS, of a message of `length` bytes, has claimed out of matching. Null: a violation.
 OpRun* take_claimed(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length);
-/// Returns when the peer, had it not seen what was offered so far, has announced what it was about to; or after some microseconds.
-void await_announcing(Peer& peer);
+/// Returns when a peer that has not seen the offers so far has sent the RTS it was about to send; or after some
+/// microseconds.
+void await_rts(Peer& peer);
 
 // --- the sender
 struct Claim {
@@ -62,13 +64,13 @@ bool find_claim(Engine& engine, Peer& peer, const OpDesc& op, Claim* out);
 /// False: the receive was withdrawn meanwhile.
 bool take_claim(Peer& peer, const Claim& claim);
 
-/// While a large message of device memory looks for an offer and announces itself.
-class Announcing {
+/// Lives while a large message of device memory looks for an offer and sends its RTS.
+class SendingRts {
  public:
-  Announcing(Peer& peer, const OpDesc& op, bool tagged);
-  ~Announcing();
-  Announcing(const Announcing&) = delete;
-  Announcing& operator=(const Announcing&) = delete;
+  SendingRts(Peer& peer, const OpDesc& op, bool tagged);
+  ~SendingRts();
+  SendingRts(const SendingRts&) = delete;
+  SendingRts& operator=(const SendingRts&) = delete;
 
  private:
   uint64_t* word_ = nullptr;

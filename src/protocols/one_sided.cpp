@@ -119,7 +119,7 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
   const Registry& registry = region.peer->engine->registry();
   *status = registry.resolve(*reading, region.key.rkey, offset + static_cast<uint64_t>(first),
                              static_cast<uint64_t>(last - first), access, &target);
-  // Unknown here may still be alive in another context of this process: its own progress will say.
+  // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (*status != TW_OK || !by_cpu(target.kind)) return nullptr;
   return target.address - first;
 }
@@ -162,7 +162,7 @@ Status check_target(const OpDesc& op, uint32_t access) {
   if (const Status status = check_range(op, access); is_error(status)) return status;
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable && !of_device(region)) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
-    if (region.key.segment != 0) map_region(region);  // asks, when nobody did yet
+    if (region.key.segment != 0) map_region(region);  // requests the import unless that was done
   }
   return TW_OK;
 }
@@ -171,7 +171,7 @@ Status check_target(const OpDesc& op, uint32_t access) {
 
 namespace {
 
-/// Memory of another context of this process says so when it is tried.
+/// Whether memory is of another context of this process is found when it is tried.
 bool perhaps_mapped(const RemoteRegion& region) { return region.mapped != nullptr || in_process(region); }
 
 Status move_by(AccessRoute route, const OpDesc& op) {
@@ -265,7 +265,7 @@ void to_front(OpRun& run) {
   // One whose notification waits for earlier ones is passed by them.
   const bool stays = queue.front() != nullptr && queue.front()->moved != 0 && (part || !behind_notices(*queue.front()));
   OpRun* const begun = stays ? queue.pop_front() : nullptr;
-  // Parts wait for nobody, and what comes back may wait for what they belong to: they stay before it.
+  // Parts wait for nothing, and an operation that comes back may wait for theirs: they stay before it.
   RunList parts;
   while (!part && queue.front() != nullptr && (queue.front()->op->flags & kOpPart) != 0) parts.push_back(queue.pop_front());
   queue.push_front(&run);
@@ -352,8 +352,8 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
 
 namespace {
 
-/// The front's notification waits for an earlier one, whose run came back to the ordered queue while the front's frames were going: that one
-/// is next.
+/// The front's notification waits for an earlier one, whose run came back to the ordered queue while the front's frames were
+/// going: that one is next.
 bool let_earlier_pass(Peer& peer, const OpRun& front) {
   RunList& queue = peer.one_sided.queue;
   OpRun* const first = peer.one_sided.notices.first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put, get, atomics, signals and flush. Each protocol is one file; this is what they share and what the dispatch tables and
-// core name.
+// Put, get, atomics, signals and flush. Each protocol is one file; this header has what they share, and what the dispatch
+// tables and core use.
 //
 // Three ways (routes/accesses.hpp):
 //   mapped       the target is library-allocated memory mapped here, or memory of this process: the caller copies, complete
@@ -8,15 +8,16 @@
 //   single_copy  the kernel copies between the processes (process_vm_*): complete when it returns, no target CPU.
 //   frames       travel in the endpoint's ordered queue (OneSided) in order; the target's progress applies them. Taken only where
 //                neither of the other two is possible.
-// An operation that comes before its endpoint is connected or its segment imported waits in the ordered queue (later.cpp) and then
-// takes one of the three.
+// An operation posted before its endpoint is connected or its segment imported waits in the ordered queue (deferred.cpp)
+// and then takes one of the three.
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
-// applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_fence everything goes through the ordered queue, as
-// frames unless all before it is applied; so does a signal that covers all earlier puts. What has left the ordered queue but is not all in
-// frames is counted (count_in): what devices move, and gets whose answers are not all here. A fence is a flush in the ordered queue that
-// waits for what is counted, so nothing behind it needs to look. Parts of a counted operation belong to it: no fence that came
-// later holds them back. A signal is its put's last part: until it is given the put is counted, or back at the ordered queue's front.
+// applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_fence everything goes through
+// the ordered queue, as frames unless all before it is applied; so does a signal that covers all earlier puts. What has left
+// the ordered queue but is not all in frames is counted (count_in): what devices move, and gets whose answers are not all
+// here. A fence is a flush in the ordered queue that waits for what is counted, so nothing behind it needs to check. Parts
+// of a counted operation belong to it: no fence that came later holds them back. A signal is its put's last part: until it
+// is given the put is counted, or back at the ordered queue's front.
 #pragma once
 #include <cstring>
 
@@ -58,8 +59,8 @@ Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint6
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_flush(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Sends what the ordered queue has, a few pieces a turn. Returns the pieces sent. room: does the link take anything? Without it only what stays in
-/// this process goes on.
+/// Sends what the ordered queue has, a few pieces a turn. Returns the pieces sent. room: does the link take anything?
+/// Without it only what stays in this process goes on.
 unsigned push_one_sided(Engine& engine, Peer& peer, bool room = true);
 
 extern const Protocol kPutFrames, kGetFrames, kAtomicFrames, kSignalFrames, kFlushFrames;
@@ -76,9 +77,10 @@ inline bool has_device_end(const OpDesc& op) {
 /// ... or does it wait for a stream?
 inline bool needs_device(const OpDesc& op) { return (op.flags & kOpLate) != 0 || has_device_end(op); }
 extern const Protocol kPutDevice, kGetDevice;
-/// Of a put, get or atomic that needs a device: what the table of routes is asked with. What only trying tells is possible.
+/// Of a put, get or atomic that needs a device: the input of the routes' table. What only a trial can decide counts as
+/// possible.
 Access device_access_of(const OpDesc& op);
-/// Moves a run on whose bytes this CPU relays between a device and the other side. As stream_turn.
+/// Moves a run on whose bytes this CPU relays between a device and the other side. As pipeline_turn.
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
 /// Target: a frame's bytes into (or out of) device memory, done when it returns. `layout` null: contiguous at address.
 Status store_to_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, const std::byte* from,
@@ -107,7 +109,8 @@ inline LinkCosts link_costs(const OpDesc& op) {
 inline uint32_t link_features(const OpDesc& op) {
   return op.peer == nullptr || op.peer->link == nullptr ? 0 : op.peer->link->features;
 }
-/// All that has left the ordered queue is applied, whatever the order in which it ends: frames are answered, nothing is counted.
+/// All that has left the ordered queue is applied, whatever the order in which it ends: frames are answered, nothing is
+/// counted.
 inline bool settled(const Peer& peer) {
   const OneSided& state = peer.one_sided;
   return state.confirmed >= state.framed && state.device == 0 && state.gets == 0;
@@ -115,15 +118,16 @@ inline bool settled(const Peer& peer) {
 inline bool unconfirmed(const Peer& peer) { return !peer.one_sided.queue.empty() || !settled(peer); }
 /// Something before a fence is not applied for sure: only frames keep the order.
 inline bool fenced(const Peer& peer) { return peer.one_sided.fences != 0; }
-/// The same for what is at the ordered queue's front: a fence that is still in the ordered queue comes behind it, and waits for it.
+/// The same for what is at the ordered queue's front: a fence that is still in the ordered queue comes behind it, and waits
+/// for it.
 inline bool front_fenced(const Peer& peer) { return peer.one_sided.fences_out != 0; }
 /// Does a fence hold this operation back, which is about to enter the ordered queue?
 inline bool behind_fence(const OpDesc& op) { return (op.flags & kOpPart) == 0 && fenced(*op.peer); }
 /// The run has left the ordered queue, and is counted until count_out(), or until it ends.
 void count_in(OpRun& run, Counted as);
 void count_out(OpRun& run);
-/// To the ordered queue's front, behind an operation whose frames have begun and behind parts: what is under way already goes before what
-/// waits.
+/// To the ordered queue's front, behind an operation whose frames have begun and behind parts: what is under way already
+/// goes before what waits.
 void to_front(OpRun& run);
 /// The segment of this region can perhaps be mapped, and that is not decided yet.
 inline bool awaits_import(const RemoteRegion& region) {
@@ -132,7 +136,7 @@ inline bool awaits_import(const RemoteRegion& region) {
 }
 /// For explain: it awaits its import, and no way is forced that does without.
 bool will_map(const RemoteRegion& region);
-/// Can this still go as frames when the immediate way said no?
+/// Can this still go as frames after the immediate way was refused?
 inline bool frames_decide(Status s) { return s == TW_AGAIN || s == TW_ERR_STALE; }
 /// TW_AGAIN while the region's import is under way, TW_OK when that is decided (or region is null), or TW_ERR_STALE.
 Status settle_import(RemoteRegion* region);
@@ -140,9 +144,9 @@ Status settle_import(RemoteRegion* region);
 Status check_alive(RemoteRegion& region);
 /// Target: how the put frame in `header` went, for the signal and the answer behind it.
 void note_put(Peer& peer, const FrameHeader& header, Status status);
-/// Frames of the operation have gone; where they have no answer of their own only a flush can tell how it went.
+/// Frames of the operation were sent; without an answer of their own only a flush can report their failure.
 void note_frames(Peer& peer, OpRun& run);
-/// It failed. Where nobody holds it and nobody is called the next flush tells.
+/// It failed. If it has neither a holder nor a callback, the next flush reports it.
 void note_failure(Peer& peer, const OpRun& run, Status status);
 /// A layout of callbacks does not meet memory of a device: TW_ERR_UNSUPPORTED.
 Status check_local(const OpDesc& op, const RemoteRegion& target);
@@ -150,7 +154,7 @@ Status check_local(const OpDesc& op, const RemoteRegion& target);
 /// The key allows the access, and the bytes lie in it.
 Status check_range(const OpDesc& op, uint32_t access);
 Status check_target(const OpDesc& op, uint32_t access);
-/// Target: how what a frame with these flags covers went; what waits for it must not be told of data that is not there. (signal.cpp)
+/// Target: the status of what a frame with these flags covers; a signal must not report data that is not there. (signal.cpp)
 Status covered(const Peer& peer, uint8_t flags);
 /// Does anything follow the data: a signal, a notification?
 inline bool tells(const OpDesc& op) { return op.signal != nullptr || (op.flags & kOpNotify) != 0; }
@@ -163,7 +167,7 @@ inline void take_signal(const OpDesc& from, OpDesc* to) {
   to->signal_op = from.signal_op;
   to->signal_value = from.signal_value;
 }
-/// The signal of op: its key is one of a signal, alive, and of the kind that signal_op says.
+/// The signal of op: its key is one of a signal, alive, and of the kind of signal_op.
 Status check_signal(const OpDesc& op);
 /// The load/store address of [offset, offset + length) of the region, or null. For memory of this process `reading` must be
 /// held while it is used; it is checked against the registry.
@@ -175,13 +179,13 @@ inline bool in_process(const RemoteRegion& region) {
 }
 /// ... and of this engine's own one, whose registry knows it? Another one's is reached by frames.
 bool known_here(const RemoteRegion& region);
-/// Sets or adds to a signal's word that is reached from here, and wakes the peer's worker where it sleeps: a load otherwise. Of
-/// the worker that the endpoint leads to; a waiter at another one of its process looks now and then.
+/// Sets or adds to a signal's word that is reached from here, and wakes the peer's worker where it sleeps: a load otherwise.
+/// Of the worker that the endpoint leads to; a waiter at another worker of its process polls now and then.
 inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t value) {
   touch_signal(static_cast<uint64_t*>(word), op, value);
   Link* const link = peer.link;
   if (link == nullptr || link->sleeping == nullptr) return;
-  // The other half is the sleeper's: it says that it sleeps, has a full barrier run on this core, and looks at the word.
+  // The sleeper's half: it sets its sleeping flag, has a full barrier run on this core, and polls the word.
   if (link->fence_before_sleeping) [[unlikely]]
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   else
@@ -189,16 +193,16 @@ inline void touch_and_wake(const Peer& peer, void* word, uint32_t op, uint64_t v
   if (__atomic_load_n(link->sleeping, __ATOMIC_RELAXED) != 0) [[unlikely]]
     link->port->ring(*link);
 }
-/// Touches the signal's word where this process reaches it and src/routes says so. False: by a frame, as with a notification. behind: what it comes behind has gone
-/// as frames, or is not all applied. Not under a Registry::Reading.
+/// Touches the signal's word if this process reaches it and src/routes chooses that. False: by a frame, as with a
+/// notification. behind: what it comes behind has gone as frames, or is not all applied. Not under a Registry::Reading.
 bool touch_now(const OpDesc& op, bool behind);
 /// Might the signal of op overtake what it is behind, if it was given now?
 bool overtakes(const OpDesc& op);
-/// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue. What start()
-/// returns: with TW_OP_REMOTE and a notification, the operation ends when that is there.
+/// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue.
+/// What start() returns: with TW_OP_REMOTE and a notification, the operation ends when that is there.
 Status signal_after_data(const OpDesc& op, const Completion& completion);
-/// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK, TW_AGAIN or an error. One
-/// that covers all earlier puts has waited for those that devices move.
+/// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK,
+/// TW_AGAIN or an error. One that covers all earlier puts has waited for those that devices move.
 Status give_signal(OpRun& run, bool framed);
 /// Puts an operation into the ordered queue: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);

@@ -50,8 +50,8 @@ Status signal_behind_devices(OpRun& run) {
   return all && run.peer->one_sided.device != 0 ? Status{TW_AGAIN} : give_signal(run, false);
 }
 
-/// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything in the
-/// ordered queue, flushes and fences among it.
+/// The data is where it belongs, or the operation has failed. The signal is the put's last part: it goes before everything
+/// in the ordered queue, flushes and fences among it.
 void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
@@ -61,7 +61,7 @@ void over(Engine& engine, OpRun& run, Status status) {
   const bool signals = tells(op) && own;
   run.stage = kSignal;
   count_out(run);
-  engine.end_stream(run);
+  engine.end_pipeline(run);
   if (status == TW_OK && signals) {
     status = signal_behind_devices(run);
     if (status == TW_AGAIN) return to_front(run);
@@ -93,13 +93,14 @@ Status reach_target(Peer& peer, const OpDesc& op, Reached* out) {
   }
   const Status status = reach_region(peer, region, *out->device, out);
   if (status == TW_IN_PROGRESS) return TW_AGAIN;
-  // Unknown here may still be alive in another context of this process: its own progress will say.
+  // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (status == TW_ERR_STALE && in_process(region))
     return fail(TW_ERR_UNSUPPORTED, "it is device memory of another context of this process");
   return status;
 }
 
-/// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the operation.
+/// The same for host memory too, and remembered. TW_OK; TW_ERR_UNREACHABLE: not by a device; TW_AGAIN, or an error of the
+/// operation.
 Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   RemoteRegion& region = *op.remote;
   if (!of_device(region)) {
@@ -109,7 +110,7 @@ Status reach(Peer& peer, const OpDesc& op, Reached* out) {
   }
   const Status status = reach_target(peer, op, out);
   if (status == TW_OK || status == TW_AGAIN) return status;
-  // Released, or its owner is going: the target's answer to a frame, or the loss, says which.
+  // Released, or its owner is closing: the target's answer to a frame, or the loss, tells which.
   if (status == TW_ERR_STALE) return TW_ERR_UNREACHABLE;
   if ((peer.link->features & kLinkMaps) != 0) {
     warn_once("device.relayed", std::string("a put or get of device memory goes through the host: ") + last_error());
@@ -146,10 +147,10 @@ namespace {
 
 Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
   const OpDesc& op = *run.op;
-  Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  CopySide there = copy_side(target.address + op.remote_offset, op.remote_layout, target.kernels);
   there.far = of_device(*op.remote) && target.device->uuid() != uuid_of(op.remote->key.device_uuid);
   const Status status =
-      device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over, target.hosts);
+      device_move(engine, run, *target.device, there, op.length, !is_put(op), target.mapping, over, target.users);
   if (is_error(status)) return status;
   leave_queue(run, kMoving);
   return TW_IN_PROGRESS;
@@ -159,17 +160,17 @@ Status start_direct(Engine& engine, OpRun& run, const Reached& target) {
 Status take_turns(Engine& engine, OpRun& run, Stage stage) {
   leave_queue(run, stage);
   relay_of(run) = Relay{0, false, false, TW_OK};
-  run.stream.kind = Stream::relay;
-  (stage == kMoving ? run.peer->windows : run.peer->streams).push_back(&run);
+  run.pipeline.kind = Pipeline::relay;
+  (stage == kMoving ? run.peer->windows : run.peer->pipelines).push_back(&run);
   engine.wants_push(*run.peer);
   return TW_IN_PROGRESS;
 }
 
 Status start_window(Engine& engine, OpRun& run, const Reached& target) {
   const OpDesc& op = *run.op;
-  const Side there = side_of(target.address + op.remote_offset, op.remote_layout, target.kernels);
+  const CopySide there = copy_side(target.address + op.remote_offset, op.remote_layout, target.kernels);
   const Staging::Direction direction = is_put(op) ? Staging::Direction::in : Staging::Direction::out;
-  run.staging = new Staging(engine, run, *target.device, there, direction, 0, op.length, target.hosts);
+  run.staging = new Staging(engine, run, *target.device, there, direction, 0, op.length, target.users);
   run.extras = true;
   run.holding = target.mapping;
   if (target.mapping != nullptr) ++target.mapping->users;
@@ -208,12 +209,12 @@ Status window_turn(Engine& engine, OpRun& run) {
 
 /// The target has copied the oldest named piece, or could not.
 void piece_applied(Engine& engine, OpRun& run, Status status) {
-  if (run.stream.in_flight == 0) return engine.violation(*run.peer, "an end of a piece that was not sent");
-  --run.stream.in_flight;
+  if (run.pipeline.in_flight == 0) return engine.violation(*run.peer, "an end of a piece that was not sent");
+  --run.pipeline.in_flight;
   run.staging->taken_oldest();
   if (is_error(status)) relay_of(run).failed = status;
   if (run.list != nullptr) return;
-  run.peer->streams.push_back(&run);
+  run.peer->pipelines.push_back(&run);
   engine.wants_push(*run.peer);
 }
 
@@ -236,14 +237,14 @@ void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   if (run == nullptr) return;
   Engine& engine = *pool->engine();
   const Engine::Guard guard(engine);
-  if (run->peer == nullptr || run->stream.kind != Stream::relay) return;
+  if (run->peer == nullptr || run->pipeline.kind != Pipeline::relay) return;
   if (is_error(status)) relay_of(*run).failed = status;
-  run->peer->streams.push_back(run);
+  run->peer->pipelines.push_back(run);
   engine.wants_push(*run->peer);
 }
 
-/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns until it
-/// has ended, so that the worker may sleep) or an error.
+/// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns
+/// until it has ended, so that the worker may sleep) or an error.
 Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t position, uint64_t length) {
   const OpDesc& whole = *run.op;
   OpDesc op;
@@ -287,7 +288,7 @@ Status relay_named(Engine& engine, OpRun& run) {
       if (status == TW_OK) state.position += n;
     }
     const bool waits = bytes == nullptr && run.work == 0;
-    const bool lacks_chunk = waits && run.stream.in_flight == 0;
+    const bool lacks_chunk = waits && run.pipeline.in_flight == 0;
     if (!is_error(status) && lacks_chunk) {
       run.list->remove(&run);
       run.staging->wait_for_chunk();
@@ -295,7 +296,7 @@ Status relay_named(Engine& engine, OpRun& run) {
     if (!is_error(status) && (lacks_chunk || !waits)) return TW_OK;
     state.failed = status;
   }
-  if (run.stream.in_flight != 0) {
+  if (run.pipeline.in_flight != 0) {
     run.list->remove(&run);  // piece_applied() brings it back
   } else {
     over(engine, run, status);
@@ -390,11 +391,11 @@ Status step(OpRun& run) {
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run) {
   Relay& state = relay_of(run);
   if (run.stage == kMoving) return window_turn(engine, run);
-  if (state.named) return relay_named(engine, run), run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
+  if (state.named) return relay_named(engine, run), run.list == &peer.pipelines ? TW_IN_PROGRESS : TW_OK;
   Status status = state.failed;
   if (!is_error(status)) status = is_put(*run.op) ? relay_put(engine, run) : relay_get(engine, run);
   if (is_error(status)) over(engine, run, status);
-  return run.list == &peer.streams ? TW_IN_PROGRESS : TW_OK;
+  return run.list == &peer.pipelines ? TW_IN_PROGRESS : TW_OK;
 }
 
 const Protocol kPutDevice = {"put_device", Verb::put, step, nullptr};
@@ -411,13 +412,13 @@ Status by_chunks(Engine& engine, const Target& target, const Layout* layout, uin
   DeviceQueues& queues = engine.devices();
   std::byte* chunk = queues.take_chunk(*target.device);
   if (chunk == nullptr) return TW_ERR_NO_MEMORY;
-  const Side there = side_of(reinterpret_cast<uint64_t>(target.address), layout);
+  const CopySide there = copy_side(reinterpret_cast<uint64_t>(target.address), layout);
   const uint64_t total = layout != nullptr ? layout->bytes : length;
   std::vector<Copy> copies;
   Status status = TW_OK;
   for (uint64_t at = 0; at < length && status == TW_OK;) {
     const uint64_t n = std::min<uint64_t>(length - at, DeviceQueues::kChunk), begin = skip + at;
-    const Side here{reinterpret_cast<uint64_t>(chunk) - begin, nullptr};
+    const CopySide here{reinterpret_cast<uint64_t>(chunk) - begin, nullptr};
     if (store) piece(chunk, at, n);
     status = plan_copies(store ? there : here, store ? here : there, total, begin, begin + n, &copies);
     if (status == TW_OK) status = run_copies(queues, *target.device, copies);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The travelling record of what the host triggers. OpDesc says what moves; OpRun is one activation of it; Protocol says how.
-// What queues, graphs and kernels trigger is prepared as device::Step (plans/, thalweg/device/types.hpp), because those run where
+// The record of a host-triggered operation. OpDesc: what moves; OpRun: one activation of it; Protocol: how it moves. What
+// queues, graphs and kernels trigger is prepared as device::Step (plans/, thalweg/device/types.hpp), because those run where
 // no protocol can; a step that needs one is handed to the host and becomes such a record.
 #pragma once
 #include <atomic>
@@ -24,7 +24,7 @@ class Engine;          // protocols/engine.hpp
 class Device;          // devices/device.hpp
 class Staging;         // protocols/staging.hpp
 struct Ordering;       // protocols/device_queues.hpp
-struct Gate;           // protocols/gates.hpp
+struct StreamWait;     // protocols/stream_waits.hpp
 struct Loan;           // protocols/device_queues.hpp
 struct Mapping;        // transports/transport.hpp
 
@@ -60,8 +60,8 @@ inline constexpr uint32_t kOpNotify = 1u << 28;
 inline constexpr uint32_t kOpInternal = kOpDevice | kOpLate | kOpPart | kOpNotify;  // none of a user's
 inline constexpr uint16_t kNotifyQueue = UINT16_MAX;
 
-/// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a contiguous
-/// message needs.
+/// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a
+/// contiguous message needs.
 struct alignas(64) OpDesc {
   Verb verb = Verb::send;
   uint8_t atomic_op = 0, signal_op = 0,
@@ -96,7 +96,7 @@ static_assert(sizeof(OpDesc) == 192);
 /// Is the local side packed or unpacked by a user's functions? Its address is not one of bytes then.
 inline bool by_calls(const OpDesc& op) { return op.layout != nullptr && op.layout->calls != nullptr; }
 
-/// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (whom it waits for).
+/// Intrusive lists of runs, through `link` (where it is queued) or through `by_peer` (the peer it waits for).
 struct RunLink {
   OpRun* next = nullptr;
   OpRun* previous = nullptr;
@@ -121,7 +121,7 @@ class BasicRunList {
 using RunList = BasicRunList<false>;
 using PeerRunList = BasicRunList<true>;
 
-/// What a protocol asks to be called with when a phase it started (a stream in or out, a pull) has ended.
+/// Called when a phase that a protocol started (a pipeline in or out, a pull) has ended.
 using Then = void (*)(Engine& engine, OpRun& run, Status status);
 
 /// Contiguous memory of the other side: where its packed offset 0 is, and how to reach it.
@@ -132,7 +132,7 @@ struct Elsewhere {
   bool by_kernel = false;  // read_peer / write_peer
 };
 
-/// Who is told that an operation ended, beside its request (sinks.hpp).
+/// What is notified of an operation's completion, beside its request (sinks.hpp).
 enum class SinkKind : uint8_t { none, callback, queue, counter, record, done };
 union SinkTarget {
   tw_callback callback = nullptr;
@@ -143,13 +143,13 @@ union SinkTarget {
 };
 
 /// Progress of a transfer of this run's local side; see pipeline.hpp.
-struct Stream {
+struct Pipeline {
   enum Kind : uint8_t { none, out, in, pull, push, relay };
   Kind kind = none;
   uint8_t flags = 0;                          // FrameFlag of the data frames
   bool contiguous = false;                    // the local side is one piece: base + offset
   uint32_t in_flight = 0;                     // pieces sent by reference and not yet reported
-  uint64_t dest_op = 0;                       // out: whom the data frames are for
+  uint64_t dest_op = 0;                       // out: the receiver's op of the data frames
   uint64_t begin = 0, position = 0, end = 0;  // packed offsets
   uint64_t arrived = 0;                       // in: bytes
   Elsewhere other;                            // pull, push: the other side
@@ -165,7 +165,7 @@ struct alignas(64) OpRun {
   std::atomic<int32_t> status{TW_OK};   // TW_IN_PROGRESS until complete; release store, acquire load
   std::atomic<uint32_t> generation{0};  // odd while alive
   uint32_t slot = 0;
-  bool detached = false;  // nobody holds the request: freed when complete
+  bool detached = false;  // the request has no holder: freed when complete
   bool cancelable = false;
   bool posted = false;         // a receive that waits in the matcher
   uint8_t stage = 0;           // the protocol's own
@@ -175,7 +175,7 @@ struct alignas(64) OpRun {
   Counted counted = Counted::no;
   uint8_t offer = 0;  // a posted receive that is offered (offers.hpp): 1 + its entry
   SinkKind sink = SinkKind::none;
-  bool tells = false;       // it names a sink, which may have been told
+  bool has_sink = false;    // it names a sink, which may have been notified
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)
@@ -183,21 +183,21 @@ struct alignas(64) OpRun {
   // --- the second line
   const OpDesc* op = nullptr;  // &own, or a plan's
   const Protocol* protocol = nullptr;
-  Then then = nullptr;   // what the current phase ends with
-  Then fin = nullptr;    // called when a fin frame names this run; null: ignored
-  uint64_t moved = 0;    // bytes done
-  uint64_t peer_op = 0;  // the other side's op number
-  SinkTarget told;       // as `sink` says
-  Stream stream;         // its first 8 bytes
+  Then then = nullptr;     // what the current phase ends with
+  Then fin = nullptr;      // called when a fin frame names this run; null: ignored
+  uint64_t moved = 0;      // bytes done
+  uint64_t peer_op = 0;    // the other side's op number
+  SinkTarget sink_target;  // by `sink`
+  Pipeline pipeline;       // its first 8 bytes
   // --- seldom
   RunLink by_peer;      // for peer->waiting: every run that a loss of the peer must end
   LayoutCursor cursor;  // position in the local layout
   void* arg = nullptr;
-  uint64_t told_value = 0;             // of SinkKind::done
+  uint64_t sink_value = 0;             // of SinkKind::done
   std::string* text = nullptr;         // why it failed; freed on release
   Staging* staging = nullptr;          // pinned memory between a device and frames; freed on release
   std::byte* bounce_buffer = nullptr;  // bounce buffer.hpp; freed on release
-  Gate* gate = nullptr;                // streams wait for its end; gates.hpp
+  StreamWait* stream_wait = nullptr;   // streams wait for its end; stream_waits.hpp
   Mapping* holding = nullptr;          // the import that its device work uses, counted
   Loan* loan = nullptr;                // its buffer is lent to devices of the other side; freed when it completes
   uint16_t work = 0;                   // pieces of device work under way: the run completes after them
@@ -210,7 +210,7 @@ struct alignas(64) OpRun {
   alignas(64) tw_recv_info info{};
   OpDesc own;
 };
-static_assert(offsetof(OpRun, op) == 64 && offsetof(OpRun, stream) == 120);
+static_assert(offsetof(OpRun, op) == 64 && offsetof(OpRun, pipeline) == 120);
 
 template <bool kByPeer>
 inline RunLink& BasicRunList<kByPeer>::of(OpRun* run) {

@@ -21,7 +21,7 @@ struct ByteStream;  // bytes.hpp
 class Bounces;      // bounce.hpp
 struct Offers;      // offers.hpp
 
-/// Small frames that must not wait behind payload: kept only while the link has no room.
+/// Small frames that must not wait behind payload: queued only while the link has no room.
 struct ControlFrame {
   static constexpr size_t kBody = 144;
   FrameHeader header;
@@ -79,25 +79,25 @@ struct NoticeList {
   OpRun *first = nullptr, *last = nullptr;
 };
 
-/// One-sided operations of an endpoint that travel as frames. The ordered queue is in order, so a signal, an atomic or a flush
-/// behind a put in it needs no more than its place. Frames are numbered as they go: `framed` is the last one, and the target has
-/// applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the ordered queue and is
-/// not all in frames is counted instead (count_in): nothing else says when it is over.
+/// One-sided operations of an endpoint that travel as frames. The ordered queue is in order, so a signal, an atomic or a
+/// flush behind a put in it needs no more than its place. Frames are numbered as they go: `framed` is the last one, and the
+/// target has applied all up to `confirmed` for sure (answers of flushes and acknowledged operations). What has left the
+/// ordered queue and is not all in frames is counted instead (count_in): nothing else reports its end.
 struct OneSided {
   RunList queue;
   uint64_t framed = 0, confirmed = 0;
-  uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush told of
+  uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush reported
   uint64_t issued = 0, fence = 0;     // operations that came into the ordered queue; their number at the last tw_fence
   uint32_t fences = 0;                // of which something before them may not be applied
   uint32_t fences_out = 0;            // ... and that have left the ordered queue: those in it are behind what is at its front
   uint32_t device = 0;                // operations that devices move, or that this process relays for them
   uint32_t gets = 0;                  // gets whose answers are not all here (the target may still read for them), and
                                       // notifications that wait for earlier ones
-  Status owed = TW_OK;                // a failure that a fence's own flush learned: the next flush of the user tells
-  NoticeList notices;                 // block transfers whose notification has not gone, in the order of the operations
+  Status owed = TW_OK;                // a failure that a fence's own flush got: the user's next flush reports it
+  NoticeList notices;                 // block transfers whose notification was not sent yet, in the order of the operations
   // As target, of what came from this peer.
   Status put_failed = TW_OK;    // of the put whose frames are being applied
-  Status failed = TW_OK;        // first failure since the last flush that nobody was told of
+  Status failed = TW_OK;        // first unreported failure since the last flush
   bool put_remembered = false;  // `failed` is that of the put whose frames are being applied
 };
 
@@ -111,18 +111,18 @@ struct Peer {
   Limits limits;
   CpuDistance distance = CpuDistance::count_;  // of the two processes' processors, when it was connected
 
-  // Sending. `control` goes first. Order matters in `ordered` (messages, RTS messages); `streams` are large transfers that
-  // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out. `windows`
-  // are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them to end before it learns
-  // of a loss, so they take turns also when the link takes nothing.
+  // Sending. `control` goes first. Order matters in `ordered` (messages, RTS messages); `pipelines` are large transfers that
+  // take turns, one fragment each, so that a small message never waits for a large one. `bytes` is the byte stream out.
+  // `windows` are between this CPU and devices here: they hold imports of the peer's memory, whose owner may wait for them
+  // to end before it learns of a loss, so they take turns also when the link takes nothing.
   ControlQueue control;
-  RunList ordered, streams, bytes, windows;
+  RunList ordered, pipelines, bytes, windows;
   bool busy = false;    // linked in the engine's list of peers with something to push
   bool doomed = false;  // to be closed at the end of this progress; its frames are ignored
   Peer* next_busy = nullptr;
   uint64_t next_first = 1;  // names messages in several frames
 
-  // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet given back, what is
+  // Flow control (flow.hpp). Sender: what may still be sent. Receiver: what was consumed and not yet returned, what is
   // held unmatched, what was granted in all.
   int64_t eager_credit = 0, rts_credit = 0, bytes_credit = 0;
   uint64_t consumed_bytes = 0, consumed_messages = 0, consumed_stream = 0;
@@ -130,8 +130,8 @@ struct Peer {
   AskedHeader header;
 
   Assembly assembly;
-  OpRun* destination = nullptr;        // a `tagged` body is being read into this receive
-  std::unique_ptr<ByteStream> stream;  // bytes received; made at first use
+  OpRun* destination = nullptr;             // a `tagged` body is being read into this receive
+  std::unique_ptr<ByteStream> byte_stream;  // bytes received; made at first use
 
   RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
   bool queue_first = false;          // of the ordered queue and the answers, at the next push

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put by frames: fragments in the endpoint's ordered queue, applied by the target's progress. Every frame stands alone (rkey, offset,
-// and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
+// Put by frames: fragments in the endpoint's ordered queue, applied by the target's progress. Every frame stands alone
+// (rkey, offset, and for a strided target the layout), so the target keeps no state of a put but whether it failed so far.
 #include <algorithm>
 #include <utility>
 
@@ -30,13 +30,13 @@ void sent(Engine& engine, OpRun& run, Status status) {
   if (answered(run).here) engine.complete(run, answered(run).answer);
 }
 
-/// Whatever the peer says, and whenever: its signal goes, and the buffer is the run's until the link has read it.
+/// Whatever the peer answers, and whenever: its signal is sent, and the buffer is the run's until the link has read it.
 void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
   run.fin = nullptr;
   answered(run).here = true;
   answered(run).answer = status > 0 ? TW_ERR_PROTOCOL : status;
-  if (run.stage == kSent && run.stream.in_flight == 0) sent(engine, run, TW_OK);
+  if (run.stage == kSent && run.pipeline.in_flight == 0) sent(engine, run, TW_OK);
 }
 
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
@@ -87,13 +87,13 @@ Status step(OpRun& run) {
   const OpDesc& op = *run.op;
   if (peer.link == nullptr) return TW_AGAIN;
   if (run.stage == kData) {
-    if (run.stream.in_flight >= kInFlight) return TW_AGAIN;
+    if (run.pipeline.in_flight >= kInFlight) return TW_AGAIN;
     if (run.moved == 0) {
       if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
       const bool all = tells(op) && (op.flags & TW_OP_AFTER_ALL) != 0;
       if (all && peer.one_sided.device != 0) return TW_AGAIN;  // its signal follows its data at once
-      run.stream.begin = run.stream.position = 0;
-      run.stream.end = 1;  // until the last piece: piece_sent must not end the run
+      run.pipeline.begin = run.pipeline.position = 0;
+      run.pipeline.end = 1;  // until the last piece: piece_sent must not end the run
       run.then = sent;
       if (asks(run)) {
         answered(run) = Answered{};
@@ -107,13 +107,13 @@ Status step(OpRun& run) {
     note_frames(peer, run);
     peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
     run.stage = tells(op) ? kSignal : kSent;
-    run.stream.position = run.stream.end;
+    run.pipeline.position = run.pipeline.end;
   }
   if (run.stage == kSignal) {
     if (Status s = give_signal(run, true); s != TW_OK) return s;
     run.stage = kSent;
   }
-  if (run.stream.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;
+  if (run.pipeline.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;
   return asks(run) ? answered(run).answer : Status{TW_OK};
 }
 
@@ -129,7 +129,7 @@ void note_put(Peer& peer, const FrameHeader& header, Status status) {
   if (is_error(status) && peer.one_sided.put_failed == TW_OK) peer.one_sided.put_failed = status;
 }
 
-/// What an earlier fragment failed with is told by the answer of the last one, if it has one, and by no flush then.
+/// An earlier fragment's failure is reported by the answer of the last one, if it has one, and then by no flush.
 void conclude_put(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t op) {
   OneSided& state = peer.one_sided;
   const bool answered = (header.flags & kFrameAck) != 0, failed_before = is_error(state.failed);
@@ -151,7 +151,7 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
       status = store_to_device(engine, target, nullptr, 0, body.payload(), length);
     } else if (status == TW_OK) {
       if (length == 8) {
-        std::memcpy(target.address, body.payload(), 8);  // one store for whoever polls the word
+        std::memcpy(target.address, body.payload(), 8);  // one store, for a poller of the word
       } else if (length > 0) {
         std::memcpy(target.address, body.payload(), length);
       }

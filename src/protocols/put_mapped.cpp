@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put into memory that is mapped here: the caller's own stores. Copies before it returns. (Queues and kernels put by plans and windows, src/plans.)
+// Put into memory that is mapped here: the caller's own stores. Copies before it returns. (Queues and kernels put by plans
+// and windows, src/plans.)
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::impl {

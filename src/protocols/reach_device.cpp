@@ -33,7 +33,7 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
     const Status status = engine.registry().resolve(reading, key.rkey, 0, key.length, 0, &target);
     if (is_error(status)) return status;
     out->address = reinterpret_cast<uint64_t>(target.address);
-    if (auto guests = engine.registry().guests(reading, key.rkey); guests != nullptr) out->hosts.push_back(std::move(guests));
+    if (auto users = engine.registry().users(reading, key.rkey); users != nullptr) out->users.push_back(std::move(users));
     return engine.devices().admit(device, out->address, key.length, &out->kernels);
   }
   if (!peer_place(key, peer.link->features).reached(kByPort)) {

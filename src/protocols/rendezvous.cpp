@@ -3,8 +3,8 @@
 //
 // The receiver's run goes through phases (run.then): pulling its part of the payload, or taking data frames. When it asked
 // the sender to push the second half, two parts are open at once: Receiving.open counts them. A part that fails (the kernel
-// forbids it, a mapping is gone) is asked for again as data frames, which always work.
-// The sender's run waits announced, serves one cts at a time, and completes with the cts that carried kFrameLast or with fin.
+// forbids it, a mapping is gone) is asked for again as data frames, which always work. The sender's run waits behind its
+// RTS, serves one cts at a time, and completes with the cts that carried kFrameLast or with fin.
 #include "protocols/rendezvous.hpp"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ bool find_segment(Engine& engine, const OpDesc& op, uint64_t* segment, uint64_t*
 }
 
 /// Room first, because a claim cannot be taken back.
-Status announce_claim(Peer& peer, FrameHeader* frame, const std::byte* body, const Claim& claim) {
+Status send_claiming_rts(Peer& peer, FrameHeader* frame, const std::byte* body, const Claim& claim) {
   Port& port = *peer.link->port;
   std::byte* const to = port.reserve(*peer.link, frame->length);
   if (to == nullptr) return TW_AGAIN;
@@ -84,12 +84,13 @@ void await_receiver(Peer& peer, OpRun& run) {
   run.cancelable = false;
   run.fin = [](Engine& e, OpRun& r, Status) {
     // A receiver that ends early (truncated, dropped) does not concern the sender, unless its memory is still read.
-    if (r.stream.kind != Stream::none || r.stage == kServing) return e.violation(*r.peer, "an end in the middle of a transfer");
+    if (r.pipeline.kind != Pipeline::none || r.stage == kServing)
+      return e.violation(*r.peer, "an end in the middle of a transfer");
     e.complete(r, TW_OK);
   };
 }
 
-Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
+Status send_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
   if (peer.rts_credit <= 0) return TW_AGAIN;
   std::byte body[kMostRts + kShortHeader];
@@ -98,9 +99,9 @@ Status announce(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   frame.length = static_cast<uint32_t>(used + header_length);
   Claim claim;
   const bool tagged = op.verb == Verb::send;
-  const Announcing announcing(peer, op, tagged);
+  const SendingRts sending_rts(peer, op, tagged);
   const bool claims = tagged && find_claim(engine, peer, op, &claim);
-  const Status status = claims ? announce_claim(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
+  const Status status = claims ? send_claiming_rts(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
   await_receiver(peer, run);
   if (frame.id != 0 && tagged) device_push_claimed(engine, run, claim);
@@ -112,14 +113,14 @@ namespace {
 Status step_send(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  return announce(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate), nullptr, 0);
+  return send_rts(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate), nullptr, 0);
 }
 
 void push_done(Engine& engine, OpRun& run, Status status) { send_fin(engine, *run.peer, run.peer_op, status); }
 
 template <bool kLast>
 void frames_sent(Engine& engine, OpRun& run, Status status) {
-  if (is_error(status)) return give_up(engine, run, run.stream.dest_op, status);
+  if (is_error(status)) return give_up(engine, run, run.pipeline.dest_op, status);
   if (kLast) engine.complete(run, status);
 }
 
@@ -141,7 +142,7 @@ void start_push(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts) {
       return send_fin(engine, peer, cts.op, TW_ERR_UNSUPPORTED);
     }
   }
-  stream_push(engine, peer, run, other, cts.offset, cts.length, push_done);
+  pipeline_push(engine, peer, run, other, cts.offset, cts.length, push_done);
 }
 
 }  // namespace
@@ -154,7 +155,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
   OpRun* run = engine.answered(header.a, peer);
   if (run == nullptr) return;
   bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kRtsSent && run->fin != nullptr;
-  if (!sends || run->stream.kind != Stream::none || cts.length == 0 || cts.offset > run->op->length ||
+  if (!sends || run->pipeline.kind != Pipeline::none || cts.length == 0 || cts.offset > run->op->length ||
       cts.length > run->op->length - cts.offset) {
     return engine.violation(peer, "a cts for what was not announced");
   }
@@ -170,7 +171,7 @@ void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
 }
 
 void start_frames(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, bool last) {
-  stream_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
+  pipeline_out(engine, peer, run, cts.op, cts.offset, cts.length, last ? frames_sent<true> : frames_sent<false>);
   if (last && cts.segment_offset != 0 && names_pieces(by_calls(*run.op))) name_pieces(engine, peer, run, cts.segment_offset);
 }
 
@@ -220,7 +221,7 @@ void received_by(Engine& engine, OpRun& run, Way way) {
 void ask_for_frames(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t from, uint64_t to, bool staged,
                     uint64_t forms) {
   run.stage = kAsked;
-  stream_in(engine, peer, run, from, to - from, staged ? frames_done<Way::staging> : frames_done<Way::frames>);
+  pipeline_in(engine, peer, run, from, to - from, staged ? frames_done<Way::staging> : frames_done<Way::frames>);
   CtsBody where{};
   where.segment_offset = forms;
   send_cts(engine, peer, run, rts_op, from, to - from, where, kFrameLast);
@@ -233,7 +234,7 @@ void part_over(Engine& engine, OpRun& run) {
   if (--state.open != 0) return;
   Peer& peer = *run.peer;
   if (state.pull_failed || state.push_failed) {
-    const uint64_t split = split_at(run), pulled = run.stream.position;  // what is here is not unpacked again
+    const uint64_t split = split_at(run), pulled = run.pipeline.position;  // what is here is not unpacked again
     ask_for_frames(engine, peer, run, state.rts.op, state.pull_failed ? pulled : split,
                    state.push_failed ? wanted(run) : split);
     return;
@@ -332,7 +333,7 @@ bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& annou
     run.fin = push_reported;
     send_cts(engine, peer, run, rts.op, split, length - split, where, 0);
   }
-  stream_pull(engine, peer, run, other, 0, split, pull_done);
+  pipeline_pull(engine, peer, run, other, 0, split, pull_done);
   return true;
 }
 
@@ -351,7 +352,7 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
   tw_message* message = Matcher::make(0);
   if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
-  message->kind = tw_message::Kind::announced;
+  message->kind = tw_message::Kind::rts;
   message->engine = &engine;
   message->peer = &peer;
   message->info = {peer.endpoint, header.a, header.b, rts.rts.length};

@@ -4,7 +4,7 @@
 // The receiver chooses (routes/device_messages.hpp):
 //   push    the sender's device copies into an import of the receiver's memory: between two devices, where the source is strided or
 //           still waits for a stream, or is pinned host memory.
-//           Also between pool or managed memory, which nobody else imports: into a bounce buffer of the receiver's device (bounce.hpp),
+//           Also between pool or managed memory, which no other process can import: into a bounce buffer of the receiver's device (bounce.hpp),
 //           from which that copies on. Also into host memory of the receiver that is mapped and pinned at the sender.
 //   pull    its device (or, for a pinned buffer, the sender's device as this process sees it) copies from an import of the
 //           sender's memory, or from library-allocated host memory of the sender that is mapped and pinned here. Within one process, the
@@ -59,10 +59,10 @@ Device* copier(Engine& engine, const OpDesc& op, const Uuid& there) {
 }
 
 /// Within one process: the other side's buffer, which is lent by this name. False: its operation has ended.
-bool visit(uint64_t loan, GuestLists* hosts) {
-  std::shared_ptr<DeviceGuests> guests = DeviceGuests::find(loan);
-  if (guests == nullptr) return false;
-  hosts->push_back(std::move(guests));
+bool use_loan(uint64_t loan, DeviceUserLists* lists) {
+  std::shared_ptr<DeviceUsers> users = DeviceUsers::find(loan);
+  if (users == nullptr) return false;
+  lists->push_back(std::move(users));
   return true;
 }
 
@@ -169,7 +169,8 @@ void bounced(Engine& engine, OpRun& run, Status status) {
   });
 }
 
-/// Asks the sender's device to copy into a bounce buffer of this one. False: there is none (yet), or others have all its chunks.
+/// Asks the sender's device to copy into a bounce buffer of this one. False: there is none (yet), or others have all its
+/// chunks.
 bool ask_for_bounced_push(Engine& engine, Peer& peer, OpRun& run) {
   receiving(run).source.bounced = 1;
   std::shared_ptr<Bounce> bounce = bounce_for(engine, peer, run.op->device, true);
@@ -195,15 +196,17 @@ Status copy_in_process(Engine& engine, OpRun& run) {
   Device* device = from_device(state) ? find_device(source) : op.device;
   if (device == nullptr) return TW_ERR_UNREACHABLE;
   bool reads = true, writes = true;
-  GuestLists hosts;
-  if (from_device(state) && !visit(state.rts.segment, &hosts)) return TW_ERR_STALE;
+  DeviceUserLists users;
+  if (from_device(state) && !use_loan(state.rts.segment, &users)) return TW_ERR_STALE;
   Status status = engine.devices().admit(*device, from, wanted(run), &reads);
   if (status == TW_OK) status = engine.devices().admit(*device, to, 1, &writes);
   if (is_error(status)) return status;
-  return device_move(engine, run, *device, Side{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here, hosts);
+  return device_move(engine, run, *device, CopySide{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here,
+                     users);
 }
 
-/// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being mapped.
+/// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being
+/// mapped.
 Status reach_host(Peer& peer, Device& device, uint64_t segment, uint64_t offset, uint64_t length, Mapping** mapping,
                   uint64_t* address) {
   if (const Status status = peer.link->port->import(*peer.link, segment, mapping); status != TW_OK) return status;
@@ -215,7 +218,7 @@ Status reach_host(Peer& peer, Device& device, uint64_t segment, uint64_t offset,
   return TW_OK;
 }
 
-/// From the sender's, whose mapping nobody waits for.
+/// From the sender's, without waiting for its mapping.
 Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
   const RtsBody& rts = receiving(run).rts;
   Device& device = *run.op->device;
@@ -223,7 +226,7 @@ Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
   uint64_t from = 0;
   const Status status = reach_host(peer, device, rts.segment, rts.segment_offset, wanted(run), &mapping, &from);
   if (status != TW_OK) return status;
-  return device_move(engine, run, device, Side{from, nullptr}, wanted(run), true, mapping, all_here);
+  return device_move(engine, run, device, CopySide{from, nullptr}, wanted(run), true, mapping, all_here);
 }
 
 /// Starts a pull from an import. TW_OK: it runs, or waits for the import.
@@ -239,10 +242,10 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   if (status != TW_OK) return status == TW_IN_PROGRESS ? TW_OK : status;
   const uint64_t from = mapping->device_address + state.rts.segment_offset;
   const bool far = device->uuid() != uuid_of(state.source.uuid);
-  return device_move(engine, run, *device, Side{from, nullptr, true, far}, wanted(run), true, mapping, all_here);
+  return device_move(engine, run, *device, CopySide{from, nullptr, true, far}, wanted(run), true, mapping, all_here);
 }
 
-/// What both ends have said of the message.
+/// What both ends have described of the message.
 DeviceMessage facts_of(Engine& engine, const Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
   const Receiving& state = receiving(run);
@@ -292,7 +295,7 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
     case DeviceRoute::copy:
       if (!on_device(*run.op)) return receive_by_cpu(engine, peer, run, receiving(run).rts);
       if (!choose_pull(peer, *run.op, receiving(run).rts, &other)) return false;
-      stream_pull(engine, peer, run, other, 0, wanted(run), all_here);
+      pipeline_pull(engine, peer, run, other, 0, wanted(run), all_here);
       return true;
     default:
       break;
@@ -321,18 +324,18 @@ void push_over(Engine& engine, OpRun& run, Status status) {
 }
 
 /// The receiver's.
-Status reach_receivers_host(OpRun& run, Device** device, Side* to, Mapping** mapping) {
+Status reach_receivers_host(OpRun& run, Device** device, CopySide* to, Mapping** mapping) {
   const CtsBody& cts = serving(run).cts;
   if (!on_device(*run.op) || (run.peer->link->features & kLinkMaps) == 0) return TW_ERR_UNREACHABLE;
   *device = run.op->device;
   uint64_t address = 0;
   const Status status = reach_host(*run.peer, **device, cts.segment, cts.segment_offset, cts.length, mapping, &address);
-  if (status == TW_OK) *to = Side{address, nullptr};
+  if (status == TW_OK) *to = CopySide{address, nullptr};
   return status;
 }
 
 /// Where the receiver's packed bytes go: TW_OK, TW_IN_PROGRESS or an error.
-Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Mapping** mapping, GuestLists* hosts) {
+Status reach_receiver(Engine& engine, OpRun& run, Device** device, CopySide* to, Mapping** mapping, DeviceUserLists* users) {
   Peer& peer = *run.peer;
   const CtsBody& cts = serving(run).cts;
   const Layout* const layout = run.own.remote_layout;
@@ -340,15 +343,15 @@ Status reach_receiver(Engine& engine, OpRun& run, Device** device, Side* to, Map
   *device = copier(engine, *run.op, serving(run).uuid);
   if (*device == nullptr) return TW_ERR_UNREACHABLE;
   if (same_process(*peer.link) && cts.address != 0) {
-    if (!visit(cts.segment, hosts)) return TW_ERR_STALE;
-    *to = side_of(cts.address, layout);
+    if (!use_loan(cts.segment, users)) return TW_ERR_STALE;
+    *to = copy_side(cts.address, layout);
     return engine.devices().admit(**device, cts.address, 1, &to->kernels);
   }
   const int64_t first = layout != nullptr ? layout->first : 0;
   const int64_t last = layout != nullptr ? layout->last : static_cast<int64_t>(cts.length);
   const Status status = import_range(peer, cts.segment, cts.segment_offset + static_cast<uint64_t>(first),
                                      static_cast<uint64_t>(last - first), **device, mapping);
-  if (status == TW_OK) *to = side_of((*mapping)->device_address + cts.segment_offset, layout);
+  if (status == TW_OK) *to = copy_side((*mapping)->device_address + cts.segment_offset, layout);
   to->far = (*device)->uuid() != serving(run).uuid;
   return status;
 }
@@ -357,12 +360,12 @@ void push(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return give_up(engine, run, serving(run).cts.op, status);
   Device* device = nullptr;
   Mapping* mapping = nullptr;
-  Side to{};
-  GuestLists hosts;
-  Status reached = reach_receiver(engine, run, &device, &to, &mapping, &hosts);
+  CopySide to{};
+  DeviceUserLists users;
+  Status reached = reach_receiver(engine, run, &device, &to, &mapping, &users);
   if (reached == TW_IN_PROGRESS) return wait_for_import(*run.peer, run, push);
   if (reached == TW_OK) {
-    reached = device_move(engine, run, *device, to, serving(run).cts.length, false, mapping, push_over, hosts);
+    reached = device_move(engine, run, *device, to, serving(run).cts.length, false, mapping, push_over, users);
   }
   if (is_error(reached)) push_over(engine, run, TW_ERR_UNSUPPORTED);
 }
@@ -423,7 +426,7 @@ void device_push_claimed(Engine& engine, OpRun& run, const Claim& claim) {
   serving(run).cts.op = claim.op;
   run.stage = kServing;
   const uint64_t to = claim.mapping->device_address + claim.segment_offset;
-  const Side there{to, nullptr, true, run.op->device->uuid() != claim.uuid};
+  const CopySide there{to, nullptr, true, run.op->device->uuid() != claim.uuid};
   const Status status = device_move(engine, run, *run.op->device, there, run.op->length, false, claim.mapping, push_over);
   if (is_error(status)) return push_over(engine, run, TW_ERR_UNSUPPORTED);
   engine.devices().start();

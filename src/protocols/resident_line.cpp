@@ -12,7 +12,7 @@ ResidentLine::~ResidentLine() {
   }
 }
 
-bool ResidentLine::submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceVisit> visit) {
+bool ResidentLine::submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceUse> visit) {
   UnderWay& one = pending_.emplace_back();
   one.copy = copy;
   one.done = done;

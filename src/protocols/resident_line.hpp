@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one device that the device's resident kernel has. Small and few: what comes in numbers is gathered for an engine,
-// which takes it in one call.
+// The copies of one device that its resident kernel does: small and few. Many copies are batched for a copy engine instead,
+// which takes them in one call.
 #pragma once
 #include <deque>
 #include <memory>
@@ -20,14 +20,14 @@ class ResidentLine {
   bool has_room() const { return pending_.size() < kDepth && !is_error(broken_); }
   uint64_t most() const { return most_; }
   /// One row of at most most() bytes, while it has room. False: the kernel is gone; nothing was started.
-  bool submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceVisit> visit = nullptr);
+  bool submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceUse> visit = nullptr);
   /// The next one that is over; TW_AGAIN: it is to be copied otherwise. False: none.
   struct Ended {
     Copy copy;
     DeviceQueues::Done done;
     void* token;
     Status status;
-    std::shared_ptr<DeviceVisit> visit;  // as given to submit()
+    std::shared_ptr<DeviceUse> visit;  // as given to submit()
   };
   bool next(Ended* out);
   /// The same of the copies with this token, whatever is before them: waits.
@@ -41,7 +41,7 @@ class ResidentLine {
     Copy copy;
     DeviceQueues::Done done;
     void* token;
-    std::shared_ptr<DeviceVisit> visit;
+    std::shared_ptr<DeviceUse> visit;
     bool taken = false;  // by wait(): its place goes when it is the first
   };
   Status look(UnderWay& one);

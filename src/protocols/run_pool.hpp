@@ -5,8 +5,8 @@
 // Number: pool index (12 bits) | slot (24 bits) | generation (28 bits). A generation is odd while the run is alive; numbers
 // are therefore never 0. A pool outlives its engine: the next engine takes it over, and old numbers stay dead.
 //
-// A peer that is to answer a run learns another name: slot (20 bits) | 44 random bits, drawn for this one life. It cannot be guessed
-// from numbers or from other names, and says nothing of how much this worker does.
+// A peer that answers a run gets another name: slot (20 bits) | 44 random bits, drawn for this one life. It cannot be
+// guessed from numbers or from other names, and reveals nothing of how much this worker does.
 //
 // Threads: test() and info() any thread. Everything else under the engine's lock (or by its single thread).
 #pragma once
@@ -44,7 +44,7 @@ class RunPool {
     free_ = run->link.next;
     run->link.next = nullptr;
     run->generation.store(run->generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    // release: who finds this generation by its number sees a status of this life
+    // release: a look-up that finds this generation by its number sees a status of this life
     run->status.store(TW_IN_PROGRESS, std::memory_order_release);
     ++alive_;
     return run;

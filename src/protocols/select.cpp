@@ -43,7 +43,7 @@ Message send_of(const OpDesc& op) {
   message.contiguous = op.layout == nullptr;
   message.packed = by_calls(op);
   message.synchronous = op.verb == Verb::send && (op.flags & TW_OP_SYNC) != 0;
-  message.announced = (op.flags & (kOpDevice | kOpLate)) != 0;
+  message.rendezvous = (op.flags & (kOpDevice | kOpLate)) != 0;
   message.affordable = affordable(op);
   return message;
 }
@@ -57,7 +57,7 @@ Message active_of(const OpDesc& op) {
   message.whole_affordable = header_affordable(op, op.length);
   message.header_affordable = header_affordable(op, 0);
   message.unasked = (op.flags & TW_OP_EAGER) != 0;
-  message.announced = message.announced || (op.flags & TW_OP_RENDEZVOUS) != 0;
+  message.rendezvous = message.rendezvous || (op.flags & TW_OP_RENDEZVOUS) != 0;
   return message;
 }
 
@@ -65,7 +65,7 @@ Message message_of(const OpDesc& op) {
   Message message = op.verb == Verb::am ? active_of(op) : send_of(op);
   message.features = op.peer->link != nullptr ? op.peer->link->features : 0;
   // Not looked up for what is sent in a frame in any case.
-  const bool small = fits_copy(op.peer->limits, message) && !message.announced && message.affordable;
+  const bool small = fits_copy(op.peer->limits, message) && !message.rendezvous && message.affordable;
   message.library = !small && in_segment(op);
   return message;
 }
@@ -105,7 +105,7 @@ const Protocol& select_send(const OpDesc& op) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ said aloud
+// ------------------------------------------------------------------------------------------------ explained
 
 bool verb_named(const char* name, Verb* verb) {
   static constexpr struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From operations to what src/routes is asked, and its table as text.
+// From operations to the input of src/routes, and its table as text.
 #pragma once
 #include <string>
 
@@ -11,7 +11,7 @@
 namespace thalweg::impl {
 
 const LinkCosts& costs_of(const Peer& peer);  // of its link, which it must have
-/// Of a send or an active message: what the table of routes is asked with.
+/// Of a send or an active message: the input of the routes' table.
 Message message_of(const OpDesc& op);
 /// As far as the choice of an active message's sender depends on it.
 Message active_of(const OpDesc& op);
@@ -26,9 +26,9 @@ bool in_segment(const OpDesc& op);
 
 /// The protocol for a send of op to its connected peer, as things are now: credit comes and goes.
 const Protocol& select_send(const OpDesc& op);
-/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers lost;
-/// the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target memory. The address
-/// matters for messages from the library's memory.
+/// The table of candidates for an operation as text: predicted cost or "impossible: REASON", the choice, why the losers
+/// lost; the last line is "chosen: NAME". op.peer, verb and length must be set; remote null: a table for each kind of target
+/// memory. The address matters for messages from the library's memory.
 std::string explain(const OpDesc& op);
 /// "send", "am", "bytes", "put", "get", "atomic", "signal" -> Verb; false: none of these.
 bool verb_named(const char* name, Verb* verb);

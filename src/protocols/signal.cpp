@@ -38,7 +38,7 @@ Status check_signal(const OpDesc& op) {
   }
   if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
-    if (region.key.segment != 0 && !of_device(region)) map_region(region);  // asks, when nobody did yet
+    if (region.key.segment != 0 && !of_device(region)) map_region(region);  // requests the import unless that was done
   }
   return TW_OK;
 }

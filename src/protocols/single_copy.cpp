@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// put_single_copy and get_single_copy: process_vm_writev / readv through the port, contiguous and strided, in batches of runs.
-// Before the first byte the owner's check word is read, so that a revoked key never reaches memory that is used for
+// put_single_copy and get_single_copy: process_vm_writev / readv through the port, contiguous and strided, in batches of
+// runs. Before the first byte the owner's check word is read, so that a revoked key never reaches memory that is used for
 // something else by now.
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kRuns = 64;                // of each side and call
-constexpr size_t kPart = size_t{16} << 20;  // between two looks at the key; the peer's release or close waits for one
+constexpr size_t kPart = size_t{16} << 20;  // between two checks of the key; the peer's release or close waits for one
 
 /// The next runs of both sides, covering the same bytes. Both cursors advance.
 struct Batch {
@@ -51,7 +51,7 @@ Status copy_part(const OpDesc& op, KernelCopy direction, LayoutCursor& here, Lay
                           ? link.port->write_peer(link, batch.local, batch.locals, batch.remote, batch.remotes)
                           : link.port->read_peer(link, batch.local, batch.locals, batch.remote, batch.remotes);
     if (n == TW_ERR_PEER_LOST) return fail(TW_ERR_PEER_LOST, "the peer's process is gone");
-    if (n <= 0) return TW_AGAIN;  // forbidden, or not mapped (any more): the owner's answer to a frame says which
+    if (n <= 0) return TW_AGAIN;  // forbidden, or not mapped (any more): the owner's answer to a frame tells which
     done += static_cast<uint64_t>(n);
     if (static_cast<uint64_t>(n) != batch.bytes) {
       here.seek(done);

@@ -49,7 +49,7 @@ tw_recv_info info_of(const OpDesc& op, bool under_way) {
 }
 
 void count(tw_counter& counter, Status status) {
-  // Release: who reads the number with acquire sees the bytes.
+  // Release: a reader of the number with acquire sees the bytes.
   (is_error(status) ? counter.failed : counter.completed).fetch_add(1, std::memory_order_release);
 }
 
@@ -71,15 +71,15 @@ void fill(tw_completion* record, const OpDesc& op, const tw_recv_info& info, voi
   __atomic_store_n(&record->status, status, __ATOMIC_RELEASE);  // with the bytes and what is above
 }
 
-/// All but queues and callbacks, which are told of runs.
+/// All but queues and callbacks, which get the run itself.
 void tell(Engine& engine, const Completion& completion, const OpDesc& op, const tw_recv_info& info, Status status) {
   switch (completion.kind) {
     case SinkKind::counter:
-      return count(*completion.told.counter, status);
+      return count(*completion.sink_target.counter, status);
     case SinkKind::record:
-      return fill(completion.told.record, op, info, completion.arg, status);
+      return fill(completion.sink_target.record, op, info, completion.arg, status);
     case SinkKind::done:
-      if (!is_error(status)) raise_word(engine, *completion.told.done, completion.value);
+      if (!is_error(status)) raise_word(engine, *completion.sink_target.done, completion.value);
       return;
     default:
       return;
@@ -90,11 +90,12 @@ void tell(Engine& engine, const Completion& completion, const OpDesc& op, const 
 
 void name_sink(OpRun& run, const Completion& completion) {
   run.sink = completion.kind;
-  run.tells = completion.kind != SinkKind::none;
-  run.told = completion.told;
-  run.told_value = completion.value;
+  run.has_sink = completion.kind != SinkKind::none;
+  run.sink_target = completion.sink_target;
+  run.sink_value = completion.value;
   run.arg = completion.arg;
-  if (std::atomic<uint32_t>* const expects = expected_by(run.sink, run.told)) expects->fetch_add(1, std::memory_order_relaxed);
+  if (std::atomic<uint32_t>* const expects = expected_by(run.sink, run.sink_target))
+    expects->fetch_add(1, std::memory_order_relaxed);
 }
 void end_expected(SinkKind kind, const SinkTarget& sink) {
   // Release: a thread that sees that nothing is expected any more may free it.
@@ -162,7 +163,7 @@ void Engine::forget_in_entries(const Peer& peer) {
 }
 
 /// A word that a device's queue touches: not in the middle of that queue's own round.
-static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.told.done->copier != nullptr; }
+static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.sink_target.done->copier != nullptr; }
 
 void Engine::prepare_to_tell(OpRun& run, bool under_way) {
   if (!has_own_info(run.op->verb)) run.info = info_of(*run.op, under_way);
@@ -171,16 +172,16 @@ void Engine::prepare_to_tell(OpRun& run, bool under_way) {
 void Engine::tell(OpRun& run, Status status) {
   if (run.sink == SinkKind::callback || on_device(run)) return callbacks_.push_back(&run);
   if (run.sink == SinkKind::queue) {
-    end_expected(run.sink, run.told);
-    return run.told.queue->ended.push_back(&run);
+    end_expected(run.sink, run.sink_target);
+    return run.sink_target.queue->ended.push_back(&run);
   }
   tell_now(run, status);
 }
 
 void Engine::tell_now(OpRun& run, Status status) {
-  const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.told, run.arg, run.told_value};
+  const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.sink_target, run.arg, run.sink_value};
   impl::tell(*this, named, *run.op, run.info, status);
-  end_expected(named.kind, named.told);
+  end_expected(named.kind, named.sink_target);
   if (run.detached) release_run(run);
 }
 
@@ -188,7 +189,7 @@ Status Engine::tell_of(tw_request request, const Completion& completion) {
   Guard guard(*this);
   OpRun* run = find(request);
   if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
-  if (run->tells || run->detached)
+  if (run->has_sink || run->detached)
     return impl::fail(TW_ERR_INVALID,
                       "the end of this request is told already: by a callback, or as its options or an earlier call say");
   name_sink(*run, completion);
@@ -213,7 +214,7 @@ Status Engine::tell_ended(const Completion& completion) {
   return TW_OK;
 }
 
-Status Engine::start_told(const OpDesc& op, const Completion& completion) {
+Status Engine::start_with_sink(const OpDesc& op, const Completion& completion) {
   OpRun* entry = nullptr;  // there is room for it, whatever happens
   if (completion.kind == SinkKind::queue) {
     OpDesc brief;
@@ -226,7 +227,7 @@ Status Engine::start_told(const OpDesc& op, const Completion& completion) {
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
   const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
-  if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before anybody is told
+  if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before any notification
   if (entry != nullptr && status == TW_OK) {
     if (completion.request != nullptr) *completion.request = number(*entry);
     complete(*entry, TW_OK);

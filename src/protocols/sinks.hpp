@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where it is told that an operation ended, beside its request: what include/thalweg/completions.h and callbacks promise.
+// Completion sinks: what is notified of an operation's end, beside its request, as include/thalweg/completions.h and
+// callbacks promise.
 //
 // Everything here is under the engine's lock, but for the counter's numbers and a record's status, which any thread reads.
 #pragma once
@@ -21,7 +22,7 @@ struct Completion;  // protocols/engine.hpp
 struct CompletionSink {
   BornHere born;
   Engine* engine = nullptr;          // null: gone
-  std::atomic<uint32_t> expects{0};  // operations under way that will be told here
+  std::atomic<uint32_t> expects{0};  // operations under way that will complete here
 };
 
 }  // namespace thalweg::impl
@@ -41,12 +42,12 @@ struct tw_counter : thalweg::impl::CompletionSink {
 
 namespace thalweg::impl {
 
-/// Does it keep the run, and the request with it, until it has been told?
+/// Does it need the run, and the request with it, until it has been notified?
 constexpr bool keeps_run(SinkKind kind) { return kind == SinkKind::callback || kind == SinkKind::queue; }
 
-/// The run tells the sink of its end, if there is one: that waits for one more operation.
+/// The run will notify the sink, if there is one: that expects one more operation.
 void name_sink(OpRun& run, const Completion& completion);
-/// That one was refused, or has been told.
+/// That operation was refused, or the sink was notified.
 void end_expected(SinkKind kind, const SinkTarget& sink);
 
 }  // namespace thalweg::impl

@@ -10,13 +10,13 @@
 
 namespace thalweg::impl {
 
-Staging::Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin,
-                 uint64_t end, GuestLists hosts)
+Staging::Staging(Engine& engine, OpRun& run, Device& device, const CopySide& side, Direction direction, uint64_t begin,
+                 uint64_t end, DeviceUserLists users)
     : engine_(engine),
       run_(run),
       device_(&device),
       direction_(direction),
-      hosts_(std::move(hosts)),
+      users_(std::move(users)),
       side_(side),
       begin_(begin),
       end_(end),
@@ -109,8 +109,8 @@ Staging::Chunk* Staging::free_chunk() {
 
 namespace {
 
-/// Between devices a further piece costs as much as a MiB takes (2.5 us), and the last piece is what its receiver waits for: least where
-/// both are equal, at the root.
+/// Between devices a further piece costs as much as a MiB takes (2.5 us), and the last piece is what its receiver waits for:
+/// least where both are equal, at the root.
 uint64_t piece_between_devices(uint64_t length) {
   constexpr uint64_t kUnit = 1u << 20;
   uint64_t part = kUnit;
@@ -120,7 +120,8 @@ uint64_t piece_between_devices(uint64_t length) {
 
 }  // namespace
 
-/// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs more.
+/// Several of a payload that is not short, so that one is copied while the next one comes. Each copy of managed memory costs
+/// more.
 uint64_t Staging::chunk_of(uint64_t) const {
   constexpr uint64_t kLeast = 128u << 10, kUnit = 64u << 10;
   if (run_.op->kind == MemoryKind::managed) return longest_;
@@ -130,11 +131,11 @@ uint64_t Staging::chunk_of(uint64_t) const {
 }
 
 Status Staging::copy(std::byte* chunk, uint64_t begin, uint64_t end, DeviceQueues::Done done, void* token) {
-  const Side here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
+  const CopySide here{reinterpret_cast<uintptr_t>(chunk) - begin, nullptr};  // its packed offset 0
   const bool out = direction_ == Direction::out;
   std::vector<Copy> copies;
   const Status status = plan_copies(out ? here : side_, out ? side_ : here, run_.op->length, begin, end, &copies);
-  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, {side_.kernels}, done, token, hosts_) : status;
+  return status == TW_OK ? submit_copies(engine_.devices(), *device_, copies, {side_.kernels}, done, token, users_) : status;
 }
 
 /// The device copy of [begin, end), from or to `bytes`.
@@ -185,8 +186,8 @@ void Staging::copied(Engine& engine, void* token, Status status) {
 }
 
 void Staging::pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end) {
-  if (run_.stream.contiguous) {
-    streaming_copy(chunk, run_.op->address + begin, end - begin);  // nobody here reads it again
+  if (run_.pipeline.contiguous) {
+    streaming_copy(chunk, run_.op->address + begin, end - begin);  // not read again here
   } else {
     pack(run_.cursor, chunk, end - begin);
   }
@@ -268,7 +269,8 @@ std::byte* Staging::room(uint64_t position, size_t* n, Status* status) {
   return chunk->bytes + (position - chunk->begin);
 }
 
-/// Waits for the oldest copy of its own. Others' are left to progress: what they go on with must not run in the middle of this run.
+/// Waits for the oldest copy of its own. Others' are left to progress: what they go on with must not run in the middle of
+/// this run.
 void Staging::free_oldest() {
   Chunk* oldest = nullptr;
   for (Chunk& chunk : chunks_) {
@@ -300,7 +302,7 @@ void Staging::filled(uint64_t position, Then then) {
 void stage(Engine& engine, OpRun& run, Staging::Direction direction, uint64_t begin, uint64_t end) {
   if (run.staging != nullptr) run.staging->drain();  // an earlier phase failed with copies under way
   delete run.staging;
-  const Side local = side_of(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
+  const CopySide local = copy_side(reinterpret_cast<uintptr_t>(run.op->address), run.op->layout);
   run.staging = new Staging(engine, run, *run.op->device, local, direction, begin, end);
   run.extras = true;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory between device memory (mostly the local side of a run) and whoever moves bytes with the CPU: frames, mapped
-// memory of a peer, a kept message. A few chunks, so that the device copies one while another is sent or filled. Positions are
-// packed offsets of the run's bytes and only grow. What a chunk is copied from or into is a layout's bytes; of blocks see
-// blocks_staging.hpp.
+// Pinned memory between device memory (mostly the local side of a run) and what moves bytes with the CPU: frames, mapped
+// memory of a peer, an unexpected message. A few chunks, so that the device copies one while another is sent or filled.
+// Positions are packed offsets of the run's bytes and only grow. What a chunk is copied from or into is a layout's bytes; of
+// blocks see blocks_staging.hpp.
 #pragma once
 #include <array>
 
@@ -15,9 +15,9 @@ class Staging {
  public:
   enum class Direction : uint8_t { out, in };  // out of the device, into it
   /// Of packed bytes [begin, end) of `side`, which `device` reaches.
-  /// hosts: as DeviceQueues::submit.
-  Staging(Engine& engine, OpRun& run, Device& device, const Side& side, Direction direction, uint64_t begin, uint64_t end,
-          GuestLists hosts = {});
+  /// users: as DeviceQueues::submit.
+  Staging(Engine& engine, OpRun& run, Device& device, const CopySide& side, Direction direction, uint64_t begin, uint64_t end,
+          DeviceUserLists users = {});
   /// Out of the run's host memory, by this CPU, into chunks of the bounce buffer that use() gives.
   Staging(Engine& engine, OpRun& run, uint64_t begin, uint64_t end);
   virtual ~Staging();
@@ -28,13 +28,14 @@ class Staging {
   const std::byte* look(uint64_t position, size_t* n, Status* status);
   /// Out: everything before `position` was taken.
   void taken(uint64_t position);
-  /// Out, before the first look: the chunks are of this bounce buffer, which the peer reaches, with pieces of at most `longest` bytes in
-  /// them. They may be named to the peer. False: others have all of them, and a short payload waits for no long ones.
+  /// Out, before the first poll: the chunks are of this bounce buffer, which the peer reaches, with pieces of at most
+  /// `longest` bytes in them. They may be named to the peer. False: others have all of them, and a short payload waits for
+  /// no long ones.
   bool use(std::shared_ptr<Bounce> bounce, uint64_t longest);
-  /// ... There was nothing to look at, nothing is under way and nothing was sent that is not taken: others have all chunks. The run, in no
-  /// list, comes back to peer.streams when one of them is free.
+  /// ... No chunk is ready, nothing is under way and everything sent is taken: others have all chunks. The run, in no
+  /// list, comes back to peer.pipelines when one of them is free.
   void wait_for_chunk();
-  /// Nothing more will be looked at, or filled. Chunks of a bounce buffer go back now, not with the request.
+  /// Nothing more will be read, or filled. Chunks of a bounce buffer go back now, not with the request.
   void end();
   const Bounce* bounce() const { return bounce_.get(); }
   /// ... and its oldest chunk was taken.
@@ -44,17 +45,18 @@ class Staging {
   std::byte* room(uint64_t position, size_t* n, Status* status);
   /// In: would room() have to wait?
   bool full(uint64_t position);
-  /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the device.
+  /// In: everything before `position` is in its room. `then` follows, from progress, when the last byte has reached the
+  /// device.
   void filled(uint64_t position, Then then);
-  /// In: the bytes [begin, end) lie at `address`, which the device reaches, in `mapping`; the peer is told when they have been read.
-  /// TW_ERR_PROTOCOL: they are not the next ones, or more pieces at a time than a sender has chunks.
+  /// In: the bytes [begin, end) lie at `address`, which the device reaches, in `mapping`; the peer is notified when they
+  /// have been read. TW_ERR_PROTOCOL: they are not the next ones, or more pieces at a time than a sender has chunks.
   Status land(uint64_t address, Mapping& mapping, uint64_t begin, uint64_t end, uint64_t op, Then then);
   /// Waits for what is under way; `then` of filled() does not follow any more.
   void drain();
-  /// In: all of the payload gets a chunk of this bounce buffer, into which the peer's device copies; filled() follows. Null: others have
-  /// all chunks.
+  /// In: all of the payload gets a chunk of this bounce buffer, into which the peer's device copies; filled() follows. Null:
+  /// others have all chunks.
   std::byte* whole(std::shared_ptr<Bounce> bounce);
-  /// What the device said so far.
+  /// The device's status so far.
   Status status() const { return status_; }
 
  protected:
@@ -66,7 +68,7 @@ class Staging {
   OpRun& run_;
   Device* const device_;  // null: this CPU copies
   const Direction direction_;
-  const GuestLists hosts_;
+  const DeviceUserLists users_;
 
  private:
   static constexpr unsigned kDepth = 4;
@@ -91,7 +93,7 @@ class Staging {
   bool read_next();
   void pack_from_host(std::byte* chunk, uint64_t begin, uint64_t end);
 
-  const Side side_;
+  const CopySide side_;
   const uint64_t begin_, end_;
   uint64_t next_;  // out: read up to here; in: room was given up to here
   Status status_ = TW_OK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every frame, versioned: what the 24-byte header (transport.hpp) and the body of each frame type mean.
 //
-// Little endian. Lengths and offsets are 64 bits. Unknown type with kMustUnderstand: the link is closed with an error
-// frame; without: skipped. An "op" names one run of the
-// requester at random (RunPool::wire_op): echoed, looked up, and taken only from the peer that was told it, in the phase that waits.
-// The handshake (security/handshake.hpp) agrees on a version in [kWireMin, kWireMax] and on feature bits first.
+// Little endian. Lengths and offsets are 64 bits. Unknown type with kMustUnderstand: the link is closed with an error frame;
+// without: skipped. An "op" names one run of the requester at random (RunPool::wire_op): echoed, looked up, and taken only
+// from the peer it was sent to, in the phase that waits. The handshake (security/handshake.hpp) agrees on a version in
+// [kWireMin, kWireMax] and on feature bits first.
 #pragma once
 #include <cstdint>
 
@@ -30,9 +30,9 @@ enum class Frame : uint8_t {
   fin = 12,          // a = the other side's op, b = status: this transfer is over here, the buffer is free. kFrameLast, to a
                      // receiver: its message has failed at the sender, and nothing more of it comes. kFrameMore: so has the
                      // message with FirstBody.op = a
-  credit = 13,       // a = bytes, b = RTS messages given back to the sender. id 0: messages, 1: the byte stream
+  credit = 13,       // a = bytes, b = RTS messages returned to the sender. id 0: messages, 1: the byte stream
   bounce = 14,  // a = segment; body: BounceBody: memory in which this side names pieces (bounce.hpp). kFrameAck: the other side
-                // has mapped the one that it was told of
+                // has mapped the one that was named to it
   data_at = 15,  // as data, body: PieceBody: where the payload lies. Answered by `taken`
   taken = 16,    // a = the op in PieceBody: the oldest of its named pieces is not used any more
   // active messages with a header of more than kShortHeader bytes: it comes first, in as many frames as it takes
@@ -86,13 +86,13 @@ struct DeviceBody {
   uint8_t uuid[16];
   uint8_t kind;     // MemoryKind: pinned, or memory of that device; RtsBody.segment names the latter for import
   uint8_t late;     // not to be touched yet: the sender moves it when it is asked to
-  uint8_t asked;    // receiver: it was asked for a push
+  uint8_t asked;    // receiver: it requested a push
   uint8_t way;      // receiver: the Way that it takes
-  uint8_t bounced;  // receiver: it was asked for a push into a bounce buffer
+  uint8_t bounced;  // receiver: it requested a push into a bounce buffer
   uint8_t second;   // receiver: it was posted when the RTS was there
   uint8_t reserved[2];
 };
-/// An RTS as it is kept.
+/// An RTS as it is stored.
 struct ReceivedRts {
   RtsBody rts{};
   DeviceBody device{};
@@ -108,11 +108,11 @@ struct CtsBody {
 };
 /// How a receiver takes pieces of data frames that the sender stages.
 enum PieceForm : uint64_t {
-  kPiecesInHost = 1,    // named in host memory that it was told of and has mapped
+  kPiecesInHost = 1,    // named in host memory that was named to it and that it has mapped
   kPiecesInDevice = 2,  // named in memory of the sender's device, which its device reaches
-  kTellOfHost = 4,      // ... once it is told of it: these pieces not yet
+  kTellOfHost = 4,      // ... once that is named to it: these pieces not yet
   kTellOfDevice = 8,    // the same of device memory
-  kLongPieces = 16,     // a device takes them: long ones hold up nobody
+  kLongPieces = 16,     // a device takes them: long ones delay no other transfer
 };
 struct BounceBody {
   uint64_t offset, length;  // in the segment

@@ -24,7 +24,7 @@ struct Access {
   bool local = false;                     // the initiator's buffer is one that its device copies: its own memory, or pinned
   bool staged = false;                    // the initiator's buffer is memory of a device
   const char* why_not_reached = nullptr;  // null: a device of this process reaches the target
-  // Said only.
+  // Only for explain.
   bool resident = false;                // by that device's resident kernel
   double device_ns = 0, staged_ns = 0;  // predicted: by that device; through pinned memory here
 };
@@ -45,8 +45,8 @@ constexpr bool may_map(Way forced) { return allowed(forced, Way::mapped); }
 
 constexpr uint32_t bit_of(AccessRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits). Whoever needs nothing of the target comes before frames, whatever it costs
-/// (docs/decisions/0004); a mapping comes before the kernel.
+/// The best one that has not failed (`failed`: bits). Ways that need nothing of the target come before frames,
+/// whatever it costs (docs/decisions/0004); a mapping comes before the kernel.
 AccessRoute access_route(const Access& access, uint32_t failed = 0);
 /// Does a device of this process reach the target itself by this route?
 constexpr bool asks_device(AccessRoute route) { return route == AccessRoute::direct || route == AccessRoute::window; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of a transfer of blocks chosen by index: one table, from which its initiator takes the way of all of it, and explain its text.
+// The ways of a transfer of blocks chosen by index: one table, from which its initiator takes the way of all of it, and
+// explain its text.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,7 +21,7 @@ struct Blocks {
   bool device_there = false;  // some of them at least are memory of a device
   bool mixed = false;         // ... and others are host memory
   const char* why_not_reached =
-      nullptr;          // null: one device of this process reaches all of them by its kernels, or nobody has tried
+      nullptr;          // null: one device of this process reaches all of them by its kernels, or that was not tried
   bool mapped = false;  // this CPU reaches all of them; else some by the kernel's copy
   const char* why_not_direct = nullptr;  // null: this CPU does, or the kernel copies them
   bool fenced = false;                   // what is before a fence travels as frames
@@ -36,7 +37,8 @@ enum class BlocksRoute : uint8_t {
 inline constexpr size_t kBlocksRoutes = static_cast<size_t>(BlocksRoute::count_);
 constexpr uint32_t bit_of(BlocksRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits): who needs nothing of the target comes first, as of other accesses.
+/// The best one that has not failed (`failed`: bits): ways that need nothing of the target come first, as of other
+/// accesses.
 BlocksRoute blocks_route(const Blocks& blocks, uint32_t failed = 0);
 /// Does it touch memory of a device at either end? Then a device of this process is asked first.
 constexpr bool asks_devices(const Blocks& blocks) { return blocks.device_here || blocks.device_there; }

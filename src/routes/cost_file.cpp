@@ -79,7 +79,7 @@ Status parse_value(std::string_view line, CostTable* table, Seen* seen) {
   return parse_cost(digits, line, field->least, field->most, &(table->*field->link.*field->value));
 }
 
-/// What is not said of a distance that something is said of is as everywhere.
+/// Values missing for a distance that has others are those of all distances.
 void complete(CostTable* table) {
   for (const CpuDistance distance : kDistances) {
     LinkCosts& costs = table->*costs_at(distance);
@@ -108,7 +108,7 @@ std::string cost_path(const std::string& machine, std::string* why) {
     *why = "neither XDG_CACHE_HOME nor HOME names a folder";
     return {};
   }
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: only a name; the file says the machine in words
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: only a name; the file names the machine in words
   for (const unsigned char c : machine) hash = (hash ^ c) * 0x100000001b3;
   char name[64];
   snprintf(name, sizeof name, "/thalweg/costs-%016llx", static_cast<unsigned long long>(hash));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured costs of this machine, kept in the user's cache directory: where, in which form, read and written. Small text:
+// Measured costs of this machine, saved in the user's cache directory: its place, its form, reading and writing. Small text:
 //
 //   thalweg-costs 1
 //   library = 0.1.0
@@ -43,10 +43,10 @@ Status parse_costs(std::string_view text, std::string_view machine, CostTable* o
 /// The opposite, from lines "name = value". Refuses what parse_costs would.
 Status format_costs(std::string_view values, std::string_view machine, std::string* text);
 
-/// From the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once. *wanted: there is none yet, or
-/// one of another version, kernel or machine, and it may be written anew (machine_costs.hpp).
+/// From the file that THALWEG_COSTS names or the machine's own, else defaults. Warns of a bad file once. *wanted: there is
+/// none yet, or one of another version, kernel or machine, and it may be written anew (machine_costs.hpp).
 CostTable load_costs(bool* wanted = nullptr);
-/// Writes the file, whole or not at all; *path says which.
+/// Writes the file, atomically; *path is its name.
 Status save_costs(std::string_view values, std::string* path);
 
 }  // namespace thalweg::impl

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of measured costs have in common: lines of text, untrusted when they are read, and files that only this user writes.
+// What the files of measured costs have in common: lines of text, untrusted when they are read, and files that only this
+// user writes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ Status parse_cost(std::string_view digits, std::string_view line, double least, 
 Status parse_head(std::string_view& text, std::string_view format, std::string_view machine);
 std::string head_of(std::string_view format, std::string_view machine);
 
-/// At most `most` + 1 bytes of the user's own file, which nobody else may write. TW_ERR_NO_MATCH: there is none.
+/// At most `most` + 1 bytes of the user's own file, which no other user may write. TW_ERR_NO_MATCH: there is none.
 Status read_own_file(const std::string& path, size_t most, std::string* text);
 /// The folders that the file at `path` lies in.
 Status make_place(const std::string& path);

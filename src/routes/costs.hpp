@@ -9,8 +9,8 @@
 
 namespace thalweg::impl {
 
-/// Costs of a link, in nanoseconds and nanoseconds per byte. Two of a byte: up to kLarge bytes of a message caches hold much of it;
-/// of what is beyond, memory says how fast it goes.
+/// Costs of a link, in nanoseconds and nanoseconds per byte. Two of a byte: up to kLarge bytes of a message caches hold much
+/// of it; of what is beyond, memory says how fast it goes.
 struct LinkCosts {
   const char* name;
   double frame;         // a small frame, one way
@@ -39,8 +39,8 @@ struct CopyCosts {
   constexpr double ns(uint64_t bytes) const { return fixed + byte * static_cast<double>(bytes); }
 };
 
-/// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured: H200, the
-/// link NVLink. What nobody has measured on the bus between devices goes as to host memory.
+/// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured:
+/// H200, the link NVLink. Between devices on the bus, unmeasured costs are those to host memory.
 struct DeviceCosts {
   CopyCosts out{8500, 0.019}, in{7260, 0.019};                       // to pinned memory and from it
   CopyCosts local{6700, 0.0013};                                     // within the device
@@ -61,15 +61,17 @@ struct DeviceCosts {
 uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks);
 double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
-/// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults. Those of shm are
-/// for processes that may not measure, as ranks are that were bound to one core each: medians of five measurements between two cores of
-/// a Xeon of family 6, model 207 (2026-11), with new data in each message. Those of self and tcp: two cores of a Zen 5 (2026-11).
+/// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults.
+/// Those of shm are for processes that may not measure, as ranks are that were bound to one core each: medians of five
+/// measurements between two cores of a Xeon of family 6, model 207 (2026-11), with new data in each message. Those of self
+/// and tcp: two cores of a Zen 5 (2026-11).
 struct CostTable {
   //             name    frame copy   serial reference mapped kernel-fixed kernel, and beyond kLarge: copy mapped kernel
   LinkCosts self{"self", 20, 0.02, 0.03, 0.02, 0.012, 0, 0};
   LinkCosts shm{"shm", 214, 0.115, 0.201, 0.115, 0.136, 1060, 0.109, 0.145, 0.147, 0.095};
   LinkCosts tcp{"tcp", 4000, 0.11, 0.11, 0.085, 0, 0, 0};
-  // Of shm between processors at a distance (frame = 0: not measured, as where all have the same one); the others go by `shm`.
+  // Of shm between processors at a distance (frame = 0: not measured, as where all have the same one); the others go by
+  // `shm`.
   LinkCosts shm_core{"shm", 0, 0, 0, 0, 0, 0, 0}, shm_cache = shm_core, shm_node = shm_core, shm_far = shm_core;
   const LinkCosts& shm_at(CpuDistance distance) const {
     const LinkCosts* const all[] = {&shm_core, &shm_cache, &shm_node, &shm_far, &shm};
@@ -80,7 +82,7 @@ struct CostTable {
   bool tcp_measured = false;        // something of it
   std::string source = "defaults";  // or the file they are from, or "measured"
   std::string why;                  // not from a file: why not
-  std::string file;                 // where measured ones are looked for and kept; empty: nowhere
+  std::string file;                 // the file of measured ones; empty: none
   bool measured() const { return source != "defaults"; }
 };
 

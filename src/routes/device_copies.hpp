@@ -5,8 +5,9 @@
 
 namespace thalweg::impl {
 
-/// An engine moves short rows one by one, at some ten nanoseconds each; a kernel's threads take many at once and pay its launch.
-/// (Two H200: a face of 65,536 rows of 8 bytes takes 24 us by the engine and 4.2 by a kernel, one of 256 rows of 2 KiB 3.8.)
+/// An engine moves short rows one by one, at some ten nanoseconds each; a kernel's threads take many at once and pay its
+/// launch. (Two H200: a face of 65,536 rows of 8 bytes takes 24 us by the engine and 4.2 by a kernel, one of 256 rows of 2
+/// KiB 3.8.)
 inline constexpr uint64_t kShortRow = 256, kManyRows = 512;
 
 struct DeviceCopies {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured costs of this machine's devices, kept beside those of the machine (cost_file.hpp), in a file of their own: other processes
-// measure them, at another time. Small text, a section for each sort of device:
+// Measured costs of this machine's devices, saved beside those of the machine (cost_file.hpp), in a file of their own: other
+// processes measure them, at another time. Small text, a section for each sort of device:
 //
 //   thalweg-device-costs 1
 //   library = 0.1.0

@@ -77,7 +77,8 @@ const char* why_not_pull(const DeviceMessage& m) {
   return allowed(m.forced, Way::pull) ? nullptr : kForced;
 }
 
-/// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read it, at one end?
+/// Does the sender's CPU put it into a bounce buffer for the receiver's device in less time than the kernel takes to read
+/// it, at one end?
 bool bounced(const DeviceMessage& m) {
   const bool shares = (m.features & kLinkMaps) != 0 && m.imports && allowed(m.forced, Way::staging);
   if (!m.by_kernel || !m.to.on_device() || !shares || m.length < m.named_from || m.costs == nullptr) return false;
@@ -178,7 +179,7 @@ PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready) {
 Way received_way(const Limits& limits, Message message, const DeviceMessage& m, bool cold) {
   const MessageRoute sent = sending_route(limits, message);
   if (sent != MessageRoute::frames) return way_of(sent);
-  if (m.from.late) message.contiguous = message.library = false;  // its address is not told
+  if (m.from.late) message.contiguous = message.library = false;  // its address is not sent
   const uint32_t unmapped = cold && !same_process(m) ? bit_of(MessageRoute::direct) : 0;
   const MessageRoute by_host = rts_route(limits, message, unmapped);
   const bool staged = m.to.on_device() || m.from.on_device();

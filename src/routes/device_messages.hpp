@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of a message with device memory at one end at least, or with an end that has to wait for a user's stream. The receiver
-// chooses: one function for it and for explain.
+// The ways of a message with device memory at one end at least, or with an end that has to wait for a user's stream. The
+// receiver chooses: one function for it and for explain.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,18 +11,19 @@
 
 namespace thalweg::impl {
 
-/// Payloads from here on that go through staging are named to the receiver in bounce buffers (protocols/bounce.hpp): of less, that saves
-/// less than a second copy of a device or a first mapping costs.
+/// Payloads from here on that go through staging are named to the receiver in bounce buffers (protocols/bounce.hpp): of
+/// less, that saves less than a second copy of a device or a first mapping costs.
 inline constexpr uint64_t kNamedFrom = 64u << 10;
 
-/// From here on a transfer takes long enough (some ten microseconds) that both sides may want to compute meanwhile, and a device reads in
-/// little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for a push.
+/// From here on a transfer takes long enough (some ten microseconds) that both sides may want to compute meanwhile, and a
+/// device reads in little more time than it writes: a receive that is posted second pulls in its call. Of less, it asks for
+/// a push.
 inline constexpr uint64_t kHiddenFrom = 2u << 20;
-/// `from`: of the engine's options, kHiddenFrom unless a test says otherwise.
+/// `from`: of the engine's options, kHiddenFrom unless a test sets another.
 constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= from; }
 
-/// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through staging, it costs
-/// at most twice the best of both. What a plan or a window has pinned costs nothing more.
+/// Pinning a mapping of a peer's host memory takes as long as copying it: after as many bytes of it as it has went through
+/// staging, it costs at most twice the best of both. What a plan or a window has pinned costs nothing more.
 constexpr bool worth_pinning(bool pinned, uint64_t staged, uint64_t length) { return pinned || staged >= length; }
 
 /// May pieces of staged payloads be named to the peer at all?
@@ -53,17 +54,18 @@ enum class PieceRoute : uint8_t {
   in_frames,  // carried by the frames; of a put also as accesses of host memory
 };
 constexpr uint32_t bit_of(PieceRoute route) { return 1u << static_cast<unsigned>(route); }
-/// The best one that was not tried in vain (`failed`: bits).
+/// The best one that has not failed (`failed`: bits).
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed = 0);
-/// While the receiver's device imports memory of the sender's: what needs nothing more. host_ready: their host memory is pinned here.
+/// While the receiver's device imports memory of the sender's: what needs nothing more. host_ready: their host memory is
+/// pinned here.
 PieceRoute piece_route_meanwhile(const Pieces& pieces, bool host_ready);
 
 struct DeviceMessage {
   struct End {
     MemoryKind kind = MemoryKind::host;
-    bool named = false;     // the other side can be told of it: it is exportable, or, within one process, lent
+    bool named = false;     // it can be named to the other side: it is exportable, or, within one process, lent
     bool late = false;      // it waits for a stream
-    bool readable = false;  // the sender's: host memory that the receiver's CPU may read (routes/messages.hpp says how)
+    bool readable = false;  // the sender's: host memory that the receiver's CPU may read (see routes/messages.hpp)
     bool library = false;   // library-allocated host memory, which a device of the other side reaches once it is pinned there
     bool bounced = false;   // the receiver's: its device's bounce buffer takes all of it, and the sender's device reaches that
     bool on_device() const { return !by_cpu(kind); }
@@ -75,10 +77,10 @@ struct DeviceMessage {
   uint64_t length = 0, eager = 0, named_from = kNamedFrom, hidden_from = kHiddenFrom;
   Way forced = Way::any;
   bool by_kernel = false;            // `readable` means: by the kernel's copy
-  const LinkCosts* costs = nullptr;  // null: not asked
+  const LinkCosts* costs = nullptr;  // null: unknown
   End from, to;
   bool active = false;  // an active message: its receive cannot be posted first
-  // Said only.
+  // Only for explain.
   bool resident = false;                // a push is by the resident kernel of the sender's device
   const char* why_not_named = nullptr;  // why the sender's buffer is not, where that is known
 };
@@ -107,21 +109,21 @@ constexpr Way way_of(DeviceRoute route) {
 }
 constexpr uint32_t bit_of(DeviceRoute route) { return 1u << static_cast<unsigned>(route); }
 
-/// The best one that was not tried in vain (`failed`: bits). Order: a device writes to another one in two thirds of the time in which
-/// it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, where nobody need be asked, and for
-/// much that comes to a receive which was posted second, where whoever is asked may not answer soon.
+/// The best one that has not failed (`failed`: bits). Order: a device writes to another one in two thirds of the time
+/// in which it reads (two H200: 6.7 us and 10.3), so push comes before pull, but for two ends of one device, which need no
+/// request, and for large payloads to a receive that was posted second, because the sender may not answer a request soon.
 DeviceRoute device_route(const DeviceMessage& message, uint32_t failed = 0);
 
-/// Does the sender push into a receive that was told to it before (protocols/offers.hpp), once it has imported that memory? So the receiver
-/// tells of it where this is true of every sender's device memory.
+/// Does the sender push into a receive that was offered to it before (protocols/offers.hpp), once it has imported that
+/// memory? So the receiver offers it where this is true of every sender's device memory.
 bool pushes_unasked(const DeviceMessage& message);
 
-/// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way: of the
-/// message where nothing is known of who posts first. The receiver's buffer is one piece.
+/// Whose progress the payload needs once both sides have posted and have imported what they do: as part of a sentence. way:
+/// of the message when it is unknown which side posts first. The receiver's buffer is one piece.
 const char* progress_of(const Limits& limits, const DeviceMessage& message, Way way);
 
-/// The receiver's choice, of whatever is announced or comes unasked, as a message's sender can foresee it. cold: neither side has mapped or
-/// pinned the other's memory, and nobody waits for that.
+/// The receiver's choice, of rendezvous or eager messages, as a message's sender can foresee it. cold: neither
+/// side has mapped or pinned the other's memory, and without waiting for that.
 Way received_way(const Limits& limits, Message message, const DeviceMessage& facts, bool cold);
 
 /// The lines of explain, with what each is predicted to take. Those that such a message never has are left out: no name.

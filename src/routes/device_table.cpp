@@ -16,13 +16,13 @@ namespace {
 constexpr uint64_t kLimitNs = 20 * kMillisecond;    // of a device, and of a pair
 constexpr uint64_t kOthersNs = 100 * kMillisecond;  // of another process that measures
 
-/// What could not be kept: measured once in this process.
-struct Unkept {
+/// Costs that could not be saved: measured once in this process.
+struct Unsaved {
   std::mutex lock;
   std::map<std::string, DeviceCosts> costs;  // by path and model
 };
-Unkept& unkept() {
-  static auto* const all = new Unkept;  // used until the process ends
+Unsaved& unsaved() {
+  static auto* const all = new Unsaved;  // used until the process ends
   return *all;
 }
 
@@ -106,13 +106,13 @@ void DeviceTable::look_up(Entry& entry) {
     entry.why = last_error();
     if (status != TW_ERR_STALE) {
       warn_once("costs.devices", "the measured costs in " + path_ + " are ignored: " + entry.why + ". Remedy: remove the file");
-      entry.tried = entry.tried_resident = true;  // it is the user's to say what becomes of it
+      entry.tried = entry.tried_resident = true;  // the user decides what to do with it
     }
   }
   for (const ModelCosts& one : all)
     if (one.model == entry.model) take_over(one.costs, &entry.costs);
-  const std::lock_guard guard(unkept().lock);
-  if (const auto found = unkept().costs.find(path_ + "\n" + entry.model); found != unkept().costs.end())
+  const std::lock_guard guard(unsaved().lock);
+  if (const auto found = unsaved().costs.find(path_ + "\n" + entry.model); found != unsaved().costs.end())
     take_over(found->second, &entry.costs);
   if (entry.costs.measured != 0) entry.why.clear();
 }
@@ -154,7 +154,7 @@ void DeviceTable::measure(Device& device, Entry& entry) {
   keep(entry);
 }
 
-/// Into the file, beside what it says of other devices; where that cannot be, for this process.
+/// Into the file, beside its entries of other devices; if that fails, for this process.
 void DeviceTable::keep(Entry& entry) {
   entry.why.clear();
   std::vector<ModelCosts> all;
@@ -169,8 +169,8 @@ void DeviceTable::keep(Entry& entry) {
   }
   if (save_device_costs(path_, all) == TW_OK) return;
   entry.why = std::string("measured by this process; not kept: ") + last_error();
-  const std::lock_guard guard(unkept().lock);
-  unkept().costs[path_ + "\n" + entry.model] = entry.costs;
+  const std::lock_guard guard(unsaved().lock);
+  unsaved().costs[path_ + "\n" + entry.model] = entry.costs;
 }
 
 DeviceTable::Said DeviceTable::known(Device& device) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs of this process's devices as a context uses them: kept ones of this machine, else measured at a device's first use, once
-// for all processes of the user (docs/decisions/0025). Without a place for measured costs, and with THALWEG_COSTS=off: the defaults.
+// The costs of this process's devices as a context uses them: saved ones of this machine, else measured at a device's first
+// use, once for all processes of the user (docs/decisions/0025). Without a place for measured costs, and with
+// THALWEG_COSTS=off: the defaults.
 //
-// Threads: any. Measuring holds the lock, some milliseconds of a device's first use; nobody comes here on a hot path.
+// Threads: any. Measuring holds the lock, some milliseconds of a device's first use; never on a hot path.
 #pragma once
 #include <map>
 #include <memory>
@@ -32,10 +33,10 @@ class DeviceTable {
   /// From now on kernels and queues of this process may wait for what it does: nothing is measured any more.
   void forbid();
 
-  /// What is known, or kept by some process: measures nothing.
+  /// The known costs, or those saved by a process: measures nothing.
   struct Said {
     std::string model;
-    std::string why;  // nothing is measured, or nothing of it kept; empty: it is
+    std::string why;  // why nothing is measured, or not saved; empty: it is
     DeviceCosts costs;
   };
   Said known(Device& device);
@@ -61,8 +62,8 @@ class DeviceTable {
   std::map<Device*, Entry> entries_;
 };
 
-/// The link between a device and the nearest other one. Where this process sees none: one that some process has measured, else they are
-/// the same one, of two processes.
+/// The link between a device and the nearest other one. Where this process sees none: one that some process has measured,
+/// else they are the same one, of two processes.
 DeviceLink nearest_link(const Device& device, const DeviceCosts& costs);
 
 }  // namespace thalweg::impl

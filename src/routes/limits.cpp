@@ -11,9 +11,10 @@
 namespace thalweg::impl {
 namespace {
 
-// A message is announced from where asking (one more round trip) takes less than a twenty-fourth of the transfer, and both ends
-// copy from where that exchange takes less than a quarter of what it saves. Whole powers of two, so that noise in measured costs
-// changes little; within bounds, because an eager message takes the receiver's memory unasked and a long one keeps others waiting.
+// Rendezvous begins where its extra round trip takes less than a twenty-fourth of the transfer, and both
+// ends copy from where that exchange takes less than a quarter of what it saves. Whole powers of two, so that noise in
+// measured costs changes little; within bounds, because an eager message takes the receiver's memory unasked and a long one
+// keeps others waiting.
 constexpr double kAskShare = 24, kHalvesShare = 8;
 constexpr uint64_t kEagerLeast = 64u << 10, kEagerMost = 256u << 10;
 constexpr uint64_t kHalvesLeast = 64u << 10, kHalvesMost = 1u << 20;
@@ -21,9 +22,9 @@ constexpr uint32_t kReferenceFrom = 8u << 10;  // below, one copy is cheaper tha
 constexpr uint32_t kSmallest = 512;            // of a fragment: prefixes must fit
 // Ways are compared at powers of two between these. What is longer goes as the last one.
 constexpr uint64_t kCompareFrom = 16u << 10, kCompareTo = 256u << 20;
-// Of the time of frames: above that, a noisy measurement may not move messages to a system call for each page. Up to kLarge less, because
-// the kernel's copy is measured within one address space, where it looks better than between two (a Xeon: 256 KiB 0.8 of the time of
-// frames, and 1.28 between processes).
+// Of the time of frames: above that, a noisy measurement may not move messages to a system call for each page. Up to kLarge
+// less, because the kernel's copy is measured within one address space, where it measures better than between two (a Xeon:
+// 256 KiB 0.8 of the time of frames, and 1.28 between processes).
 constexpr double kClearly = 0.85, kClearlyShort = 0.75;
 
 /// The length of which `share` round trips take as long as the bytes do, as a power of two within bounds.
@@ -103,8 +104,8 @@ Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {
   limits.eager = std::max<uint64_t>(length_worth(kAskShare, costs.frame, per_byte, kEagerLeast, kEagerMost), limits.single);
   limits.halves = length_worth(kHalvesShare, costs.frame, costs.mapped, kHalvesLeast, kHalvesMost);
   const bool same = same_process(link);
-  // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each. Where the ring is still faster
-  // per byte, only what is announced in any case is copied from there.
+  // Through the ring both ends copy all of it, a mapped source is copied once: by one end, or a half by each. Where the ring
+  // is still faster per byte, only rendezvous payloads are copied from there.
   if ((link.features & kLinkMaps) != 0 && costs.mapped < 2 * costs.copy) {
     limits.mapped_from = costs.mapped <= costs.copy ? 0 : limits.eager + 1;
   }

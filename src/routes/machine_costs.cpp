@@ -24,7 +24,7 @@ constexpr uint64_t kDistancesNs = 60 * kMillisecond;  // of all distances
 constexpr uint64_t kTcpNs = 50 * kMillisecond;
 constexpr uint64_t kOthersNs = 400 * kMillisecond;
 
-/// As the lines of a cost file: of shm, and what the file said of the rest.
+/// The lines of a cost file: those of shm, and the file's for the rest.
 std::string lines_of(const CostTable& table) {
   static const CostTable defaults;
   std::string lines;
@@ -39,20 +39,21 @@ std::string lines_of(const CostTable& table) {
   return lines;
 }
 
-/// What could not be kept, by the file where it would be: measured once in this process.
-struct Unkept {
+/// Costs that could not be saved, by their file: measured once in this process.
+struct Unsaved {
   std::mutex lock;
   std::map<std::string, CostTable> tables;
-  std::set<std::string> tried;  // files of which this process has looked for the rest
+  std::set<std::string> tried;  // files whose rest this process has tried to measure
 };
-Unkept& unkept() {
-  static auto* const all = new Unkept;  // used until the process ends
+Unsaved& unsaved() {
+  static auto* const all = new Unsaved;  // used until the process ends
   return *all;
 }
 
 bool has(const CostTable& table, CpuDistance distance) { return (table.*costs_at(distance)).frame != 0; }
 
-/// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the same one.
+/// Distances that this process's processors have and the table says nothing of: none where all of the machine's have the
+/// same one.
 std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topology, const cpu_set_t& allowed) {
   std::vector<CpuDistance> found;
   if ((topology.distances() & (topology.distances() - 1)) == 0) return found;
@@ -64,7 +65,7 @@ std::vector<CpuDistance> missing(const CostTable& table, const CpuTopology& topo
   return found;
 }
 
-/// What is said of shm without a distance is of the pair that thalweg tune takes: the first two processors.
+/// Costs of shm without a distance are of the pair that thalweg tune measures: the first two processors.
 void place_general(CostTable* table, const CpuTopology& topology, const cpu_set_t& allowed) {
   if (table->distances()) return;
   std::vector<unsigned> first;
@@ -162,15 +163,15 @@ CostTable machine_costs(const CpuTopology* given) {
     return !table.tcp_measured || !missing(placed, topology, allowed).empty();
   };
   if (!wanted && !rest()) return table;
-  const std::lock_guard guard(unkept().lock);
-  if (const auto found = unkept().tables.find(table.file); found != unkept().tables.end()) return found->second;
-  if (!wanted && !unkept().tried.insert(table.file).second) return table;
+  const std::lock_guard guard(unsaved().lock);
+  if (const auto found = unsaved().tables.find(table.file); found != unsaved().tables.end()) return found->second;
+  if (!wanted && !unsaved().tried.insert(table.file).second) return table;
   if (const Status status = make_place(table.file); is_error(status)) log(LogLevel::debug, "costs: %s", last_error());
   const UniqueFd lock = lock_beside(table.file, kOthersNs);
   if (lock) table = load_costs(&wanted);  // another process may have measured meanwhile
   if (wanted) measure(topology, allowed, &table);
   if (!wanted && table.measured()) measure_rest(topology, allowed, &table);
-  if (table.source != table.file) unkept().tables[table.file] = table;
+  if (table.source != table.file) unsaved().tables[table.file] = table;
   return table;
 }
 

@@ -9,7 +9,7 @@
 //            and memory is not
 //   mapped   1 copies from the source
 //   kernel   process_vm_readv of the first half by 1, process_vm_writev of the other half by 0
-// The stores into the source are measured, too. Whoever reads the source itself takes its lines out of the writer's cache, and the
+// The stores into the source are measured, too. A direct reader of the source takes its lines out of the writer's cache, and the
 // program pays for that when it writes the next message; two copies through a ring leave them there. For the same reason each exchange is
 // done twice in a row, and the second one counts.
 // The least of some rounds is taken: whatever disturbs makes it longer. A round in which the kernel took a processor from either thread
@@ -48,7 +48,7 @@ constexpr size_t kDeepFragments = shm::kDeepBytes / shm::kFragment, kWideFragmen
 constexpr unsigned kRounds = 2, kMostRounds = 8;  // more than kRounds while a measurement has no undisturbed one yet
 constexpr double kLeast = 1e-3, kMost = 10;       // ns per byte: anything else is no measurement
 
-/// Pages of ordinary memory. Each is the node's of whoever touches it first.
+/// Pages of ordinary memory. Each belongs to the NUMA node of its first touch.
 class Pages {
  public:
   explicit Pages(size_t length) : length_(length) {
@@ -76,7 +76,8 @@ enum class Kind : uint8_t { hop, copy, wide, streamed, mapped, kernel, kernel_ca
 bool through_ring(Kind kind) { return kind == Kind::copy || kind == Kind::wide || kind == Kind::streamed; }
 size_t fragments_of(Kind kind) { return kind == Kind::copy ? kDeepFragments : kWideFragments; }
 
-/// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to 1, and 2n back.
+/// What the two threads share. Each counter in a line of its own. Those of messages: exchange n is message 2n - 1 from 0 to
+/// 1, and 2n back.
 struct Bench {
   std::array<Pages, 2> source{Pages(kWhole), Pages(kWhole)}, target{Pages(kWhole), Pages(kWhole)};  // of each direction
   std::array<Pages, 2> ring{Pages(shm::kWideBytes), Pages(shm::kWideBytes)};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least of some rounds: whatever disturbs makes a copy longer. Of a byte: what a copy of 4 MiB takes beyond one of 8 bytes.
+// The least of some rounds: whatever disturbs makes a copy longer. Of a byte: what a copy of 4 MiB takes beyond one of 8
+// bytes.
 #include "routes/measure_device.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies by a device cost, measured as an engine's copies are found done: a queue of our own, behind each copy a word of pinned
-// memory, at which the host looks. Some milliseconds.
+// What copies by a device cost, measured as an engine's copies are found done: a queue of our own, behind each copy a word
+// of pinned memory, which the host polls. Some milliseconds.
 #pragma once
 #include <array>
 #include <memory>
@@ -12,8 +12,8 @@ namespace thalweg::impl {
 
 class Resident;
 
-/// Holds the queue and the memory to measure with (4 MiB of pinned memory, 8 of the device, 4 of each other one) until it ends: to give
-/// them back may wait for all work of the device, so it ends when the context does.
+/// Holds the queue and the memory to measure with (4 MiB of pinned memory, 8 of the device, 4 of each other one) until it
+/// ends: to give them back may wait for all work of the device, so it ends when the context does.
 class DeviceBench {
  public:
   explicit DeviceBench(Device& device) : device_(device) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads at the ends of a loopback connection send messages to and fro, as raw as the transport does: without blocking, read to
-// where they belong. The least of the rounds that the kernel left undisturbed.
+// Two threads at the ends of a loopback connection send messages to and fro, as raw as the transport does: without blocking,
+// read to where they belong. The least of the rounds that the kernel left undisturbed.
 #include "routes/measure_tcp.hpp"
 
 #include <netinet/in.h>
@@ -106,7 +106,7 @@ void at_core(int core) {
 using Times = std::array<double, kCount>;
 bool complete(const Times& least) { return std::find(least.begin(), least.end(), kNone) == least.end(); }
 
-/// A byte before each exchange says that there is one more, or that it was the last.
+/// A byte before each exchange: one more follows, or it was the last.
 void answer(End& end, int core) {
   at_core(core);
   for (size_t which = 0;; which = (which + 1) % kCount) {

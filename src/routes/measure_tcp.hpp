@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TCP connection within this machine costs, measured in some ten milliseconds by two threads, with data that is new each time.
+// What a TCP connection within this machine costs, measured in some ten milliseconds by two threads, with data that is new
+// each time.
 #pragma once
 #include "base/status.hpp"
 #include "routes/costs.hpp"

@@ -9,10 +9,10 @@ namespace {
 constexpr char kRtsSent[] = "asked to be announced, moved by a device, or not ready";
 constexpr char kPacked[] = "the message is packed by the user's functions, and in no memory that others read";
 
-/// Of an active message without bytes there is nothing to announce.
-bool announced(const Message& message) { return message.announced && !(message.active && message.length == 0); }
+/// An active message without bytes has no payload for an RTS.
+bool announced(const Message& message) { return message.rendezvous && !(message.active && message.length == 0); }
 
-/// Without it the sender announces, unless there is nothing to announce or it was told not to.
+/// Without credit the sender sends an RTS, unless there is no payload or TW_OP_EAGER forbids it.
 const char* why_no_credit(const Message& message) {
   const bool waits = message.unasked || (message.active && message.length == 0);
   return message.affordable || waits ? nullptr : "its sender has no credit for it";
@@ -69,7 +69,8 @@ MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t fa
 
 uint64_t receivers_part(const Limits& limits, uint32_t features, MessageRoute route, uint64_t length,
                         const ReceiveBuffer& into) {
-  const bool told = into.contiguous && (route == MessageRoute::kernel || into.library);  // the sender can be told where
+  const bool told =
+      into.contiguous && (route == MessageRoute::kernel || into.library);  // the address can be sent to the sender
   const uint64_t half = length / 2 / kSplit * kSplit;
   const bool both = told && (features & kLinkSameProcess) == 0 && length >= limits.halves && half / kSplit < UINT32_MAX;
   return both && half != 0 ? half : length;

@@ -22,12 +22,12 @@ struct Message {
   uint32_t features = 0;  // of the link: LinkFeature
   uint64_t length = 0;
   bool synchronous = false;
-  bool contiguous = true;  // the sender's buffer is one piece, whose address the receiver may be told
-  bool library = false;    // ... of library-allocated memory
-  bool packed = false;     // ... or is packed by the user's functions, so nobody else reads it
-  bool unpacked = false;   // what is received is unpacked by the user's functions, so the kernel does not write it
-  bool announced = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
-  bool affordable = true;  // its sender has credit for all of it, but for a long header
+  bool contiguous = true;   // the sender's buffer is one piece, whose address may be sent to the receiver
+  bool library = false;     // ... of library-allocated memory
+  bool packed = false;      // ... or is packed by the user's functions, so no other reads it
+  bool unpacked = false;    // what is received is unpacked by the user's functions, so the kernel does not write it
+  bool rendezvous = false;  // TW_OP_RENDEZVOUS, or memory that a device moves, or that has to wait
+  bool affordable = true;   // its sender has credit for all of it, but for a long header
   // Of an active message.
   bool active = false;
   uint32_t header = 0;            // bytes that travel with it
@@ -64,7 +64,7 @@ inline bool fits_copy(const Limits& limits, const Message& message) {
 /// An active message's: as if its header were short. single or segmented without credit: it waits for that.
 inline MessageRoute active_route(const Limits& limits, const Message& message) {
   const uint64_t length = message.length, body = length + message.header;
-  if ((message.announced || message.header_refused) && length != 0) return MessageRoute::frames;
+  if ((message.rendezvous || message.header_refused) && length != 0) return MessageRoute::frames;
   MessageRoute route = length <= limits.eager || message.unasked ? MessageRoute::segmented : MessageRoute::frames;
   const bool referred = message.contiguous && length >= limits.reference && body <= limits.single;
   const bool header_fits = !long_header(message) || message.whole_affordable;
@@ -72,8 +72,8 @@ inline MessageRoute active_route(const Limits& limits, const Message& message) {
   return message.affordable || message.unasked || length == 0 ? route : MessageRoute::frames;
 }
 
-/// How the header of an active message comes: within the message's first frame, or ahead of it in frames of its own: on credit, or once the
-/// receiver has been asked for its memory. waits: for credit.
+/// How the header of an active message comes: within the message's first frame, or ahead of it in frames of its own: on
+/// credit, or once the receiver has been asked for its memory. waits: for credit.
 enum class HeaderWay : uint8_t { within, ahead, asked, waits };
 inline HeaderWay header_way(const Limits& limits, const Message& message) {
   if (!long_header(message)) return HeaderWay::within;
@@ -83,28 +83,28 @@ inline HeaderWay header_way(const Limits& limits, const Message& message) {
   return message.unasked ? HeaderWay::waits : HeaderWay::asked;
 }
 
-/// The sender's: single, segmented, or frames: it is announced, and the receiver chooses.
+/// The sender's: single, segmented, or frames: it sends an RTS, and the receiver chooses.
 inline MessageRoute sending_route(const Limits& limits, const Message& message) {
   if (message.active) return active_route(limits, message);
-  if (message.announced || !message.affordable) return MessageRoute::frames;
+  if (message.rendezvous || !message.affordable) return MessageRoute::frames;
   if (fits_copy(limits, message)) return MessageRoute::single;
   if (message.synchronous || message.length > limits.eager) return MessageRoute::frames;
   if (message.library && message.length >= limits.mapped_from) return MessageRoute::frames;  // one copy instead of two
   return message.contiguous && message.length <= limits.single ? MessageRoute::single : MessageRoute::segmented;
 }
 
-/// Of what was announced: direct, kernel or frames. `failed`: bits of routes that were tried in vain.
+/// After an RTS: direct, kernel or frames. `failed`: bits of routes that failed.
 MessageRoute rts_route(const Limits& limits, const Message& message, uint32_t failed = 0);
 
-/// The buffer that an announced payload comes into.
+/// The buffer that a rendezvous payload comes into.
 struct ReceiveBuffer {
   bool contiguous = true;
   bool library = false;
 };
 /// What both ends copy is cut here, bytes.
 inline constexpr uint64_t kSplit = 4096;
-/// How many of the first `length` bytes the receiver copies itself by `route`, direct or kernel; the rest the sender copies at the same
-/// time.
+/// How many of the first `length` bytes the receiver copies itself by `route`, direct or kernel; the rest the sender copies
+/// at the same time.
 uint64_t receivers_part(const Limits& limits, uint32_t features, MessageRoute route, uint64_t length,
                         const ReceiveBuffer& into);
 

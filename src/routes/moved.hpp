@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many operations' payloads each way has moved, and how many bytes: what tw_context_counters says as `moved`, and what explain is
-// held against. Counted once an operation: announced messages by their receiver, eager ones and all else where they were posted; steps
-// of plans when a run of them is started, those that the host carries when it posts their operations.
+// How many operations' payloads each way has moved, and how many bytes: `moved` of tw_context_counters, against which
+// explain is checked. Counted once per operation: rendezvous messages by their receiver, eager ones and all else where
+// they were posted; steps of plans when a run of them is started, those that the host carries when it posts their
+// operations.
 #pragma once
 #include <array>
 #include <atomic>
@@ -22,7 +23,7 @@ class Moved {
   };
   void count(Way way, uint64_t bytes, uint64_t operations = 1) {
     Word& word = words_[static_cast<size_t>(way)];
-    // No atomic additions: they cost ten times as much, and nobody else writes.
+    // No atomic additions: they cost ten times as much, and there is one writer.
     word.operations.store(word.operations.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
     word.bytes.store(word.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }

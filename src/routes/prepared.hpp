@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of what is prepared once and run by loads and stores: steps of plans, parts of windows, ends of channels. One table, from
-// which plans and windows take how their runner reaches a memory, and tw_plan_explain its text.
+// The ways of what is prepared once and run by loads and stores: steps of plans, parts of windows, ends of channels. One
+// table, from which plans and windows take how their runner reaches a memory, and tw_plan_explain its text.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace thalweg::impl {
 
 inline constexpr uint64_t kCacheLine = 64;
 
-/// One memory, and who runs what touches it.
+/// One memory, and the runner of what touches it.
 struct Prepared {
   bool by_device = false;  // kernels of a device; false: this CPU
   Place place;
   bool mine = false;       // of this process, its address is known
-  bool access = true;      // memory of a device: the runner's kernels get there, or only an import can tell
+  bool access = true;      // memory of a device: the runner's kernels reach it, or only an import can decide
   bool atomics = false;    // ... and their atomic operations are atomic there
   bool changes = false;    // words are changed by atomic operations, or by signals that add
   bool waits = false;      // a word is waited for
@@ -44,21 +44,22 @@ constexpr uint32_t bit_of(PreparedRoute route) { return 1u << static_cast<unsign
 
 /// Null: possible.
 const char* why_not(const Prepared& memory, PreparedRoute route);
-/// The best one that was not tried in vain (`failed`: bits). What needs nobody comes before what is carried, except where two CPUs would
-/// hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes took 4 times as long.
+/// The best one that has not failed (`failed`: bits). Ways without another process come before what is carried,
+/// except where two CPUs would hand each other a line for each short row: an operation packs them. 1,024 rows of 8 bytes
+/// took 4 times as long.
 PreparedRoute prepared_route(const Prepared& memory, uint32_t failed = 0);
 /// Why the runner does not get there by itself: of the way that would be the usual one for such memory.
 const char* why_not_reached(const Prepared& memory);
 /// The table as text, a line for each route. `why`: how the last one of `failed` failed.
 std::string prepared_table(const Prepared& memory, uint32_t failed, const std::string& why);
 
-/// Is memory of this place moved by kernels of its device, where nobody says who is to run a step?
+/// Is memory of this place moved by kernels of its device, if a step's runner is not given?
 inline bool wants_device(const Place& place) { return !place.reached(kByCpu | kByCpuBehind); }
 
-/// Do the two ends of a channel reach each other's words by themselves, as far as who runs them decides? Null: yes.
+/// Do the two ends of a channel reach each other's words by themselves, as far as their runners decide? Null: yes.
 const char* why_not_paired(bool by_device_here, bool by_device_there);
-/// Is a channel mapped whose ends reach each other, or carried for its receiver's sake? kernel_there: the sender's end is a kernel's, for
-/// which the host carries nothing. Null: mapped.
+/// Is a channel mapped whose ends reach each other, or carried because of its receiver? kernel_there: the sender's end is a
+/// kernel's, for which the host carries nothing. Null: mapped.
 const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there);
 
 /// By which way a run of a step moves its bytes, under the names of the counters. A receiver's end moves none.

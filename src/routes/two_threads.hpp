@@ -10,8 +10,8 @@
 
 namespace thalweg::impl {
 
-/// Runs both, and sets `over` for answer() when lead() has returned. With every signal blocked in both: the program's handlers run in its
-/// own threads. Where no threads are to be had, nothing runs.
+/// Runs both, and sets `over` for answer() when lead() has returned. With every signal blocked in both: the program's
+/// handlers run in its own threads. Where no threads are to be had, nothing runs.
 template <class Lead, class Answer>
 void run_both(const Lead& lead, const Answer& answer, std::atomic<bool>& over) {
   sigset_t all, before;

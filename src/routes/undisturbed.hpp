@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured while the kernel takes the processor away is no measurement.
+// Discards measurements during which the kernel took the processor away.
 #pragma once
 #include <sys/resource.h>
 
@@ -7,7 +7,7 @@
 
 namespace thalweg::impl {
 
-/// Says whether this thread has had its processor all the time since it was asked last.
+/// Has this thread had its processor all the time since the last call?
 class Undisturbed {
  public:
   Undisturbed() { count_ = taken(); }

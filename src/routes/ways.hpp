@@ -10,7 +10,7 @@ namespace thalweg::impl {
 enum class Way : uint8_t {
   any,      // none is forced
   eager,    // messages: unasked, through the link
-  frames,   // through the link; of what is announced, data frames
+  frames,   // through the link; of a rendezvous, data frames
   mapped,   // by this CPU, in memory of the other side that is mapped here, or of this process
   kernel,   // by the kernel, between two processes (process_vm_readv)
   push,     // messages with device memory: by the sender's device

@@ -27,7 +27,7 @@ namespace {
 
 using namespace handshake_wire;
 
-// Nonces of clients that were let in lately. A proof that fails for one of these is a recording played again: it could not
+// Nonces of recently accepted clients. A proof that fails for one of these is a replay: it could not
 // succeed anyhow (the server's nonce is fresh), but it is worth its own counter.
 class LateNonces {
  public:
@@ -191,7 +191,7 @@ Handshake::Want Handshake::State::step_through_tls(int fd) {
   return Want::done;
 }
 
-// A message that starts wrong is refused at once: a stranger who speaks another protocol need not be waited for.
+// A message that starts wrong is refused at once, without waiting for the rest of another protocol.
 bool Handshake::State::wrong_start() const {
   if (step != Step::hello && step != Step::challenge) return false;
   const uint32_t expected = step == Step::hello ? kHelloMagic : kChallengeMagic;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mutual challenge-response over a connected stream socket (TCP or unix), before any other byte is parsed.
 //
-//   client -> hello      magic, version range, feature bits, nonce_c, whom it means (target.hpp), what carries the connection
+//   client -> hello      magic, version range, feature bits, nonce_c, its target (target.hpp), what carries the connection
 //   server -> challenge  version, feature bits, nonce_s
 //   client -> proof      HMAC-SHA256(key, transcript of "client")
 //   server -> authentication result    accepted or refused, HMAC-SHA256(key, transcript of "server", which has the client's proof)
 //
-// All messages have fixed sizes. A server verifies the client first, then that it is the one whom the client means. Both then
-// derive the keys of their session (session.hpp). With TLS, TLS 1.3 with an external PSK derived from the job key comes first
-// and the same exchange runs inside it. Non-blocking: call advance() whenever the socket is ready.
+// All messages have fixed sizes. A server verifies the client first, then that it is the client's target. Both then derive
+// the keys of their session (session.hpp). With TLS, TLS 1.3 with an external PSK derived from the job key comes first and
+// the same exchange runs inside it. Non-blocking: call advance() whenever the socket is ready.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -29,9 +29,9 @@ typedef struct ssl_st SSL;
 namespace thalweg::impl {
 
 enum class Role { client, server };
-/// Why a peer was turned away. `timeout` and `overload` are the caller's to find; see RefusalCounters. target: it has the key, but
-/// means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out. identity: it has
-/// the key, but claims to be a worker that it is not.
+/// Why a peer was refused. `timeout` and `overload` are detected by the caller; see RefusalCounters. target: it has the key,
+/// but means another, or is another than was dialled. integrity: a message of a session was changed, repeated or left out.
+/// identity: it has the key, but claims to be a worker that it is not.
 enum class Refusal {
   none,
   authentication,
@@ -55,9 +55,9 @@ class Handshake {
  public:
   enum class Want { read, write, done, failed };
   using Here = std::function<bool(const DialTarget&)>;
-  /// A client, and whom it means.
+  /// A client and its target.
   Handshake(const JobKey& key, uint64_t features, bool tls, const DialTarget& target);
-  /// A server; `here` says of a client that has proved the key whether it means this one.
+  /// A server; `here` tells if this server is the target of a client that has proved the key.
   Handshake(const JobKey& key, uint64_t features, bool tls, Here here);
   ~Handshake();
   /// Moves as far as the socket allows.
@@ -67,7 +67,7 @@ class Handshake {
   Refusal refusal() const;
   uint16_t version() const;          // agreed
   uint64_t features() const;         // common bits
-  const DialTarget& target() const;  // whom the client means
+  const DialTarget& target() const;  // the client's target
   /// The keys of the messages that follow. After Want::done.
   Session session() const;
   SSL* take_tls();  // null without TLS; ownership passes
@@ -100,7 +100,7 @@ class SetupChannel {
   /// Reads exactly the message's bytes and nothing behind it (the socket may carry data frames next).
   Status receive(Message* out);
   int fd() const;
-  const Session& session() const;  // for a channel that goes on over the same socket
+  const Session& session() const;  // for a channel that continues over the same socket
   UniqueFd take_socket();
   SSL* take_tls();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every byte that travels before a peer is trusted, and the header of set-up messages. Little endian. A change of any of these
-// needs a new kVersionMax; the first eight bytes of Hello and Challenge never change.
+// Every byte that travels before a peer is trusted, and the header of set-up messages. Little endian. A change of any of
+// these needs a new kVersionMax; the first eight bytes of Hello and Challenge never change.
 #pragma once
 #include <array>
 #include <bit>
@@ -59,7 +59,8 @@ enum class Answer : uint32_t {
   not_here = 2,     // the proof is right, but the client means another
 };
 
-/// server -> client: HMAC(transcript of "server", which has the answer and the client's mac). After a refusal comes a close.
+/// server -> client: HMAC(transcript of "server", which has the answer and the client's mac). After a refusal the server
+/// closes.
 struct AuthenticationResult {
   uint32_t answer;
   Mac mac;
@@ -78,9 +79,9 @@ struct Transcript {
 };
 static_assert(sizeof(Transcript) == 8 + 88 + 48 + 32 + 32 + 8);
 
-// The keys of a session: HKDF-SHA256 with the job key's derivative for "session" as secret, both nonces (client's first) as salt,
-// and the transcript of "to serve" (what the client sends) or "to dial" (what the server sends) as info. "binding" gives the value that
-// workers sign (worker_identity.hpp).
+// The keys of a session: HKDF-SHA256 with the job key's derivative for "session" as secret, both nonces (client's first) as
+// salt, and the transcript of "to serve" (what the client sends) or "to dial" (what the server sends) as info. "binding"
+// gives the value that workers sign (worker_identity.hpp).
 
 /// Before every message of a session; behind its bytes comes HMAC(the direction's key, header and bytes).
 struct SetupHeader {

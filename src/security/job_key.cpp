@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the job key comes from and what is derived from it.
+// The job key's source and the keys derived from it.
 #include "security/job_key.hpp"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ Status default_path(std::string* path) {
 // mkdir -p of the folder of path, private to the user.
 void make_folder(const std::string& path) {
   for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-    mkdir(path.substr(0, at).c_str(), 0700);  // exists, or the open below tells why not
+    mkdir(path.substr(0, at).c_str(), 0700);  // exists, or the open below reports why not
   }
 }
 
@@ -163,21 +163,21 @@ Status read_file(const std::string& path, std::vector<std::byte>* out) {
 }
 
 constexpr char kVariable[] = "THALWEG_JOB_KEY";
-constexpr char kTaken[] = "taken";  // stands in the variable once the key was read
+constexpr char kTaken[] = "taken";  // the variable's value once the key was read
 
 /// The key that was taken out of the environment, for what this process opens later.
-struct Kept {
+struct CachedKeys {
   std::mutex mutex;
   std::vector<std::byte> secret;
 };
 
-Kept& kept() {
-  static auto* const one = new Kept;  // leaked: threads may outlive static destruction
+CachedKeys& cached_keys() {
+  static auto* const one = new CachedKeys;  // leaked: threads may outlive static destruction
   return *one;
 }
 
-/// Takes the key out of the environment, so that programs which this one starts do not inherit it. Neither shifts nor frees anything:
-/// other threads may be reading the environment.
+/// Takes the key out of the environment, so that programs which this one starts do not inherit it. Neither shifts nor frees
+/// anything: other threads may be reading the environment.
 void hide(char* value) {
   if (const char* keep = std::getenv("THALWEG_KEEP_JOB_KEY"); keep != nullptr && std::strcmp(keep, "1") == 0) return;
   if (!from_the_kernel(value)) {
@@ -190,7 +190,7 @@ void hide(char* value) {
 
 /// TW_ERR_NO_MATCH: there is none.
 Status read_environment(std::vector<std::byte>* out) {
-  Kept& store = kept();
+  CachedKeys& store = cached_keys();
   const std::lock_guard lock(store.mutex);
   char* const value = std::getenv(kVariable);
   if (value == nullptr || *value == 0) return TW_ERR_NO_MATCH;

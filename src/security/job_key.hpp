@@ -19,8 +19,8 @@ class JobKey {
   ~JobKey();  // wipes the secret
   /// The first that is given: explicit bytes (>= 16), key_file, THALWEG_JOB_KEY (hex), the user's key file
   /// ($XDG_CONFIG_HOME/thalweg/job.key or ~/.config/thalweg/job.key). A file is hex text; made with mode 0600 on first use,
-  /// refused when others may read it. `source` says which, for error texts. The variable's key is kept for later loads of this
-  /// process, and "taken" put in its place, unless THALWEG_KEEP_JOB_KEY=1.
+  /// refused when others may read it. `source` says which, for error texts. The variable's key is kept for later loads of
+  /// this process, and "taken" put in its place, unless THALWEG_KEEP_JOB_KEY=1.
   static Status load(const void* bytes, size_t length, const char* key_file, JobKey* out);
   const std::string& source() const { return source_; }
   /// HMAC-SHA256 with a key derived for `purpose`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that were turned away, counted by cause. Any thread.
+// Refused peers, counted by cause. Any thread.
 #pragma once
 #include <array>
 #include <atomic>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the socket.
+// Bounded messages over an authenticated socket. Reads are sized exactly, so that what follows a message stays in the
+// socket.
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/ssl.h>
@@ -23,7 +24,7 @@ namespace {
 using handshake_wire::SetupHeader;
 
 constexpr size_t kQueueMax = 1u << 20;  // bytes waiting for a peer that does not read, beyond one message
-constexpr size_t kGrowth = 64u << 10;   // a length that was announced costs nothing until the bytes come
+constexpr size_t kGrowth = 64u << 10;   // an announced length allocates nothing until the bytes arrive
 constexpr size_t kMac = sizeof(Session::Key);
 
 struct Outgoing {
@@ -62,7 +63,7 @@ IoResult send_with_fds(int socket, const Outgoing& message) {
   return {IoState::error, 0, sent < 0 ? errno : EPIPE};
 }
 
-// Every descriptor that comes is owned at once, wanted or not.
+// Every received descriptor is owned at once, wanted or not.
 IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>* fds, bool* too_many) {
   iovec piece{buffer, n};
   Control control{};
@@ -131,7 +132,7 @@ Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
     return broken =
                fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
   }
-  // want_write: TLS itself has something to send first; the same readiness callback comes again.
+  // want_write: TLS itself has something to send first; the same readiness callback follows.
   if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
   if (result.state != IoState::moved) return ended(result);
   *done += result.bytes;

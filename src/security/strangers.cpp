@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits at a door, by age and by source.
+// Unauthenticated connections of a listening socket, by age and by source.
 #include "security/strangers.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections at one door that have not proven the job key yet: bounded, and shared out between where they come from, so
-// that whoever connects without end is in the way of itself first. One thread.
+// The connections of one listening socket that have not proven the job key yet: bounded, and shared between their sources,
+// so that a source that floods it displaces its own connections first. One thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>

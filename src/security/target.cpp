@@ -70,7 +70,7 @@ DialTarget DialTarget::at(Purpose purpose, const SocketAddress& address) {
 DialTarget DialTarget::dialled(Purpose purpose, int fd, const SocketAddress& given) {
   SocketAddress peer;
   if (given.internet() && !is_error(peer_address(fd, &peer))) return at(purpose, peer);
-  return at(purpose, given);  // a unix socket's server chooses the name that the kernel would tell
+  return at(purpose, given);  // a unix socket's server chooses the name that the kernel would report
 }
 
 DialTarget DialTarget::reached(Purpose purpose, int fd) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a dialler means. Both ends of a handshake have it in their proofs, so that what was meant for one door of a job opens no
-// other one, whoever carries the bytes there.
+// A dialler's target. Both ends of a handshake include it in their proofs, so a handshake for one listening socket of a job
+// does not authenticate at another one, whoever relays the bytes.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -32,7 +32,7 @@ struct DialTarget {
 };
 
 /// Other addresses under which clients reach this process's listeners and stores, through a port forward or a NAT:
-/// THALWEG_KNOWN_AS, a comma list such as "203.0.113.7:5000,unix:/run/job.sock". May ask a name server.
+/// THALWEG_KNOWN_AS, a comma list such as "203.0.113.7:5000,unix:/run/job.sock". May query a name server.
 Status known_as(Purpose purpose, std::vector<DialTarget>* out);
 
 }  // namespace thalweg::impl

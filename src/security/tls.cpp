@@ -109,7 +109,7 @@ BIO_METHOD* make_bio_method() {
   return method;
 }
 
-// One per role and process, kept for its life.
+// One per role and process, for the life of the process.
 SSL_CTX* make_context(Role role) {
   SSL_CTX* context = SSL_CTX_new(role == Role::client ? TLS_client_method() : TLS_server_method());
   if (!context) return nullptr;
@@ -181,7 +181,8 @@ SSL* make_tls(Role role, const JobKey& key, int fd) {
 void count_record(SSL* tls) {
   auto* psk = static_cast<Psk*>(SSL_get_ex_data(tls, psk_index()));
   if (psk == nullptr || ++psk->records < psk->records_per_key) return;
-  // Each side renews what it sends with; the next write says so first. Not while a record is half written: then at the next one.
+  // Each side renews its sending key; the next write announces it first. Not while a record is half written: then at the
+  // next one.
   if (SSL_key_update(tls, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) psk->records = 0;
 }
 

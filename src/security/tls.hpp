@@ -10,11 +10,11 @@
 
 namespace thalweg::impl {
 
-/// THALWEG_TLS=1: contexts and stores use TLS on TCP, whatever their options say.
+/// THALWEG_TLS=1: contexts and stores use TLS on TCP, whatever their options.
 bool tls_by_environment();
 
-/// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see last_error().
-/// It writes with MSG_NOSIGNAL. One thread at a time.
+/// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see
+/// last_error(). It writes with MSG_NOSIGNAL. One thread at a time.
 SSL* make_tls(Role role, const JobKey& key, int fd);
 
 /// To be called after every successful write: renews the sending key long before it has protected too much.
@@ -26,7 +26,7 @@ enum class TlsStep { done, want_read, want_write, closed, wrong_key, malformed }
 /// Moves the TLS handshake on. A failing step leaves OpenSSL's reason in *reason (static text).
 TlsStep step_tls(SSL* tls, const char** reason);
 
-/// 32 bytes that only the two ends of this TLS connection know.
+/// 32 bytes that are secret to the two ends of this TLS connection.
 Status tls_binding(SSL* tls, std::array<std::byte, 32>* out);
 
 }  // namespace thalweg::impl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who a worker is: an Ed25519 key pair that lives as long as it does, and whose public half its id is the fingerprint of. So nobody
-// who knows an id, job key or not, can say in a connection's set-up that it is his.
+// A worker's identity: an Ed25519 key pair of its lifetime; its id is the fingerprint of the public key. So knowing an id,
+// with the job key or without it, is not enough to claim it in a connection's set-up.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -18,13 +18,12 @@ namespace thalweg::impl {
 using PublicKey = std::array<std::byte, 32>;
 using Signature = std::array<std::byte, 64>;
 
-/// What a worker signs: a message of the set-up, in one session, said by one side of it to one worker.
+/// What a worker signs: a set-up message in one session, from one side of it to one worker.
 struct Statement {
-  Role role;               // of who says it
-  const Session& session;  // its binding is signed, no key of it
-  uint64_t to;             // id of the worker that is spoken to, 0: a listener's
-  std::span<const std::byte>
-      message;  // all of it before the signature: who says it, of which incarnation, with which public key
+  Role role;                           // of the signer
+  const Session& session;              // its binding is signed, no key of it
+  uint64_t to;                         // id of the worker that is spoken to, 0: a listener's
+  std::span<const std::byte> message;  // all of it before the signature: the signer's id, incarnation and public key
 };
 
 class WorkerIdentity {
@@ -33,7 +32,7 @@ class WorkerIdentity {
   ~WorkerIdentity();
   WorkerIdentity(const WorkerIdentity&) = delete;
   WorkerIdentity& operator=(const WorkerIdentity&) = delete;
-  /// The worker's id. 0: OpenSSL makes no such keys, status() says so.
+  /// The worker's id. 0: OpenSSL makes no such keys; see status().
   uint64_t worker() const { return worker_; }
   Status status() const;
   const PublicKey& key() const { return key_; }
@@ -49,7 +48,7 @@ class WorkerIdentity {
 /// The id of the worker that has this key: the first eight bytes of SHA-256(label, key).
 uint64_t worker_of(const PublicKey& key);
 
-/// TW_ERR_AUTHENTICATION unless the worker `claimed` has this key and has said this.
+/// TW_ERR_AUTHENTICATION unless the worker `claimed` has this key and signed this.
 Status check_identity(uint64_t claimed, const PublicKey& key, const Statement& statement, const Signature& signature);
 
 }  // namespace thalweg::impl

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a producer copies long bodies into the memory of a link: by plain stores, or by non-temporal ones, past the caches.
 //
-// Between two cores that share a last-level cache plain stores win; where each store has to fetch its line from a cache that is far away,
-// non-temporal ones do, by up to 8 times (two core complexes of an EPYC). Which it is may change while the link lives: schedulers move
-// threads, hypervisors move virtual processors. The producer's own part of the copy tells: plain stores that take longer than a whole
-// transfer by non-temporal ones are far from the lines. So one body in a few is timed, and while non-temporal stores are in use a rare
-// one is copied by plain stores instead. Progress owner only.
+// Between two cores that share a last-level cache plain stores win; where each store has to fetch its line from a cache that
+// is far away, non-temporal ones do, by up to 8 times (two core complexes of an EPYC). Which it is may change while the link
+// lives: schedulers move threads, hypervisors move virtual processors. The producer's own part of the copy shows it: plain
+// stores that take longer than a whole transfer by non-temporal ones are far from the lines. So one body in a few is timed,
+// and while non-temporal stores are in use a rare one is copied by plain stores instead. Progress owner only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,8 @@ class BodyCopy {
   static constexpr unsigned kAgree = 4;                              // timed bodies in a row that speak for the other routine
   static constexpr double kClearly = 1.5;
 
-  /// `stream_ns`: nanoseconds a byte of a transfer by non-temporal stores, both ends; 0: not known, what is begun with stays.
+  /// `stream_ns`: nanoseconds a byte of a transfer by non-temporal stores, both ends; 0: not known, what is begun with
+  /// stays.
   void choose(bool streamed, double stream_ns) {
     *this = BodyCopy();
     streamed_ = streamed;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives that one side of a link has posted, told to the other one in memory that both share, so that a sender can start to move its
+// Posted receives of one side of a link, offered to the other one in shared memory, so that a sender can start to move its
 // payload into one of them inside its call (protocols/offers.hpp).
 //
-// A table has one writer of offers, the receiver, and one of claims, the sender. A state word says whose turn an entry is: `free` and
-// `offered` by the receiver, `claimed` by the sender, and both leave `offered` by compare-and-swap: either the receive is withdrawn or
-// it is claimed. The number in the word is new for each offer, so a claim never takes a later one that has the same place.
+// A table has one writer of offers, the receiver, and one of claims, the sender. A state word tells which side owns an
+// entry: `free` and `offered` by the receiver, `claimed` by the sender, and both leave `offered` by compare-and-swap: either
+// the receive is withdrawn or it is claimed. The number in the word is new for each offer, so a claim never takes a later
+// one that has the same place.
 //
-// Nothing here is trusted by its reader: what a claim names is copied before the swap, and the receiver believes its own record.
+// Nothing here is trusted by its reader: what a claim names is copied before the swap, and the receiver uses its own
+// record.
 #pragma once
 #include <cstdint>
 
@@ -27,9 +29,9 @@ struct alignas(128) ReceiveOffer {
 struct OfferTable {
   alignas(128) uint64_t states[kOffers];
   ReceiveOffer offers[kOffers];
-  /// By the side that writes the offers here, as a sender of its own: not 0 while it looks at the other table and announces. Who offers
-  /// a receive waits for that, and then finds the RTS.
-  alignas(128) uint64_t announcing;
+  /// By the side that writes the offers here, as a sender of its own: not 0 while it reads the other table and sends the
+  /// RTS. The side that offers a receive waits for that, and then finds the RTS.
+  alignas(128) uint64_t sending_rts;
 };
 
 /// A link's: what this side offers, and what the other one does. Null: there are none.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one contract to a way of carrying bytes between two workers. Read this first; each transport is one folder.
+// The interface of a transport, which carries bytes between two workers. Read this first; each transport is one folder.
 //
 //   Transport  one per context: is this way available here, and why not.
 //   Port       one per worker and transport: makes links, sends, polls. Called by the worker's progress owner only,
-//              except where a comment says "service thread".
+//              except where a comment names the service thread.
 //   Link       one connected peer over one port.
 //   Sink       what the port calls upward. Implemented once, by the protocol engine.
 //
@@ -39,8 +39,9 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 24);
 
 using WorkerId = uint64_t;
-/// Who is at the other end. All but the pid is what the peer says of itself, behind the authenticated handshake: names to tell
-/// peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from what the kernel says.
+/// The identity of the other end. All but the pid are the peer's claims, behind the authenticated handshake: names to tell
+/// peers apart, and nothing that decides what a link may do. That is Link::features, which its port sets from the kernel's
+/// information.
 struct PeerIdentity {
   WorkerId worker = 0;       // the fingerprint of its key, proved in set-up (security/worker_identity.hpp)
   uint64_t incarnation = 0;  // of the peer's process: random per process start
@@ -71,8 +72,8 @@ struct Link {
   uint32_t reference_max = 0;  // largest body of send_reference()
   bool wide = false;           // much that moves is worth a wide ring; set with the costs of the link, as is body_copy
   BodyCopy body_copy;          // into what reserve() gives, too
-  /// Where the peer says that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring() then.
-  /// Null: nobody to wake. fence_before_sleeping: a full fence belongs between the store and the look.
+  /// The peer's flag that its worker sleeps (not 0), for stores into its memory that a thread there may wait for: ring()
+  /// then. Null: no thread to wake. fence_before_sleeping: a full fence belongs between the store and the poll.
   const uint32_t* sleeping = nullptr;
   bool fence_before_sleeping = false;
   virtual ~Link() = default;
@@ -80,8 +81,8 @@ struct Link {
 
 inline bool same_process(const Link& link) { return (link.features & kLinkSameProcess) != 0; }
 
-/// A part of a peer's library-allocated memory, mapped here, or a peer's device memory, imported for a device of this process.
-/// Owned by the import cache; counted by users.
+/// A part of a peer's library-allocated memory, mapped here, or a peer's device memory, imported for a device of this
+/// process. Owned by the import cache; counted by users.
 struct Mapping {
   std::byte* address = nullptr;  // null: device memory
   size_t length = 0;
@@ -103,7 +104,7 @@ struct Mapping {
   }
 };
 
-/// Told that a peer is lost by whoever learns of it first: on shm the service thread, long before anybody progresses.
+/// Called at the first detection of a peer's loss: on shm by the service thread, long before any progress.
 class LossWatch {
  public:
   virtual ~LossWatch() = default;
@@ -123,8 +124,8 @@ class Sink {
   virtual void on_landed(Link& link, const FrameHeader& header) = 0;
   /// A send_reference is no longer using the caller's memory.
   virtual void on_sent(Link& link, void* token, Status status) = 0;
-  /// The link is dead: no further call for it, until it is closed, here or later, because a port may keep it until then. `why` is a
-  /// sentence. Everything sent by reference was already reported.
+  /// The link is dead: no further call for it, until it is closed, here or later, because a port may keep it until then.
+  /// `why` is a sentence. Everything sent by reference was already reported.
   virtual void on_lost(Link& link, Status status, const char* why) = 0;
   /// An import() or import_device() that was in progress ended; ask again.
   virtual void on_import(Link& link, uint64_t segment) = 0;
@@ -159,15 +160,16 @@ class Port {
   // --- set-up. offer, answer and adopt: service thread. establish: progress owner.
   virtual Status offer(const PeerIdentity& peer, SetupMessage& mine) = 0;                               // initiator
   virtual Status answer(const PeerIdentity& peer, const SetupMessage& theirs, SetupMessage& mine) = 0;  // acceptor
-  /// The connection is confirmed. From here on the peer needs nothing of the progress owner to map memory of this process, and
-  /// its end is watched for. Errors are establish()'s to tell.
+  /// The connection is confirmed. From here on the peer needs nothing of the progress owner to map memory of this process,
+  /// and its end is watched for. establish() reports errors.
   virtual void adopt(LinkInit&) {}
   virtual Status establish(LinkInit&& init, Link** link) = 0;
 
   // --- sending. TW_AGAIN: no room now; progress makes room. Order of acceptance is order of arrival.
   /// Takes a copy of body (<= copy_max bytes) before it returns.
   virtual Status send(Link& link, const FrameHeader& header, const void* body) = 0;
-  /// Room for a body of n <= copy_max bytes, to be filled in place and then committed before any other call, or left; nullptr: again.
+  /// Room for a body of n <= copy_max bytes, to be filled in place and then committed before any other call, or left;
+  /// nullptr: again.
   virtual std::byte* reserve(Link& link, size_t n) = 0;
   virtual void commit(Link& link, const FrameHeader& header) = 0;
   /// Sends a body straight from the caller's memory (kLinkByReference). TW_OK: all gone. TW_IN_PROGRESS: on_sent(token).
@@ -178,46 +180,48 @@ class Port {
   // --- reaching the peer's memory without its help
   /// Maps segment (named by a key or an RTS). TW_OK with *mapping, TW_IN_PROGRESS (on_import follows), or an error.
   virtual Status import(Link& link, uint64_t segment, Mapping** mapping) = 0;
-  /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The mapping is
-  /// good until the next import_device(), progress() or arm() of this port, and while users count: work under way, and nothing
-  /// else, because the owner's release of the memory waits for it. Errors are told once, the next call asks again:
-  /// TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared this way.
+  /// As import(), of a segment of device memory, for a device of this process: the one whose queue will touch it. The
+  /// mapping is good until the next import_device(), progress() or arm() of this port, and while users count: work under
+  /// way, and nothing else, because the owner's release of the memory waits for it. Errors are reported once, the next call
+  /// asks again: TW_ERR_UNREACHABLE: no peer access; TW_ERR_STALE: released by its owner; TW_ERR_UNSUPPORTED: not shared
+  /// this way.
   virtual Status import_device(Link&, uint64_t segment, Device& device, Mapping** mapping);
   /// A hint for `watch` beside Sink::on_lost. Kept for as long as its owner and the link keep it.
   virtual void watch_loss(Link&, const std::shared_ptr<LossWatch>&) {}
-  /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer the
-  /// end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer has
-  /// ended the link, its memory must not be touched.
+  /// Around every access to the peer's ordinary memory, and to what it is receiving into or sending from: until leave_peer
+  /// the end of the link at the peer's side and its release of memory wait, so keys are checked in between. False: the peer
+  /// has ended the link, its memory must not be touched.
   virtual bool enter_peer(Link&) { return true; }
-  /// Wakes the peer's worker, which was seen to sleep: a signal was stored into its memory. Never blocks. Its progress() counts
-  /// this as an event.
+  /// Wakes the peer's worker, which was seen to sleep: a signal was stored into its memory. Never blocks. Its progress()
+  /// counts this as an event.
   virtual void ring(Link&) {}
   virtual void leave_peer(Link&) {}
   /// Single copy by the kernel. Returns bytes moved (whole pieces of both lists are equal in sum) or a negative Status.
   virtual int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
   virtual int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) = 0;
 
-  // --- receives that are told to the peer before it sends (offers.hpp)
+  // --- receives that are offered to the peer before it sends (offers.hpp)
   using FrameTest = bool (*)(const FrameHeader& header, const void* what);
   /// Good until the link is closed here, or, once it is lost, until on_lost has returned.
   virtual OfferTables offers(Link&) { return {}; }
   /// Frames that were taken from this link, the one that is being handled included.
   virtual uint64_t taken(const Link&) { return 0; }
   /// Of the frames that went over this link behind the first `taken` ones, and that the peer may not have handled yet: does
-  /// test(header, what) hold for one? True also where that cannot be told. Of a header, type, flags, id and `a` are filled in.
+  /// test(header, what) hold for one? True also if that is unknown. Of a header, type, flags, id and `a` are filled
+  /// in.
   virtual bool any_behind(const Link&, uint64_t /*taken*/, FrameTest, const void* /*what*/) { return true; }
-  /// As progress(), within a call that posts: only frames that are there, of each link up to the first one for which `test` does not
-  /// hold, and no news of links. Of a header, length, type, flags and id are filled in.
+  /// As progress(), within a call that posts: only frames that are there, of each link up to the first one for which `test`
+  /// does not hold, and no event of a link. Of a header, length, type, flags and id are filled in.
   virtual unsigned take(unsigned /*budget*/, FrameTest /*test*/) { return 0; }
 
   // --- progress
   /// Nothing to poll: no links, not armed. Set by progress(), cleared by establish() and arm(), so that an engine may skip
-  /// progress() and pays nothing for transports that nobody uses.
+  /// progress() and pays nothing for unused transports.
   bool quiet = false;
   /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
   virtual unsigned progress(unsigned budget) = 0;
-  /// How often progress() may look for arrivals before it says that nothing is there: more than once for a caller that has
-  /// nothing else to do. A hint: ports whose look is a system call look once.
+  /// How often progress() may look for arrivals before it reports none: more than once for a caller that has
+  /// nothing else to do. A hint: ports that poll by a system call poll once.
   unsigned looks = 1;
   /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.
   virtual int fd() const = 0;

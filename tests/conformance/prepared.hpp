@@ -24,7 +24,7 @@ bool shared(unsigned place);
 bool maps(const Side& side);
 /// A documented refusal: this status, with a text that has this part.
 void must_refuse(tw_status status, tw_status wanted, const char* part, const char* what);
-/// Who runs plans on memory of this place.
+/// The executor of plans on memory of this place.
 const char* executor_of(unsigned place);
 /// What that executor reaches at the other end, as docs/support.md says. Either: not promised.
 enum class Reach : uint8_t { mapped, carried, either };
@@ -55,7 +55,7 @@ class Plan {
   bool started_by_host() const { return trigger_ != Trigger::graph; }
   void close();
   tw_plan* plan = nullptr;
-  std::function<void()> give_up;  // ends the waits of a run that nobody else will end
+  std::function<void()> give_up;  // ends the waits of a run that nothing else will end
 
  private:
   void capture();
@@ -86,7 +86,7 @@ class Cells {
 };
 std::vector<unsigned char> random_bytes(uint64_t seed, size_t length);
 
-/// A signal of this side near the executor of a place, among bytes that nobody may touch.
+/// A signal of this side near the executor of a place, among bytes that must not be touched.
 class Word {
  public:
   Word(Side& side, unsigned place, uint32_t kind, uint64_t initial, uint64_t seed);

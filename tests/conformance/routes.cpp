@@ -34,8 +34,8 @@ std::string receiver(const Row& row) {
 
 Routes::Routes(Side& side, const Row& row, Kind kind) : side_(side), row_(row), kind_(kind), before_(counted()) {}
 
-/// A device can be asked to write into a short list of the receiver's only, and a sender cannot say how long that is, nor whether the
-/// receiver unpacks by callbacks.
+/// A device can be asked to write into a short list of the receiver's only, and a sender cannot say how long that is, nor
+/// whether the receiver unpacks by callbacks.
 bool Routes::known() const {
   if (kind_ == Kind::messages && row_.remote == Shape::callbacks) return false;
   return row_.routes != 0 && !(kind_ == Kind::messages && row_.place[1] >= kFirstDevice && row_.remote == Shape::list);
@@ -75,7 +75,7 @@ void Routes::expect(const char* verb, const void* address, size_t length, tw_rem
   if (at == nullptr) failed("explain does not say %s: %s", mark.c_str() + 1, text);
   const std::string line(at + mark.size(), std::strcspn(at + mark.size(), "\n"));
   std::string name = line.substr(0, line.find(kOr));
-  // The buffer is new, so nobody has mapped it.
+  // The buffer is new, so no peer has mapped it.
   if (const size_t cold = name.rfind(": "); cold != std::string::npos) name = name.substr(cold + 2);
   ++expected_[index_of(name, text)];
   take_alternatives(line, index_of(name, text), text);

@@ -15,7 +15,8 @@ class Routes {
   Routes(Side& side, const Row& row, Kind kind);
   /// Rank 0, right before it posts the operation. An operation of no bytes moves nothing.
   void expect(const char* verb, const void* address, size_t length, tw_remote_memory* remote, const tw_op_options* options);
-  /// Rank 0, of a plan: what tw_plan_explain says of its steps, in so many runs; `started`: by the host, not by a graph's replay.
+  /// Rank 0, of a plan: what tw_plan_explain says of its steps, in so many runs; `started`: by the host, not by a graph's
+  /// replay.
   void expect_runs(const std::string& text, unsigned runs, bool started);
   /// Both ranks, when all operations are over. Throws Failure.
   void check();
@@ -34,7 +35,7 @@ class Routes {
   const Row& row_;
   const Kind kind_;
   Counts before_{}, expected_{};
-  std::array<bool, kWays> either_{};  // explain says so of each of them, by who posts first
+  std::array<bool, kWays> either_{};  // explain names each of them, by which side posts first
   uint64_t carried_ = 0;              // steps that the host carries, by the way of the operation that it takes
   std::string said_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of several steps, by the host, a queue or a captured graph: local copies, chains with one notification at their end, and
-// plans whose buffers change between runs.
+// Plans of several steps, by the host, a queue or a captured graph: local copies, chains with one notification at their end,
+// and plans whose buffers change between runs.
 #include <cstring>
 
 #include "prepared.hpp"
@@ -24,7 +24,8 @@ Reach copies(unsigned mine, unsigned other) {
   return pool && device_of(mine, ":0") != device_of(other, ":0") ? Reach::either : Reach::mapped;
 }
 
-/// Each side for itself, from its own place to the other's. Nobody carries a copy: what the executor does not reach is refused.
+/// Each side for itself, from its own place to the other's. Copies are not carried by the host: what the executor does not
+/// reach is refused.
 void copy(Side& side, const Row& r, Trigger trigger) {
   const uint64_t size = agreed_size(side, r);
   if (!fits(side, r, size)) return side.barrier();
@@ -65,8 +66,8 @@ void copy(Side& side, const Row& r, Trigger trigger) {
 
 // ------------------------------------------------------------------------------------------------ chain
 
-/// Rank 0's plan: waits to be told, copies into a layout, puts, and signals once when all is there. The copies' sources change
-/// from run to run.
+/// Rank 0's plan: waits to be told, copies into a layout, puts, and signals once when all is there. The copies' sources
+/// change from run to run.
 void send_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   Payloads first(side, r, Shape::contiguous, size), second(side, r, Shape::contiguous, size), packed(side, r, r.local, r.size);
   Word go(side, r.place[0], TW_SIGNAL_SET, 0, r.seed);

@@ -65,7 +65,7 @@ class Part {
     if (window_ != nullptr) (void)tw_window_destroy(window_);
   }
   Part(const Part&) = delete;
-  /// Both sides can. Otherwise who cannot was refused as documented.
+  /// Both sides can. Otherwise the one that cannot was refused as documented.
   bool bind();
   /// The device function did what it should; else why not.
   void done(bool ok) const {

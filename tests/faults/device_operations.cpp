@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations, at either end: rank 0 starts them, rank 1 receives or is the target. Each ends by telling the other end how it
-// went; what an end then holds is verified whatever that was.
+// The operations, at either end: rank 0 starts them, rank 1 receives or is the target. Each ends by telling the other end
+// how it went; what an end then holds is verified whatever that was.
 #include <cstring>
 #include <memory>
 
@@ -16,7 +16,7 @@ tw_status first(tw_status one, tw_status other) { return one < 0 ? one : other; 
 
 constexpr uint64_t kOnItsWay = 200'000'000;  // nanoseconds: what was sent before the other end spoke
 
-/// A receive. When the sender has failed before it announced anything the receive is still unmatched and is taken back.
+/// A receive. When the sender has failed before its RTS the receive is still unmatched and is taken back.
 tw_status await_message(End& end, tw_request request) {
   const auto over = [&] { return tw_request_test(request) != TW_IN_PROGRESS; };
   end.progress_until("a receive", [&] { return over() || end.told(); });
@@ -133,7 +133,7 @@ tw_status flush(End& end) {
   return status < 0 ? status : end.wait(request);
 }
 
-/// `held`: somebody asks how the put ended; else only the flush tells.
+/// `held`: the put has a request; else only the flush reports its failure.
 tw_status put_with(End& end, uint64_t seed, uint32_t flags, bool held) {
   end.rank == 0 ? end.fill(seed) : end.poison();
   const Target target(end);
@@ -280,7 +280,7 @@ class HeldUp {
   bool held_ = false;
 };
 
-/// The stream goes on, or breaks, when the message is announced already.
+/// The stream continues, or breaks, after the message's RTS was sent.
 tw_status send_after(End& end, uint64_t seed) {
   tw_request request = TW_REQUEST_NONE;
   end.rank == 0 ? end.fill(seed) : end.poison();

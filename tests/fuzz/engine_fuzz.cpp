@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole engine with live runs in every phase, and a peer that lies. Each byte of the input decides what happens next: a post of
-// this side, a look at a request, a cancel, a piece of a body that is landing, or a frame whose names are those of runs that the
-// peer was told of, keys that are alive, or anything else.
+// A whole engine with live runs in every phase, and a peer that lies. Each byte of the input decides what happens next: a
+// post of this side, a look at a request, a cancel, a piece of a body that is landing, or a frame whose names are those of
+// runs that the peer was sent, keys that are alive, or anything else.
 //
-// What must hold: no byte outside of a buffer that an operation has now (their memory is poisoned otherwise), each request ends
-// once, what is held stays within the grant, and what waits for another, silent peer is not touched.
+// What must hold: no byte outside of a buffer that an operation has now (their memory is poisoned otherwise), each request
+// ends once, what is held stays within the grant, and what waits for another, silent peer is not touched.
 #include "engine_fuzz_port.hpp"
 #include "memory/registry.hpp"
 #include "protocols/active.hpp"
@@ -377,7 +377,7 @@ class World {
     engine_->start(op, {&silent_requests_[1]});
     op.flags = 0;
     op.address = large_;
-    op.length = sizeof large_;  // announced
+    op.length = sizeof large_;  // rendezvous
     engine_->start(op, {&silent_requests_[2]});
     for (int i = 0; i < 20; ++i) engine_->progress();
     for (tw_request request : silent_requests_) require(Engine::test(request) == TW_IN_PROGRESS);

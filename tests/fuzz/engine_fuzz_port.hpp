@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stateful target of the engine stands on: the input as a source of decisions, buffers that may be touched only while an
-// operation has them, and a port whose other end is the input. The port learns from sent frames what a peer learns: names of live
-// runs.
+// What the stateful target of the engine stands on: the input as a source of decisions, buffers that may be touched only
+// while an operation has them, and a port whose other end is the input. The port learns from sent frames what a peer learns:
+// names of live runs.
 #pragma once
 #include <sanitizer/asan_interface.h>
 
@@ -53,8 +53,8 @@ class Input {
   size_t left_;
 };
 
-/// Buffers of users. One that no operation has is poisoned, and so is what lies around each. Their memory is that of the process:
-/// to map it anew for every input took longer than the engine did.
+/// Buffers of users. One that no operation has is poisoned, and so is what lies around each. Their memory is that of the
+/// process: to map it anew for every input took longer than the engine did.
 class Buffers {
  public:
   static constexpr size_t kCount = 24, kSmall = 512, kLarge = 200'000, kGap = 64;
@@ -114,7 +114,7 @@ struct WireLink : Link {
   struct Told {
     uint64_t op, at;  // at: where the next piece of its payload belongs
   };
-  std::vector<Told> told;  // names of runs that this peer was told, the latest last
+  std::vector<Told> told;  // names of runs that were sent to this peer, the latest last
 };
 
 /// The other end is the input.
@@ -210,7 +210,7 @@ class Wire final : public Port {
     sink_.on_frame(link, header, exact.get());
     ASAN_UNPOISON_MEMORY_REGION(exact.get(), std::max<size_t>(body.size(), 1));
   }
-  /// More of the body that is landing; its end is told.
+  /// More of the body that is landing; its end is reported.
   void land(WireLink& link, uint32_t n) {
     if (link.dead || link.destination == nullptr) return;
     n = std::min(n, link.destination_header.length - link.landed);

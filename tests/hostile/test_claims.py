@@ -42,7 +42,7 @@ def start(victim, code, **environment):
 
 
 def meet(key, address):
-    """What B says to anybody who connects: its session with us and its accept message."""
+    """B's messages to any client: its session with us and its accept message."""
     session = wire.dial(wire.connect((address.ips[0], address.port)), key, wire.worker_target(address))
     session.send(wire.CONNECT, wire.connect_message(session, address, wire.Peer()))
     kind, accept, _ = session.receive()
@@ -51,7 +51,7 @@ def meet(key, address):
 
 
 def claim(lie, key, b):
-    """One who says that it is B: with its own key, or with B's public key, which B tells everybody."""
+    """An impostor of B: with its own key, or with B's public key, which every client of B gets."""
     me = wire.Peer(worker=b.worker, incarnation=b.incarnation, host=b.host)
     if lie == "its key":
         me.key = meet(key, b)[-96:-64]
@@ -92,7 +92,7 @@ ONLY = {"THALWEG_INTERFACES": "127.0.0.1"}
 
 @LIES
 def test_a_pending_dial_is_not_taken_over(victim, key, lie):
-    """A dials B, and the first address leads to a port where nobody answers yet."""
+    """A dials B, and the first address leads to a port that does not answer yet."""
     a, at_a = start(victim, DIALS)
     b, at_b = start(victim, HEARS, **ONLY)
     with before(at_b) as (listener, address):
@@ -159,7 +159,7 @@ def test_at_a_listener_nobody_has_anothers_name(victim, key, lie):
 
 
 def test_a_worker_that_nobody_can_reach_is_not_answered_for(victim, key):
-    """The only address leads to one who says that it is B: the dial fails and says why."""
+    """The only address leads to an impostor of B: the dial fails with the reason."""
     a, _ = start(victim, "say(**attempt(lambda: worker.connect(bytes.fromhex(hear()['to']), timeout=20)))\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         intended = wire.Peer()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lies in frames, by a holder of the key over tcp: lengths, phases, operations it was not told of, keys that grant less."""
+"""Lies in frames, by a holder of the key over tcp: lengths, phases, operations never named to it, keys that grant less."""
 
 import socket
 import struct
@@ -25,7 +25,7 @@ def door(victim):
 
 
 def meet(address, key):
-    """A link to the victim, and who it thinks we are."""
+    """A link to the victim, and our identity there."""
     sock = wire.connect(("127.0.0.1", address.port))
     wire.join(wire.dial(sock, key, wire.worker_target(address)), address)
     return wire.Frames(sock)
@@ -163,7 +163,7 @@ say(done=request.done())
 
 
 def test_a_match_where_none_is_waited_for_closes_the_link(victim, key):
-    """The name is right, the phase is not: the send was announced and waits for cts or fin."""
+    """The name is right, the phase is not: the send's RTS is there and it waits for cts or fin."""
     b = victim(
         VICTIM
         + """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lies of a holder of the key about who it is, over tcp."""
+"""False identities of a holder of the key, over tcp."""
 
 import struct
 

@@ -17,7 +17,7 @@ HELLO, CONTROL = 4096, 1  # ids of active messages
 VERSION = 4  # of what proxies say
 OPEN, REFUSED = 1, 9
 LIMIT = -204
-EARLY = 8192  # channels of a peer that nobody has named
+EARLY = 8192  # channels of a peer that no plan has named
 FIRST_CREDIT, OVERHEAD = 64 << 10, 256
 LONGEST = 80 << 10
 AM_RTS = 6
@@ -68,7 +68,7 @@ class Proxy:
 
 @pytest.fixture
 def proxy(victim, key):
-    """A link to the proxy of a victim, whose address it tells whoever asks at its worker."""
+    """A link to the proxy of a victim, whose worker sends its address on request."""
     b = victim(VICTIM)
     address = wire.Address.parse(bytes.fromhex(b.hear()["address"]))
     sock = wire.connect(("127.0.0.1", address.port))
@@ -97,7 +97,7 @@ def test_channels_that_nobody_names_are_refused_above_a_limit(proxy):
 
 
 def test_what_waits_behind_a_message_that_does_not_come_waits_at_the_peer(proxy):
-    """A long message is announced and not sent: what follows is taken later, so there is no credit for more and more of it."""
+    """An RTS without its payload: what follows is taken later, so there is no credit for more and more of it."""
     rts = struct.pack("<5Q", 815, LONGEST, 0, 0, 0)
     proxy.frames.send(AM_RTS, id=CONTROL, body=rts)
     while (cts := proxy.listen()).kind != wire.CTS:

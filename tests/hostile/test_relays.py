@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One without the key, who holds a port that a job's process dials, and carries what comes to another door of the job."""
+"""A relay without the key: it holds a port that a job's process dials, and forwards bytes to another listener of the job."""
 
 import pytest
 import wire

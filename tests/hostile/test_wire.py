@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That wire.py speaks the wire: a holder of the key who uses it is let in and understood. And what holds against such a one."""
+"""That wire.py speaks the wire: a holder of the key that uses it is accepted and understood. And the defences against it."""
 
 import socket
 
@@ -107,7 +107,7 @@ hear()
 
 
 def test_the_handshake_decides_not_the_message_behind_it(victim, key):
-    """A key holder who proved to mean one worker and then asks for another, or for a listener."""
+    """A key holder that proved one worker as its target and then asks for another, or for a listener."""
     b = victim(WORKER + "serve(worker)\nsay(counters=counted(context, 'target', 6))")
     address, where = door(b)
     other = wire.Address(address.worker ^ 2, address.incarnation)

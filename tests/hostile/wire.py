@@ -266,7 +266,7 @@ def _take(data: bytes, at: int) -> tuple[bytes, int]:
 
 @dataclass
 class Peer:
-    """Who an attacker says it is. Its worker and public key are those of its secret, unless it lies."""
+    """An attacker's claimed identity. Its worker and public key are those of its secret, unless it lies."""
 
     worker: int = 0
     incarnation: int = field(default_factory=lambda: secrets.randbits(63) | 1)

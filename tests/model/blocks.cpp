@@ -104,7 +104,7 @@ bool World::take_notification(unsigned index) {
   return failure_.empty();
 }
 
-/// Everything that was put is applied, so everybody was told.
+/// Everything that was put is applied, so all were notified.
 void World::check_notices(unsigned from, unsigned to) {
   for (const Posted* one : end(from, to).notices) {
     if (!may_have_failed(*one)) return wrong(*one, "its notification never came");

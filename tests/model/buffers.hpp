@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The users' memory: every operation gets a piece of its own, between guards. What an operation has given back is overwritten and
-// poisoned, and stays so: whoever touches it later is found by the address sanitizer at once, or by its bytes at the end.
+// The users' memory: every operation gets a piece of its own, between guards. What an operation has given back is
+// overwritten and poisoned, and stays so: a later access is found by the address sanitizer at once, or by its bytes at the
+// end.
 #pragma once
 #include <deque>
 #include <memory>

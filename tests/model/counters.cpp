@@ -43,7 +43,7 @@ FirstNumbers first_numbers(const Program& program, unsigned worker) {
   if (starts(program, kCountTickets)) {
     Random random = random_for(program, kCountTickets, worker);
     first.ticket = near_any(random);
-    first.gate = near_any(random);
+    first.stream_wait = near_any(random);
   }
   return first;
 }
@@ -78,7 +78,7 @@ std::string check_credits(const Peer& from, const Peer& to) {
     if (sum == static_cast<int64_t>(granted)) return "";
     return std::string("of the credit of ") + what + " " + std::to_string(sum) + " are left of " + std::to_string(granted);
   };
-  const uint64_t kept = to.stream ? to.stream->kept : 0;
+  const uint64_t kept = to.byte_stream ? to.byte_stream->kept : 0;
   std::string out = lacks("messages", from.eager_credit, to.consumed_bytes + to.held_bytes, to.granted_bytes);
   if (out.empty()) out = lacks("RTS messages", from.rts_credit, to.consumed_messages + to.held_messages, kFirstRts);
   if (out.empty()) out = lacks("streams", from.bytes_credit, to.consumed_stream + kept, to.granted_stream);

@@ -48,16 +48,16 @@ std::byte* DevicePool::room(MemoryKind kind, size_t length, uint64_t* address, B
   return at;
 }
 
-Gate::Gate() { make_stream(&stream_, &word_); }
+HeldStream::HeldStream() { make_stream(&stream_, &word_); }
 
-Gate::~Gate() {
+HeldStream::~HeldStream() {
   open();
   stream_->synchronize();
   stream_.reset();
   device().free(word_);
 }
 
-void Gate::close() {
+void HeldStream::close() {
   ++closed_;
   require(stream_->wait_geq(word_, closed_));
 }

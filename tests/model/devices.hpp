@@ -34,12 +34,12 @@ class DevicePool {
 };
 
 /// A user's stream that a word holds up until the schedule lets it go on.
-class Gate {
+class HeldStream {
  public:
-  Gate();
-  ~Gate();
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
+  HeldStream();
+  ~HeldStream();
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
   /// What is enqueued from here on waits.
   void close();
   void open() { __atomic_store_n(reinterpret_cast<uint64_t*>(word_), closed_, __ATOMIC_RELEASE); }

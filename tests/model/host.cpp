@@ -22,7 +22,7 @@ void require(Status status) {
 
 Host::Host(uint64_t incarnation) : registry(incarnation), pool_(registry) {
   registry.add_listener(this);
-  registry.set_patience(0);  // nobody steps the device while a release waits
+  registry.set_patience(0);  // the device is not stepped while a release waits
   require(registry.allocate(kBuffers, 0, false, &buffers_));
 }
 

@@ -59,7 +59,7 @@ class Host final : SegmentListener {
   SignalPool& signals() { return pool_; }
   /// Called when a segment is released.
   std::function<void(uint64_t segment)> on_release;
-  /// Does nobody use an import of this device memory any more?
+  /// Is no import of this device memory in use any more?
   std::function<bool(uint64_t segment)> dropped;
 
  private:

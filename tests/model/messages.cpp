@@ -29,9 +29,9 @@ void World::give_buffer(Posted& posted, const Op& op, uint64_t size, bool fill) 
 void World::order_behind_stream(Posted& posted, OpDesc& desc) {
   if ((posted.flags & kLate) == 0) return;
   Worker& worker = workers_[posted.worker];
-  if (worker.gate == nullptr) worker.gate = std::make_unique<Gate>();
-  worker.gate->close();
-  if (make_ordering(device(), worker.gate->stream(), TW_AFTER_STREAM, &desc.after) != TW_OK || desc.after == nullptr) {
+  if (worker.held_stream == nullptr) worker.held_stream = std::make_unique<HeldStream>();
+  worker.held_stream->close();
+  if (make_ordering(device(), worker.held_stream->stream(), TW_AFTER_STREAM, &desc.after) != TW_OK || desc.after == nullptr) {
     return wrong(posted, "a stream that waits cannot be waited for");
   }
   desc.flags |= kOpLate;
@@ -46,8 +46,8 @@ Status World::start(Posted& posted, OpDesc& desc) {
 }
 
 /// What the stream was to do happens, and it goes on.
-void World::open_gate(Worker& worker) {
-  if (worker.gate == nullptr) return;
+void World::release_stream(Worker& worker) {
+  if (worker.held_stream == nullptr) return;
   for (Posted* one : worker.late) {
     if (one->ended || one->over) continue;
     if (one->fills) {
@@ -57,7 +57,7 @@ void World::open_gate(Worker& worker) {
     }
   }
   worker.late.clear();
-  worker.gate->open();
+  worker.held_stream->open();
 }
 
 OpDesc World::local(const Posted& posted, Verb verb) {
@@ -159,7 +159,7 @@ void World::receive(const Op& op) {
   if (!lost || message.id != 0 || !is_loss(status)) wrong(posted, std::string("it is refused: ") + status_text(status));
 }
 
-/// Whose device may be writing into this receive, whose message has not come: it is matched. Null: nobody's.
+/// The peer whose device may be writing into this receive, whose message has not come: it is matched. Null: none.
 const Peer* World::claimant(const Posted& receive) {
   OpRun* const run = workers_[receive.worker].engine->find(receive.request);
   if (run == nullptr || Engine::test(receive.request) != TW_IN_PROGRESS) return nullptr;

@@ -115,7 +115,7 @@ void World::atomic(const Op& op) {
   WordState& state = workers_[op.peer].words[op.memory][word];
   if (remote == nullptr || state.bits.size() >= (narrow ? 30u : 62u)) return;
   Posted& posted = post(op);
-  if ((op.flags & kFetch) != 0) posted.flags &= ~uint32_t{kDetached};  // somebody has to look at the value
+  if ((op.flags & kFetch) != 0) posted.flags &= ~uint32_t{kDetached};  // the value has to be read
   posted.memory = op.memory;
   posted.word = word;
   posted.word_bit = static_cast<int>(state.bits.size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference for one-sided operations: which writes a byte of exported memory may show. Operations of an endpoint are ordered by
-// its fences only; across endpoints by what somebody was told before the later one was posted. A write is `sure` from the moment
-// that something says that it is applied: a flush, an acknowledgement, a signal that covers it, a later operation behind a fence
-// that was seen, or a read that shows its bytes. Then nothing that comes before it can be seen any more.
+// The reference for one-sided operations: which writes a byte of exported memory may show. Operations of an endpoint are
+// ordered by its fences only; across endpoints by what was reported before the later one was posted. A write is `sure` from
+// the moment that something says that it is applied: a flush, an acknowledgement, a signal that covers it, a later operation
+// behind a fence that was seen, or a read that shows its bytes. Then nothing that comes before it can be seen any more.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ class Order {
   void sure(uint64_t begin, uint64_t end, const Access& access, uint32_t now);
   /// It never began.
   void forget(uint64_t begin, uint64_t end, const Access& access);
-  /// Do these bytes of [begin, end) show what they may? A read of the endpoint's, posted as `reader` says; null: a look by the owner,
-  /// now. `since`: when it was posted. On success *seen gets the operations whose bytes were certainly there.
+  /// Do these bytes of [begin, end) show what they may? A read of the endpoint's, posted as `reader` says; null: a look by
+  /// the owner, now. `since`: when it was posted. On success *seen gets the operations whose bytes were certainly there.
   bool check(uint64_t begin, uint64_t end, const std::byte* bytes, const Access* reader, uint32_t since, uint32_t now,
              std::vector<const Access*>* seen, std::string* why);
 

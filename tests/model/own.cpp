@@ -144,7 +144,7 @@ void Owns::begin() {
 }
 
 void Owns::look() {
-  if (random_.percent(15)) open_gate();
+  if (random_.percent(15)) release_stream();
   if (open_.empty() || !failure.empty()) return;
   const size_t at = random_.below(static_cast<uint32_t>(open_.size()));
   step(*open_[at], false);
@@ -179,7 +179,7 @@ void Owns::end(Own& own, Half& half) {
 /// last: nothing of it is to be canceled or waited for any more.
 void Owns::step(Own& own, bool last) {
   if (own.over) return;
-  if (dead(own.from) || dead(own.to)) {  // at one of them nobody sees what becomes of it
+  if (dead(own.from) || dead(own.to)) {  // at one of them its outcome is not observed
     if (own.piece != nullptr) own.piece->abandoned = true;
     own.over = true;
     return;
@@ -258,32 +258,32 @@ void Owns::post_send(Own& own) {
 
 /// Behind the thread's stream, which brings its bytes.
 Status Owns::start_late(Own& own, OpDesc& desc) {
-  if (gate_ == nullptr) gate_ = std::make_unique<Gate>();
-  if (late_.empty()) gate_->close();
+  if (held_stream_ == nullptr) held_stream_ = std::make_unique<HeldStream>();
+  if (late_.empty()) held_stream_->close();
   std::fill(own.source.begin(), own.source.end(), kFresh);
   late_.push_back(&own);
-  if (make_ordering(device(), gate_->stream(), TW_AFTER_STREAM, &desc.after) != TW_OK || desc.after == nullptr) {
+  if (make_ordering(device(), held_stream_->stream(), TW_AFTER_STREAM, &desc.after) != TW_OK || desc.after == nullptr) {
     wrong(own, "a stream that waits cannot be waited for");
     return TW_ERR_INVALID;
   }
   desc.flags |= kOpLate;
   const Status status = engine(own.from).start(desc, own.send.completion(random_.percent(30)));
   if (random_.percent(50)) {
-    open_gate();
+    release_stream();
     for (unsigned i = random_.below(100); i != 0; --i)
-      std::this_thread::yield();  // who progresses may give the point back first
+      std::this_thread::yield();  // the progressing thread may return the point first
   }
   impl::release(desc.after);
   return status;
 }
 
-void Owns::open_gate() {
+void Owns::release_stream() {
   if (late_.empty()) return;
   for (Own* own : late_) {
     if (!own->send.ended) fill_pattern(own->source.data(), own->id, 0, own->length);
   }
   late_.clear();
-  gate_->open();
+  held_stream_->open();
 }
 
 void Owns::post_receive(Own& own) {
@@ -529,7 +529,7 @@ bool Owns::release(Piece& piece, bool last) {
 // ------------------------------------------------------------------------------------------------ the end
 
 bool Owns::finish() {
-  open_gate();
+  release_stream();
   bool any = false;
   const std::vector<Own*> open = open_;
   for (Own* own : open) {
@@ -591,7 +591,7 @@ void Owns::check() {
 }
 
 void Owns::give_back() {
-  open_gate();
+  release_stream();
   for (Piece* one : alive_) {
     one->busy = 0;
     one->abandoned = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads do beside a program on its engines: operations that the reference knows nothing of, under tags, an id of active
-// messages and in memory of their own. Each is a small thing of two halves at most, so it says itself what must come of it.
+// What other threads do beside a program on its engines: operations that the reference knows nothing of, under tags, an id
+// of active messages and in memory of their own. Each is a small thing of two halves at most, so it says itself what must
+// come of it.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -108,8 +109,8 @@ class Owns {
   void check();
   /// Before the engines go.
   void give_back();
-  /// The thread's stream goes on. Also by who has paused it.
-  void open_gate();
+  /// The thread's stream continues. Also by the thread that has paused it.
+  void release_stream();
   std::string failure;
   static tw_status handler(void* arg, const tw_am_message* message);
 
@@ -140,7 +141,7 @@ class Owns {
   World& world_;
   unsigned index_;
   Random random_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<HeldStream> held_stream_;
   std::vector<Own*> late_;  // their bytes come with the stream
   std::deque<Own> all_;
   std::vector<Own*> open_;

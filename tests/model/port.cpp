@@ -503,7 +503,7 @@ bool Net::still() {
 }
 
 /// This end of the link is gone. The other one gets some of what is on its way, and learns it behind that.
-/// What is not sent never will be: nobody looks at the sender's memory any more.
+/// What is not sent never will be: the sender's memory is not read any more.
 void Net::drop_unsent(ModelLink& link) {
   for (const Carried& frame : link.out) {
     if (frame.token != nullptr && !link.ended) link.sent.emplace_back(frame.token, TW_ERR_PEER_LOST);
@@ -521,7 +521,7 @@ bool Net::keeps_lost_links() const {
 void Net::break_off(ModelLink& link, Status there) {
   ModelLink& other = *link.other;
   if (!link.out.empty()) {
-    // Behind what still arrives nobody looks at the sender's memory.
+    // Behind what still arrives the sender's memory is not read.
     arrive(link, random.below(static_cast<uint32_t>(link.out.size() + 1)));
     drop_unsent(link);
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of the model: ports of the engines in this process, and a schedule that decides when anything happens. A frame that
-// a port took is on its way until carry(), waits at the receiver until its progress, may be read straight to where the receiver
-// wants it, in pieces; bytes by reference are looked at when the frame leaves. Imports are answered, released segments told, and
-// room made after a refusal, when the schedule says so. An armed port sleeps until one of these things happens to it.
+// The network of the model: ports of the engines in this process, and a schedule that decides when anything happens. A frame
+// that a port took is on its way until carry(), waits at the receiver until its progress, may be read straight to where the
+// receiver wants it, in pieces; bytes by reference are looked at when the frame leaves. Imports are answered, releases of
+// segments reported, and room made after a refusal, when the schedule says so. An armed port sleeps until one of these
+// things happens to it.
 //
-// Threads: one at a time has the schedule, and is the only one that progresses, carries and ends anything. What others reach beside
-// it, by posting, is under Net::locked() (of a run with threads), which is never held around a call of an engine.
+// Threads: one at a time has the schedule, and is the only one that progresses, carries and ends anything. What others reach
+// beside it, by posting, is under Net::locked() (of a run with threads), which is never held around a call of an engine.
 #pragma once
 #include <array>
 #include <atomic>
@@ -42,7 +43,7 @@ struct ModelLink final : Link {
   ModelPort* owner = nullptr;
   ModelLink* other = nullptr;
   unsigned from = 0, to = 0;
-  bool ended = false;       // closed here, or its loss was told: no call but close() may name it
+  bool ended = false;       // closed here, or its loss was reported: no call but close() may name it
   bool told = false;        // of its loss
   bool closed = false;      // here: nothing of it stays
   bool broken = false;      // nothing can be sent any more
@@ -52,7 +53,7 @@ struct ModelLink final : Link {
   std::deque<Carried> out, in;                // sent from here and on its way; arrived here
   std::deque<std::pair<void*, Status>> sent;  // tokens to be reported
   std::vector<std::byte> reserved;
-  std::shared_ptr<std::array<OfferTable, 2>> tables;  // of receives that are told; one of them is this side's
+  std::shared_ptr<std::array<OfferTable, 2>> tables;  // of offered receives; one of them is this side's
   unsigned side = 0;
   uint64_t taken = 0;               // frames that were handed over here
   std::vector<FrameHeader> frames;  // that were sent from here
@@ -62,7 +63,7 @@ struct ModelLink final : Link {
   size_t landed = 0;
 };
 
-/// Who wants to know of each message at the moment that it is matched.
+/// Called for each message at the moment that it is matched.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -171,7 +172,7 @@ class Net {
   /// Its imports for devices end. False: one of them is in use.
   bool drop(uint64_t segment);
 
-  /// Is there a link of a living port whose loss was told and that is kept for ever, because nobody closed it?
+  /// Is there a link of a live port whose loss was reported and that leaks, because it was not closed?
   bool keeps_lost_links() const;
   /// Does a device of the other side use memory of this one? An end of the link waits for that.
   bool lends(const ModelLink& link);

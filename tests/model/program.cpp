@@ -79,7 +79,7 @@ constexpr Weight kMixed[] = {{What::send, 12},      {What::receive, 14},       {
                              {What::look, 4},       {What::release_region, 1}, {What::release_memory, 1},
                              {What::turns, 4}};
 
-/// Receives that are told to the peer before it sends: messages between devices whose memory is imported.
+/// Receives that are offered to the peer before it sends: messages between devices whose memory is imported.
 constexpr Weight kOffered[] = {{What::send, 32},  {What::receive, 32}, {What::cancel, 8},
                                {What::probe, 1},  {What::take, 1},     {What::active, 2},
                                {What::turns, 12}, {What::connect, 1},  {What::release_memory, 1}};

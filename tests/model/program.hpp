@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A random program: a few workers, how they reach each other, and a list of operations. Everything that a run of it decides
-// (which engine progresses, which frame arrives, what is refused) comes from seeds in here, one for each operation, so that a
-// program from which operations were taken still does the same between those that are left.
+// (which engine progresses, which frame arrives, what is refused) comes from seeds in here, one for each operation, so that
+// a program from which operations were taken still does the same between those that are left.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -66,7 +66,7 @@ enum OpFlag : uint32_t {
   kEager = 1u << 5,
   kRendezvous = 1u << 6,
   kCallback = 1u << 7,    // completion by a callback
-  kDetached = 1u << 8,    // nobody is told
+  kDetached = 1u << 8,    // without request and sink
   kLibrary = 1u << 9,     // the local buffer is library-allocated
   kLayout = 1u << 10,     // of the local side
   kFarLayout = 1u << 11,  // of the remote side
@@ -77,7 +77,7 @@ enum OpFlag : uint32_t {
   kKeep = 1u << 16,       // the handler keeps the payload
   kReply = 1u << 17,      // the handler answers with a message
   kAtOnce = 1u << 18,     // the handler receives the payload itself
-  kInside = 1u << 19,     // an end that comes in the middle of somebody's progress
+  kInside = 1u << 19,     // an end that comes in the middle of some progress
   kGraceful = 1u << 20,   // a close that waits until nothing is under way
   kNotify = 1u << 21,     // blocks with a notification
   kLate = 1u << 22,       // the buffer is a stream's until the stream goes on
@@ -87,7 +87,7 @@ enum OpFlag : uint32_t {
 enum Counter : uint32_t {
   kCountGenerations = 1u << 0,  // of requests
   kCountReceives = 1u << 1,     // the order of posted receives
-  kCountTickets = 1u << 2,      // calls of a device's queue, and gates
+  kCountTickets = 1u << 2,      // calls of a device's queue, and stream waits
   kCountMessages = 1u << 3,     // names of messages in several frames
   kCountFrames = 1u << 4,       // of one-sided operations, and the operations themselves
   kCountCredits = 1u << 5,      // of messages, RTS messages and streams

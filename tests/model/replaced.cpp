@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Atomics that replace a word: swap, and compare-and-swap. Each writes its own number, so that a value says whose it is, and what
-// one of them found says whom it replaced: nobody is replaced twice, nor is what was replaced seen again.
+// Atomics that replace a word: swap, and compare-and-swap. Each writes its own number, so that a value says whose it is, and
+// what one of them found tells which it replaced: none is replaced twice, nor is what was replaced seen again.
 #include "model/world.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -13,7 +13,7 @@ void World::replace(const Op& op) {
   const bool narrow = (op.flags & kNarrow) != 0;
   ReplacedWord& word = workers_[op.peer].replaced[op.memory][narrow ? 1 : 0];
   Posted& posted = post(op);
-  if ((op.flags & kFetch) != 0) posted.flags &= ~uint32_t{kDetached};  // somebody has to look at the value
+  if ((op.flags & kFetch) != 0) posted.flags &= ~uint32_t{kDetached};  // the value has to be read
   posted.memory = op.memory;
   posted.replaces = &word;
   posted.conditional = op.seed / 4 % 2 != 0;

@@ -28,7 +28,8 @@ void World::poll(Worker& worker) {
 unsigned World::progress(Worker& worker) {
   ++clock_;
   const unsigned events = worker.engine->progress();
-  // Killed in the middle of it, it has gone on to its end here: what it told the device is over before anyone learns of its end.
+  // Killed in the middle of it, it has gone on to its end here: what it told the device is over before anyone learns of its
+  // end.
   for (bool more = worker.port->dead; more;) more = device().step(0);
   if (!worker.port->dead) {
     look_at_stream(worker);
@@ -86,13 +87,13 @@ void World::settle() {
   if (threads_ != nullptr) {
     alone = threads_->pause();
     for (unsigned i = 0; i < program_.workers; ++i)
-      stir(workers_[i]);  // who posts has to progress, wherever it was armed meanwhile
+      stir(workers_[i]);  // a poster has to progress, wherever it was armed meanwhile
   }
   const uint32_t refuse = net_.refuse.exchange(0);
-  for (Worker& worker : workers_) open_gate(worker);
+  for (Worker& worker : workers_) release_stream(worker);
   net_.burn();
   for (unsigned round = 0; failure_.empty(); ++round) {
-    // What waits for credit that nobody gives back may keep a worker awake (a relay whose part waits does): not at the end.
+    // What waits for credit that is not returned may keep a worker awake (a relay whose part waits does): not at the end.
     if (round == 2'000 && now_doing_ != nullptr) {
       net_.refuse = refuse;
       return;

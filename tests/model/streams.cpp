@@ -6,7 +6,7 @@
 namespace thalweg::model {
 namespace {
 
-constexpr size_t kMostGates = 8;  // as Gates::kMost
+constexpr size_t kMostGates = 8;  // as StreamWaits::kMost
 
 bool in_progress(const Posted& posted) { return !posted.ended && Engine::test(posted.request) == TW_IN_PROGRESS; }
 

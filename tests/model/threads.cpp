@@ -15,7 +15,7 @@ namespace thalweg::model {
 
 struct Threads::Worker {
   Worker(World& world, unsigned index, uint64_t seed) : random(seed), owns(world, index, seed + 1) {}
-  /// Registered memory that nobody sends to.
+  /// Registered memory that is no message's target.
   struct Region {
     Host* host;
     tw_memory* memory;
@@ -68,7 +68,7 @@ std::unique_lock<std::shared_mutex> Threads::pause() {
   paused_ = true;
   std::unique_lock lock(acting_);
   paused_ = false;
-  for (auto& one : workers_) one->owns.open_gate();
+  for (auto& one : workers_) one->owns.release_stream();
   return lock;
 }
 
@@ -170,7 +170,7 @@ void Threads::arm_or_wake(Worker& mine) {
   if (mine.random.percent(50)) {
     worker.port->wake();
   } else if (worker.engine->arm() == TW_OK) {
-    worker.port->wake();  // whoever posts beside an armed worker has to progress; this one leaves that to others
+    worker.port->wake();  // a poster beside an armed worker has to progress; this one leaves that to others
   }
 }
 

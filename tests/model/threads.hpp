@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other threads that work beside a program on its engines and registries, with the engines' own locks: they register and release
-// memory, test the program's requests, post, wait for and cancel operations of their own (own.hpp), arm, wake, explain, and progress.
+// Other threads that work beside a program on its engines and registries, with the engines' own locks: they register and
+// release memory, test the program's requests, post, wait for and cancel operations of their own (own.hpp), arm, wake,
+// explain, and progress.
 //
-// The schedule is one thread's at a time, because the reference must know what happened before what: whoever holds the turn progresses,
-// carries frames and ends connections; the program's thread has it, and gives it away between two events to who wants to progress.
-// Everything else the others do without it, at any time.
+// The schedule is one thread's at a time, because the reference must know what happened before what: the holder of the turn
+// progresses, carries frames and ends connections; the program's thread has it, and passes it between two events to a thread
+// that wants to progress. Everything else the others do without it, at any time.
 #pragma once
 #include <array>
 #include <atomic>
@@ -27,10 +28,10 @@ class Threads {
   /// The caller has the turn from here on, until join().
   void start();
 
-  // --- by who has the turn
-  /// Somebody else may have it for a while.
+  // --- by the holder of the turn
+  /// Another thread may have it for a while.
   void breathe();
-  /// Nobody does anything beside the turn while it is held.
+  /// No thread does anything beside the turn while it is held.
   std::unique_lock<std::shared_mutex> pause();
   /// A request that anybody may test, also when it is long released.
   void show(tw_request request);

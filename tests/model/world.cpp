@@ -107,7 +107,7 @@ World::~World() {
   if (threads_ != nullptr) threads_->give_back();
   over_ = true;
   for (Worker& worker : workers_) {
-    if (worker.gate != nullptr) worker.gate->open();
+    if (worker.held_stream != nullptr) worker.held_stream->open();
   }
   while (device().step(0)) {
   }
@@ -124,7 +124,7 @@ World::~World() {
   for (Worker& worker : workers_) {
     if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->moved.named());
     worker.engine.reset();
-    worker.gate.reset();
+    worker.held_stream.reset();
     worker.marks.reset();
   }
   buffers_.rewind();
@@ -232,7 +232,7 @@ void World::do_op(const Op& op) {
     case What::kill:
       return kill(op);
     case What::open:
-      return open_gate(workers_[op.worker]);
+      return release_stream(workers_[op.worker]);
     case What::before:
       return before(op);
     case What::turns:
@@ -423,7 +423,7 @@ void World::end_phase() {
   if (failure_.empty() && threads_ != nullptr) threads_->check();
 }
 
-/// What nobody has asked for yet.
+/// Unexpected messages.
 bool World::receive_the_rest() {
   const size_t before = all_.size();
   bool any = false;

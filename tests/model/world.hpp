@@ -30,7 +30,7 @@ struct Posted;
 /// A word that operations replace, each by its own number.
 struct ReplacedWord {
   std::vector<Posted*> all;
-  std::map<uint64_t, Posted*> by;  // who is known to have replaced which number
+  std::map<uint64_t, Posted*> by;  // the operation known to have replaced each number
 };
 
 /// A stream of the user waits for `posted`, and writes `mark` behind that.
@@ -132,7 +132,7 @@ class World final : Watcher {
     std::deque<std::pair<tw_message*, KnownMessage>> taken;
     std::deque<std::pair<tw_am_data*, Posted*>> kept;
     std::vector<Posted*> pending;
-    std::unique_ptr<Gate> gate;
+    std::unique_ptr<HeldStream> held_stream;
     std::vector<Posted*> late;  // whose buffers are the stream's still
     std::unique_ptr<Marks> marks;
     std::deque<AwaitedBefore> awaited;  // in the stream's order
@@ -200,7 +200,7 @@ class World final : Watcher {
   void give_buffer(Posted& posted, uint64_t size, bool fill) { give_buffer(posted, Op{}, size, fill); }
   void order_behind_stream(Posted& posted, OpDesc& desc);
   Status start(Posted& posted, OpDesc& desc);
-  void open_gate(Worker& worker);
+  void release_stream(Worker& worker);
   void match(Posted& receive, Posted& message);
   void on_arrival(unsigned from, unsigned to, const FrameHeader& header, const std::byte* body) override;
   void message_arrives(unsigned from, unsigned to, uint64_t id, uint64_t tag, uint64_t length, bool whole);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: channels' credits and flags, blocks that share a step, runs that follow each other, what the host carries, the
-// resident kernel's commands. The orders are those of PTX (order.hpp); the host's are stronger.
+// Device code: channels' credits and flags, blocks that share a step, runs that follow each other, what the host carries,
+// the resident kernel's commands. The orders are those of PTX (order.hpp); the host's are stronger.
 #include "models/check.hpp"
 
 namespace thalweg::models {
@@ -9,8 +9,8 @@ namespace {
 const auto kOne = [](Value v) { return v == 1; };
 const auto kTwo = [](Value v) { return v == 2; };
 
-/// Two messages by one receive buffer. The sender's host has filled in the receive buffer before it let the receiver name it. Behind the first
-/// message the receiver's kernel, or its post step, has a fence before it offers the buffer again.
+/// Two messages by one receive buffer. The sender's host has filled in the receive buffer before it let the receiver name
+/// it. Behind the first message the receiver's kernel, or its post step, has a fence before it offers the buffer again.
 TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
   expect_code("include/thalweg/device/machine/cuda.hpp",
               {"st.relaxed.sys.global.u64", "ld.acquire.sys.global.u64", "st.release.sys.global.u64", "fence.acq_rel.sys;"});
@@ -90,7 +90,7 @@ TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
   });
 }
 
-/// Who fails first says why; the host reads it.
+/// The first to fail records the reason; the host reads it.
 TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
   expect_code("include/thalweg/device/wait.hpp",
               {"m.compare_swap(poison", "m.store(&failure->what, what);", "m.release(reinterpret_cast<u64*>(&failure->code)"});

@@ -11,8 +11,8 @@ const auto kZero = [](Value v) { return v == 0; };
 const auto kEven = [](Value v) { return v % 2 == 0; };
 const auto kOdd = [](Value v) { return v % 2 == 1; };
 
-/// A slot of two laps: the word's lowest bit is the parity, 1 in lap 0. The producer's acquire of the credit is the compiler's:
-/// on every machine its stores come behind the branch.
+/// A slot of two laps: the word's lowest bit is the parity, 1 in lap 0. The producer's acquire of the credit is the
+/// compiler's: on every machine its stores come behind the branch.
 TEST(ShmModels, TheParityShowsABodyAndTheCreditFreesIt) {
   expect_code("src/transports/shm/producer.hpp",
               {"load_acquire(shared_->control.consumed_slots)", "slot.a = header.a;",
@@ -51,9 +51,9 @@ void ring(Thread& producer, Word bits, Word summary, Word sleeping, Word event, 
   });
 }
 
-/// Falling asleep beside a publication. Hot: the ring was polled, so its mode changes, and it is looked at once more, behind the
-/// kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the doorbell is
-/// looked at; its own order does, as does the barrier.
+/// Falling asleep beside a publication. Hot: the ring was polled, so its mode changes, and it is looked at once more, behind
+/// the kernel's barrier, or where there is none between fences of both. Cold: the producer rings in any case, and only the
+/// doorbell is looked at; its own order does, as does the barrier.
 enum class Sleep { hot_by_membarrier, hot_by_fences, cold };
 void sleep(Program& p, Sleep how) {
   const bool hot = how != Sleep::cold;
@@ -65,7 +65,7 @@ void sleep(Program& p, Sleep how) {
   const Reg wants = producer.load(mode, Order::relaxed, "does the consumer want its doorbell rung?");
   const Order doorbell = hot ? Order::seq_cst : p.order("PeerDoorbell::ring", Order::seq_cst, Order::relaxed);
   producer.when(wants, kNotZero, [&] { ring(producer, bits, summary, sleeping, event, doorbell); });
-  if (hot) consumer.store(mode, 1, Order::relaxed, "mode: belled");
+  if (hot) consumer.store(mode, 1, Order::relaxed, "mode: doorbell");
   consumer.store(sleeping, 1, Order::seq_cst, "sleeping");
   if (how == Sleep::hot_by_membarrier && p.keeps("ShmPort::barrier, membarrier")) consumer.barrier("membarrier");
   if (how == Sleep::hot_by_membarrier || p.keeps("ShmPort::barrier, the fence")) consumer.fence(Order::seq_cst, "fence");
@@ -140,7 +140,8 @@ TEST(ShmModels, NoRoomIsMissedByAProducerThatFallsAsleep) {
   }
 }
 
-/// Whoever takes memory back, beside a peer that copies into it. The first copy of two: `copying` becomes odd, then even.
+/// An owner that takes memory back, beside a peer that copies into it. The first copy of two: `copying` becomes odd, then
+/// even.
 TEST(ShmModels, NobodyCopiesIntoMemoryThatWasTakenBack) {
   expect_code("src/transports/shm/copying.hpp", {"__atomic_store_n(&mine_->copying, ++count_, __ATOMIC_SEQ_CST);",
                                                  "__atomic_load_n(&theirs_->closed, __ATOMIC_SEQ_CST) == 0",
@@ -202,25 +203,25 @@ TEST(ShmModels, APutIsThereWhenItsSignalIs) {
 TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
   expect_code("src/protocols/offers.cpp",
               {"__atomic_store_n(&table.states[entry], offer_word(offers->number, OfferState::offered), __ATOMIC_RELEASE);",
-               "void await_announcing(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+               "void await_rts(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0", "__atomic_store_n(word_, 1, __ATOMIC_RELAXED);",
                "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/rendezvous.cpp", {"const Announcing announcing(peer, op, tagged);", "find_claim(",
-                                               "announce_claim(", "peer.link->port->send(*peer.link, frame, body)"});
-  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_announcing(", "take_frames();"});
+  expect_code("src/protocols/rendezvous.cpp", {"const SendingRts sending_rts(peer, op, tagged);", "find_claim(",
+                                               "send_claiming_rts(", "peer.link->port->send(*peer.link, frame, body)"});
+  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_rts(", "take_frames();"});
   check([](Program& p) {
-    const Word announcing = p.word(), offer = p.word(), rts = p.word();
-    const Order end = p.order("~Announcing", Order::release, Order::relaxed);
-    const Order await = p.order("await_announcing, announcing", Order::acquire, Order::relaxed);
+    const Word sending_rts = p.word(), offer = p.word(), rts = p.word();
+    const Order end = p.order("~SendingRts", Order::release, Order::relaxed);
+    const Order await = p.order("await_rts, sending_rts", Order::acquire, Order::relaxed);
     Thread &sender = p.thread(), &receiver = p.thread();
-    sender.store(announcing, 1, Order::relaxed, "announcing");
-    if (p.keeps("Announcing, the fence")) sender.fence(Order::seq_cst, "fence");
+    sender.store(sending_rts, 1, Order::relaxed, "sending_rts");
+    if (p.keeps("SendingRts, the fence")) sender.fence(Order::seq_cst, "fence");
     const Reg seen = sender.load(offer, Order::acquire, "an offer?");
     sender.store(rts, 1, Order::release, "tagged_rts");
-    sender.store(announcing, 0, end, "announced");
+    sender.store(sending_rts, 0, end, "announced");
     receiver.store(offer, 1, Order::release, "offered");
-    if (p.keeps("await_announcing, the fence")) receiver.fence(Order::seq_cst, "fence");
-    receiver.await(announcing, kZero, await, "nobody announces");
+    if (p.keeps("await_rts, the fence")) receiver.fence(Order::seq_cst, "fence");
+    receiver.await(sending_rts, kZero, await, "nobody announces");
     const Reg found = receiver.load(rts, Order::acquire, "tagged_rts?");
     p.holds = [=](const Final& final) { return !final.stuck && (final.of(seen) == 1 || final.of(found) == 1); };
   });
@@ -240,7 +241,7 @@ TEST(ShmModels, AClaimIsOfTheReceiveThatWasRead) {
   check([=](Program& p) {
     const Word state = p.word(), field = p.word();
     const Order offer = p.order("make_offer, offered", Order::release, Order::relaxed);
-    const Order look = p.order("look_for, load_state", Order::acquire, Order::relaxed);
+    const Order look = p.order("find_offer, load_state", Order::acquire, Order::relaxed);
     Thread &receiver = p.thread(), &sender = p.thread();
     receiver.store(field, 1, Order::relaxed, "the first receive");
     receiver.store(state, kFirst, offer, "offered");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a test of thalweg/mpi.hpp: messages of MPI and of Thalweg go round the same ring in turns and at once, a window lies
-// over all ranks, and what fails at one rank is told at every one. Exit code 0 at every rank, or a line that says what was wrong.
+// One rank of a test of thalweg/mpi.hpp: messages of MPI and of Thalweg go round the same ring in turns and at once, a
+// window lies over all ranks, and a failure at one rank is reported at every one. Exit code 0 at every rank, or a line that
+// says what was wrong.
 #include <thalweg/mpi.hpp>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A status that nobody looks at is a warning: a plan triggered in a loop and never finished returned busy, and did nothing."""
+"""An ignored status is a warning: a plan triggered in a loop and never finished returned busy, and did nothing."""
 
 import os
 import re

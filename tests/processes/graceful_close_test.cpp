@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graceful close has delivered what was sent, also where the process ends right behind it and the receiver is slow: what the kernel
-// still has when a socket ends with unread answers is discarded.
+// A graceful close has delivered what was sent, also where the process ends right behind it and the receiver is slow: what
+// the kernel still has when a socket ends with unread answers is discarded.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ const Role kSender("leaving_sender", [](Pipe& pipe) {
     std::memcpy(data.data(), &n, sizeof n);
     if (tw_send_blocking(endpoint, data.data(), kSize, 1) != TW_OK) return 2;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // answers come that nobody reads
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // unread answers arrive
   if (tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr) != TW_OK) return 3;
   _exit(0);
 });

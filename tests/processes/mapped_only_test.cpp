@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who only uses mapped memory and never progresses learns all the same that the peer died, closed its endpoint, or released the
-// memory; and who sleeps is woken by a signal that another process stores into mapped memory.
+// A process that only uses mapped memory and never progresses still sees that the peer died, closed its endpoint, or
+// released the memory; and a sleeping one is woken by a signal that another process stores into mapped memory.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -93,7 +93,7 @@ class MappedOnly : public testing::Test {
   tw_status post() { return tw_signal_post(signal, 3, nullptr, nullptr); }
   tw_status flush() { return tw_endpoint_flush(endpoint, nullptr); }
 
-  /// The first answer that is not TW_OK. Nobody progresses.
+  /// The first answer that is not TW_OK. Without progress.
   static tw_status first_failure(const std::function<tw_status()>& operation) {
     const uint64_t end = now_ns() + kLimit;
     tw_status status;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts that notify another process: by every way between two processes, what is told of is there. The target looks at its memory only
-// when it was notified; the immediate says which bytes must be there.
+// Puts that notify another process: by every way between two processes, the data is there at the notification. The target
+// looks at its memory only when it was notified; the immediate says which bytes must be there.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

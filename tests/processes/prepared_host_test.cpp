@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans that an emulated device runs, in another process's host memory: what is mapped and pinned there for the device, how it is given
-// back, and what happens when the owner releases it, or dies, while a plan is prepared.
+// Plans that an emulated device runs, in another process's host memory: what is mapped and pinned there for the device, how
+// it is given back, and what happens when the owner releases it, or dies, while a plan is prepared.
 #include <gtest/gtest.h>
 #include <thalweg/plans.h>
 #include <thalweg/thalweg.h>
@@ -220,7 +220,7 @@ TEST(PreparedHost, TheOwnersReleaseDoesNotWaitForAPlanAndNothingElseIsHit) {
   const std::string answer = one.child.receive();
   EXPECT_EQ(answer.substr(0, answer.find(' ')), std::to_string(TW_OK));
   EXPECT_LT(std::stoul(answer.substr(answer.find(' '))), 4000u);
-  one.run(false);  // pages that nobody else has
+  one.run(false);  // pages that no other process has
   one.child.send("sum");
   EXPECT_EQ(one.child.receive(), std::to_string(sum_of(std::string(kAll, '\xa5').data(), kAll)));
   EXPECT_TRUE(progress_until(one.side.worker, [&] {
@@ -237,7 +237,7 @@ TEST(PreparedHost, AnOwnerThatDiesLeavesAPlanThatEnds) {
   one.child.kill();
   one.run(false);
   EXPECT_TRUE(progress_until(one.side.worker, [&] { return tw_endpoint_state(one.endpoint) == TW_ERR_PEER_LOST; }));
-  one.run(false);  // the mapping stays for whoever uses it
+  one.run(false);  // the mapping stays for its users
   EXPECT_EQ(tw_plan_prepare(one.plan, kLimit), TW_ERR_PEER_LOST) << tw_last_error();
 }
 

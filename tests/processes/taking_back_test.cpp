@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that its owner takes back while a peer is in the middle of it: after tw_memory_release, and after the forced close of
-// the connection that a message travels over, the peer neither writes to it nor delivers what the owner stores there next.
+// Memory that its owner takes back while a peer is in the middle of it: after tw_memory_release, and after the forced close
+// of the connection that a message travels over, the peer neither writes to it nor delivers what the owner stores there
+// next.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, Release,
 constexpr int kWarm = 4;  // messages after which both sides have mapped each other's buffer
 constexpr uint64_t kHello = 9, kMessage = 1;
 
-/// Address out; who says hello is the other side. Both have library memory.
+/// Address out; the sender of hello is the other side. Both have library memory.
 struct Partner {
   Side side;
   tw_memory* memory = nullptr;

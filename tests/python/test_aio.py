@@ -292,7 +292,7 @@ async def test_a_flush_leaves_the_loop_awake_for_what_comes_next(context, whose)
 
 @pytest.fixture
 def no_collector():
-    """Objects end when nobody has them, not when the collector comes."""
+    """Objects end with their last reference, not when the collector comes."""
     gc.collect()
     gc.disable()
     yield

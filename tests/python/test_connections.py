@@ -206,7 +206,7 @@ def test_store(kind, tmp_path):
 
 
 def test_the_log_comes_by_logging(worker, other, caplog):
-    """An active message that nobody handles is a warning of the library."""
+    """An active message without a handler is a warning of the library."""
     with caplog.at_level(logging.WARNING, logger="thalweg"):
         me = worker.connect(worker.address)
         me.am(77, b"", b"for nobody")

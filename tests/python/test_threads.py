@@ -159,7 +159,7 @@ def test_what_ends_in_another_thread_is_handed_to_the_one_inside(context):
 
 
 def send_and_stop(endpoint, pipe, length):
-    """Announces a message, then serves nobody until it is told to."""
+    """Sends an RTS, then does not progress until it is told to."""
     payload = os.urandom(length)
     request = endpoint.isend(payload, 3)
     pipe.send(payload)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Active messages: the handler takes small payloads at once and fetches announced ones into the next buffer.
+// Active messages: the handler takes small payloads at once and fetches rendezvous ones into the next buffer.
 #include "buffers.hpp"
 #include "tests.hpp"
 

@@ -29,8 +29,8 @@ class Buffers {
   static void pattern_into(unsigned char* to, size_t n, uint64_t seed);
   void fill(uint64_t seed);
   void poison();
-  /// As a program writes its next message into buffer i: a store into each cache line (of what is there already, so that it stays
-  /// right). Nothing where the order says that buffers are reused, and where the host cannot store.
+  /// As a program writes its next message into buffer i: a store into each cache line (of what is there already, so that it
+  /// stays right). Nothing if the order reuses buffers, or if the host cannot store.
   void renew(size_t i);
   bool renews() const { return renews_; }
   /// Payload right, and what lies between strided blocks and behind the payload untouched since poison().

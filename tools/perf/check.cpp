@@ -163,12 +163,12 @@ Row row_of(size_t size) {
   return row;
 }
 
-struct Verdict {
+struct CheckResult {
   double within, worst, error;  // error < 0: nothing was predicted
   bool good;
 };
-Verdict judge(const std::vector<Row>& rows) {
-  Verdict v{0, 1, -1, false};
+CheckResult judge(const std::vector<Row>& rows) {
+  CheckResult v{0, 1, -1, false};
   std::vector<double> errors;
   for (const Row& row : rows) {
     v.within += row.behind() <= kWithin ? 1.0 / static_cast<double>(rows.size()) : 0;
@@ -191,7 +191,7 @@ void print_rows(const std::vector<Row>& rows) {
   }
 }
 
-void print_verdict(const Verdict& v) {
+void print_result(const CheckResult& v) {
   char error[16] = "-";
   if (v.error >= 0) std::snprintf(error, sizeof error, "%.0f %%", v.error * 100);
   std::printf(
@@ -200,7 +200,7 @@ void print_verdict(const Verdict& v) {
       v.good ? "PASS" : "FAIL", path->name.c_str(), v.within * 100, v.worst, error);
 }
 
-std::string json_of(const std::vector<Row>& rows, const Verdict& v) {
+std::string json_of(const std::vector<Row>& rows, const CheckResult& v) {
   std::string text;
   char part[512];
   for (const Row& row : rows) {
@@ -248,14 +248,14 @@ int run_check(Options o, char** argv) {
     measure_path(o, argv, allowed);
     std::vector<Row> rows;
     for (const size_t size : o.sizes) rows.push_back(row_of(size));
-    const Verdict verdict = judge(rows);
-    good = good && verdict.good;
+    const CheckResult result = judge(rows);
+    good = good && result.good;
     if (o.format == Format::json) {
-      json += (json.empty() ? "" : ", ") + json_of(rows, verdict);
+      json += (json.empty() ? "" : ", ") + json_of(rows, result);
       continue;
     }
     print_rows(rows);
-    print_verdict(verdict);
+    print_result(result);
     std::fflush(stdout);
   }
   ::unsetenv("THALWEG_WAY");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y += a * x by this process's CPU, where x is the other process's memory, read in place through a window. Its rate beside that of a get
-// of the same bytes says what computing across the link costs.
+// y += a * x by this process's CPU, where x is the other process's memory, read in place through a window. Its rate beside
+// that of a get of the same bytes shows the cost of computing across the link.
 #include "shared_window.hpp"
 #include "tests.hpp"
 

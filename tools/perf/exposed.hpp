@@ -11,7 +11,7 @@ struct Exposed {
   Exposed(const Exposed&) = delete;
   Exposed& operator=(const Exposed&) = delete;
   void exchange(void* mine, void* theirs, size_t n);
-  /// Both ranks: the own signal is 0 again, and nobody will touch it before the other knows.
+  /// Both ranks: the own signal is 0 again, and is not touched before the other rank knows.
   void reset_signal();
   uint64_t signal_value() const;
   tw_op_options options() const;

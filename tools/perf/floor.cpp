@@ -173,7 +173,7 @@ void run_rank(Shared* s, int rank, pid_t other, Format format) {
     for (size_t done = 0; done < n;) {
       iovec local{to + done, n - done}, remote{s->data + done, n - done};
       ssize_t k = ::process_vm_readv(other, &local, 1, &remote, 1, 0);
-      if (k <= 0) return;  // not allowed here (`info` says why): the row says that it is not verified
+      if (k <= 0) return;  // not allowed here (see `info`): the row is marked as not verified
       done += static_cast<size_t>(k);
     }
   });

@@ -131,7 +131,7 @@ Gpu::Gpu(unsigned ordinal) : ordinal_(ordinal) {
   multiprocessors_ = static_cast<unsigned>(value);
   check(d.DeviceGetAttribute(&value, kCapabilityMajor, device), "cuDeviceGetAttribute");
   capability_ = static_cast<unsigned>(value);
-  // Kept for the life of the process, as the library keeps it: a context that ended would take the library's memory along.
+  // Retained for the life of the process, as by the library: a context that ended would take the library's memory along.
   check(d.DevicePrimaryCtxRetain(&context, device), "the context of " + place());
   check(d.CtxPushCurrent(context), "cuCtxPushCurrent");
   check(d.StreamCreate(&stream_, kNonBlocking), "cuStreamCreate");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU for kernels of this tool: its primary context, which the library uses too, so that addresses of bound windows hold, and a stream.
-// The driver is loaded at run time: the tool is built and runs where there is none.
+// A GPU for kernels of this tool: its primary context, which the library uses too, so that addresses of bound windows hold,
+// and a stream. The driver is loaded at run time: the tool is built and runs where there is none.
 #pragma once
 #include <string>
 
@@ -39,7 +39,7 @@ class Gpu {
   void* stream_ = nullptr;
 };
 
-/// Zeroed words in a device's memory: counters of blocks, and what a kernel says.
+/// Zeroed words in a device's memory: counters of blocks, and a kernel's results.
 class DeviceWords {
  public:
   static constexpr size_t kWords = 32;

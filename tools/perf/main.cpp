@@ -55,7 +55,7 @@ Sample (*run_of(const Test& test, Trigger trigger))(Pair&, const Order&) {
   return trigger == Trigger::kernel ? test.kernel : test.planned;
 }
 
-/// Runs one order on both ranks; rank 0 gets its sample with both ranks' verdicts.
+/// Runs one order on both ranks; rank 0 gets its sample with both ranks' results.
 Sample execute(Pair& pair, const Test& test, Order order) {
   if (pair.rank == 0) pair.send(&order, sizeof order, kControlTag);
   const auto run = run_of(test, static_cast<Trigger>(order.trigger));
@@ -294,7 +294,7 @@ const Test* find_test(const std::string& name) {
   return nullptr;
 }
 
-/// Says so when the test has no such trigger.
+/// Reports a test without such a trigger.
 bool can_trigger(const Options& o) {
   const Test* test = find_test(o.test);
   if (o.trigger == Trigger::call || (test != nullptr && run_of(*test, o.trigger) != nullptr)) return true;

@@ -15,7 +15,7 @@ void flush(Pair& p) {
   p.wait(r);
 }
 
-/// Ping-pong of 8-byte puts: the value itself is the news.
+/// Ping-pong of 8-byte puts: the value itself is the flag.
 void put_words(Exposed& x, const Order& order, std::vector<double>* out) {
   Pair& p = x.pair;
   auto* word = reinterpret_cast<uint64_t*>(x.target.at(0));
@@ -126,7 +126,8 @@ namespace {
 /// Does the owner of what is got write it anew before each get? Both ranks must agree, whatever their own memory is.
 bool owner_renews(const Order& order) { return order.reuse == 0 && !on_device(order.memory[1]); }
 
-/// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times, in ns.
+/// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times,
+/// in ns.
 std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
   Pair& p = x.pair;
   const bool renews = owner_renews(order);

@@ -169,7 +169,7 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->progress_thread = value == "thread";
     return true;
   }
-  if (name == "--resident") {  // the library says what makes no sense; the other process inherits it
+  if (name == "--resident") {  // the library checks it; the other process inherits it
     setenv("THALWEG_RESIDENT", value.c_str(), 1);
     return true;
   }

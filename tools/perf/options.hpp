@@ -15,7 +15,7 @@ struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
 
 inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end
 
-/// Who starts an operation. call: its own function, at once; host, queue, graph: a prepared plan; kernel: device code.
+/// What starts an operation. call: its own function, at once; host, queue, graph: a prepared plan; kernel: device code.
 enum class Trigger : uint8_t { call, host, queue, graph, kernel };
 const char* trigger_name(Trigger trigger);  // call: ""
 
@@ -40,7 +40,7 @@ struct Options {
   bool reuse = false;  // send the same buffer again and again, untouched
   Format format = Format::table;
   bool list = false;
-  bool check = false;              // of tune: measure nothing for good, but say whether the choices are right
+  bool check = false;              // of tune: save no measurement, but check the choices
   unsigned rounds = 3;             // ... how often all ways take turns
   std::vector<std::string> paths;  // ... those; empty: all that there are
   int inherited = -1;              // the started process: descriptor to the starter

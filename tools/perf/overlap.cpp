@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a transfer go on while its receiver computes? Rank 0 receives and computes for as long as a transfer takes; what the two
-// take together, less the longer of them, is what could not be hidden. Of tagged messages three times: the sender progresses meanwhile;
-// it computes, too, and the receive was posted first; the same, and the send was posted first.
+// Does a transfer overlap with its receiver's computation? Rank 0 receives and computes for as long as a transfer takes;
+// what the two take together, less the longer of them, is what could not be hidden. Of tagged messages three times: the
+// sender progresses meanwhile; it computes, too, and the receive was posted first; the same, and the send was posted first.
 #include <algorithm>
 #include <utility>
 
@@ -91,13 +91,14 @@ class ByChannel final : public Way {
   tw_plan* plan_ = nullptr;
 };
 
-/// Who posts first, and does rank 1 compute, too? Otherwise it progresses until its send is over. Rank 0 computes always.
+/// Which rank posts first, and does rank 1 compute, too? Otherwise it progresses until its send is over. Rank 0 computes
+/// always.
 struct Case {
   bool sender_first, both_compute;
 };
 
-/// What receives take with so much computation between begin and end, in seconds, from rank 0's begin to its end. Where both compute,
-/// nobody progresses from when both have posted until then.
+/// What receives take with so much computation between begin and end, in seconds, from rank 0's begin to its end. Where both
+/// compute, no rank progresses from when both have posted until then.
 std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, const Case& how, uint64_t steps) {
   std::vector<double> times;
   char go = 0;

@@ -161,7 +161,7 @@ unsigned ordinal_of(const std::string& memory) {
   return colon == std::string::npos ? 0 : static_cast<unsigned>(std::atoi(memory.c_str() + colon + 1));
 }
 
-/// Of a message explain has a table, and says the way, for each kind of memory that may receive it: which one.
+/// For a message explain has a table with the way for each kind of memory that may receive it: selects one.
 std::string receiver_of(const std::string& here, const std::string& there) {
   if (there == "pinned") return "pinned library memory";
   if (!on_device(there)) return there == "host" ? "library memory" : "ordinary memory";

@@ -56,7 +56,7 @@ class Pair {
   tw_endpoint* endpoint = nullptr;
   int rank;
   bool sleep;
-  double predicted_us = 0;  // of the way that route() said; 0: none
+  double predicted_us = 0;  // of the way of route(); 0: none
 
  private:
   void finish_connecting();

@@ -8,7 +8,7 @@
 
 namespace perf {
 
-/// What a test says beside its time.
+/// A test's results beside its time.
 struct Figure {
   std::string name;  // without spaces
   double value;
@@ -25,7 +25,7 @@ struct Result {
   std::vector<double> latency_us;  // samples; empty for bandwidth tests
   double bandwidth = 0;            // GB/s (1e9 bytes)
   double rate = 0;                 // million messages a second
-  double predicted_us = 0;         // by explain, of one operation; 0: it says nothing
+  double predicted_us = 0;         // by explain, of one operation; 0: none
   bool verified = false;
   bool fresh = false;  // each message was new data; else the same buffers, untouched
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared plans, started in the way that --trigger says.
+// Prepared plans, started by --trigger.
 #pragma once
 #include <thalweg/plans.h>
 

@@ -70,7 +70,8 @@ inline unsigned launch_batch_of(const Order& order) {
   if (both && ordinal_of(order.memory[0]) == ordinal_of(order.memory[1])) return 4;
   return order.size <= 65536 ? 500 : order.size <= (1u << 20) ? 100 : 20;
 }
-/// What a queue or a kernel runs by itself is enqueued at once, and the host waits for the last of it: more, so that this does not matter.
+/// What a queue or a kernel runs by itself is enqueued at once, and the host waits for the last of it: more, so that this
+/// does not matter.
 inline unsigned batch_of(const Order& order) {
   if (order.trigger == static_cast<uint8_t>(Trigger::kernel) && any_device(order)) return launch_batch_of(order);
   const bool queued =
@@ -106,7 +107,7 @@ double time_windows(const Order& order, Window window) {
 
 /// Calibrates with a short verified run, then measures for o.seconds. Rank 0; the other rank obeys.
 Result measure(Pair& pair, const Options& o, const Test& test, size_t size);
-/// Starts the other process and measures what o.test says. The exit code.
+/// Starts the other process and runs o.test. The exit code.
 int start_locally(const Options& o, char** argv);
 int run_tune(Options options, char** argv);   // measures this machine's costs and keeps them
 void tune_link(Pair& pair, Options options);  // its part over one link

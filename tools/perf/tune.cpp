@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// thalweg tune: what a frame and a byte cost on this machine, by each way that routes are chosen between, kept for the user
+// thalweg tune: what a frame and a byte cost on this machine, by each way that routes are chosen between, saved for the user
 // (tw_costs_save). The library's own defaults are in force meanwhile, so that what was measured before decides nothing.
 #include <sched.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ void conclude_shm(const Times& t) {
   keep("shm", "copy_large", slope(t, "ring", "ring2", beyond));
   keep("shm", "mapped", each(t, "mapped", 0));
   keep("shm", "mapped_large", slope(t, "mapped", "mapped2", beyond));
-  if (t.count("kernel") == 0) return;            // the kernel does not allow it here; `thalweg info` says why
+  if (t.count("kernel") == 0) return;            // the kernel does not allow it here; see `thalweg info`
   const double call = t.at("kernel_fixed") / 2;  // a get is two calls: is the key still good, and the bytes
   keep("shm", "kernel_fixed", call);
   keep("shm", "kernel", each(t, "kernel", 3 * frame + call));
@@ -101,7 +101,7 @@ void conclude_tcp(const Times& t) {
   keep("tcp", "reference", slope(t, "reference", "reference2", (1u << 18) - 65536));
 }
 
-/// May one process copy from the other's ordinary memory by the kernel? What the library would do tells.
+/// May one process copy from the other's ordinary memory by the kernel? Decided by what the library would do.
 bool kernel_copies(Pair& pair) {
   char text[8192];
   size_t length = sizeof text;

@@ -137,7 +137,7 @@ def number(value: float | None) -> str:
 
 
 def draw(rows: list[dict[str, Any]], folder: pathlib.Path, console: Console) -> list[pathlib.Path]:
-    """The picture as PNG and SVG; none, said aloud, without matplotlib."""
+    """The picture as PNG and SVG; without matplotlib none, with a message."""
     try:
         from . import plot
     except ImportError as error:

@@ -113,7 +113,7 @@ def answer(
 
 
 def counterpart(pipe) -> None:
-    """The second process: tells its address, then progresses until the first one closes the pipe."""
+    """The second process: sends its address, then progresses until the first one closes the pipe."""
     try:
         with native.Context() as context:
             pipe.send(context.address())

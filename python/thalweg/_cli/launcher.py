@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the processes of a local job and looks after them to the end.
 
-Life of a job: every rank is started in a process group of its own and told to die with the launcher (PR_SET_PDEATHSIG).
+Life of a job: every rank is started in a process group of its own and set to die with the launcher (PR_SET_PDEATHSIG).
 One selector then waits for output, for ends (pidfd) and for signals; nothing is polled. The first rank that fails decides the
 exit code; the others get SIGTERM, and SIGKILL after a grace time. Signals the launcher gets go to every rank.
 """
@@ -124,7 +124,7 @@ class Job:
             def prepare(cores: list[int] | None = cores) -> None:
                 os.setpgid(0, 0)
                 libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() != launcher:  # it ended before prctl: nobody would tell us any more
+                if os.getppid() != launcher:  # it ended before prctl: no signal would come any more
                     os._exit(1)
                 if cores:
                     os.sched_setaffinity(0, cores)
@@ -150,7 +150,7 @@ class Job:
     def _step(self) -> None:
         timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         events = self._selector.select(timeout)
-        # Output first: what a rank said comes before the news of its end.
+        # Output first: a rank's text comes before the message of its end.
         for key, _ in sorted(events, key=lambda event: event[0].data[0] != "output"):
             kind = key.data[0]
             if kind == "output":

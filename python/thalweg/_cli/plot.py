@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .sizes import human_size
 
-# (test, transport): label, colour, marker. Colours that colour-blind readers tell apart; markers for print.
+# (test, transport): label, colour, marker. Colours that colour-blind readers can distinguish; markers for print.
 SERIES = {
     ("put", "shm"): ("put, shared memory", "#0072b2", "o"),
     ("tag", "shm"): ("tagged message, shared memory", "#d55e00", "s"),

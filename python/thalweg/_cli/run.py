@@ -133,6 +133,6 @@ class Output:
         try:
             stream.buffer.write(data)
             stream.buffer.flush()
-        except BrokenPipeError:  # the reader left (| head): the job goes on, unseen
+        except BrokenPipeError:  # the reader left (| head): the job continues without output
             self._broken = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

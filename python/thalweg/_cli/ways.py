@@ -32,7 +32,7 @@ class Size:
 
 
 def measure(verb: str, transport: str, sizes: list[int], *, seconds: float, rounds: int = 1) -> list[Size]:
-    """Each way by force and the library's choice, in turns. Every row's route says which way it really took."""
+    """Each way by force and the library's choice, in turns. Every row's route is the way that it really took."""
     arguments = ["--transport", transport, "--size", ",".join(map(str, sizes)), "--seconds", f"{seconds:g}"]
     found: dict[tuple[str, int], list[tuple[float, str]]] = {}
     for _ in range(rounds):

@@ -10,7 +10,7 @@
 
 namespace thalweg::impl {
 
-/// Says to the core that this is a spin loop.
+/// Tells the core that this is a spin loop (PAUSE).
 inline void cpu_pause() {
 #if defined(__x86_64__)
   _mm_pause();

@@ -7,8 +7,8 @@
 
 namespace thalweg::impl {
 
-/// Does this text lie where the kernel put the environment at the program's start? That is memory of the process's own, which may be
-/// written, and what /proc/PID/environ shows.
+/// Does this text lie where the kernel put the environment at the program's start? That is memory of the process's own,
+/// which may be written, and what /proc/PID/environ shows.
 inline bool from_the_kernel(const char* text) {
   // From low to high addresses: random bytes, arguments, environment, the program's name.
   const auto at = reinterpret_cast<uintptr_t>(text);

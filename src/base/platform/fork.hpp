@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child must know and undo.
+// fork(): detects a forked child, and what it must undo.
 //
 // A child inherits every descriptor of its parent. Left open, they would hide the parent's death from its peers, and closing
 // them by an object's destructor would hit descriptors that the child has opened since. So each descriptor of the library is
 // registered here; a pthread_atfork handler closes all of them in the child and moves the fork generation on. An object
-// remembers the generation it was born in: a mismatch means that it belongs to the parent. fork() only; a child made by a raw
-// clone system call is not seen.
+// remembers the generation it was born in: a mismatch means that it belongs to the parent. fork() only; a child made by a
+// raw clone system call is not seen.
 #pragma once
 #include <atomic>
 #include <cstdint>

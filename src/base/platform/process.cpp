@@ -112,7 +112,7 @@ uid_t peer_uid(int socket) {
 }
 
 bool may_access_process(pid_t pid) {
-  // Permission is checked before addresses are: a bad address answers EFAULT only to those who may.
+  // Permission is checked before addresses: a bad address gives EFAULT only to a permitted caller.
   char byte;
   const iovec local{&byte, 1};
   const iovec remote{nullptr, 1};

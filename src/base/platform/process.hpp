@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who and where a process is, and how the kernel tells that it ended.
+// Identity and location of a process, and how the kernel reports its end.
 #pragma once
 #include <sys/types.h>
 
@@ -34,7 +34,7 @@ uid_t peer_uid(int socket);
 /// May this process use process_vm_readv / process_vm_writev on pid? Tried, not guessed.
 bool may_access_process(pid_t pid);
 
-/// May this process read the byte at an address? Asks the kernel: some 0.3 us. True also where the kernel does not say.
+/// May this process read the byte at an address? A system call, some 0.3 us. True also if the kernel cannot tell.
 bool may_read(const void* address);
 
 }  // namespace thalweg::impl

@@ -23,8 +23,8 @@ inline void string_copy(void* to, const void* from, size_t n) {
 #endif
 }
 
-/// Any n. `rep movsb` does not read for ownership the lines that another core has dirty, which vector copies do (measured: half the
-/// time at 64 KiB); glibc picks it, too, but not in every version.
+/// Any n. `rep movsb` does not read for ownership the lines that another core has dirty, which vector copies do (measured:
+/// half the time at 64 KiB); glibc picks it, too, but not in every version.
 inline void copy_bulk(std::byte* to, const std::byte* from, size_t n) {
   if (n < kStringCopyMin)
     std::memcpy(to, from, n);
@@ -32,7 +32,7 @@ inline void copy_bulk(std::byte* to, const std::byte* from, size_t n) {
     string_copy(to, from, n);
 }
 
-/// A copy to memory that nobody will read soon: by non-temporal stores where the processor has them, so that the destination
+/// A copy to memory that will not be read soon: by non-temporal stores where the processor has them, so that the destination
 /// is neither read first nor pushes other things out of the caches. Not ordered: streaming_fence() after the last one.
 inline void streaming_piece(std::byte* to, const std::byte* from, size_t n) {
 #if defined(__SSE2__)

@@ -72,7 +72,7 @@ const CpuTopology& CpuTopology::of_machine() {
   return machine;
 }
 
-/// A file for each core and each cache, not for each processor: who shares one is known from the first of them.
+/// One file per core and per cache, not per processor: the first of them lists the processors that share it.
 CpuTopology CpuTopology::read(const std::string& root) {
   CpuTopology topology;
   const cpu_set_t online = parse_cpu_list(first_line(root + "/cpu/online"));
@@ -107,7 +107,7 @@ const CpuTopology::Place& CpuTopology::place(unsigned cpu) const {
   return cpu < places_.size() ? places_[cpu] : kUnknown;
 }
 
-/// Who says nothing of caches has one in common.
+/// Processors without cache information count as sharing one cache.
 CpuDistance CpuTopology::between(unsigned one, unsigned other) const {
   const Place &a = place(one), &b = place(other);
   if (a.cache == b.cache) return a.core >= 0 && a.core == b.core ? CpuDistance::core : CpuDistance::cache;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far processors of this machine are from each other: what the kernel says in /sys/devices/system. A file that is absent or odd
-// makes no difference between processors, so that a machine that says nothing has one distance.
+// Distances between processors of this machine, from /sys/devices/system. A file that is absent or odd makes no difference
+// between processors, so a machine without these files has one distance.
 #pragma once
 #include <sched.h>
 
@@ -32,8 +32,8 @@ class CpuTopology {
   /// Bits of the distances between two processors of `allowed`, and between any two that there are.
   uint32_t distances(const cpu_set_t& allowed) const;
   uint32_t distances() const { return all_; }
-  /// The one that most pairs have, of a processor of each set. Where two are as frequent (within a tenth) the nearer one. False: there
-  /// is no pair of different processors.
+  /// The one that most pairs have, of a processor of each set. Where two are as frequent (within a tenth) the nearer one.
+  /// False: there is no pair of different processors.
   bool usual(const cpu_set_t& one, const cpu_set_t& other, CpuDistance* out) const;
   /// Two processors of `allowed` at this distance, `near` one of them if possible. False: there are none.
   bool pair_at(CpuDistance distance, const cpu_set_t& allowed, unsigned near, unsigned* first, unsigned* second) const;
@@ -52,8 +52,8 @@ class CpuTopology {
   uint32_t all_ = 0;
 };
 
-/// Processors on which a thread of this process may measure: those that the process has, or, where it is bound to a single one as ranks
-/// are, those of its cpuset without isolated ones (isolcpus=). Just that one where there are no others.
+/// Processors on which a thread of this process may measure: those that the process has, or, where it is bound to a single
+/// one as ranks are, those of its cpuset without isolated ones (isolcpus=). Just that one where there are no others.
 cpu_set_t measuring_processors();
 
 /// "0-3,8" as a set; what makes no sense, or is beyond CPU_SETSIZE, is left out.

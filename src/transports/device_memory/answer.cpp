@@ -22,7 +22,7 @@ bool sane(const ExportHandle& handle, uint64_t incarnation) {
          handle.base <= UINT64_MAX - handle.length;
 }
 
-/// What a peer may say instead of handles; anything else it says means that the memory is gone.
+/// The statuses a peer may send instead of handles; any other means that the memory has been released.
 Status told(int64_t status) {
   return status == TW_ERR_UNSUPPORTED || status == TW_ERR_LIMIT ? static_cast<Status>(status) : TW_ERR_STALE;
 }

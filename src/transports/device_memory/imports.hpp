@@ -4,8 +4,8 @@
 //
 // The progress owner finds and uses; the service thread inserts, closes and releases, since drivers may block. So a release
 // that the memory's owner waits for needs no progress here, unless work is under way: an entry is released when it is closed
-// (its owner took it back, its link ended, or it was evicted) and nobody counts in Mapping.users, nor was it the last one found
-// since the progress owner last unpinned. The mutex is never held over a driver's call.
+// (its owner took it back, its link ended, or it was evicted) and Mapping.users is 0, nor was it the last one
+// found since the progress owner last unpinned. The mutex is never held over a driver's call.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -44,7 +44,7 @@ class DeviceImports {
   void unpin() {
     if (pinned_.load(std::memory_order_relaxed) != nullptr) pinned_.store(nullptr, std::memory_order_release);
   }
-  /// Nobody uses anything any more: the port ends.
+  /// Nothing is in use any more: the port ends.
   void abandon();
 
   // ---- service thread
@@ -70,7 +70,7 @@ class DeviceImports {
     }
   };
   using Entries = std::list<Entry>;
-  /// The pin is looked at first: who takes it away has counted itself in users before.
+  /// The pin is loaded first: a thread that clears it has counted itself in users before.
   bool in_use(const Entry& entry) const { return pinned_.load() == &entry.mapping || entry.mapping.users.load() != 0; }
   Entries::iterator look_up(uint64_t link, uint64_t segment, const Device& device);
   void close_entry(Entries::iterator entry);

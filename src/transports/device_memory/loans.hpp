@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device memory of this process one peer may have imported. Its owner's release waits until the peer says that it has
-// dropped it, or has ended.
+// Which device memory of this process one peer may have imported. Its owner's release waits until the peer reports that it
+// has dropped it, or has ended.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ class DeviceLoans {
   static constexpr size_t kMaxCount = 65536;
   enum class Added { fresh, again, refused };
 
-  /// Before the memory's name is looked up, so that whoever takes the name away and then waits misses nothing.
+  /// Before the memory's name is looked up, so that a thread that removes the name and then waits misses no loan.
   Added add(uint64_t segment) {
     const std::lock_guard lock(mutex_);
     if (refusing_ || segments_.size() >= kMaxCount) return Added::refused;

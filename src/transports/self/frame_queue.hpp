@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames in order of arrival, in chunks that never move: a body stays where it is while its receiver sends further frames.
-// Memory is taken with the first frame and bounded; one chunk is kept when the queue is empty.
+// Memory is taken with the first frame and bounded; one chunk stays allocated when the queue is empty.
 #pragma once
 #include <cstddef>
 #include <deque>

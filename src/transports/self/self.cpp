@@ -167,7 +167,7 @@ Status SelfPort::arm() {
 }
 
 void SelfPort::close(Link& base, bool) {
-  // Both ends close at once, so there is nobody left to deliver to: who wants it delivered progresses until queued() is 0.
+  // Both ends close at once, so no receiver is left: to deliver everything, progress until queued() is 0.
   auto& link = static_cast<SelfLink&>(base);
   if (link.closed) return;
   link.closed = true;

@@ -23,7 +23,7 @@ class Consumer {
 
   /// Frames that were taken.
   uint64_t taken() const { return head_; }
-  /// What the next frame says of itself before it is taken: length, type, flags and id. False: there is none.
+  /// The next frame's header before it is taken: length, type, flags and id. False: there is none.
   bool peek(FrameHeader* header) const {
     const uint64_t word = load_acquire(next_->word);
     if (((word ^ parity_) & kParity) != 0) return false;
@@ -58,7 +58,7 @@ class Consumer {
     return Take::frame;
   }
 
-  /// The last body is no longer needed. True when room was given back and the producer sleeps for it: ring its doorbell.
+  /// The last body is no longer needed. True when room was returned and the producer sleeps for it: ring its doorbell.
   bool consumed() {
     if (head_ - slots_given_ < kCreditSlots && bulk_consumed_ - bulk_given_ < kCreditBulk) [[likely]]
       return false;

@@ -24,7 +24,7 @@ struct ImportedBody {
   uint64_t length;
 };
 
-/// Segments one peer may hold of us: what it asked for and we have not released.
+/// Segments one peer may hold of us: what it requested and we have not released.
 constexpr size_t kMaxHandedOut = 65536;
 constexpr int kMessagesPerTurn = 32;
 
@@ -55,9 +55,9 @@ void Mailbox::remove(const std::shared_ptr<Control>& control) {
   std::erase(controls_, control);
 }
 
-void Mailbox::announce_release(uint64_t segment) {
+void Mailbox::send_release(uint64_t segment) {
   std::lock_guard lock(mutex_);
-  for (const auto& control : controls_) control->announce_release(segment);
+  for (const auto& control : controls_) control->send_release(segment);
 }
 
 std::vector<std::shared_ptr<Control>> Mailbox::controls() {
@@ -93,7 +93,7 @@ void Control::start(LinkInit& init, UniqueFd pidfd) {
 }
 
 void Control::begin() {
-  // Also when stop() was called already: what it says to the peer comes behind this.
+  // Also when stop() was called already: its messages to the peer follow this.
   if (is_error(loop_->add(channel_->fd(), EPOLLIN | EPOLLRDHUP, [self = shared_from_this()](uint32_t events) {
         if (events & EPOLLOUT) self->flush();
         if (events & ~uint32_t(EPOLLOUT)) self->readable();
@@ -102,14 +102,14 @@ void Control::begin() {
   attached_ = true;
   if (pidfd_) {
     watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->readable();  // what it said before
+      self->readable();  // what the peer sent before
       self->lost();
     }));
   }
-  readable();  // TLS may hold bytes that the socket no longer announces
+  readable();  // TLS may hold bytes for which the socket no longer becomes readable
 }
 
-/// A few messages a turn: a peer that asks without end leaves this thread to the others.
+/// A few messages a turn: a peer with endless requests does not monopolise this thread.
 void Control::readable() {
   for (int i = 0; attached_; ++i) {
     if (i == kMessagesPerTurn) return loop_->post([self = shared_from_this()] { self->readable(); });
@@ -188,7 +188,7 @@ void Control::take_in(SetupChannel::Message& message) {
   ImportedBody body;
   if (message.bytes.size() != sizeof body) return end(TW_ERR_PROTOCOL, "the peer sent a malformed import answer");
   std::memcpy(&body, message.bytes.data(), sizeof body);
-  // Only what was asked for: otherwise a peer could fill this process's address space.
+  // Only what was requested: otherwise a peer could fill this process's address space.
   const auto asked = std::find(asked_.begin(), asked_.end(), body.segment);
   if (asked == asked_.end()) return end(TW_ERR_PROTOCOL, "the peer answered an import that was not asked for");
   asked_.erase(asked);
@@ -213,7 +213,7 @@ void Control::take_in(SetupChannel::Message& message) {
   mailbox_->post(std::move(event));
 }
 
-/// Here and not in the port's progress: whoever only stores into mapped memory never progresses.
+/// Here and not in the port's progress: a worker that only stores into mapped memory never progresses.
 void Control::revoke(uint64_t segment, Status why) {
   for (const Imported& one : imported_) {
     if (segment != 0 && one.segment != segment) continue;
@@ -271,7 +271,7 @@ void Control::ring_taken() {
   mailbox_->post(std::move(event));
 }
 
-void Control::announce_release(uint64_t segment) {
+void Control::send_release(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_ || self->stopped_.load()) return;
     if (std::erase(self->handed_out_, segment) == 0 && !self->devices_.lends(segment)) return;
@@ -303,7 +303,7 @@ bool Control::await_copy(uint64_t limit_ns) {
   return true;
 }
 
-/// Afterwards the watch is told of the end, or was: who sets ended_ looks at the watches behind it.
+/// Afterwards the watch will be called at the end, or was: the thread that sets ended_ reads the watches behind it.
 void Control::watch(const std::shared_ptr<LossWatch>& watch) {
   {
     const std::lock_guard lock(watching_);
@@ -325,7 +325,7 @@ void Control::end(Status status, const char* why) {
   detach();
   if (peer_ended()) return;
   why_ = why;
-  ended_.store(status);  // seq_cst: who adds a watch, or a link, looks at it behind that
+  ended_.store(status);  // seq_cst: a thread that adds a watch, or a link, reads it behind that
   revoke(0, status);
   tell_watches(status, why);
   tell_end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service thread's part of a link: the set-up socket after set-up. It learns of the peer's death, asks for segments and
-// hands out ours. It tells the port by events; the port's progress owner does the rest.
+// The service thread's part of a link: the set-up socket after set-up. It detects the peer's death, asks for segments and
+// hands out ours. It posts events to the port; the port's progress owner does the rest.
 //
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
 // kReleased {u64 segment}: the owner has released it. Device memory (transports/device_memory/exchange.hpp): kImportDevice
@@ -60,8 +60,8 @@ struct Mailbox {
   std::vector<Event> take();  // progress owner
   void add(std::shared_ptr<Control> control);
   void remove(const std::shared_ptr<Control>& control);
-  void announce_release(uint64_t segment);  // any thread: to all peers
-  bool await_copies(uint64_t limit_ns);     // any thread: Control::await_copy of all
+  void send_release(uint64_t segment);   // any thread: to all peers
+  bool await_copies(uint64_t limit_ns);  // any thread: Control::await_copy of all
   /// Any thread: returns when no peer has this device memory (0: any) imported any more; false: the limit has passed.
   bool await_dropped(uint64_t segment, uint64_t limit_ns);
   DeviceImports imports;
@@ -79,25 +79,25 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   /// `incarnation`: of the peer's process.
   Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation);
   ~Control();
-  /// Takes the set-up socket and its session. pidfd may be empty: then the socket alone tells of the peer's end.
+  /// Takes the set-up socket and its session. pidfd may be empty: then only the socket reports the peer's end.
   void start(LinkInit& init, UniqueFd pidfd);
   void request(uint64_t segment);
   void request_device(uint64_t segment, Device& device) { devices_.request(segment, device); }
-  void announce_release(uint64_t segment);
+  void send_release(uint64_t segment);
   /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer has it.
   void offer_ring(uint64_t bytes);
   /// Answers the peer's offer, which the event ring_offered has brought.
   void take_ring();
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
-  /// use ours, the mailbox keeps this. graceful: the peer is told that this is no crash.
+  /// use ours, the mailbox keeps this. graceful: the peer is sent a goodbye.
   void stop(bool graceful);
   bool lends() { return devices_.refuse(); }  // after stop()
   bool await_dropped(uint64_t segment, const Deadline& deadline) { return devices_.await_dropped(segment, deadline); }
   void watch(const std::shared_ptr<LossWatch>& watch);
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed) != TW_OK; }
   void tell_end();  // to the port
-  /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false when it
-  /// takes longer than the limit: the peer is stopped.
+  /// Returns when the copy of our memory that the peer is in the middle of, if any, has ended or the peer is gone; false
+  /// when it takes longer than the limit: the peer is stopped.
   bool await_copy(uint64_t limit_ns);
   PeerCopying copying;
 
@@ -119,7 +119,7 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   void queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds);
   void flush();
   void end(Status status, const char* why);
-  void lost();  // the peer's side has ended, as it said or without a word
+  void lost();  // the peer's side has ended, gracefully or not
   void detach();
   void tell_watches(Status status, const char* why);
   void revoke(uint64_t segment, Status why);  // 0: all of this link
@@ -132,7 +132,7 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   UniqueFd pidfd_;
   bool attached_ = false;
   bool watching_pidfd_ = false;
-  bool closed_ = false;               // the peer has said that it ends the link
+  bool closed_ = false;               // the peer has sent its goodbye
   std::vector<uint64_t> asked_;       // imports without an answer
   std::vector<uint64_t> handed_out_;  // segments the peer may have mapped
   struct Imported {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who touches the other side's memory says so in the connection, and who takes its memory back waits for that: before a link
-// ends here, and before memory that a peer may copy into by the kernel is released.
+// A copier of the other side's memory sets a flag in the connection; the owner waits for it before it takes the memory back:
+// before a link ends here, and before memory that a peer may copy into by the kernel is released.
 //
-// Both sides store their own word, then look at the other's with a full fence between: either the copier sees `closed` (or the
-// revoked key), or the closer sees `copying`. A copier is never waited for when its process is gone.
+// Both sides store their own word, then load the other's with a full fence between: either the copier sees `closed` (or
+// the revoked key), or the closer sees `copying`. A copier is never waited for when its process is gone.
 #pragma once
 #include <mutex>
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A deep bulk ring: memory beside a connection's, for a direction that moves much. A connection starts with room for three
-// fragments, which keeps an idle one small; a producer and a consumer whose cores are far from each other need more in flight.
+// fragments, which keeps an idle one small; a producer and a consumer whose cores are far from each other need more in
+// flight.
 //
-// A *wide* one holds more than the caches of both cores, where that was measured to be faster: a line that a producer fills again has left the
-// consumer's own cache by then, and is found in the one that both share. There 64 KiB take a third of the time (EPYC: 3.0 and 8.4 us). It
-// is for a producer that moves much, room or not; a port makes few. No more bytes lie in it at a time than in a deep one.
+// A *wide* one holds more than the caches of both cores, where that was measured to be faster: a line that a producer fills
+// again has left the consumer's own cache by then, and is found in the one that both share. There 64 KiB take a third of the
+// time (EPYC: 3.0 and 8.4 us). It is for a producer that moves much, room or not; a port makes few. No more bytes lie in it
+// at a time than in a deep one.
 //
 // The producer that has often found no room asks its service thread for one (Control::offer_ring). That makes the memory and
-// offers it; the consumer's progress owner takes it (kRingTaken); from then on the producer may turn: it publishes kTurn, and the
-// bodies behind that frame lie in the deep ring. Once nothing has moved there for a while it turns back, and both sides let go
-// of the memory. Progress owner only.
+// offers it; the consumer's progress owner takes it (kRingTaken); from then on the producer may turn: it publishes kTurn,
+// and the bodies behind that frame lie in the deep ring. Once nothing has moved there for a while it turns back, and both
+// sides let go of the memory. Progress owner only.
 #pragma once
 #include <utility>
 

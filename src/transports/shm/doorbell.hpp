@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a port learns of frames in rings that it does not poll, and how it is woken from sleep. One per port, mapped by all its
-// peers: a bit per ring with a summary word, and a socket pair for a sleeper.
+// How a port learns of frames in rings that it does not poll, and how it is woken from sleep. One per port, mapped by all
+// its peers: a bit per ring with a summary word, and a socket pair for a sleeper.
 //
 // A socket pair and no eventfd, because peers hold one end of it: writing to a descriptor blocks whenever its other holders
-// want it to (O_NONBLOCK is theirs to clear), sending with MSG_DONTWAIT never does. And what is sent only the owner can read.
+// want it to (O_NONBLOCK is theirs to clear), sending with MSG_DONTWAIT never does. And what is sent only the owner can
+// read.
 #pragma once
 #include <sys/types.h>
 
@@ -56,13 +57,14 @@ class PeerDoorbell {
  public:
   /// TW_ERR_PROTOCOL when they are anything but what an OwnDoorbell gives out.
   Status open(UniqueFd memory, UniqueFd ringer);
-  /// Says that ring `bit` (of the peer's) has something; wakes the peer when it sleeps.
+  /// Sets bit `bit` of the peer's rings: it has a frame; wakes the peer when it sleeps.
   [[gnu::cold]] void ring(uint32_t bit) const;
   /// Wakes the peer when it sleeps, for what is in no ring.
   [[gnu::cold]] void wake() const;
   const uint32_t* sleeping() const { return &memory().sleeping; }
-  /// Does process `pid` have the doorbell's memory at `address`? Then it is the peer, and the kernel lets us reach its memory. The
-  /// number that is looked for is ours and fresh. `bit`: of the peer's rings, so that links look at different words. Sets errno.
+  /// Does process `pid` have the doorbell's memory at `address`? Then it is the peer, and the kernel lets us reach its
+  /// memory. The number that is looked for is ours and fresh. `bit`: of the peer's rings, so that links look at different
+  /// words. Sets errno.
   bool probe(pid_t pid, uint64_t address, uint32_t bit) const;
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segments of peers mapped here, by the link that they came over and the segment's id. Bounded by count and bytes: least
-// recently used first out, among those that nobody counts as used (Mapping.users). The cache is the progress owner's.
+// recently used first out, among those with Mapping.users 0. The cache is the progress owner's.
 //
 // An Import is made by the service thread, which keeps a weak pointer: it revokes the mapping itself when the owner releases
-// the memory or is lost, because whoever only stores into mapped memory never progresses. The progress owner takes it out of
-// the cache and unmaps it later.
+// the memory or is lost, because a worker that only stores into mapped memory never progresses. The progress owner takes it
+// out of the cache and unmaps it later.
 //
 // A Mapping that import() returned with users == 0 stays valid until the next call of progress().
 #pragma once

@@ -7,16 +7,16 @@
 //     the slot itself and the two sides share nothing else per frame;
 //   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
 //     from the body lengths alone, so no position is ever read from the peer. A producer that often finds no room gets a deep
-//     one, memory of its own; a frame without a body (kTurn) says that the bodies behind it lie there, or in the first again;
+//     one, memory of its own; a frame without a body (kTurn) means that the bodies behind it lie there, or in the first again;
 //   - control words on cache lines of their own. The consumer gives room back lazily; the producer looks only when it
 //     believes that it has none.
 //
 // Nothing here is trusted by its reader: header words are loaded once, lengths checked against what the ring can hold,
-// positions are private. A body may still be rewritten by a hostile peer while it is read: whoever reads it copies it once
+// positions are private. A body may still be rewritten by a hostile peer while it is read: a reader copies it once
 // and never relies on two reads giving the same value.
 //
-// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring: measured
-// (docs/decisions/0002).
+// 64 slots, a credit every 16 frames, 16 KiB bodies and room for three of them at first, for sixteen in a deep ring:
+// measured (docs/decisions/0002).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -37,11 +37,11 @@ inline constexpr uint32_t kBulkBytes = 50 * 1024;      // three fragments and 2 
 inline constexpr uint32_t kDeepBytes = 274 * 1024;     // sixteen fragments, and room for padding
 inline constexpr uint32_t kWideBytes = 4 << 20;        // more than two cores' own caches hold
 inline constexpr unsigned kMostWide = 16;              // wide rings that a port makes
-inline constexpr uint32_t kTurn = UINT32_MAX;          // FrameHeader.length of the frame that says so
+inline constexpr uint32_t kTurn = UINT32_MAX;          // FrameHeader.length of that frame
 inline constexpr uint32_t kBulkUnit = 64;
 inline constexpr uint32_t kCreditSlots = kSlots / 4;
 inline constexpr uint32_t kCreditBulk = 8 * 1024;
-// A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet given back.
+// A body may need wrap padding of almost its own size; with everything consumed at most kCreditBulk is not yet returned.
 static_assert(2 * kCopyMax + kCreditBulk <= kBulkBytes, "a body of kCopyMax must fit whatever the position is");
 static_assert(kBulkBytes % kBulkUnit == 0 && kDeepBytes % kBulkUnit == 0 && kDeepBytes > kBulkBytes &&
               (kSlots & (kSlots - 1)) == 0);
@@ -111,8 +111,8 @@ inline void store_release(uint64_t& w, uint64_t v) {
 inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
-/// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job key)
-/// but nothing else: bits only say where to look.
+/// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job
+/// key) but nothing else: bits only select the rings to poll.
 inline constexpr uint32_t kDoorbellWords = 64;
 inline constexpr uint32_t kDoorbellBits = kDoorbellWords * 64;
 inline constexpr uint32_t kProbeWords = 256;
@@ -126,8 +126,8 @@ struct DoorbellMemory {
 inline constexpr size_t kDoorbellBytes = 4096;
 static_assert(sizeof(DoorbellMemory) <= kDoorbellBytes);
 
-/// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write to; the
-/// initiator adds the connection's segment. Which process this is the kernel says (SO_PEERCRED), not the message.
+/// SetupMessage.bytes of both sides. Descriptors: doorbell memory, the end of the doorbell's socket pair that peers write
+/// to; the initiator adds the connection's segment. The kernel (SO_PEERCRED), not the message, tells which process this is.
 struct SetupBody {
   uint32_t magic;
   uint16_t version;

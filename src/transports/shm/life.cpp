@@ -44,7 +44,7 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
   link.copier.close();
   wide_ -= link.deep_out.give_back();
   if (link.control) {
-    // Who breaks the rules of the ring is not believed here either.
+    // A peer that violated the ring's protocol is not trusted here either.
     if (link.state != TW_ERR_PROTOCOL && !link.control->await_copy(copy_limit())) {
       warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
     }
@@ -56,7 +56,7 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
   imports_.revoke_all(link.id, link.state);
 }
 
-/// At the end of progress: nobody up the stack uses the memory any more.
+/// At the end of progress: no caller up the stack uses the memory any more.
 void ShmPort::bury() {
   graveyard_.clear();
   for (uint64_t id : unmapping_) {
@@ -87,7 +87,7 @@ ShmPort::~ShmPort() {
   mailbox_->imports.abandon();
   for (auto& [id, link] : links_)
     if (!link->ended) retire(*link, false);
-  // Whoever releases device memory later finds no port to ask.
+  // A later release of device memory finds no port to ask.
   if (!mailbox_->await_dropped(0, copy_limit()))
     warn_once("shm.drop", "shm: a stopped peer still has device memory of this process imported; let it end before freeing it");
   if (options_.registry != nullptr) options_.registry->remove_listener(this);
@@ -170,12 +170,12 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
                                   [&](const Wanted& w) { return w.segment == segment && w.device == device; });
   if (found != link.wanted.end()) {
     if (found->status == TW_IN_PROGRESS) return TW_IN_PROGRESS;
-    const Wanted failed = std::move(*found);  // told once; the next call asks the peer again
+    const Wanted failed = std::move(*found);  // reported once; the next call asks the peer again
     link.wanted.erase(found);
     return fail(failed.status, "%s", failed.why.c_str());
   }
   if (!link.control) return fail(TW_ERR_UNSUPPORTED, "this link has no control channel: its peer's memory cannot be mapped");
-  // Refusals that nobody came back for give way.
+  // Refusals that were not collected are dropped.
   if (link.wanted.size() >= kMaxWanted) std::erase_if(link.wanted, [](const Wanted& w) { return w.status != TW_IN_PROGRESS; });
   if (link.wanted.size() >= kMaxWanted) return TW_IN_PROGRESS;
   link.wanted.push_back({segment, device, TW_IN_PROGRESS, {}});
@@ -186,7 +186,7 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
   return TW_IN_PROGRESS;
 }
 
-void ShmPort::on_segment_released(uint64_t segment) { mailbox_->announce_release(segment); }
+void ShmPort::on_segment_released(uint64_t segment) { mailbox_->send_release(segment); }
 
 bool ShmPort::on_keys_revoked() { return mailbox_->await_copies(copy_limit()); }
 

@@ -28,7 +28,7 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
     link.out.put_bulk(header);
   }
   if (link.out.must_ring()) [[unlikely]]
-    announce(link);
+    ring_peer(link);
   return TW_OK;
 }
 
@@ -59,10 +59,10 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     link.out.put_filled(header);
   }
   if (link.out.must_ring()) [[unlikely]]
-    announce(link);
+    ring_peer(link);
 }
 
-/// No room was seen: looks at what the consumer has given back. TW_OK: the frame fits now.
+/// No room was seen: reads the credit that the consumer has returned. TW_OK: the frame fits now.
 [[gnu::cold]] Status ShmPort::make_room(ShmLink& link, uint32_t length) {
   if (link.out.stopped()) return fail(link.state, "%s", link.why.c_str());
   if (length > kCopyMax) return fail(TW_ERR_INVALID, "a shm frame of %u bytes: at most %u", length, kCopyMax);
@@ -82,7 +82,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     starved_.push_back(link.id);
   }
   if (!armed_) return TW_AGAIN;
-  // The progress owner sleeps and another thread posts: as in arm(), ask to be woken and look once more.
+  // The progress owner sleeps and another thread posts: as in arm(), ask to be woken and poll once more.
   link.out.set_waiting(true);
   barrier();
   return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
@@ -104,7 +104,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   link.control->offer_ring(wide ? kWideBytes : kDeepBytes);
 }
 
-[[gnu::cold]] void ShmPort::announce(ShmLink& link) { link.doorbell.ring(link.peer_bit); }
+[[gnu::cold]] void ShmPort::ring_peer(ShmLink& link) { link.doorbell.ring(link.peer_bit); }
 
 Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, void*) {
   return fail(TW_ERR_UNSUPPORTED, "shm has no sends by reference");
@@ -122,7 +122,7 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
       if (take == Consumer::Take::nothing) break;
       if (take == Consumer::Take::turn && link.deep_in.turn(link.in)) {
         ++done;
-        if (link.in.consumed()) announce(link);
+        if (link.in.consumed()) ring_peer(link);
         continue;
       }
       finish_lost(link, TW_ERR_PROTOCOL,
@@ -136,7 +136,7 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
     if (link.ended) [[unlikely]]
       return done;
     if (link.in.consumed()) [[unlikely]]
-      announce(link);
+      ring_peer(link);
   }
   return done;
 }
@@ -178,7 +178,7 @@ unsigned ShmPort::poll_all(unsigned budget) {
   return done;
 }
 
-/// What is rarely there: doorbells of cold rings, news of the service thread, idle rings, links that ended.
+/// Rare work: doorbells of cold rings, the service thread's events, idle rings, links that ended.
 inline unsigned ShmPort::look_around() {
   unsigned done = 0;
   if (mailbox_->doorbell.rung()) [[unlikely]]
@@ -217,7 +217,7 @@ unsigned ShmPort::progress(unsigned budget) {
     }
   }
   progressing_ = false;
-  // A pause delays the next look by 25 ns: only once nothing has come for a while.
+  // A pause delays the next poll by 25 ns: only once nothing has come for a while.
   idle_ = done == 0 ? idle_ + 1 : 0;
   if (idle_ > kIdleTurns) [[unlikely]]
     cpu_pause();
@@ -246,7 +246,7 @@ unsigned ShmPort::drain_while(ShmLink& link, unsigned budget, FrameTest test) {
     ++done;
     if (!turned) sink_->on_frame(link, header, body);
     if (link.ended) return done;
-    if (link.in.consumed()) announce(link);
+    if (link.in.consumed()) ring_peer(link);
   }
   return done;
 }

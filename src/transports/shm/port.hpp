@@ -2,8 +2,8 @@
 // The shm port: rings that are polled (hot), rings that ring the doorbell (cold), sleep and wake, the ends of links.
 //
 // A ring is hot at first. One found empty for a long time while more than kHotMin are hot is demoted: its consumer_mode says
-// "ring the doorbell", and the doorbell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone active one
-// costs one load and one compare. Demotion and sleep use the same asymmetric barrier (producer.hpp explains it).
+// "ring the doorbell", and the doorbell's bit makes it hot again. So an idle endpoint costs the poller nothing, and a lone
+// active one costs one load and one compare. Demotion and sleep use the same asymmetric barrier (producer.hpp explains it).
 //
 // Life of a link: establish -> (frames) -> lost or closed. The service thread only posts events (Mailbox); everything else
 // happens in the progress owner. A lost link's memory is given back at once; the Link object stays until close() or the
@@ -27,7 +27,7 @@
 
 namespace thalweg::impl::shm {
 
-/// An import that was asked for, or whose failure was not told yet.
+/// An import that was requested, or whose failure was not reported yet.
 struct Wanted {
   uint64_t segment = 0;
   const Device* device = nullptr;  // of device memory
@@ -70,7 +70,7 @@ struct EarlyLink final : Adopted {
   Status status = TW_OK;  // of adopt(); `why` its text
   std::string why;
   uint64_t id = 0;
-  pid_t seen = 0;  // the process at the socket's other end, as the kernel tells; 0: unknown
+  pid_t seen = 0;  // the process at the socket's other end, from the kernel; 0: unknown
   Segment segment;
   std::shared_ptr<Mailbox> mailbox;
   std::shared_ptr<Control> control;
@@ -125,9 +125,9 @@ class ShmPort final : public Port, private SegmentListener {
  private:
   /// Below this many hot rings polling all of them is cheaper than any bookkeeping.
   static constexpr size_t kHotMin = 8;
-  /// Sweeps between two looks for rings to demote and imports to unmap.
+  /// Sweeps between two checks for rings to demote and imports to unmap.
   static constexpr uint64_t kHouseSweeps = 256;
-  /// A busy port looks at what is rarely there only every so many sweeps.
+  /// A busy port does rare work only every so many sweeps.
   static constexpr uint64_t kAroundMask = 15;
   static constexpr unsigned kIdleTurns = 256;
   /// Imports of one link in flight; further ones wait.
@@ -153,7 +153,7 @@ class ShmPort final : public Port, private SegmentListener {
   Status make_room(ShmLink& link, uint32_t length);
   void deepen(ShmLink& link, bool full);
   void turn_back_idle();
-  void announce(ShmLink& link);
+  void ring_peer(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
   void unpin() {
     if (!pinned_) [[likely]]
@@ -208,7 +208,7 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<uint64_t> starved_;                    // link ids
   std::vector<uint64_t> deep_;                       // ids of links whose deep_out is in use
   unsigned wide_ = 0;                                // wide rings of links that have not ended
-  uint64_t next_turn_back_ = 0;                      // when they are looked at
+  uint64_t next_turn_back_ = 0;                      // when they are checked
   ImportCache imports_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<uint32_t> next_bit_{0};

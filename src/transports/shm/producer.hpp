@@ -3,10 +3,10 @@
 //
 // Order of a publication, and what each step orders:
 //   body, a, b      plain stores
-//   word            release store: whoever sees the parity sees the body
+//   word            release store: a reader of the parity sees the body
 //   consumer_mode   plain load. A store followed by a load may be seen in the other order; the consumer that goes to sleep
 //                   makes up for it: it stores its mode, has the kernel run a full barrier on this core (membarrier), and
-//                   looks at the ring once more. Only where that is not available (fence_needed) the producer has a fence.
+//                   polls the ring once more. Only where that is not available (fence_needed) the producer has a fence.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -64,7 +64,7 @@ class Producer {
   void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
   std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
 
-  /// Reads what the consumer has given back. False: it claims what it cannot have consumed.
+  /// Reads the credit that the consumer has returned. False: it claims what it cannot have consumed.
   [[gnu::cold]] bool refresh() {
     const uint64_t slots = load_acquire(shared_->control.consumed_slots);
     const uint64_t bulk = load_acquire(shared_->control.consumed_bulk);
@@ -89,8 +89,8 @@ class Producer {
   /// As refresh() saw it.
   bool bulk_consumed() const { return bulk_limit_ - window_ == bulk_head_; }
 
-  /// Is one of the frames behind the first `taken` ones, and not consumed, such that matches(header) says so? Of these headers type,
-  /// flags, id and `a` are filled in. Also true where that cannot be told.
+  /// Is one of the frames behind the first `taken` ones, and not consumed, one for which matches(header) is true? Of these
+  /// headers type, flags, id and `a` are filled in. Also true if that is unknown.
   template <class Matches>
   bool any_behind(uint64_t taken, const Matches& matches) const {
     const uint64_t consumed = load_acquire(shared_->control.consumed_slots);

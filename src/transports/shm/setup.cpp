@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making links: the two set-up messages and what follows from them.
 //
-// offer(), answer() and adopt() run on the service thread and keep nothing in the port: the descriptors travel in the messages,
-// adopt() maps the rings and starts the control channel, establish() does the rest. So a set-up that is given up leaves nothing
-// behind, and a peer's imports do not wait for this side's progress.
+// offer(), answer() and adopt() run on the service thread and keep nothing in the port: the descriptors travel in the
+// messages, adopt() maps the rings and starts the control channel, establish() does the rest. So a set-up that is given up
+// leaves nothing behind, and a peer's imports do not wait for this side's progress.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ Status ShmPort::start_setup(SetupMessage& mine) {
   body.version = kSetupVersion;
   body.membarrier = membarrier::available() ? 1 : 0;
   body.segment_size = sizeof(Connection);
-  // Bits are given out in turn and may come around: two rings with one bit only cost a look too many.
+  // Bits are assigned round-robin and may repeat: two rings with one bit only cost a superfluous poll.
   body.doorbell_bit = next_bit_.fetch_add(1, std::memory_order_relaxed) % kDoorbellBits;
   body.doorbell_address = reinterpret_cast<uintptr_t>(mailbox_->doorbell.segment().data());
   mine.bytes.resize(sizeof body);
@@ -123,7 +123,8 @@ Status ShmPort::establish(LinkInit&& init, Link** out) {
   *out = &made;
   links_.emplace(made.id, std::move(link));
   quiet = false;
-  if (made.control && made.control->peer_ended()) made.control->tell_end();  // nobody heard it: there was no link to end
+  if (made.control && made.control->peer_ended())
+    made.control->tell_end();  // the event had no listener: there was no link to end
   return TW_OK;
 }
 
@@ -165,8 +166,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   return TW_OK;
 }
 
-/// Who the peer is the kernel says: the process that made the socket's other end (0: not to be seen from here). What the peer
-/// says of itself, its incarnation, only tells two ports of this process from ports that a test connects.
+/// The kernel identifies the peer: the process that made the socket's other end (0: not to be seen from here). What the
+/// peer says of itself, its incarnation, only distinguishes two ports of this process from ports that a test connects.
 Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen) {
   link.features |= kLinkProtected;
   link.peer.pid = seen;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hot and cold rings, sleep and wake.
 //
-// Going cold or to sleep is always: say so in shared memory; full barrier here and, by the kernel, on the producers' cores;
-// look once more. A producer stores its frame and then loads what we said. Either its load sees it and it rings, or its
-// frame was stored before our barrier and our second look sees it.
+// Going cold or to sleep is always: set a flag in shared memory; full barrier here and, by the kernel, on the producers'
+// cores; poll once more. A producer stores its frame and then loads the flag. Either its load sees it and it rings, or its
+// frame was stored before our barrier and our second poll sees it.
 #include <algorithm>
 
 #include "base/platform/membarrier.hpp"
@@ -53,7 +53,7 @@ void ShmPort::barrier() const {
     ShmLink& link = *found->second;
     if (!link.deep_out.turn_back(link.out, now)) return false;
     wide_ -= link.deep_out.give_back();
-    if (link.out.must_ring()) announce(link);
+    if (link.out.must_ring()) ring_peer(link);
     return true;
   });
 }
@@ -77,7 +77,7 @@ void ShmPort::barrier() const {
 
 [[gnu::cold]] void ShmPort::answer_doorbell() {
   mailbox_->doorbell.collect([this](unsigned bit) {
-    if (bit >= by_bit_.size()) return;  // whoever holds the job key can ring any bit
+    if (bit >= by_bit_.size()) return;  // any holder of the job key can ring any bit
     for (ShmLink* link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
       if (link->state == TW_OK) heat(*link);
   });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving state machine of one link: cuts a byte stream into frames and delivers them. It never touches a socket:
-// the caller asks for the places() of the next bytes, fills them, and says how many were taken().
+// the caller asks for the places() of the next bytes, fills them, and reports how many were taken().
 //
 // Complete frames are delivered straight from the port's shared buffer. A large body that is not yet here is read where
-// the sink wants it (its destination), or into memory of its own; small incomplete frames are kept as a leftover. An idle
+// the sink wants it (its destination), or into memory of its own; small incomplete frames are stored as a leftover. An idle
 // reader owns at most a few kilobytes.
 #pragma once
 #include <sys/uio.h>

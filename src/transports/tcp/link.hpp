@@ -8,16 +8,16 @@
 #include "transports/link_count.hpp"
 #include "transports/tcp/frame_reader.hpp"
 #include "transports/tcp/output_queue.hpp"
-#include "transports/tcp/stream.hpp"
+#include "transports/tcp/socket.hpp"
 
 namespace thalweg::impl::tcp {
 
 struct TcpLink final : Link {
-  TcpLink(UniqueFd socket, void* tls, Sink& sink, ChunkPool& pool, uint32_t largest)
-      : stream(std::move(socket), static_cast<SSL*>(tls)), reader(*this, sink, largest), out(pool) {}
+  TcpLink(UniqueFd descriptor, void* tls, Sink& sink, ChunkPool& pool, uint32_t largest)
+      : socket(std::move(descriptor), static_cast<SSL*>(tls)), reader(*this, sink, largest), out(pool) {}
 
   [[no_unique_address]] LinkCount counted;
-  Stream stream;
+  Socket socket;
   FrameReader reader;
   OutputQueue out;
   uint32_t sequence = 0;  // of the next frame sent
@@ -39,7 +39,7 @@ struct TcpLink final : Link {
   bool gone = false;       // no further call to the sink; freed at the end of the round
   bool lost = false;       // an error was seen; on_lost is due
   bool lingering = false;  // closed gracefully: flushes, then waits for the peer's end of stream
-  bool shut = false;       // the peer was told that nothing follows
+  bool shut = false;       // our half is shut down: nothing follows
   uint64_t linger_until = 0;
   int write_error = 0;    // a write failed: what the peer sent before is still read
   Status status = TW_OK;  // why it is lost

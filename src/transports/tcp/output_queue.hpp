@@ -53,7 +53,7 @@ class OutputQueue {
   /// The token of the oldest finished body. Requires has_finished().
   void* finished();
   bool has_finished() const { return done_count_ > 0; }
-  /// Takes back the token of the last finished body if it is this one: its caller is told directly.
+  /// Takes back the token of the last finished body if it is this one: its caller gets it directly.
   bool retract(void* token);
   /// Drops everything; the tokens of unfinished bodies, oldest first, are appended.
   void abandon(std::vector<void*>* tokens);

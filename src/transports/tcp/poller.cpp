@@ -16,7 +16,7 @@ namespace {
 // Markers in epoll_data for descriptors that are not links.
 char wake_marker, timer_marker;
 
-uint32_t wanted(const TcpLink& link) { return EPOLLIN | (link.blocked || link.stream.read_wants_write() ? EPOLLOUT : 0u); }
+uint32_t wanted(const TcpLink& link) { return EPOLLIN | (link.blocked || link.socket.read_wants_write() ? EPOLLOUT : 0u); }
 
 }  // namespace
 
@@ -49,7 +49,7 @@ bool Poller::want(TcpLink& link, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = &link;
-  if (::epoll_ctl(epoll_.get(), operation, link.stream.fd(), &event) != 0) return false;
+  if (::epoll_ctl(epoll_.get(), operation, link.socket.fd(), &event) != 0) return false;
   link.interest = events;
   return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which links to look at: a few recently active ones directly, all others by epoll, so that a thousand idle links cost an
-// active one next to nothing. A link that is polled directly for long leaves the epoll set: a socket that nobody waits for
-// is cheaper for the kernel. Before sleeping, everything is in the set.
+// Which links to poll: a few recently active ones directly, all others by epoll, so that a thousand idle links cost an
+// active one next to nothing. A link that is polled directly for long leaves the epoll set: a socket that no thread waits
+// for is cheaper for the kernel. Before sleeping, everything is in the set.
 #pragma once
 #include <sys/epoll.h>
 

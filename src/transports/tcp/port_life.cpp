@@ -18,7 +18,7 @@ namespace thalweg::impl::tcp {
 
 namespace {
 
-/// What the two ports tell each other before a link begins.
+/// The set-up message that the two ports exchange before a link begins.
 struct Offer {
   uint16_t version;  // kFrameVersion
   uint16_t rails;    // sockets per link; 1
@@ -54,7 +54,7 @@ TcpPort::~TcpPort() {
   for (auto& link : links_) {
     if (link->lingering) {
       const iovec place{read_buffer_.fresh(), kReadBuffer};
-      while (link->stream.receive(&place, 1).moved == kReadBuffer) {
+      while (link->socket.receive(&place, 1).moved == kReadBuffer) {
       }
     }
     poller_.remove(*link);
@@ -79,14 +79,14 @@ Status TcpPort::establish(LinkInit&& init, Link** out) {
   init.tls = nullptr;
   Offer theirs;
   if (Status s = read_offer(init.theirs, &theirs); s != TW_OK) return s;
-  const int fd = link->stream.fd();
+  const int fd = link->socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl of a connected socket");
-  // A unix socket's peer is on this machine: its kernel tells at once.
+  // A unix socket's peer is on this machine: its kernel reports the end at once.
   link->watched = !tune_socket(fd, options_.silent_timeout_ns);
   link->port = this;
   link->peer = init.peer;
-  link->features = kLinkByReference | (is_unix_socket(fd) || link->stream.tls() ? uint32_t(kLinkProtected) : 0u);
+  link->features = kLinkByReference | (is_unix_socket(fd) || link->socket.tls() ? uint32_t(kLinkProtected) : 0u);
   link->inline_max = kInline;
   link->copy_max = kCopyMax;
   link->reference_max = std::min(kReferenceMax, theirs.largest);
@@ -150,7 +150,7 @@ void TcpPort::close(Link& base, bool graceful) {
 size_t TcpPort::undelivered(const Link& base) const {
   const auto& link = static_cast<const TcpLink&>(base);
   int unacknowledged = 0;
-  if (!is_unix_socket(link.stream.fd()) && ::ioctl(link.stream.fd(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
+  if (!is_unix_socket(link.socket.fd()) && ::ioctl(link.socket.fd(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
   return queued(base) + static_cast<size_t>(unacknowledged);
 }
 

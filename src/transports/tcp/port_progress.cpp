@@ -115,7 +115,7 @@ unsigned TcpPort::read(TcpLink& link, unsigned budget) {
   while (true) {
     iovec places[2];
     const size_t count = link.reader.places(places, read_buffer_);
-    const IoResult result = link.stream.receive(places, count);
+    const IoResult result = link.socket.receive(places, count);
     if (result.moved > 0) {
       bytes += result.moved;
       const Status status = link.reader.taken(result.moved, read_buffer_, link.silent, &frames);
@@ -156,7 +156,7 @@ void TcpPort::read_lingering(TcpLink& link) {
   size_t bytes = 0;
   while (bytes < kReadTurn) {
     const iovec place{read_buffer_.fresh(), kReadBuffer};
-    const IoResult result = link.stream.receive(&place, 1);
+    const IoResult result = link.socket.receive(&place, 1);
     bytes += result.moved;
     if (result.end || (result.error != 0 && result.error != EAGAIN)) {
       lose(link, TW_ERR_PEER_LOST, "");
@@ -180,7 +180,7 @@ unsigned TcpPort::report_lost() {
   return events;
 }
 
-/// Looks at the links whose data the peer's kernel has not acknowledged, and at those that take too long to close.
+/// Checks the links whose data the peer's kernel has not acknowledged, and those that take too long to close.
 void TcpPort::check_silence(bool due) {
   const uint64_t now = monotonic_ns();
   if (next_watch_ns_ == 0) next_watch_ns_ = now + watch_period_ns_;
@@ -188,7 +188,7 @@ void TcpPort::check_silence(bool due) {
   next_watch_ns_ = now + watch_period_ns_;
   const auto settled = [this](TcpLink* link) {
     if (link->gone || link->lost) return true;
-    const Silence silence = listen_for(link->stream.fd(), options_.silent_timeout_ns);
+    const Silence silence = listen_for(link->socket.fd(), options_.silent_timeout_ns);
     if (silence == Silence::waiting) return false;
     if (silence == Silence::lost) scratch_.push_back(link);
     link->watched = false;
@@ -223,7 +223,7 @@ Status TcpPort::arm() {
   if (!(watched_.empty() && lingering_.empty()) && !poller_.timer_set()) poller_.set_timer(watch_period_ns_);
   epoll_event ready[8];
   const Poller::Ready found = poller_.collect(ready, 8);
-  if (found.timer) next_watch_ns_ = 1;  // the next round looks
+  if (found.timer) next_watch_ns_ = 1;  // the next round checks
   if (found.links > 0 || found.woken || found.timer) return busy();
   look_everywhere_ = true;
   return TW_OK;

@@ -66,7 +66,7 @@ void TcpPort::after_write(TcpLink& link, bool blocked) {
   }
 }
 
-/// The peer may have sent something before it went (a goodbye, an error): the loss is told once that is read.
+/// The peer may have sent something before it closed (a goodbye, an error): the loss is reported once that is read.
 void TcpPort::write_failed(TcpLink& link, int error) {
   if (link.write_error != 0) return;
   link.write_error = error;
@@ -92,7 +92,7 @@ Status TcpPort::send(Link& base, const FrameHeader& header, const void* body) {
       pieces[0].iov_len += n;
       count = 1;
     }
-    const IoResult result = link.stream.send(pieces, count);
+    const IoResult result = link.socket.send(pieces, count);
     if (result.moved == kFrameHead + n) [[likely]] {
       after_write(link, false);
       return TW_OK;
@@ -167,7 +167,7 @@ Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iove
     write_head(head, link.sequence, header);
     all[0] = {head, kFrameHead};
     std::memcpy(all + 1, pieces, count * sizeof(iovec));
-    result = link.stream.send(all, count + 1);
+    result = link.socket.send(all, count + 1);
     if (result.moved == kFrameHead + n) {
       ++link.sequence;
       after_write(link, false);
@@ -206,7 +206,7 @@ void TcpPort::flush(TcpLink& link) {
   while (!link.out.empty() && !link.lost && link.write_error == 0) {
     iovec pieces[kGather];
     const size_t count = link.out.gather(pieces, kGather);
-    const IoResult result = link.stream.send(pieces, count);
+    const IoResult result = link.socket.send(pieces, count);
     if (result.moved > 0) link.out.sent(result.moved);
     if (result.error == EAGAIN) {
       blocked = !link.out.empty();
@@ -221,7 +221,7 @@ void TcpPort::flush(TcpLink& link) {
   if (link.out.has_finished()) mark_dirty(link);
   if (link.lingering && !link.shut && link.out.empty()) {
     link.shut = true;
-    link.stream.finish();
+    link.socket.finish();
   }
 }
 

@@ -43,7 +43,8 @@ bool tune_socket(int fd, uint64_t timeout_ns) {
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  // Retransmissions and window probes come often enough to tell a dead network from a slow reader within the time-out.
+  // Retransmissions and window probes come often enough to distinguish a dead network from a slow reader within the
+  // time-out.
   set(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, std::clamp(seconds * 1000 / 5, 1000, 120'000));
   // A pacing congestion control (BBR) costs 64 KiB and 1 MiB messages half their speed on loopback.
   if (is_local(fd)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a silent network makes a peer lost.
 //
-// An idle connection: TCP keep-alive, answered by the peer's kernel. Data that nobody acknowledges: a look at TCP_INFO about
+// An idle connection: TCP keep-alive, answered by the peer's kernel. Unacknowledged data: a check of TCP_INFO about
 // five times per time-out. TCP_USER_TIMEOUT is not used: since Linux 5.11 it also ends connections whose peer acknowledges
 // everything but does not read (zero window), and a peer that computes for a minute, or is stopped, is not dead.
 #pragma once

@@ -10,8 +10,9 @@ namespace thalweg::impl::tcp {
 inline constexpr uint32_t kInline = 512;
 // Largest body of send() and reserve().
 inline constexpr uint32_t kCopyMax = 64u << 10;
-// The fragment of longer messages, and the largest body by reference. Measured on loopback (EPYC, 2026-11-25): 1 MiB in one write takes
-// 109 us, in two 141, in eight 197; 16 MiB 2290, 2540, 3620. A small frame waits for at most kMaxReferences of these.
+// The fragment of longer messages, and the largest body by reference. Measured on loopback (EPYC, 2026-11-25): 1 MiB in one
+// write takes 109 us, in two 141, in eight 197; 16 MiB 2290, 2540, 3620. A small frame waits for at most kMaxReferences of
+// these.
 inline constexpr uint32_t kFragment = 1u << 20;
 inline constexpr uint32_t kReferenceMax = kFragment + 4096;  // and what an operation has before its payload
 // Socket buffers stay the kernel's choice (256 KiB to 4 MiB made no difference), MSG_ZEROCOPY is not used (15-20 us instead
@@ -36,7 +37,7 @@ inline constexpr size_t kReadTail = 4u << 10;
 // After a large body the next read takes only this much, so that the next large body is read in place nearly whole.
 inline constexpr size_t kReadSmall = 8u << 10;
 // Incomplete frames with bodies below this wait in the link's leftover; larger ones ask for a destination, but not before
-// kPrefix bytes of the body are here for the engine to look at.
+// kPrefix bytes of the body are here for the engine to read.
 inline constexpr uint32_t kDestinationMin = 4096;
 inline constexpr uint32_t kPrefix = 64;
 // Bytes read from one link before the others get their turn.

@@ -15,7 +15,7 @@ import thalweg as tw
 
 from .buffers import Buffer, payload
 from .child import Given, Strided, header_of
-from .far import Asking, Far, FarBuffer, FarEnd, FarPlace, FarSignal, FarWorker, Kept, Mirror, contents, error_of
+from .far import Asking, Far, FarBuffer, FarEnd, FarPlace, FarSignal, FarWorker, Leftovers, Mirror, contents, error_of
 from .plain import SHORT, Plain
 from .pool import Pool, Process
 from .program import Program, Step
@@ -37,7 +37,7 @@ class Apart(Plain):
         self.links_there: dict[int, int] = {}
         self.pauses = random.Random(f"{program.seed}/pauses")
         self.by_self = [number > 0 and program.ways[number - 1] == "self" for number in range(program.workers)]
-        self.kept: dict[int, Kept] = {}  # of processes that had a plan
+        self.kept: dict[int, Leftovers] = {}  # of processes that had a plan
         self.gone: list[Place] = []  # of workers that were started again
         super().__init__(program)
 
@@ -134,7 +134,7 @@ class Apart(Plain):
         operation = Operation(active.reply, "active", active.receiver, active.link, active.begin)
         operation.active = reply
         if outcome == ("HandleError", "") and active.receiver in active.link.closed:
-            outcome = LOST_WITH_WORKER  # who has closed an endpoint does not use it any more
+            outcome = LOST_WITH_WORKER  # a closed endpoint is not used any more
         reply.sure = outcome is None and active.link.ending == NEVER and self.open(active.sender)
         self.posted_there(operation, "bytearray", reply.data, 0, outcome)
 
@@ -149,7 +149,7 @@ class Apart(Plain):
     def posted_there(
         self, operation: Operation, kind: str, data: bytes | None, filler: int, outcome: tuple[str, Any] | None
     ) -> None:
-        """A child has posted something that it was told of before."""
+        """A child has posted an operation that it was sent before."""
         process = self.places[operation.worker].process
         size = len(data) if data is not None else len(operation.data)
         made = Mirror(self, process, operation.number, kind, size, filler, 0)

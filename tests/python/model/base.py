@@ -36,7 +36,7 @@ class Base:
         self.taken: list[tuple[Any, Receive]] = []
         self.links: dict[tuple[int, int], Link] = {}
         self.buffers: list[Buffer] = []
-        self.told: dict[int, int] = {}  # raised in a handler: how often it came out
+        self.told: dict[int, int] = {}  # raised in a handler: how often it was raised to a caller
         self.raised: dict[int, int] = {}
         self.parted: list[tuple[bytearray, bytes]] = []  # memory that was released
         self.connecting: set[tuple[int, int]] = set()
@@ -150,7 +150,7 @@ class Base:
             if worker == peer and not any(
                 one.link is before and one.what == "close" and one.outcome for one in self.operations
             ):
-                return  # its graceful close waits for what nobody has received yet
+                return  # its graceful close waits for unreceived messages
             closes = [one for one in self.operations if one.what == "close" and one.link is before]
             yield from self.until(
                 lambda: all(one.outcome is not None for one in closes), lambda: f"{pair}: a connection's close does not end"
@@ -245,5 +245,5 @@ class Base:
         self.places[worker].core.close()
 
     def after_worker(self, operation: Operation) -> None:
-        """Its worker is closed: whoever asks is told so, and the buffer is the user's."""
+        """Its worker is closed: a test returns that, and the buffer is the user's."""
         self.end(operation, LOST_WITH_WORKER)

@@ -20,7 +20,7 @@ def payload(seed: int, number: int, size: int) -> bytes:
 
 
 class Buffer:
-    """One operation's memory. The object that the library gets is made by give() and kept by nobody else."""
+    """One operation's memory. The object that the library gets is made by give() and has no other reference."""
 
     def __init__(self, kind: str, size: int, filler: int, context: tw.Context | None) -> None:
         if (kind == "strided" and size > STRIDED_MOST) or (kind == "columns" and (size == 0 or size % COLUMN != 0)):
@@ -104,7 +104,7 @@ class Buffer:
         return bool(np.array_equal(before, now))
 
     def poison(self, filler: int) -> None:
-        """It is the user's again: who writes to it from now on is found by untouched()."""
+        """It is the user's again: untouched() finds later writes."""
         self._set(filler)
 
     def look(self) -> None:

@@ -13,16 +13,16 @@ import thalweg as tw
 from .buffers import payload
 from .child import Given, Ref
 from .deaths import Deaths
-from .far import FarBuffer, Kept
+from .far import FarBuffer, Leftovers
 from .pool import Process
 from .program import Step
 from .reference import NEVER
 from .state import LIMIT, Link
 
-SHORT = 0.03  # seconds that are waited for a run which nobody meets
+SHORT = 0.03  # seconds to wait for a run without a partner
 BRIEF, FEW = 0.1, 2.0  # seconds: the limits of plans of which no run is met, and of which one perhaps is not
 UNMET = ("TimedOut", "ClosedError", "PeerLost")  # how it ends, and how that of its peer does
-UNASKED = 4096  # bytes: a message of so many is not announced
+UNASKED = 4096  # bytes: a message of so many is eager
 SINGLE = 300  # tags of operations on queues come behind it
 # A partner that is prepared already keeps the way of its channel, so each pair of executors has tags of its own.
 EXECUTORS = (None, "host", "emulated:0", "emulated:1")
@@ -118,7 +118,7 @@ class Channels(Deaths):
     def note_plan(self, side: Side, other: Side) -> None:
         """What the first plan of a context, and the first one with another process, leave there for good."""
         process, context = side.process, self.context_of(side.worker)
-        kept = self.kept.setdefault(process.number, Kept())
+        kept = self.kept.setdefault(process.number, Leftovers())
         if context not in process.planned:
             process.planned.add(context)
             kept.proxies += 1
@@ -129,7 +129,7 @@ class Channels(Deaths):
 
     def note_place(self, process: Process, context: int, place: str) -> None:
         """The first queue of a context there."""
-        kept = self.kept.setdefault(process.number, Kept())
+        kept = self.kept.setdefault(process.number, Leftovers())
         kept.queued = True
         if (context, place) not in process.devices:
             process.devices.add((context, place))
@@ -177,7 +177,7 @@ class Channels(Deaths):
                 time.sleep(0.001)
 
     def leave_one(self, sides: list[Side], step: Step) -> Iterator[None]:
-        """A receiver's plan is closed beside a peer that is stopped, perhaps behind a run that nobody met: one whose limit is
+        """A receiver's plan is closed beside a peer that is stopped, perhaps behind a run without a partner: one whose limit is
         over, or one that goes on and keeps the plan. The buffer stays as its user leaves it then, whatever the peer runs."""
         leaver, other = sides if "recv" in sides[0].verbs else sides[::-1]
         if "send" in leaver.verbs:
@@ -192,7 +192,7 @@ class Channels(Deaths):
         self.close_plan(leaver)
         self.leave_buffers(leaver)
         yield from self.quiet()
-        # What is announced to a receiver whose plan is gone keeps its sender's plan until that process takes the next message.
+        # An RTS to a receiver whose plan has ended keeps its sender's plan until that process takes the next message.
         if other.place in (None, "host") and other.buffers[0].size <= UNASKED:
             error = self.together("run", [other], SHORT)[0]
             if error is not None and error[0] not in UNMET:
@@ -329,7 +329,7 @@ class Channels(Deaths):
             buffer.poison(self.random.randrange(256))
 
     def lose_one(self, sides: list[Side], link: Link, step: Step) -> None:
-        """A side is killed before or in a run; the other one is told, and its buffers are its own again."""
+        """A side is killed before or in a run; the other one gets the error, and its buffers are its own again."""
         victim, other = sides if step.thread % 2 == 0 else reversed(sides)
         if not self.may_kill(victim.process):
             return

@@ -94,7 +94,7 @@ class Child:
         self.queues: dict[Any, Any] = {}
         self.buffers: dict[int, Buffer] = {}
         self.requests: dict[int, Asked] = {}
-        self.watched: set[int] = set()  # operations that nobody asks for any more
+        self.watched: set[int] = set()  # operations that are not tested any more
         self.parted: list[tuple[bytearray, bytes]] = []
 
     # ------------------------------------------------------------------------------------------- commands
@@ -194,7 +194,7 @@ class Child:
         self.buffers[number].poison(filler)
 
     def shown(self, number: int) -> bytes | None:
-        """All bytes of a buffer, when somebody has written to it."""
+        """All bytes of a buffer, if it was written to."""
         buffer = self.buffers.get(number)
         if buffer is None:
             return None
@@ -465,7 +465,7 @@ class Child:
     # ------------------------------------------------------------------------------------------- ends
 
     def do_close_worker(self, worker: int) -> None:
-        """Ends a worker; what was asked of it is told."""
+        """Ends a worker; pending requests are reported."""
         core = self.workers.pop(worker)
         self.connecting = {name for name in self.connecting if self.objects[name].worker is not core}
         self.call(core.close)

@@ -50,7 +50,7 @@ class Deaths(Apart):
         return [number for number in range(len(self.places)) if self.lives_in(number, process)]
 
     def may_kill(self, process: Process) -> bool:
-        """Somebody must be there to see it."""
+        """A process must be left to see it."""
         return 0 < len(self.victims(process)) < sum(map(self.open, range(len(self.places))))
 
     def kill(self, process: Process) -> None:

@@ -15,7 +15,7 @@ class Ends(Base):
     """Judges each end, once."""
 
     def end(self, operation: Operation, outcome: tuple[str, Any]) -> None:
-        """It has ended: told once, or to several threads in the same way."""
+        """It has ended: reported once, or to several threads in the same way."""
         with self.lock:
             if operation.outcome is not None:
                 told = outcome[0] in (*LOST, "ok", "Truncated", "Canceled", "Stale")
@@ -24,7 +24,7 @@ class Ends(Base):
                 return
             if operation.detached and operation.ended != NEVER:
                 return
-            operation.detached = False  # another thread was told while this one lost interest
+            operation.detached = False  # another thread got it while this one lost interest
             operation.outcome, operation.ended = outcome, self.now()
             getattr(self, "_ended_" + outcome[0], self._ended_badly)(operation, outcome[1])
             if operation.buffer is not None:
@@ -86,7 +86,7 @@ class Ends(Base):
                     bit.possible = False
         self.check_source(operation)
         if operation.receive is not None:
-            if name != "Canceled":  # it may have got one that nobody was told of
+            if name != "Canceled":  # it may have got one that was not reported
                 operation.receive.over = operation.receive.begin
             buffer = operation.buffer
             if name == "Canceled" and buffer is not None and not buffer.untouched():
@@ -95,14 +95,14 @@ class Ends(Base):
                 self.wrong(f"{self.text(operation)} wrote outside its buffer")
 
     def unsure(self, operation: Operation) -> None:
-        """It failed, or nobody knows: what it sent may arrive or not."""
+        """It failed, or its outcome is unknown: what it sent may arrive or not."""
         if operation.message is not None:
             operation.message.sure = False
         if operation.active is not None:
             operation.active.sure = False
 
     def check_source(self, operation: Operation) -> None:
-        """Nobody writes to what is sent."""
+        """A send's buffer is not written to."""
         buffer = operation.buffer
         if operation.what in ("send", "send_now", "active", "put") and buffer is not None and not buffer.untouched():
             self.wrong(f"{self.text(operation)}: its source was written to")
@@ -174,7 +174,7 @@ class Ends(Base):
             self.synchronous_is_matched(operation, operation.message)
 
     def synchronous_is_matched(self, operation: Operation, message: Message) -> None:
-        """Somebody must have it, or may have: a receive whose end was not looked at yet, or that nobody will be told of."""
+        """Some receive must have it, or may have: one whose end was not checked yet, or will not be reported."""
         if message.by is not None or any(receive.fits(message) for receive in self.open_receives()):
             return
         if any(receive.fits(message) and receive.message is None for receive in self.receives if receive.over != NEVER):

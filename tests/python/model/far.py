@@ -15,7 +15,7 @@ from .state import REGION, Place
 
 
 @dataclasses.dataclass
-class Kept:
+class Leftovers:
     """What the plans of a program may leave in a process: proxies, their connections to those of other processes, and what a
     context's first queue makes at each place."""
 
@@ -190,7 +190,7 @@ def contents(seed: int, worker: int) -> list[bytes]:
 
 
 def error_of(name: str, text: str, length: int | None) -> tw.ThalwegError:
-    """What a child was told."""
+    """A command that a child got."""
     error = getattr(tw, name)(text)
     if length is not None:
         error.length = length

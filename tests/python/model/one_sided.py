@@ -184,7 +184,7 @@ class OneSided(Messages):
                     self.wrong(f"word {number} of worker {worker}: {problem}")
 
     def readable(self, worker: int) -> bool:
-        """Is there still somebody who can look at its memory?"""
+        """Can its memory still be read?"""
         return True
 
     def region_bytes(self, worker: int, which: int, offset: int, room: int) -> bytes:

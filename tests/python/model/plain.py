@@ -111,7 +111,7 @@ class Plain(World):
         self.collect(operation, request)
 
     def collect(self, operation: Operation, request: Any, timeout: float = 0) -> bool:
-        """Waits for it; False: it has not ended, or nobody knows."""
+        """Waits for it; False: it has not ended, or that is unknown."""
         try:
             value = request.wait(timeout=timeout)
         except HandlerRaised as error:
@@ -155,7 +155,7 @@ class Plain(World):
                 self.wrong(f"{self.text(operation)} was told as complete, and could be cancelled")
 
     def must_be_closed(self, worker: int, error: tw.ClosedError) -> None:
-        """Who is told so by another thread's close is told when it is done."""
+        """A waiter that is ended by another thread's close gets that when the close is done."""
         if self.open(worker):
             raise error
         self.not_early(worker, error)
@@ -279,7 +279,7 @@ class Plain(World):
             outcome = ("ok", self.value(operation, value))
         self.stamp(operation)
         if operation.receive is not None and (goes_on or outcome[0] == "Canceled"):
-            operation.receive.over = operation.begin  # when it was cancelled nobody knows
+            operation.receive.over = operation.begin  # the time of its cancellation is unknown
         if goes_on:
             self.detach(operation, unsure=True)
         else:

@@ -47,7 +47,7 @@ class Process:
         self.poller = select.poll()
         self.poller.register(self.pipe, select.POLLIN)
         self.alive = True
-        self.dying = False  # it is about to be killed: nobody waits for its answers
+        self.dying = False  # it is about to be killed: its answers are not awaited
         self.stopped = 0.0  # until when
         self.before: Census | None = None
         self.programs = 0

@@ -62,7 +62,7 @@ class Receive:
 
 
 def wrong_matches(messages: Iterable[Message], receives: Iterable[Receive]) -> str | None:
-    """What is wrong with who got what, or None. Messages of one sender are matched in the order of posting, by the earliest
+    """What is wrong with the matching, or None. Messages of one sender are matched in the order of posting, by the earliest
     receive that fits."""
     receives = list(receives)
     for later in messages:

@@ -46,7 +46,7 @@ class Link:
     lost: bool = False
 
     def other(self, worker: int) -> int:
-        """Who is at the other end."""
+        """The peer at the other end."""
         return self.workers[1] if worker == self.workers[0] else self.workers[0]
 
 
@@ -87,7 +87,7 @@ class Operation:
     request: Any = None
     asked: bool = False  # to end by a cancel
     canceled: bool = False  # the library has promised that it does
-    detached: bool = False  # nobody is told how it ends: only its buffer shows it
+    detached: bool = False  # its outcome is not reported: only its buffer shows it
     message: Message | None = None
     receive: Receive | None = None
     active: Active | None = None

@@ -23,7 +23,7 @@ class World(OneSided):
     """The whole of it; runners add how operations are posted and waited for."""
 
     def pending(self) -> list[Operation]:
-        """What has not ended, and somebody is to be told of."""
+        """What has not ended, and will be reported."""
         with self.lock:
             return [one for one in self.operations if one.outcome is None and not one.detached and one.request is not None]
 
@@ -47,7 +47,7 @@ class World(OneSided):
         yield from ()
 
     def detach(self, operation: Operation, unsure: bool = False) -> None:
-        """From now on only its buffer tells of it; unsure: nobody knows whether it goes on."""
+        """From now on only its buffer shows its outcome; unsure: it may or may not continue."""
         with self.lock:
             if operation.outcome is not None or operation.detached:
                 return
@@ -75,7 +75,7 @@ class World(OneSided):
             operation.buffer.poison(self.random.randrange(256))
 
     def eaten(self, operation: Operation, receive: Receive, buffer: Buffer) -> None:
-        """Which message went to a receive that nobody was told of? Its bytes say."""
+        """Which message went to an unreported receive? Its bytes tell."""
         open_ones = [one for one in self.messages.values() if one.by is None and not one.withdrawn and receive.fits(one)]
         for message in open_ones:
             if 4 <= len(message.data) <= receive.capacity and buffer.has(message.data):
@@ -179,7 +179,7 @@ class World(OneSided):
         return operation.what != "close"
 
     def is_over(self, link: Link) -> bool:
-        """Is it told to both ends that it has ended? A graceful close waits for what was sent before."""
+        """Is its end reported to both ends? A graceful close waits for what was sent before."""
         if any(link.closed.values()) or not all(map(self.open, link.workers)):
             return True
         return any(one.what == "close" and one.link is link and one.outcome is not None for one in self.operations)

@@ -13,8 +13,8 @@ uint64_t fake_yield() {
   return next_yield_ns;
 }
 
-/// Looks until it is told to sleep.
-unsigned looks_until_sleep(Waiting& waiting) {
+/// Polls until it is time to sleep.
+unsigned polls_until_sleep(Waiting& waiting) {
   unsigned looks = 0;
   while (waiting.idle() == Waiting::Next::look) ++looks;
   return looks;
@@ -35,7 +35,7 @@ TEST_F(WaitingTest, AloneItSpinsThenYieldsForTwoMillisecondsThenSleeps) {
   EXPECT_EQ(yields, 0u);
   EXPECT_FALSE(waiting.idle() == Waiting::Next::sleep);
   EXPECT_EQ(yields, 1u);
-  looks_until_sleep(waiting);
+  polls_until_sleep(waiting);
   EXPECT_EQ(yields, Waiting::kYieldNs / next_yield_ns);
   EXPECT_EQ(waiting.idle(), Waiting::Next::sleep) << "until something happens";
   waiting.restart();
@@ -45,11 +45,11 @@ TEST_F(WaitingTest, AloneItSpinsThenYieldsForTwoMillisecondsThenSleeps) {
 TEST_F(WaitingTest, ALateYieldEndsTheWaitsSpinAndThoseOfTheNextWaits) {
   next_yield_ns = 3'000'000;  // another thread's whole time slice
   Waiting first(crowd, fake_yield);
-  EXPECT_EQ(looks_until_sleep(first), Waiting::kSpins);
+  EXPECT_EQ(polls_until_sleep(first), Waiting::kSpins);
   EXPECT_EQ(yields, 1u) << "whoever runs here needs the core: no second yield";
   EXPECT_TRUE(crowd.there());
   Waiting second(crowd, fake_yield);
-  EXPECT_EQ(looks_until_sleep(second), Waiting::kCrowdedSpins);
+  EXPECT_EQ(polls_until_sleep(second), Waiting::kCrowdedSpins);
   EXPECT_EQ(yields, 2u);
 }
 
@@ -57,17 +57,17 @@ TEST_F(WaitingTest, YieldsThatReturnAtOnceEndIt) {
   crowd.yielded(Crowd::kLateNs);
   ASSERT_TRUE(crowd.there());
   Waiting waiting(crowd, fake_yield);
-  looks_until_sleep(waiting);
+  polls_until_sleep(waiting);
   EXPECT_FALSE(crowd.there());
   waiting.restart();
-  EXPECT_GE(looks_until_sleep(waiting), Waiting::kSpins);
+  EXPECT_GE(polls_until_sleep(waiting), Waiting::kSpins);
 }
 
 TEST_F(WaitingTest, ACrowdedProcessSleepsSoon) {
   next_yield_ns = Crowd::kLateNs - 1;  // in time, barely
   crowd.yielded(Crowd::kLateNs);
   Waiting waiting(crowd, fake_yield);
-  EXPECT_LE(looks_until_sleep(waiting), Waiting::kCrowdedSpins + 3);
+  EXPECT_LE(polls_until_sleep(waiting), Waiting::kCrowdedSpins + 3);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store as its users see it: the same cases over a file and over TCP, with threads and with processes; and strangers at the
-// server.
+// The store as its users see it: the same cases over a file and over TCP, with threads and with processes; and strangers at
+// the server.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -165,7 +165,7 @@ TEST_P(StorePlace, RankAndCountComeFromTheEnvironmentUnlessGiven) {
     EXPECT_EQ(all[0], 7u);
     EXPECT_EQ(all[1], 8u);
   }
-  // Nobody else calls it: a barrier of one process that thinks it is alone would return.
+  // No other process calls it: a barrier of a single process would return.
   OpenStore alone(address_, options_without_place(50 * kMillisecond));
   EXPECT_EQ(tw_store_barrier(alone.store), TW_ERR_TIMED_OUT);
 }
@@ -240,8 +240,8 @@ TEST_P(StorePlace, EightThreadsExchange) {
   for (const int f : failures) EXPECT_EQ(f, 0);
 }
 
-/// Children that were forked before the server's thread began: one of a fork beside it may inherit a lock of OpenSSL's, or of a
-/// sanitizer's allocator, that no thread will open.
+/// Children that were forked before the server's thread began: one of a fork beside it may inherit a lock of OpenSSL's, or
+/// of a sanitizer's allocator, that no thread will open.
 class StoreOfProcesses : public StorePlace {
  protected:
   static constexpr uint32_t kCount = 8;

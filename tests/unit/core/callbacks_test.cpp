@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// on_lost and on_request run outside of the worker's lock, so that they may post: whoever ends their object from another thread
+// on_lost and on_request run outside of the worker's lock, so that they may post: ending their object from another thread
 // waits for them, and they may end it themselves.
 #include <gtest/gtest.h>
 

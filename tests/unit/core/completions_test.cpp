@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues, counters, records and signals as what is told of an operation's end; notifications of puts and signals.
+// Completion queues, counters, records and signals as sinks of completions; notifications of puts and signals.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kLong = 20'000'000'000;
 constexpr size_t kRoom = (2u << 20) + 64;
-enum Told { kQueue, kCounter, kRecord, kDone, kTold };
+enum Sink { kQueue, kCounter, kRecord, kDone, kSinks };
 
 /// A worker, and a peer of its own thread behind this transport.
 class Completions : public testing::TestWithParam<const char*> {
@@ -90,28 +90,28 @@ class Completions : public testing::TestWithParam<const char*> {
     return remote;
   }
   unsigned char* target() const { return static_cast<unsigned char*>(tw_memory_address(target_)); }
-  /// Options of the next operation, which tells `told`.
-  tw_op_options telling(int told) {
+  /// Options of the next operation, which completes to `sink`.
+  tw_op_options options_for(int sink) {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.arg = &from_[static_cast<size_t>(++posted_)];
-    if (told == kQueue) options.queue = queue_;
-    if (told == kCounter) options.counter = counter_;
-    if (told == kRecord) options.record = &record_;
-    if (told == kDone) {
+    if (sink == kQueue) options.queue = queue_;
+    if (sink == kCounter) options.counter = counter_;
+    if (sink == kRecord) options.record = &record_;
+    if (sink == kDone) {
       options.done = done_;
       options.done_value = 3;
     }
     return options;
   }
   void* last_arg() { return &from_[static_cast<size_t>(posted_)]; }
-  /// Waits until the operation has told of its end, and says how it ended.
-  tw_completion end_of(int told, tw_status posted) {
+  /// Waits until the operation has reported its completion; its status.
+  tw_completion end_of(int sink, tw_status posted) {
     tw_completion end{};
     EXPECT_GE(posted, TW_OK) << tw_last_error();
     if (posted < TW_OK) return end;
     size_t taken = 0;
     uint64_t failed = 0;
-    switch (told) {
+    switch (sink) {
       case kQueue:
         EXPECT_EQ(posted, TW_IN_PROGRESS) << "its entry tells";
         EXPECT_EQ(tw_completion_queue_wait(queue_, &end, 1, kLong, &taken), TW_OK) << tw_last_error();
@@ -130,9 +130,9 @@ class Completions : public testing::TestWithParam<const char*> {
         return end;
     }
   }
-  void expect_end(int told, const tw_completion& end, uint32_t kind, size_t length) {
+  void expect_end(int sink, const tw_completion& end, uint32_t kind, size_t length) {
     EXPECT_EQ(end.status, TW_OK);
-    if (told != kQueue && told != kRecord) return;
+    if (sink != kQueue && sink != kRecord) return;
     EXPECT_EQ(end.kind, kind);
     EXPECT_EQ(end.arg, last_arg());
     EXPECT_EQ(end.info.length, length);
@@ -166,20 +166,20 @@ constexpr size_t kSizes[] = {1, 8, 4099, 65537, (1u << 20) + 3};
 TEST_P(Completions, MessagesTellWhateverIsNamed) {
   std::vector<unsigned char> to(kRoom);
   uint64_t tag = 0;
-  for (int told = 0; told < kTold; ++told) {
+  for (int sink = 0; sink < kSinks; ++sink) {
     for (const size_t length : kSizes) {
       tw_request other = receive_there(to.data(), length, ++tag);
-      tw_op_options options = telling(told);
-      expect_end(told, end_of(told, tw_send(there_, &from_[tag], length, tag, &options, nullptr)), TW_COMPLETION_SEND, length);
+      tw_op_options options = options_for(sink);
+      expect_end(sink, end_of(sink, tw_send(there_, &from_[tag], length, tag, &options, nullptr)), TW_COMPLETION_SEND, length);
       ASSERT_EQ(tw_wait(other), TW_OK);
       ASSERT_EQ(std::memcmp(to.data(), &from_[tag], length), 0);
 
-      options = telling(told);
+      options = options_for(sink);
       const tw_status posted = tw_recv(worker_, to.data() + 1, length, ++tag, ~0ull, &options, nullptr);
       ASSERT_GE(tw_send(back_, &from_[tag], length, tag, nullptr, &other), TW_OK) << tw_last_error();
-      const tw_completion end = end_of(told, posted);
-      expect_end(told, end, TW_COMPLETION_RECV, length);
-      if (told == kQueue || told == kRecord) EXPECT_EQ(end.info.tag, tag);
+      const tw_completion end = end_of(sink, posted);
+      expect_end(sink, end, TW_COMPLETION_RECV, length);
+      if (sink == kQueue || sink == kRecord) EXPECT_EQ(end.info.tag, tag);
       ASSERT_EQ(std::memcmp(to.data() + 1, &from_[tag], length), 0);
       ASSERT_EQ(tw_wait(other), TW_OK);
     }
@@ -189,26 +189,26 @@ TEST_P(Completions, MessagesTellWhateverIsNamed) {
 TEST_P(Completions, OneSidedOperationsTellWhateverIsNamed) {
   ASSERT_EQ(tw_am_register(peer_, 5, [](void*, const tw_am_message*) -> tw_status { return TW_OK; }, nullptr), TW_OK);
   std::vector<unsigned char> to(kRoom);
-  for (int told = 0; told < kTold; ++told) {
+  for (int sink = 0; sink < kSinks; ++sink) {
     for (const size_t length : kSizes) {
-      tw_op_options options = telling(told);
+      tw_op_options options = options_for(sink);
       const unsigned char* const source = &from_[static_cast<size_t>(posted_)];
       options.flags = TW_OP_REMOTE;
-      expect_end(told, end_of(told, tw_put(there_, source, length, remote_, 5, &options, nullptr)), TW_COMPLETION_PUT, length);
+      expect_end(sink, end_of(sink, tw_put(there_, source, length, remote_, 5, &options, nullptr)), TW_COMPLETION_PUT, length);
       ASSERT_EQ(std::memcmp(target() + 5, source, length), 0);
-      options = telling(told);
-      expect_end(told, end_of(told, tw_get(there_, to.data(), length, remote_, 5, &options, nullptr)), TW_COMPLETION_GET,
+      options = options_for(sink);
+      expect_end(sink, end_of(sink, tw_get(there_, to.data(), length, remote_, 5, &options, nullptr)), TW_COMPLETION_GET,
                  length);
       ASSERT_EQ(std::memcmp(to.data(), source, length), 0);
-      options = telling(told);
-      expect_end(told, end_of(told, tw_am_send(there_, 5, nullptr, 0, source, length, &options, nullptr)), TW_COMPLETION_AM,
+      options = options_for(sink);
+      expect_end(sink, end_of(sink, tw_am_send(there_, 5, nullptr, 0, source, length, &options, nullptr)), TW_COMPLETION_AM,
                  length);
     }
     uint64_t old = 0, before = 0;
     std::memcpy(&before, target(), sizeof before);
-    tw_op_options options = telling(told);
+    tw_op_options options = options_for(sink);
     const tw_status posted = tw_atomic(there_, TW_ATOMIC_ADD, remote_, 0, 8, 7, 0, &old, &options, nullptr);
-    expect_end(told, end_of(told, posted), TW_COMPLETION_ATOMIC, 8);
+    expect_end(sink, end_of(sink, posted), TW_COMPLETION_ATOMIC, 8);
     EXPECT_EQ(old, before);
   }
 }
@@ -249,10 +249,10 @@ TEST_P(Completions, SeveralEntriesComeInTheOrderOfTheirEnds) {
 }
 
 TEST_P(Completions, WhatIsRefusedTellsNobody) {
-  for (int told = 0; told < kTold; ++told) {
-    tw_op_options options = telling(told);
+  for (int sink = 0; sink < kSinks; ++sink) {
+    tw_op_options options = options_for(sink);
     EXPECT_EQ(tw_put(there_, from_.data(), 8, remote_, kRoom, &options, nullptr), TW_ERR_OUT_OF_BOUNDS);
-    if (told == kRecord) EXPECT_EQ(tw_completion_test(&record_), TW_ERR_OUT_OF_BOUNDS);
+    if (sink == kRecord) EXPECT_EQ(tw_completion_test(&record_), TW_ERR_OUT_OF_BOUNDS);
   }
   tw_completion none;
   size_t taken = 9;
@@ -262,24 +262,24 @@ TEST_P(Completions, WhatIsRefusedTellsNobody) {
   EXPECT_EQ(tw_counter_read(counter_, &completed, &failed), TW_OK);
   EXPECT_EQ(completed + failed, 0u);
   EXPECT_EQ(tw_signal_read(done_), 0u);
-  tw_op_options two = telling(kQueue);
+  tw_op_options two = options_for(kQueue);
   two.counter = counter_;
   EXPECT_EQ(tw_put(there_, from_.data(), 8, remote_, 0, &two, nullptr), TW_ERR_INVALID);
   if (peer_ == worker_) return;
-  tw_op_options others = telling(kQueue);
+  tw_op_options others = options_for(kQueue);
   EXPECT_EQ(tw_recv(peer_, from_.data(), 8, 1, ~0ull, &others, nullptr), TW_ERR_INVALID) << "of another worker";
 }
 
 TEST_P(Completions, FailuresAreToldWithTheirText) {
   std::vector<unsigned char> to(8);
-  for (int told = 0; told < kTold; ++told) {
-    tw_op_options options = telling(told);
+  for (int sink = 0; sink < kSinks; ++sink) {
+    tw_op_options options = options_for(sink);
     tw_request request = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(worker_, to.data(), 8, 70, ~0ull, &options, &request), TW_IN_PROGRESS);
     ASSERT_GE(tw_send(back_, from_.data(), 9, 70, nullptr, &sent), TW_OK);
     ASSERT_EQ(tw_wait(sent), TW_OK);
     ASSERT_EQ(tw_request_wait(request, kLong), TW_ERR_TRUNCATED);
-    if (told == kQueue) {
+    if (sink == kQueue) {
       EXPECT_EQ(tw_request_release(request), TW_ERR_HANDLE) << "its entry does";
       tw_completion end;
       size_t taken = 0;
@@ -292,7 +292,7 @@ TEST_P(Completions, FailuresAreToldWithTheirText) {
       EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
       continue;
     }
-    if (told == kRecord) EXPECT_EQ(record_.status, TW_ERR_TRUNCATED);
+    if (sink == kRecord) EXPECT_EQ(record_.status, TW_ERR_TRUNCATED);
     EXPECT_EQ(tw_request_release(request), TW_OK);
   }
   uint64_t completed = 0, failed = 0;
@@ -303,32 +303,32 @@ TEST_P(Completions, FailuresAreToldWithTheirText) {
 }
 
 TEST_P(Completions, RequestsTellWhatIsNamedLater) {
-  for (int told = 0; told < kTold; ++told) {
+  for (int sink = 0; sink < kSinks; ++sink) {
     for (const bool ended : {false, true}) {
       std::vector<unsigned char> to(4099);
       tw_request request = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
       ASSERT_EQ(tw_recv(worker_, to.data(), to.size(), 90, ~0ull, nullptr, &request), TW_IN_PROGRESS);
       const auto send = [&] {
-        EXPECT_GE(tw_send(back_, &from_[told], to.size(), 90, nullptr, &sent), TW_OK);
+        EXPECT_GE(tw_send(back_, &from_[sink], to.size(), 90, nullptr, &sent), TW_OK);
         EXPECT_EQ(tw_wait(sent), TW_OK);
       };
       if (ended) {
         send();
         ASSERT_EQ(tw_request_wait(request, kLong), TW_OK);
       }
-      const tw_op_options options = telling(told);
+      const tw_op_options options = options_for(sink);
       ASSERT_EQ(tw_request_tell(request, &options), TW_OK) << tw_last_error();
       if (!ended) EXPECT_EQ(tw_request_tell(request, &options), TW_ERR_INVALID) << "twice";
       if (!ended) send();
-      expect_end(told, end_of(told, TW_IN_PROGRESS), TW_COMPLETION_RECV, to.size());
-      EXPECT_EQ(std::memcmp(to.data(), &from_[told], to.size()), 0);
-      if (told != kQueue) EXPECT_EQ(tw_wait(request), TW_OK);
-      if (told == kQueue) EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
+      expect_end(sink, end_of(sink, TW_IN_PROGRESS), TW_COMPLETION_RECV, to.size());
+      EXPECT_EQ(std::memcmp(to.data(), &from_[sink], to.size()), 0);
+      if (sink != kQueue) EXPECT_EQ(tw_wait(request), TW_OK);
+      if (sink == kQueue) EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
     }
-    if (told == kRecord) continue;
-    const tw_op_options options = telling(told);
+    if (sink == kRecord) continue;
+    const tw_op_options options = options_for(sink);
     ASSERT_EQ(tw_request_tell(TW_REQUEST_NONE, &options), TW_OK) << tw_last_error();
-    expect_end(told, end_of(told, TW_IN_PROGRESS), TW_COMPLETION_ENDED, 0);
+    expect_end(sink, end_of(sink, TW_IN_PROGRESS), TW_COMPLETION_ENDED, 0);
   }
   EXPECT_EQ(tw_request_tell(TW_REQUEST_NONE, nullptr), TW_ERR_INVALID);
 }
@@ -369,7 +369,7 @@ TEST_P(Completions, WaitingLosesNoEntry) {
 /// Put and its notification end as one where the end means there.
 TEST_P(Completions, APutThatNotifiesEndsAsAPut) {
   for (const uint32_t flags : {0u, uint32_t{TW_OP_REMOTE}}) {
-    tw_op_options options = telling(kQueue);
+    tw_op_options options = options_for(kQueue);
     options.flags = flags;
     options.notify = TW_NOTIFY_HANDLER;
     options.handler = 6;
@@ -379,10 +379,10 @@ TEST_P(Completions, APutThatNotifiesEndsAsAPut) {
 
 TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
   std::vector<unsigned char> to(8);
-  tw_request requests[kTold] = {};
-  for (int told = 0; told < kTold; ++told) {
-    tw_op_options options = telling(told);
-    ASSERT_EQ(tw_recv(worker_, to.data(), 8, 80, ~0ull, &options, &requests[told]), TW_IN_PROGRESS);
+  tw_request requests[kSinks] = {};
+  for (int sink = 0; sink < kSinks; ++sink) {
+    tw_op_options options = options_for(sink);
+    ASSERT_EQ(tw_recv(worker_, to.data(), 8, 80, ~0ull, &options, &requests[sink]), TW_IN_PROGRESS);
   }
   EXPECT_EQ(tw_completion_queue_destroy(queue_), TW_ERR_BUSY);
   EXPECT_EQ(tw_counter_destroy(counter_), TW_ERR_BUSY);
@@ -396,8 +396,8 @@ TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
 
 TEST_P(Completions, OutliveTheirWorker) {
   std::vector<unsigned char> to(8);
-  for (int told = 0; told < kTold; ++told) {
-    tw_op_options options = telling(told);
+  for (int sink = 0; sink < kSinks; ++sink) {
+    tw_op_options options = options_for(sink);
     ASSERT_EQ(tw_recv(worker_, to.data(), 8, 80, ~0ull, &options, nullptr), TW_IN_PROGRESS);
   }
   tw_remote_memory_release(std::exchange(remote_, nullptr));

@@ -20,7 +20,7 @@ TEST_F(DeviceOrder, ASendSendsWhatTheStreamWillHaveWritten) {
   EXPECT_EQ(load(target_), new_);
 }
 
-/// Small enough to come unasked, and large enough to be announced.
+/// Small enough for eager, and large enough for rendezvous.
 TEST_F(DeviceOrder, AReceiveDoesNotOverwriteWhatTheStreamStillReads) {
   for (const size_t length : {size_t{40}, kBytes}) {
     hold_up(fresh_, target_);  // reads the target
@@ -65,7 +65,7 @@ TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
   tw_remote_memory_release(remote);
 }
 
-/// Nobody but the worker itself notices when the stream has come so far: it must not sleep.
+/// Only the worker itself can detect the stream's progress: it must not sleep.
 TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
   unsigned char key[TW_KEY_MAX];
   size_t length = sizeof key;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a context listens, and whom it believes there.
+// Where a context listens, and which clients it accepts there.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(SocketDirectory, OneThatOthersMayReplaceIsRefused) {
   EXPECT_EQ(Made("shm", folder.path.c_str()).status, TW_OK);
 }
 
-/// A door that nobody has bound, as a process leaves it that is killed.
+/// A stale listening socket, as a killed process leaves it.
 void leave_door(const std::string& path, time_t age) {
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
@@ -136,10 +136,10 @@ TEST(SocketDirectory, DoorsOfTheKilledAreRemovedAndNoOthers) {
   char text[1024];
   size_t length = sizeof text;
   ASSERT_EQ(tw_context_counters(live.context, text, &length), TW_OK);
-  EXPECT_NE(std::string(text).find("\"closed\": 0"), std::string::npos) << text;  // nobody knocked
+  EXPECT_NE(std::string(text).find("\"closed\": 0"), std::string::npos) << text;  // no connection came
 }
 
-/// Another user listens at the path that we are told to connect to: it gets not even the first message.
+/// Another user listens at the path that we connect to: it gets not even the first message.
 TEST(UnixSockets, AListenerOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Folder folder;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that wait for requests (tw_request_before): what they do next sees what the request brought, and no request that ends
-// in another way leaves a stream waiting.
+// Streams that wait for requests (tw_request_before): what they do next sees what the request brought, and no request that
+// ends in another way leaves a stream waiting.
 #include <thread>
 
 #include "device_order.hpp"
-#include "protocols/gates.hpp"
+#include "protocols/stream_waits.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 class RequestBefore : public DeviceOrder {
  protected:
-  /// A receive into target_ that nobody has sent anything for yet.
+  /// A receive into target_ whose message was not sent yet.
   tw_request post() {
     tw_request request = TW_REQUEST_NONE;
     EXPECT_EQ(tw_recv(worker_, tw_memory_address(target_), kBytes, 7, ~0ull, nullptr, &request), TW_IN_PROGRESS);
@@ -32,7 +32,7 @@ class RequestBefore : public DeviceOrder {
 };
 
 TEST_F(RequestBefore, TheStreamSeesWhatWasReceived) {
-  for (int round = 0; round < 20; ++round) {  // more than there are gates: each is used again
+  for (int round = 0; round < 20; ++round) {  // more than there are stream waits: each is reused
     const std::vector<unsigned char> sent = random_bytes();
     const tw_request receive = post();
     ASSERT_EQ(tw_request_before(receive, stream_->native()), TW_OK) << tw_last_error();
@@ -71,16 +71,16 @@ TEST_F(RequestBefore, SeveralStreamsOfSeveralDevicesWaitForOne) {
 
 /// The copies of the request itself, and another request that ends first, do not queue behind it.
 TEST_F(RequestBefore, AWaitHoldsUpNothingElse) {
-  tw_request receives[Gates::kMost];
-  std::unique_ptr<Queue> streams[Gates::kMost];
-  for (unsigned i = 0; i < Gates::kMost; ++i) {
+  tw_request receives[StreamWaits::kMost];
+  std::unique_ptr<Queue> streams[StreamWaits::kMost];
+  for (unsigned i = 0; i < StreamWaits::kMost; ++i) {
     ASSERT_EQ(tw_recv(worker_, tw_memory_address(target_), kBytes, 100 + i, ~0ull, nullptr, &receives[i]), TW_IN_PROGRESS);
     ASSERT_EQ(device_->make_queue(&streams[i]), TW_OK);
     ASSERT_EQ(tw_request_before(receives[i], streams[i]->native()), TW_OK) << tw_last_error();
   }
   const tw_request one_more = post();
   EXPECT_EQ(tw_request_before(one_more, stream_->native()), TW_ERR_LIMIT);
-  for (unsigned i = Gates::kMost; i-- > 0;) {  // the last one first
+  for (unsigned i = StreamWaits::kMost; i-- > 0;) {  // the last one first
     const std::vector<unsigned char> sent = random_bytes();
     tw_request request = TW_REQUEST_NONE;
     ASSERT_GE(tw_send(endpoint_, sent.data(), kBytes, 100 + i, nullptr, &request), TW_OK);

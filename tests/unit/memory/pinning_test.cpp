@@ -41,7 +41,7 @@ TEST(PinningAhead, SaysWhyItIsNot) {
   EXPECT_EQ(device->unregister_host(bytes.data() + 4096), TW_OK);
 }
 
-/// Nobody has asked how it ended.
+/// Its result was not collected.
 TEST(PinningAhead, IsWaitedForByWhoeverLetsGo) {
   const auto device = emulated::open_device(0, emulated::Options());
   std::vector<std::byte> bytes(100'003);

@@ -294,7 +294,7 @@ TEST_P(Blocks, NotificationsComeInTheOrderOfTheOperations) {
   EXPECT_EQ(world.a.one_sided.gets, 0u);
 }
 
-/// One that fails has no notification, and holds up nobody's.
+/// One that fails has no notification, and delays no other's.
 TEST_P(Blocks, ANotificationDoesNotWaitForOneThatFailed) {
   prepare(3001, 40);
   KeyBody gone = there->regions[0]->key;

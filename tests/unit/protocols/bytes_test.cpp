@@ -56,7 +56,7 @@ TEST_P(Bytes, ArriveInOrderHoweverCut) {
       Engine::release(sends.front());
       sends.pop_front();
     }
-    EXPECT_LE(w.b.stream ? w.b.stream->kept : 0, w.b.granted_stream);
+    EXPECT_LE(w.b.byte_stream ? w.b.byte_stream->kept : 0, w.b.granted_stream);
   }
   EXPECT_TRUE(to.holds(from.data(), from.size()));
   EXPECT_TRUE(to.guarded());
@@ -76,7 +76,7 @@ TEST(BytesFlow, AStreamNobodyReadsStopsItsSenderAndNothingElse) {
   ASSERT_EQ(w.left->start(bytes_op(Verb::bytes_send, w.a, from.data(), from.size()), {&send}), TW_IN_PROGRESS);
   w.settle(500);
   EXPECT_EQ(Engine::test(send), TW_IN_PROGRESS);
-  EXPECT_LE(w.b.stream->kept, 64u << 10);
+  EXPECT_LE(w.b.byte_stream->kept, 64u << 10);
   EXPECT_EQ(w.left->start(send_op(w.a, one, 1, 0), {}), TW_OK);  // messages go on
   post(w, to, 1, ~0ull, &receive);
   ASSERT_TRUE(w.finish(receive));

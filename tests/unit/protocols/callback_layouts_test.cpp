@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of callbacks on either side of every operation that takes one: each byte packed and unpacked once, in order, whatever the link;
-// packs that write less, functions that fail at any stage, cancellation and loss; one finish for every start.
+// Layouts of callbacks on either side of every operation that takes one: each byte packed and unpacked once, in order,
+// whatever the link; packs that write less, functions that fail at any stage, cancellation and loss; one finish for every
+// start.
 #include <deque>
 #include <functional>
 
@@ -385,7 +386,7 @@ TEST_P(CallbackLayouts, AnActiveMessageThatCannotBePackedRunsNoHandler) {
   expect_alive();
 }
 
-/// Of a message that is announced: what the peer may not ask for.
+/// Of a rendezvous message: what the peer may not ask for.
 TEST_P(CallbackLayouts, ACtsForMoreThanItsFramesClosesTheLink) {
   for (int what = 0; what < 5; ++what) {
     CalledPieces from(world.random, 900'000);

@@ -54,7 +54,7 @@ class FakePort final : public Port {
     for (auto& link : links_) {
       cut(*link);
       if (link->remote == nullptr) continue;
-      link->remote->remote = nullptr;  // whoever goes last has nobody to tell
+      link->remote->remote = nullptr;  // the last one has no peer to notify
       link->remote->remote_port = nullptr;
     }
   }
@@ -220,7 +220,7 @@ class FakePort final : public Port {
     if (link.dead) return;
     inbox_.push_back({&link, {}, {}, {}, nullptr, nullptr, true});
     cut(link);
-    link.dead = false;  // until it is told
+    link.dead = false;  // until it is reported
   }
   /// As new, but for the order of chance. No engine has a link of it.
   void forget() {

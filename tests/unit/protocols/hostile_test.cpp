@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that no peer may send: each closes its link with TW_ERR_PROTOCOL and hurts nobody else.
+// Protocol violations: each closes its link with TW_ERR_PROTOCOL and affects no other.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -35,7 +35,7 @@ void expect_closed(const char* what, FrameHeader header, const std::vector<std::
   w.settle(5);
   EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << what;
   EXPECT_EQ(Engine::test(restricted), TW_ERR_PROTOCOL) << what;
-  EXPECT_EQ(w.a.state, TW_ERR_PROTOCOL) << what;  // the peer is told
+  EXPECT_EQ(w.a.state, TW_ERR_PROTOCOL) << what;  // the peer is notified
   Engine::release(restricted);
 }
 
@@ -180,7 +180,8 @@ TEST(Hostile, HeadersOfManyPeersShareTheBudget) {
   EXPECT_EQ(w.right->headers, 0u);
 }
 
-/// Those that were granted memory for a header and send none: a short one of another peer does not wait for them, a long one not for ever.
+/// Those that were granted memory for a header and send none: a short one of another peer does not wait for them, a long one
+/// not for ever.
 TEST(Hostile, HeadersThatNeverComeHoldUpNobodyForLong) {
   constexpr uint64_t kBudget = 16u << 20;
   World w({}, seed(), kBudget);
@@ -280,7 +281,7 @@ TEST(Hostile, BadFramesOfBlocksCloseTheLink) {
   EXPECT_NE(more.b.why.find("than it was granted"), std::string::npos) << more.b.why;
 }
 
-/// A signal that a peer was never given is not touched, and nobody is notified of it.
+/// A signal whose key a peer never had is not touched, and there is no notification.
 TEST(Hostile, NotificationsWithAForeignSignalTellNothing) {
   World w;
   w.connect();
@@ -748,7 +749,8 @@ class Rewriter {
   std::thread thread_;
 };
 
-/// Frames of one block, which is named with 8 bytes and with 2000 in turn. While names were read twice the first worlds were enough.
+/// Frames of one block, which is named with 8 bytes and with 2000 in turn. While names were read twice the first worlds were
+/// enough.
 void send_changing_blocks(Frame type, int worlds) {
   const bool put = type == Frame::put_blocks;
   BlockName name{0, 0, 8};

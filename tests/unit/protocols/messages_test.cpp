@@ -305,10 +305,10 @@ TEST(Tokens, OfPiecesByReferenceAreNotAnotherOperations) {
     ASSERT_EQ(w.left->start(send_op(w.a, from, 1, 0), {&send}), TW_IN_PROGRESS);
     const OpRun* run = w.left->find(send);
     ASSERT_NE(run, nullptr);
-    for (int i = 0; i < 1000 && run->stream.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
-    if (const uint32_t before = run->stream.in_flight; before != 0) {
+    for (int i = 0; i < 1000 && run->pipeline.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
+    if (const uint32_t before = run->pipeline.in_flight; before != 0) {
       for (void* token : tokens) w.left->on_sent(*w.la, token, TW_OK);
-      EXPECT_EQ(run->stream.in_flight, before);
+      EXPECT_EQ(run->pipeline.in_flight, before);
     }
     ASSERT_TRUE(w.finish(send));
     ASSERT_TRUE(w.finish(receive));
@@ -639,7 +639,7 @@ TEST(Segments, BothEndsCopyBetweenLibraryMemory) {
     source.address = from->address;
     target.address = to->address;
     source.length = target.length = kLength;
-    for (size_t size : {65537u, 100000u, 200001u, 3u << 20}) {  // announced, whatever the costs
+    for (size_t size : {65537u, 100000u, 200001u, 3u << 20}) {  // rendezvous, whatever the costs
       for (size_t i = 0; i < size; ++i) from->address[i] = static_cast<std::byte>(w.random());
       tw_request send = 0, receive = 0;
       w.right->post_receive(receive_op(to->address, size, 1, ~0ull), {&receive});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives into device memory that are told to the peer before it sends: who posts second starts the copy in its call, order is kept,
-// and whatever ends a receive ends its offer. Devices go on when a test steps them, so nothing here depends on time.
+// Receives into device memory that are offered to the peer before it sends: the side that posts second starts the copy in
+// its call, order is kept, and whatever ends a receive ends its offer. Devices go on when a test steps them, so nothing here
+// depends on time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -155,7 +156,7 @@ class Offered : public ::testing::Test {
   std::list<Piece> pieces;
 };
 
-// ------------------------------------------------------------------------------------------------ nobody progresses
+// ------------------------------------------------------------------------------------------------ without progress
 
 TEST_F(Offered, ASendFillsAReceiveThatWasPostedFirst) {
   for (const size_t length : {size_t{1}, kSmall, kLarge}) {
@@ -500,7 +501,8 @@ class OfferedCold : public Offered {
   }
 };
 
-/// The sender has not imported the memory yet: the first message asks for that and takes the way with an answer, the second claims.
+/// The sender has not imported the memory yet: the first message asks for that and takes the way with an answer, the second
+/// claims.
 TEST_F(OfferedCold, TheFirstMessageWarmsTheImport) {
   const Piece &to = piece(false, kSmall), &from = piece(true, kSmall), &more = piece(true, kSmall);
   const tw_request first = receive(to, kSmall, 5), one = send(from, kSmall, 5);

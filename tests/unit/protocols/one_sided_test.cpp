@@ -409,7 +409,7 @@ TEST_P(OneSided, WorkerFlushWaitsForAll) {
   EXPECT_EQ(run(desc), TW_OK);
 }
 
-/// Its part for that endpoint ends before the loss is told.
+/// Its part for that endpoint ends before the loss is reported.
 TEST_P(OneSided, AWorkersFlushEndsWithALinkThatItFindsBroken) {
   Buffer source(world.random, 8);
   world.pa->lose_at_send = false;

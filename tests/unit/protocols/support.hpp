@@ -104,7 +104,7 @@ inline OpDesc receive_op(std::byte* address, size_t length, uint64_t tag, uint64
   op.mask = mask;
   return op;
 }
-/// What the peer is told of a request.
+/// A request's name on the wire.
 inline uint64_t wire_op(Engine& engine, tw_request request) { return engine.wire_op(*engine.find(request)); }
 inline Status post(World& world, Buffer& to, uint64_t tag, uint64_t mask, tw_request* request) {
   if (world.random() % 2 == 0) return world.right->post_short(to.data(), to.size(), tag, mask, request);

@@ -53,7 +53,7 @@ TEST(ActiveRoutes, FollowWhatWasAskedForAndWhatThereIsCreditFor) {
   message.length = 0;
   EXPECT_EQ(active_route(limits(), message), MessageRoute::single) << "there is nothing to announce";
   message = active(10);
-  message.announced = true;
+  message.rendezvous = true;
   EXPECT_EQ(active_route(limits(), message), MessageRoute::frames);
   message.length = 0;
   EXPECT_EQ(active_route(limits(), message), MessageRoute::single);
@@ -89,9 +89,9 @@ TEST(ActiveRoutes, LongHeadersComeWithinAFrameOrAheadOrAreAskedFor) {
 TEST(ActiveRoutes, TheTableStarsWhatIsTaken) {
   Message announced = active(10), long_one = active(9000), headed = active(10, 500);
   headed.whole_affordable = false;
-  announced.announced = true;
+  announced.rendezvous = true;
   Message empty = active(0), dear = active(10);
-  empty.announced = true;
+  empty.rendezvous = true;
   dear.affordable = false;
   for (const Message& message : {active(10), active(1500), announced, long_one, empty, dear, headed}) {
     const auto lines = message_routes(limits(), LinkCosts{}, message);

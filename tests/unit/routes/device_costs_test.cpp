@@ -192,7 +192,7 @@ TEST_F(DeviceCostsOf, OneDeviceMeasureNoPair) {
   EXPECT_TRUE(has(alone, kOwn));
   EXPECT_FALSE(has(alone, kPair));
   EXPECT_EQ(alone.pcie_write.fixed, DeviceCosts().pcie_write.fixed);
-  EXPECT_EQ(nearest_link(*device, alone), DeviceLink::same);  // whatever else there is, nobody knows
+  EXPECT_EQ(nearest_link(*device, alone), DeviceLink::same);  // any other is unknown
   EXPECT_EQ(nearest_link(*device, DeviceCosts()), DeviceLink::unknown);
   // A process that sees another device measures what is missing, and keeps what there is.
   const auto other = open_device(1);
@@ -273,7 +273,7 @@ TEST_F(DeviceCostsOf, OfAnotherVersionAreMeasuredAgain) {
   EXPECT_TRUE(has(table->of(*device), kOwn));
 }
 
-/// Whoever waits for the device would wait for what it waits for.
+/// A wait for the device would also wait for what the device waits for.
 TEST_F(DeviceCostsOf, NothingIsMeasuredOnceQueuesMayWaitForThisProcess) {
   const auto device = open_device(0);
   const size_t before = device->holdings();
@@ -287,7 +287,7 @@ TEST_F(DeviceCostsOf, NothingIsMeasuredOnceQueuesMayWaitForThisProcess) {
 
 TEST_F(DeviceCostsOf, ADeviceThatDoesNotComeToItKeepsDefaults) {
   emulated::Options options;
-  options.stepped = true;  // nobody steps
+  options.stepped = true;  // it is not stepped
   const auto device = open_device(0, options);
   const uint64_t begin = monotonic_ns();
   DeviceTable table;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of messages with device memory by who posts first, and whose progress they need.
+// The ways of messages with device memory by which side posts first, and whose progress they need.
 #include "routes/device_messages.hpp"
 
 #include <gtest/gtest.h>

@@ -28,7 +28,7 @@ TEST(Limits, FollowFromCosts) {
   EXPECT_EQ(usual.eager, 64u << 10);
   EXPECT_EQ(usual.halves, 64u << 10);
   ASSERT_GT(costs.mapped, costs.copy);
-  EXPECT_EQ(usual.mapped_from, usual.eager + 1);  // the ring is faster: not what need not be announced
+  EXPECT_EQ(usual.mapped_from, usual.eager + 1);  // the ring is faster: only where rendezvous is needed anyway
   costs.mapped = costs.copy;
   EXPECT_EQ(limits_of(link, costs).mapped_from, 0u);
   EXPECT_EQ(usual.kernel_from, 2u << 20);
@@ -216,7 +216,7 @@ TEST(Distances, APairsCostsAreThoseOfItsDistance) {
   Link link;
   link.features = kLinkMaps;
   link.peer.pid = getpid();
-  EXPECT_EQ(distance_to(table, link), CpuDistance::count_);  // nothing was measured of any: nobody is asked
+  EXPECT_EQ(distance_to(table, link), CpuDistance::count_);  // no distance was measured: no query
   EXPECT_EQ(&costs_of(table, link, CpuDistance::far), &table.shm);
   table.shm_far = table.shm;
   table.shm_far.copy *= 2;

@@ -20,7 +20,7 @@ TEST(Moved, IsSummedOverThoseAliveAndThoseThatEnded) {
     kept.count(Way::push, 11);
     kept.count(Way::eager, 0);
     traffic.remove(ended);
-    ended.count(Way::push, 1000);  // nobody's any more
+    ended.count(Way::push, 1000);  // of no context any more
   }
   const auto sum = traffic.sum();
   EXPECT_EQ(sum[static_cast<size_t>(Way::push)].operations, 3u);

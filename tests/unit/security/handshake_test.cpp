@@ -231,7 +231,7 @@ TEST(Handshake, ProofReflectedAtItsMakerFails) {
   EXPECT_EQ(client.refusal(), Refusal::authentication);
 }
 
-// --- whom the client means
+// --- the client's target
 
 TEST_P(HandshakeOver, AnotherTargetIsRefusedOnBothSides) {
   struct Case {

@@ -61,7 +61,7 @@ TEST_F(KeyFile, ProcessesThatStartAtOnceAgree) {
     if (fork() != 0) continue;
     close(gate[1]);
     char byte;
-    if (read(gate[0], &byte, 1) != 0) _exit(2);  // all go when the gate's other end closes
+    if (read(gate[0], &byte, 1) != 0) _exit(2);  // all exit when the pipe's other end closes
     JobKey key;
     const bool good = JobKey::load(nullptr, 0, path_.c_str(), &key) == TW_OK;
     const std::string hex = good ? key.hex() : std::string(64, '!');

@@ -50,7 +50,7 @@ inline JobKey key_of(const char* text) {
   return key;
 }
 
-/// Whom the clients of these tests mean, and the server that is it.
+/// The target of these tests' clients, and the server that is it.
 inline DialTarget meant() { return DialTarget::of_worker(0x1122334455667788, 7); }
 inline bool is_meant(const DialTarget& target) { return target == meant(); }
 

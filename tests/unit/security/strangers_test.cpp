@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has to go when a door is full.
+// Which connection a full listening socket drops.
 #include "security/strangers.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers' ids and what they sign: who can say that it is whom.
+// Workers' ids and signatures: no other process can claim them.
 #include "security/worker_identity.hpp"
 
 #include <cstring>

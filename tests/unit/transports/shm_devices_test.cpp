@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of a peer over shm: named, imported, used by queues, taken back. Descriptors work within one process; handles
-// need another one, which is forked before anything of the library exists.
+// Device memory of a peer over shm: named, imported, used by queues, taken back. Descriptors work within one process;
+// handles need another one, which is forked before anything of the library exists.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -109,7 +109,7 @@ TEST(ShmDevices, TheOwnersReleaseWaitsForWorkAndNotForProgress) {
     status = p.b.registry.release(memory);
     ended = true;
   });
-  while (!mapping->revoked) sched_yield();  // nobody progresses here
+  while (!mapping->revoked) sched_yield();  // no progress here
   for (int i = 0; i < 2000; ++i) sched_yield();
   EXPECT_FALSE(ended);
   EXPECT_TRUE(emulated::holds(*p.mine, mapping->device_address, emulated::fill(*p.theirs, p.address, kLength)));

@@ -87,7 +87,7 @@ TEST(ShmFaults, ImpossibleCreditEndsTheLink) {
     Status s = TW_OK;
     for (int i = 0; i < 1000 && s == TW_OK; ++i) s = h.side.port->send(*h.link, FrameHeader{8, 1, 0, 0, 0, 0}, &value);
     EXPECT_EQ(s, TW_ERR_PROTOCOL);
-    EXPECT_EQ(h.side.sink.lost, 0);  // told by progress, not inside a send
+    EXPECT_EQ(h.side.sink.lost, 0);  // reported by progress, not inside a send
     h.side.port->progress(8);
     EXPECT_EQ(h.side.sink.lost, 1);
     EXPECT_EQ(h.side.sink.lost_status, TW_ERR_PROTOCOL);

@@ -114,7 +114,7 @@ TEST(ShmFrames, CallbacksMaySendAndClose) {
   for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(f.a.port->send(*f.la, FrameHeader{8, 1, 0, 0, i, 0}, &i), TW_OK);
   EXPECT_TRUE(progress_until({f.a.port.get(), f.b.port.get()}, [&] { return f.a.sink.lost == 1; }));
   EXPECT_EQ(f.b.sink.frames, 3u);  // the fourth came to a closed link
-  EXPECT_EQ(f.a.sink.frames, 3u);  // what was sent before the close arrives before the loss is told
+  EXPECT_EQ(f.a.sink.frames, 3u);  // what was sent before the close arrives before the loss is reported
   EXPECT_EQ(f.a.sink.lost_status, TW_ERR_CLOSED);
   EXPECT_EQ(f.b.sink.lost, 0);
   EXPECT_EQ(f.a.port->send(*f.la, FrameHeader{0, 1, 0, 0, 0, 0}, nullptr), TW_ERR_CLOSED);

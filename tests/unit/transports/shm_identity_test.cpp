@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the peer is the kernel says; what it passes us cannot block us.
+// The kernel identifies the peer; what it passes us cannot block us.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>

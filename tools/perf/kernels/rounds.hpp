@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds of a ping-pong in device code: the same text for a kernel and for its twin on the CPU. False: a wait failed, and a guard has
-// the Failure.
+// Rounds of a ping-pong in device code: the same text for a kernel and for its twin on the CPU. False: a wait failed, and a
+// guard has the Failure.
 #pragma once
 #include <thalweg/device/channel.hpp>
 #include <thalweg/device/ll.hpp>
@@ -37,7 +37,7 @@ struct StridedForm : PutForm {
   }
 };
 
-/// The flag beside the data, in the same store. The answer says that the room is free again.
+/// The flag beside the data, in the same store. The answer tells that the slot is free again.
 struct LlForm {
   template <class L>
   static THALWEG_DEVICE bool send(const Rounds& r, L level, u64 round) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain sockets: send, recv and their gathered forms. TLS is in tls_stream.cpp.
-#include "transports/tcp/stream.hpp"
+#include "transports/tcp/socket.hpp"
 
 #include <sys/socket.h>
 
@@ -24,7 +24,7 @@ IoResult written(ssize_t n, size_t wanted) {
 
 }  // namespace
 
-IoResult Stream::receive(const iovec* places, size_t count) {
+IoResult Socket::receive(const iovec* places, size_t count) {
   if (tls_ != nullptr) return receive_tls(places, count);
   ssize_t n;
   do {
@@ -42,7 +42,7 @@ IoResult Stream::receive(const iovec* places, size_t count) {
   return {static_cast<size_t>(n), static_cast<size_t>(n) < total(places, count) ? EAGAIN : 0, false};
 }
 
-IoResult Stream::send(const void* bytes, size_t length) {
+IoResult Socket::send(const void* bytes, size_t length) {
   if (tls_ != nullptr) {
     const iovec piece{const_cast<void*>(bytes), length};
     return send_tls(&piece, 1);
@@ -53,7 +53,7 @@ IoResult Stream::send(const void* bytes, size_t length) {
   return written(n, length);
 }
 
-IoResult Stream::send(const iovec* pieces, size_t count) {
+IoResult Socket::send(const iovec* pieces, size_t count) {
   if (count == 1) return send(pieces[0].iov_base, pieces[0].iov_len);
   if (tls_ != nullptr) return send_tls(pieces, count);
   msghdr message{};

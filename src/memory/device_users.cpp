@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/device_guests.hpp"
+#include "memory/device_users.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -14,14 +14,14 @@ namespace {
 /// Those with a name, of all contexts of this process.
 struct Named {
   std::mutex mutex;
-  std::unordered_map<uint64_t, std::weak_ptr<DeviceGuests>> all;
+  std::unordered_map<uint64_t, std::weak_ptr<DeviceUsers>> all;
   uint64_t last = 0;
 };
 
 }  // namespace
 
-std::shared_ptr<DeviceGuests> DeviceGuests::make_named(uint64_t* name) {
-  auto made = std::make_shared<DeviceGuests>();
+std::shared_ptr<DeviceUsers> DeviceUsers::make_named(uint64_t* name) {
+  auto made = std::make_shared<DeviceUsers>();
   Named& named = state_of_process<Named>();
   const std::lock_guard lock(named.mutex);
   *name = made->name_ = ++named.last;
@@ -29,28 +29,28 @@ std::shared_ptr<DeviceGuests> DeviceGuests::make_named(uint64_t* name) {
   return made;
 }
 
-DeviceGuests::~DeviceGuests() {
+DeviceUsers::~DeviceUsers() {
   if (name_ == 0) return;
   Named& named = state_of_process<Named>();
   const std::lock_guard lock(named.mutex);
   named.all.erase(name_);
 }
 
-std::shared_ptr<DeviceGuests> DeviceGuests::find(uint64_t name) {
+std::shared_ptr<DeviceUsers> DeviceUsers::find(uint64_t name) {
   Named& named = state_of_process<Named>();
   const std::lock_guard lock(named.mutex);
   const auto found = named.all.find(name);
   return found == named.all.end() ? nullptr : found->second.lock();
 }
 
-uint64_t DeviceGuests::enter() {
+uint64_t DeviceUsers::enter() {
   const std::lock_guard lock(mutex_);
   if (closed_) return 0;
   inside_.push_back({++last_, nullptr, 0});
   return last_;
 }
 
-void DeviceGuests::enqueued(uint64_t number, const uint64_t* word, uint64_t value) {
+void DeviceUsers::enqueued(uint64_t number, const uint64_t* word, uint64_t value) {
   const std::lock_guard lock(mutex_);
   for (Inside& one : inside_) {
     if (one.number != number) continue;
@@ -59,12 +59,12 @@ void DeviceGuests::enqueued(uint64_t number, const uint64_t* word, uint64_t valu
   }
 }
 
-void DeviceGuests::leave(uint64_t number) {
+void DeviceUsers::leave(uint64_t number) {
   const std::lock_guard lock(mutex_);
   std::erase_if(inside_, [number](const Inside& one) { return one.number == number; });
 }
 
-bool DeviceGuests::close() {
+bool DeviceUsers::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   // acquire: what the device wrote is there
@@ -75,7 +75,7 @@ bool DeviceGuests::close() {
   return inside_.empty();
 }
 
-bool DeviceGuests::close(const Deadline& deadline) {
+bool DeviceUsers::close(const Deadline& deadline) {
   while (!close()) {
     if (deadline.passed()) return false;
     const timespec pause{0, 20'000};
@@ -84,27 +84,27 @@ bool DeviceGuests::close(const Deadline& deadline) {
   return true;
 }
 
-DeviceVisit::DeviceVisit(const GuestLists& hosts) {
-  for (const auto& guests : hosts) hosts_.push_back({guests});
+DeviceUse::DeviceUse(const DeviceUserLists& lists) {
+  for (const auto& users : lists) lists_.push_back({users});
 }
 
-bool DeviceVisit::enter() {
-  for (Host& host : hosts_) {
-    host.number = host.guests->enter();
-    if (host.number != 0) continue;
+bool DeviceUse::enter() {
+  for (Entry& entry : lists_) {
+    entry.number = entry.users->enter();
+    if (entry.number != 0) continue;
     leave();
     return false;
   }
   return true;
 }
 
-void DeviceVisit::enqueued(const uint64_t* word, uint64_t value) {
-  for (const Host& host : hosts_) host.guests->enqueued(host.number, word, value);
+void DeviceUse::enqueued(const uint64_t* word, uint64_t value) {
+  for (const Entry& entry : lists_) entry.users->enqueued(entry.number, word, value);
 }
 
-void DeviceVisit::leave() {
-  for (Host& host : hosts_) {
-    if (const uint64_t number = std::exchange(host.number, 0); number != 0) host.guests->leave(number);
+void DeviceUse::leave() {
+  for (Entry& entry : lists_) {
+    if (const uint64_t number = std::exchange(entry.number, 0); number != 0) entry.users->leave(number);
   }
 }
 

@@ -8,7 +8,7 @@ namespace thalweg::test {
 namespace {
 
 /// Right's library memory, signal and the keys of both, importable at left by the next progress after it was asked for.
-class Later : public ::testing::TestWithParam<bool> {
+class Deferred : public ::testing::TestWithParam<bool> {
  protected:
   static FakeOptions options() {
     FakeOptions options;
@@ -16,7 +16,7 @@ class Later : public ::testing::TestWithParam<bool> {
     options.import_slow = true;
     return options;
   }
-  Later() : world(options(), seed()), pool(world.registry_b) {}
+  Deferred() : world(options(), seed()), pool(world.registry_b) {}
   void SetUp() override {
     ASSERT_EQ(world.registry_b.allocate(kSize, 0, false, &memory), TW_OK);
     ASSERT_EQ(pool.create(TW_SIGNAL_ADD, 100, &signal), TW_OK);
@@ -78,7 +78,7 @@ class Later : public ::testing::TestWithParam<bool> {
   RemoteRegion *remote = nullptr, *word = nullptr;
 };
 
-TEST_P(Later, EverythingWaitsInOrderAndNeedsNoTarget) {
+TEST_P(Deferred, EverythingWaitsInOrderAndNeedsNoTarget) {
   Buffer first(world.random, 5001), second(world.random, 5001), back(world.random, 5001);
   OpDesc put = op(Verb::put, first, 7);
   put.flags = TW_OP_NO_WAIT;
@@ -123,7 +123,7 @@ TEST_P(Later, EverythingWaitsInOrderAndNeedsNoTarget) {
   EXPECT_EQ(world.pa->frames(Frame::put) + world.pa->frames(Frame::get) + world.pa->frames(Frame::flush), 0u);
 }
 
-TEST_P(Later, ARegionMayBeReleasedBehindItsPut) {
+TEST_P(Deferred, ARegionMayBeReleasedBehindItsPut) {
   Buffer source(world.random, 3000);
   const tw_request put = start(op(Verb::put, source, 11)), flushed = flush();
   release_region(std::exchange(remote, nullptr));
@@ -135,7 +135,7 @@ TEST_P(Later, ARegionMayBeReleasedBehindItsPut) {
   EXPECT_EQ(world.pa->segments[memory->segment_id].users, 0u) << "the mapping is still counted as used";
 }
 
-TEST_P(Later, AFailureOfWhatNobodyHoldsIsToldByTheNextFlush) {
+TEST_P(Deferred, AFailureOfWhatNobodyHoldsIsToldByTheNextFlush) {
   Buffer source(world.random, 3000);
   ASSERT_EQ(world.left->start(op(Verb::put, source, 11), {}), TW_IN_PROGRESS);
   const tw_request first = flush(), second = flush();
@@ -147,7 +147,7 @@ TEST_P(Later, AFailureOfWhatNobodyHoldsIsToldByTheNextFlush) {
   EXPECT_EQ(std::memcmp(memory->address, image.data(), kSize), 0);
 }
 
-TEST_P(Later, ALossEndsWhatWaits) {
+TEST_P(Deferred, ALossEndsWhatWaits) {
   Buffer source(world.random, 3000), back(world.random, 3000);
   const std::vector<tw_request> requests{start(op(Verb::put, source, 0)), start(op(Verb::get, back, 0)), flush()};
   world.left->fail(world.a, TW_ERR_PEER_LOST, "the test ends it");
@@ -157,7 +157,7 @@ TEST_P(Later, ALossEndsWhatWaits) {
   EXPECT_TRUE(back.guarded());
 }
 
-INSTANTIATE_TEST_SUITE_P(When, Later, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(When, Deferred, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "connected" : "not_connected_yet"; });
 
 }  // namespace

@@ -20,13 +20,13 @@ struct IoResult {
   bool end = false;
 };
 
-class Stream {
+class Socket {
  public:
-  Stream() = default;
+  Socket() = default;
   /// Takes the socket and the SSL* (null: plain).
-  Stream(UniqueFd socket, SSL* tls);
-  Stream(Stream&&) = delete;
-  ~Stream();
+  Socket(UniqueFd socket, SSL* tls);
+  Socket(Socket&&) = delete;
+  ~Socket();
 
   int fd() const { return socket_.get(); }
   bool tls() const { return tls_ != nullptr; }
@@ -36,7 +36,7 @@ class Stream {
   IoResult send(const iovec* pieces, size_t count);
   /// TLS read asked for writability: wait for it as for a write.
   bool read_wants_write() const { return read_wants_write_; }
-  /// Tells the peer that nothing follows.
+  /// Shuts down our half: the peer sees that nothing follows.
   void finish();
 
  private:

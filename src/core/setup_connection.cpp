@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets during set-up: connect, authenticate, exchange messages.
-#include "core/conversation.hpp"
+#include "core/setup_connection.hpp"
 
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -12,9 +12,9 @@
 
 namespace thalweg::impl {
 
-Conversation::~Conversation() { abandon(); }
+SetupConnection::~SetupConnection() { abandon(); }
 
-Status Conversation::open(const SocketAddress& address, bool tls, const DialTarget& target) {
+Status SetupConnection::open(const SocketAddress& address, bool tls, const DialTarget& target) {
   role_ = Role::client;
   target_ = target;
   unix_ = !address.internet();
@@ -26,7 +26,7 @@ Status Conversation::open(const SocketAddress& address, bool tls, const DialTarg
   return watch(EPOLLOUT);
 }
 
-Status Conversation::adopt(UniqueFd socket, bool tls, Handshake::Here here) {
+Status SetupConnection::adopt(UniqueFd socket, bool tls, Handshake::Here here) {
   role_ = Role::server;
   here_ = std::move(here);
   tls_ = tls;
@@ -36,7 +36,7 @@ Status Conversation::adopt(UniqueFd socket, bool tls, Handshake::Here here) {
   return watch(EPOLLIN);
 }
 
-void Conversation::learn_peer() {
+void SetupConnection::learn_peer() {
   if (role_ == Role::server && !is_error(peer_address(socket_.get(), &address_))) unix_ = !address_.internet();
   if (unix_) {
     pid_ = peer_pid(socket_.get());
@@ -46,7 +46,7 @@ void Conversation::learn_peer() {
   }
 }
 
-Status Conversation::watch(uint32_t events) {
+Status SetupConnection::watch(uint32_t events) {
   watched_ = socket_.get();
   events_ = events;
   auto self = shared_from_this();
@@ -58,13 +58,13 @@ Status Conversation::watch(uint32_t events) {
   return status;
 }
 
-void Conversation::want(uint32_t events) {
+void SetupConnection::want(uint32_t events) {
   if (over_ || events == events_) return;
   events_ = events;
   loop_.modify(watched_, events);
 }
 
-void Conversation::abandon() {
+void SetupConnection::abandon() {
   over_ = true;
   written_ = nullptr;
   if (watched_ >= 0) {
@@ -77,14 +77,14 @@ void Conversation::abandon() {
   socket_.reset();
 }
 
-void Conversation::broken(Status status, Refusal refusal, const std::string& why) {
+void SetupConnection::broken(Status status, Refusal refusal, const std::string& why) {
   if (over_) return;
   auto self = shared_from_this();
   abandon();
   user_->on_broken(*this, status, refusal, why);
 }
 
-void Conversation::ready(uint32_t) {
+void SetupConnection::ready(uint32_t) {
   auto self = shared_from_this();
   if (over_) return;
   if (connecting_) return connected();
@@ -94,7 +94,7 @@ void Conversation::ready(uint32_t) {
   if (!over_) read_messages();
 }
 
-void Conversation::connected() {
+void SetupConnection::connected() {
   const Status status = finish_connect(socket_.get(), address_);
   if (status == TW_IN_PROGRESS) return;
   if (is_error(status)) return broken(status, Refusal::none, last_error());
@@ -112,7 +112,7 @@ void Conversation::connected() {
   handshake();
 }
 
-void Conversation::recognise() {
+void SetupConnection::recognise() {
   const Opening opening = look_at_opening(socket_.get());
   if (opening == Opening::wait) return;
   if (opening == Opening::closed) return broken(TW_ERR_CLOSED, Refusal::closed, "closed before it said anything");
@@ -124,7 +124,7 @@ void Conversation::recognise() {
   handshake();
 }
 
-void Conversation::handshake() {
+void SetupConnection::handshake() {
   switch (handshake_->advance(socket_.get())) {
     case Handshake::Want::read:
       return want(EPOLLIN);
@@ -144,7 +144,7 @@ void Conversation::handshake() {
   if (!over_) read_messages();
 }
 
-void Conversation::push() {
+void SetupConnection::push() {
   const Status status = channel_->flush();
   if (is_error(status)) return broken(TW_ERR_PEER_LOST, Refusal::none, "the other side closed during connection set-up");
   if (status == TW_IN_PROGRESS) return want(EPOLLIN | EPOLLOUT);
@@ -156,12 +156,12 @@ void Conversation::push() {
   }
 }
 
-void Conversation::push_then(std::function<void()> then) {
+void SetupConnection::push_then(std::function<void()> then) {
   written_ = std::move(then);
   push();
 }
 
-void Conversation::read_messages() {
+void SetupConnection::read_messages() {
   while (!over_) {
     SetupChannel::Message message;
     const Status status = channel_->receive(&message);
@@ -174,7 +174,7 @@ void Conversation::read_messages() {
   }
 }
 
-void Conversation::release(LinkInit* init) {
+void SetupConnection::release(LinkInit* init) {
   over_ = true;
   written_ = nullptr;
   const int fd = watched_;

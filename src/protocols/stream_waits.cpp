@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocols/gates.hpp"
+#include "protocols/stream_waits.hpp"
 
 #include "devices/registry.hpp"
 #include "protocols/device_queues.hpp"
@@ -8,91 +8,90 @@
 namespace thalweg::impl {
 namespace {
 
-/// Release: the bytes of the request, and what it wrote beside them, are there for who sees the word.
-void let_through(Gate& gate) {
-  __atomic_store_n(reinterpret_cast<uint64_t*>(gate.word), gate.generation, __ATOMIC_RELEASE);
-  gate.closed = false;
-  gate.waits.reset();
+/// Release: whatever sees the word also sees the request's bytes and its other writes.
+void release(StreamWait& wait) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(wait.word), wait.generation, __ATOMIC_RELEASE);
+  wait.pending = false;
+  wait.waits.reset();
 }
 
-Status close(Gate& gate) {
-  gate.waits.emplace();
-  if (Status s = gate.queue->wait_geq(gate.word, gate.generation + 1); is_error(s)) return s;
-  ++gate.generation;
-  gate.closed = true;
-  const Status status = gate.queue->record(*gate.event);
-  if (is_error(status)) let_through(gate);
+Status arm(StreamWait& wait) {
+  wait.waits.emplace();
+  if (Status s = wait.queue->wait_geq(wait.word, wait.generation + 1); is_error(s)) return s;
+  ++wait.generation;
+  wait.pending = true;
+  const Status status = wait.queue->record(*wait.event);
+  if (is_error(status)) release(wait);
   return status;
 }
 
 }  // namespace
 
-void open(Gate* gate) {
-  while (gate != nullptr) {
-    Gate* const next = std::exchange(gate->next, nullptr);
-    let_through(*gate);
-    gate = next;
+void release_all(StreamWait* wait) {
+  while (wait != nullptr) {
+    StreamWait* const next = std::exchange(wait->next, nullptr);
+    release(*wait);
+    wait = next;
   }
 }
 
-Gate::~Gate() {
-  if (closed) let_through(*this);
-  if (queue != nullptr)
-    queue->synchronize();  // nothing but waits for words that are there: then nobody reads the word any more
+StreamWait::~StreamWait() {
+  if (pending) release(*this);
+  if (queue != nullptr) queue->synchronize();  // it holds only waits that are fulfilled; afterwards no device reads the word
   queue.reset();
   if (word != 0) device->free(word);
 }
 
-/// A queue that waits must not hold up the library's own, which bring the bytes: streams may share a channel of the hardware, all of
-/// them with CUDA_DEVICE_MAX_CONNECTIONS=1. Looked at once, when the gate is made.
-Status Gates::make(Device& device, Gate** out) {
-  auto gate = std::make_unique<Gate>();
-  gate->device = &device;
-  if (Status s = device.make_queue(&gate->queue); is_error(s)) return s;
-  if (Status s = device.make_event(&gate->event); is_error(s)) return s;
-  if (Status s = device.allocate(MemoryKind::pinned, sizeof(uint64_t), &gate->word); is_error(s)) return s;
-  *reinterpret_cast<uint64_t*>(gate->word) = gate->generation = first_;
+/// A waiting queue must not block the library's own queues, which bring the bytes: streams may share a hardware channel, and
+/// with CUDA_DEVICE_MAX_CONNECTIONS=1 all of them do. Checked once, when the wait is made.
+Status StreamWaits::make(Device& device, StreamWait** out) {
+  auto wait = std::make_unique<StreamWait>();
+  wait->device = &device;
+  if (Status s = device.make_queue(&wait->queue); is_error(s)) return s;
+  if (Status s = device.make_event(&wait->event); is_error(s)) return s;
+  if (Status s = device.allocate(MemoryKind::pinned, sizeof(uint64_t), &wait->word); is_error(s)) return s;
+  *reinterpret_cast<uint64_t*>(wait->word) = wait->generation = first_;
   if (Status s = queues_.prepare(device); is_error(s)) return s;
   queues_.measure_no_more();  // from here on streams may wait for this process
-  if (Status s = close(*gate); is_error(s)) return s;
+  if (Status s = arm(*wait); is_error(s)) return s;
   const Status status = queues_.check_moving(device);
-  let_through(*gate);
+  release(*wait);
   if (status == TW_ERR_TIMED_OUT) {
     return fail(TW_ERR_UNSUPPORTED,
                 "a waiting stream would hold up this device's copies, so the request might never end: set "
                 "CUDA_DEVICE_MAX_CONNECTIONS to 8 or more (it has to be before the first use of CUDA), or wait on the host");
   }
   if (is_error(status)) return status;
-  *out = gate.get();
-  gates_.push_back(std::move(gate));
+  *out = wait.get();
+  stream_waits_.push_back(std::move(wait));
   return TW_OK;
 }
 
-Status Gates::take(Device& device, Gate** out) {
+Status StreamWaits::take(Device& device, StreamWait** out) {
   unsigned count = 0;
-  for (auto& gate : gates_) {
-    if (gate->device != &device) continue;
+  for (auto& wait : stream_waits_) {
+    if (wait->device != &device) continue;
     ++count;
-    if (gate->closed) continue;
-    *out = gate.get();
+    if (wait->pending) continue;
+    *out = wait.get();
     return TW_OK;
   }
   if (count < kMost) return make(device, out);
   return fail(TW_ERR_LIMIT, "streams wait for %u requests of this worker already: let one of them end first", kMost);
 }
 
-Status Gates::hold(Device& device, Queue& stream, Gate** of_run) {
-  for (Gate* gate = *of_run; gate != nullptr; gate = gate->next) {
-    if (gate->device == &device) return stream.wait_event(*gate->event);
+Status StreamWaits::hold(Device& device, Queue& stream, StreamWait** of_run) {
+  for (StreamWait* wait = *of_run; wait != nullptr; wait = wait->next) {
+    if (wait->device == &device) return stream.wait_event(*wait->event);
   }
-  Gate* gate = nullptr;
-  if (Status s = take(device, &gate); is_error(s)) return s;
-  if (Status s = close(*gate); is_error(s)) return s;
-  if (Status s = stream.wait_event(*gate->event); is_error(s)) {
-    let_through(*gate);
+  StreamWait* wait = nullptr;
+  if (Status s = take(device, &wait); is_error(s)) return s;
+  if (Status s = arm(*wait); is_error(s)) return s;
+  if (Status s = stream.wait_event(*wait->event); is_error(s)) {
+    release(*wait);
     return s;
   }
-  gate->next = std::exchange(*of_run, gate);
+  wait->next = std::exchange(*of_run, wait);
   return TW_OK;
 }
 
@@ -125,7 +124,7 @@ Status Engine::before(tw_request request, const void* native) {
   }
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return TW_OK;
   run->extras = true;  // it ends the long way
-  return devices().gates().hold(*device, *stream, &run->gate);
+  return devices().stream_waits().hold(*device, *stream, &run->stream_wait);
 }
 
 }  // namespace thalweg::impl

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "security/tls.hpp"
-#include "transports/tcp/stream.hpp"
+#include "transports/tcp/socket.hpp"
 
 namespace thalweg::impl::tcp {
 
@@ -20,16 +20,16 @@ constexpr size_t kRecord = 16384;
 
 }  // namespace
 
-Stream::Stream(UniqueFd socket, SSL* tls) : socket_(std::move(socket)), tls_(tls) {
+Socket::Socket(UniqueFd socket, SSL* tls) : socket_(std::move(socket)), tls_(tls) {
   if (tls_ == nullptr) return;
   SSL_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
-Stream::~Stream() {
+Socket::~Socket() {
   if (tls_ != nullptr) SSL_free(tls_);
 }
 
-void Stream::finish() {
+void Socket::finish() {
   if (tls_ != nullptr) {
     ERR_clear_error();
     SSL_shutdown(tls_);
@@ -38,7 +38,7 @@ void Stream::finish() {
 }
 
 /// EAGAIN, an errno, EPROTO for a broken TLS stream, or 0 for its end.
-int Stream::tls_error(int result) {
+int Socket::tls_error(int result) {
   const int error = errno;
   switch (SSL_get_error(tls_, result)) {
     case SSL_ERROR_WANT_READ:
@@ -49,12 +49,12 @@ int Stream::tls_error(int result) {
     case SSL_ERROR_SYSCALL:
       return error == 0 || error == EAGAIN ? ECONNRESET : error;
     default:
-      // A peer that died says no close_notify: that is an end of the stream, not a broken one.
+      // A peer that died sends no close_notify: that is an end of the stream, not a broken one.
       return ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ? ECONNRESET : EPROTO;
   }
 }
 
-IoResult Stream::receive_tls(const iovec* places, size_t count) {
+IoResult Socket::receive_tls(const iovec* places, size_t count) {
   IoResult result;
   for (size_t i = 0; i < count; ++i) {
     size_t filled = 0;
@@ -80,7 +80,7 @@ IoResult Stream::receive_tls(const iovec* places, size_t count) {
 // OpenSSL insists that an interrupted write is repeated with at least as many bytes and the same contents. The caller
 // repeats from the first byte not taken and never takes bytes back, so the repetition is the same stream; gathering up to
 // one record makes it at least as long.
-IoResult Stream::send_tls(const iovec* pieces, size_t count) {
+IoResult Socket::send_tls(const iovec* pieces, size_t count) {
   IoResult result;
   size_t i = 0, skip = 0;
   std::byte record[kRecord];

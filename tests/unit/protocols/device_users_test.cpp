@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Within one process a device of one worker works on memory of another one: who takes that memory back, by a release or because its
-// operation ends, waits for the device and for nobody's progress. The device goes on when the test says so.
+// Within one process a device of one worker works on memory of another one: taking that memory back, by a release or because
+// its operation ends, waits for the device but not for progress. The test steps the device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,11 +35,11 @@ FakeOptions one_process() {
   return options;
 }
 
-class DeviceGuestsOf : public ::testing::Test {
+class DeviceUsersOf : public ::testing::Test {
  protected:
   static constexpr uint64_t kSize = 5000;
 
-  DeviceGuestsOf() : world(one_process(), seed()), registry(world.registry_a) {
+  DeviceUsersOf() : world(one_process(), seed()), registry(world.registry_a) {
     world.la->peer.incarnation = world.lb->peer.incarnation = 11;
     world.connect();
     registry.set_patience(0);
@@ -112,7 +112,7 @@ class DeviceGuestsOf : public ::testing::Test {
     EXPECT_EQ(Engine::release(request), TW_OK);
     return status;
   }
-  /// Two calls of left's queue are under way: what comes next is gathered, and the device is not told of it.
+  /// Two calls of left's queue are under way: what comes next is batched, and not submitted to the device.
   void occupy_left() {
     for (unsigned i = 0; i < 2; ++i) {
       before.push_back(move(Verb::put, allocate(1), import(allocate(2))));
@@ -132,7 +132,7 @@ class DeviceGuestsOf : public ::testing::Test {
 
 // ------------------------------------------------------------------------------------------------ releases
 
-TEST_F(DeviceGuestsOf, ReleasedMemoryAreWaitedFor) {
+TEST_F(DeviceUsersOf, ReleasedMemoryAreWaitedFor) {
   for (const Verb verb : {Verb::put, Verb::get, Verb::atomic}) {
     tw_memory* const target = allocate(0);
     tw_memory* const local = allocate(3);
@@ -166,7 +166,7 @@ TEST_F(DeviceGuestsOf, ReleasedMemoryAreWaitedFor) {
   }
 }
 
-TEST_F(DeviceGuestsOf, ReleasedMemoryAreTurnedAwayWhereTheyHaveNotBegun) {
+TEST_F(DeviceUsersOf, ReleasedMemoryAreTurnedAwayWhereTheyHaveNotBegun) {
   occupy_left();
   tw_memory* const gone = allocate(4);
   tw_memory* const stays = allocate(5);
@@ -185,7 +185,7 @@ TEST_F(DeviceGuestsOf, ReleasedMemoryAreTurnedAwayWhereTheyHaveNotBegun) {
 // ------------------------------------------------------------------------------------------------ messages whose peer is lost
 
 /// A strided source is pushed by the sender's device.
-class DeviceGuestsOfMessages : public DeviceGuestsOf {
+class DeviceUsersOfMessages : public DeviceUsersOf {
  protected:
   void begin(bool strided) {
     source = allocate(7);
@@ -209,14 +209,14 @@ class DeviceGuestsOfMessages : public DeviceGuestsOf {
   }
   void TearDown() override {
     impl::release(layout);
-    DeviceGuestsOf::TearDown();
+    DeviceUsersOf::TearDown();
   }
   tw_memory *source = nullptr, *target = nullptr;
   Layout* layout = nullptr;
   tw_request received = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
 };
 
-TEST_F(DeviceGuestsOfMessages, AReceiveEndsBehindTheSendersDevice) {
+TEST_F(DeviceUsersOfMessages, AReceiveEndsBehindTheSendersDevice) {
   begin(true);
   world.pb->lose(*world.lb);
   for (unsigned i = 0; i < 20; ++i) world.right->progress();
@@ -232,7 +232,7 @@ TEST_F(DeviceGuestsOfMessages, AReceiveEndsBehindTheSendersDevice) {
   EXPECT_TRUE(holds(target, 9));
 }
 
-TEST_F(DeviceGuestsOfMessages, AReceiveThatEndsTurnsAwayADeviceThatHasNotBegun) {
+TEST_F(DeviceUsersOfMessages, AReceiveThatEndsTurnsAwayADeviceThatHasNotBegun) {
   occupy_left();
   begin(true);
   world.pb->lose(*world.lb);
@@ -244,7 +244,7 @@ TEST_F(DeviceGuestsOfMessages, AReceiveThatEndsTurnsAwayADeviceThatHasNotBegun) 
   for (const tw_request request : before) EXPECT_TRUE(is_error(end(request)));
 }
 
-TEST_F(DeviceGuestsOfMessages, ASendEndsBehindTheReceiversDevice) {
+TEST_F(DeviceUsersOfMessages, ASendEndsBehindTheReceiversDevice) {
   begin(false);
   world.pa->lose(*world.la);
   for (unsigned i = 0; i < 20; ++i) world.left->progress();
@@ -256,19 +256,19 @@ TEST_F(DeviceGuestsOfMessages, ASendEndsBehindTheReceiversDevice) {
   EXPECT_EQ(end(received), TW_ERR_PEER_LOST);
 }
 
-TEST_F(DeviceGuestsOfMessages, AWorkerThatIsDestroyedWaitsForTheSendersDevice) {
+TEST_F(DeviceUsersOfMessages, AWorkerThatIsDestroyedWaitsForTheSendersDevice) {
   begin(true);
   world.pb->lose(*world.lb);
   world.right->progress();
   EXPECT_EQ(Engine::test(received), TW_IN_PROGRESS);
-  run_device();  // and nobody progresses
+  run_device();  // without progress
   world.right.reset();
   EXPECT_EQ(Engine::test(received), TW_ERR_HANDLE);
   world.right = std::make_unique<Engine>(EngineOptions{});
 }
 
 /// And the next one does not find the loan of the one before.
-TEST_F(DeviceGuestsOfMessages, AMessageThatArrivesGivesTheBuffersBack) {
+TEST_F(DeviceUsersOfMessages, AMessageThatArrivesGivesTheBuffersBack) {
   for (const bool strided : {true, false, true}) {
     begin(strided);
     EXPECT_EQ(end(sent), TW_OK);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side of connection set-up: what the service thread has sent to the inbox.
+// The worker's side of connection set-up: it handles the connection events that the service thread posted to the inbox.
 #include "base/log.hpp"
 #include "base/sockets.hpp"
 #include "core/worker.hpp"
@@ -8,41 +8,41 @@
 using namespace thalweg::impl;
 
 unsigned tw_worker::read_inbox() {
-  std::vector<News> news = inbox.take();
+  std::vector<ConnectionEvent> events = inbox.take();
   Guard guard(*engine);
-  for (News& one : news) take(std::move(one));
-  return unsigned(news.size());
+  for (ConnectionEvent& one : events) take(std::move(one));
+  return unsigned(events.size());
 }
 
-void tw_worker::take(News&& news) {
-  switch (news.kind) {
-    case News::Kind::linked:
-      return take_link(std::move(news));
-    case News::Kind::request:
-      return take_request(std::move(news));
-    case News::Kind::retry:
-      return try_again(news.peer);
-    case News::Kind::request_gone: {
-      auto at = listeners.find(news.listener);
+void tw_worker::take(ConnectionEvent&& event) {
+  switch (event.kind) {
+    case ConnectionEvent::Kind::linked:
+      return take_link(std::move(event));
+    case ConnectionEvent::Kind::request:
+      return take_request(std::move(event));
+    case ConnectionEvent::Kind::retry:
+      return try_again(event.peer);
+    case ConnectionEvent::Kind::request_gone: {
+      auto at = listeners.find(event.listener);
       if (at == listeners.end()) return;
-      std::erase_if(at->second->waiting, [&](const auto& request) { return request->acceptor == news.key; });
+      std::erase_if(at->second->waiting, [&](const auto& request) { return request->acceptor == event.key; });
       return;
     }
-    case News::Kind::failed: {
-      auto at = pending.find(news.key);
+    case ConnectionEvent::Kind::failed: {
+      auto at = pending.find(event.key);
       if (at == pending.end()) return;
       tw_endpoint& endpoint = *at->second;
       pending.erase(at);
       endpoint.key = 0;
-      endpoint.token = news.token;
-      endpoint.received = std::move(news.data);
-      engine->fail(*endpoint.peer, news.status, news.text);
+      endpoint.token = event.token;
+      endpoint.received = std::move(event.data);
+      engine->fail(*endpoint.peer, event.status, event.text);
       return;
     }
   }
 }
 
-/// An endpoint waits for a connection that the peer's attempt, or an earlier one of ours, was to bring.
+/// An endpoint waits for a connection from the peer's attempt, or from an earlier one of ours, that failed: connects again.
 void tw_worker::try_again(WorkerId peer) {
   tw_endpoint* endpoint = nullptr;
   {
@@ -53,9 +53,9 @@ void tw_worker::try_again(WorkerId peer) {
   if (endpoint != nullptr && endpoint->key == 0 && endpoint->addressed) call(*endpoint);
 }
 
-tw_endpoint* tw_worker::endpoint_of(const News& news) {
-  if (news.key != 0) {
-    auto at = pending.find(news.key);
+tw_endpoint* tw_worker::endpoint_of(const ConnectionEvent& event) {
+  if (event.key != 0) {
+    auto at = pending.find(event.key);
     if (at == pending.end()) return nullptr;
     tw_endpoint* endpoint = at->second;
     pending.erase(at);
@@ -64,8 +64,8 @@ tw_endpoint* tw_worker::endpoint_of(const News& news) {
   tw_endpoint* endpoint = nullptr;
   {
     std::lock_guard lock(directory.mutex);
-    auto at = directory.entries.find(news.init.peer.worker);
-    if (at == directory.entries.end() || at->second.token != news.token) return nullptr;
+    auto at = directory.entries.find(event.init.peer.worker);
+    if (at == directory.entries.end() || at->second.token != event.token) return nullptr;
     endpoint = at->second.endpoint;
     // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
     if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = at->second.endpoint = nullptr;
@@ -73,52 +73,52 @@ tw_endpoint* tw_worker::endpoint_of(const News& news) {
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
       endpoint = at->second.endpoint = make_endpoint(options);
       endpoint->references = 0;
-      endpoint->remote = news.init.peer.worker;
+      endpoint->remote = event.init.peer.worker;
     }
   }
   if (endpoint->key != 0) pending.erase(endpoint->key);
   return endpoint;
 }
 
-void tw_worker::take_link(News&& news) {
-  tw_endpoint* endpoint = endpoint_of(news);
-  if (endpoint == nullptr) {  // closed meanwhile; the socket goes with the news
-    if (news.token != 0 && directory.dropped(news.init.peer.worker, news.token)) try_again(news.init.peer.worker);
+void tw_worker::take_link(ConnectionEvent&& event) {
+  tw_endpoint* endpoint = endpoint_of(event);
+  if (endpoint == nullptr) {  // closed meanwhile; the event closes the socket
+    if (event.token != 0 && directory.dropped(event.init.peer.worker, event.token)) try_again(event.init.peer.worker);
     return;
   }
   endpoint->key = 0;
-  endpoint->token = news.token;
-  endpoint->received = std::move(news.data);
-  endpoint->note = std::move(news.text);
-  const PeerIdentity identity = news.init.peer;
+  endpoint->token = event.token;
+  endpoint->received = std::move(event.data);
+  endpoint->note = std::move(event.text);
+  const PeerIdentity identity = event.init.peer;
   Link* link = nullptr;
-  if (endpoint->tls && news.init.tls == nullptr && news.init.socket && !is_unix_socket(news.init.socket.get())) {
-    endpoint->peer->identity = identity;  // the peer's own attempt won
+  if (endpoint->tls && event.init.tls == nullptr && event.init.socket && !is_unix_socket(event.init.socket.get())) {
+    endpoint->peer->identity = identity;  // the peer's own connection attempt won
     engine->fail(*endpoint->peer, TW_ERR_AUTHENTICATION,
                  "the peer connected without TLS, which this endpoint demands: set tls in both contexts, or THALWEG_TLS=1");
     return;
   }
-  const Status status = news.port->establish(std::move(news.init), &link);
+  const Status status = event.port->establish(std::move(event.init), &link);
   if (is_error(status)) {
     endpoint->peer->identity = identity;
     engine->fail(*endpoint->peer, status, last_error());
     return;
   }
   link->user = &*endpoint->peer;
-  endpoint->transport = news.port->name();
+  endpoint->transport = event.port->name();
   endpoint->is_protected = (link->features & kLinkProtected) != 0;
   engine->attach(*endpoint->peer, *link);
 }
 
-void tw_worker::take_request(News&& news) {
-  auto at = listeners.find(news.listener);
+void tw_worker::take_request(ConnectionEvent&& event) {
+  auto at = listeners.find(event.listener);
   if (at == listeners.end()) return;
   tw_listener* listener = at->second;
   if (listener->on_request == nullptr) {
-    listener->waiting.push_back(std::move(news.connection_request));
+    listener->waiting.push_back(std::move(event.connection_request));
     return;
   }
-  requested_.emplace_back(listener, news.connection_request.release());
+  requested_.emplace_back(listener, event.connection_request.release());
   chores_.store(true, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One set-up socket on the service thread: non-blocking connect, handshake, then set-up messages, until the socket is handed
-// to a port or the conversation breaks. Connectors (connector.hpp) and acceptors (acceptor.hpp) are its two users.
+// to a port or the connection breaks. Connectors (connector.hpp) and acceptors (acceptor.hpp) are its two users.
 //
 // Life: shared by its user and by the callbacks it has pending in the loop; abandon() and release() end the latter.
 // Everything happens on the loop's thread.
@@ -15,20 +15,20 @@
 
 namespace thalweg::impl {
 
-class Conversation : public std::enable_shared_from_this<Conversation> {
+class SetupConnection : public std::enable_shared_from_this<SetupConnection> {
  public:
-  /// What happens, told to the user. Any of these may abandon the conversation.
+  /// Callbacks to the user. Any of them may abandon the connection.
   class User {
    public:
     virtual ~User() = default;
-    virtual void on_authenticated(Conversation& from) = 0;
-    virtual void on_message(Conversation& from, SetupChannel::Message&& message) = 0;
-    /// It is over (already abandoned). `refusal` is set when the handshake said no.
-    virtual void on_broken(Conversation& from, Status status, Refusal refusal, const std::string& why) = 0;
+    virtual void on_authenticated(SetupConnection& from) = 0;
+    virtual void on_message(SetupConnection& from, SetupChannel::Message&& message) = 0;
+    /// It has ended (already abandoned). `refusal` is set when the handshake refused it.
+    virtual void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) = 0;
   };
 
-  Conversation(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
-  ~Conversation();
+  SetupConnection(EventLoop& loop, const JobKey& key, User* user) : loop_(loop), key_(key), user_(user) {}
+  ~SetupConnection();
 
   /// Client: connects (without waiting) and authenticates. A listener's name is filled in from what was dialled.
   Status open(const SocketAddress& address, bool tls, const DialTarget& target);
@@ -42,13 +42,13 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void push();
   /// push(), and `then` once everything is written.
   void push_then(std::function<void()> then);
-  /// Takes socket, TLS state and session out; the conversation is over.
+  /// Takes socket, TLS state and session out; the set-up connection has ended.
   void release(LinkInit* init);
 
   bool over() const { return over_; }
   bool authenticated() const { return channel_ != nullptr; }
   bool is_unix() const { return unix_; }
-  const DialTarget& target() const { return target_; }       // whom the client means; proved once authenticated
+  const DialTarget& target() const { return target_; }       // the client's target; proved once authenticated
   int32_t pid() const { return pid_; }                       // of the process at the other end, 0 unknown
   std::string peer_text() const { return address_.text(); }  // "10.0.0.2:4711" or "unix"
 
