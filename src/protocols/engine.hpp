@@ -75,7 +75,7 @@ struct EngineOptions {
 struct Completion {
   tw_request* request = nullptr;  // where the number goes; null: not wanted
   SinkKind kind = SinkKind::none;
-  SinkTarget told{};
+  SinkTarget sink_target{};
   void* arg = nullptr;
   uint64_t value = 0;  // of SinkKind::done
 };
