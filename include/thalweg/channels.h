@@ -33,7 +33,7 @@ typedef struct tw_channel_buffer {
   const tw_layout *layout; /* NULL: contiguous; not used after the call */
 } tw_channel_buffer;
 
-/** Takes the sending end of channel (endpoint, tag) for code at a place, until tw_channel_end_release. Waits until the peer has bound
+/** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until tw_channel_end_release. Waits until the peer has bound
  *  the other end, or has prepared a plan or called tw_recv_on for it, at most timeout_ns. What the code sends must be memory that it
  *  reaches itself.
  *  Buffers that the receiver adds later (another plan, tw_recv_on with another one) are imported when they come, which a kernel that
@@ -41,11 +41,11 @@ typedef struct tw_channel_buffer {
  *  TW_ERR_UNSUPPORTED: the two ends do not reach each other by loads and stores (another machine or tcp, pageable, pool or managed
  *  memory, a device and a host); the text has the reason; a plan on a queue works there. TW_ERR_BUSY: a plan, a queue's operations or
  *  another binding of this process has the end. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
-TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t tag, const tw_channel_options *options,
+TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t channel, const tw_channel_options *options,
                                           tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must
  *  live until the end is released. Plans and queues of the sender need not be paired: any number of them may send to it. */
-TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t tag, const tw_channel_buffer *buffers, size_t count,
+TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t channel, const tw_channel_buffer *buffers, size_t count,
                                           const tw_channel_options *options, tw_channel_end **end);
 
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */

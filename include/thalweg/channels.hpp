@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // channels.hpp: the C++ view of channels.h. Part of thalweg.hpp, whose conventions hold.
 //
-//   thalweg::BoundSend out(peer, tag, "cuda:0");                  // the peer binds, or prepares, the other end
+//   thalweg::BoundSend out(peer, channel, "cuda:0");                  // the peer binds, or prepares, the other end
 //   sender<<<16, 256, 0, stream>>>(out.end(), out.guard(), data);  // device/channel.hpp
 //   ...
 //   out.check();                                                   // throws what its code, or the peer, failed with
@@ -62,11 +62,11 @@ class BoundEnd {
 class BoundSend : public detail::BoundEnd<device::SendEnd> {
  public:
   BoundSend() = default;
-  BoundSend(tw_endpoint* to, uint64_t tag, const char* place = "host",
+  BoundSend(tw_endpoint* to, uint64_t channel, const char* place = "host",
             std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
     const tw_channel_options how = options(place, timeout);
     tw_channel_end* made = nullptr;
-    check_status(tw_channel_bind_send(to, tag, &how, &made));
+    check_status(tw_channel_bind_send(to, channel, &how, &made));
     hold(made);
   }
 };
@@ -81,14 +81,14 @@ struct ChannelBuffer : tw_channel_buffer {
 class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
  public:
   BoundRecv() = default;
-  BoundRecv(tw_endpoint* from, std::initializer_list<ChannelBuffer> buffers, uint64_t tag, const char* place = nullptr,
+  BoundRecv(tw_endpoint* from, std::initializer_list<ChannelBuffer> buffers, uint64_t channel, const char* place = nullptr,
             std::chrono::nanoseconds timeout = std::chrono::seconds(30))
-      : BoundRecv(from, std::vector<tw_channel_buffer>(buffers.begin(), buffers.end()), tag, place, timeout) {}
-  BoundRecv(tw_endpoint* from, const std::vector<tw_channel_buffer>& buffers, uint64_t tag, const char* place = nullptr,
+      : BoundRecv(from, std::vector<tw_channel_buffer>(buffers.begin(), buffers.end()), channel, place, timeout) {}
+  BoundRecv(tw_endpoint* from, const std::vector<tw_channel_buffer>& buffers, uint64_t channel, const char* place = nullptr,
             std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
     const tw_channel_options how = options(place, timeout);
     tw_channel_end* made = nullptr;
-    check_status(tw_channel_bind_recv(from, tag, buffers.data(), buffers.size(), &how, &made));
+    check_status(tw_channel_bind_recv(from, channel, buffers.data(), buffers.size(), &how, &made));
     hold(made);
   }
   /// The number by which its code posts a receive into buffer `index`.

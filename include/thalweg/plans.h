@@ -87,10 +87,12 @@ typedef struct tw_step_options {
 #define TW_STEP_OPTIONS_INIT {sizeof(tw_step_options), NULL, NULL, NULL, 0, 0, 0, NULL, 0}
 
 /* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps without `after` have no order among each other. */
-/** Channel (endpoint, tag), from here to the peer: the n-th send ever meets the n-th receive of the peer, across plans. */
-TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+/** `channel` is a number of its own for each endpoint and direction, and no tag: what goes through channel 7 never meets tw_send or
+ *  tw_recv with tag 7, nor channel 7 the other way. The n-th send ever through a channel meets the n-th receive of the peer from it,
+ *  whether plans, queues (tw_send_on) or kernels (channels.h) make them. */
+TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
                                   const tw_step_options *options, uint32_t *step);
-TW_CHECKED tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+TW_CHECKED tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,
                                   const tw_step_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_put(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length,
                                  tw_remote_memory *remote, uint64_t offset, const tw_step_options *options, uint32_t *step);
@@ -135,9 +137,9 @@ TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
 /* ---------------------------------------------------------------- one operation on a queue: a plan of one step, kept for reuse
  * The first call with a channel, memory or buffer prepares it (milliseconds; refused while the queue is captured); later ones
  * cost about one launch. */
-TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
+TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
                                 const tw_step_options *options);
-TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
+TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,
                                 const tw_step_options *options);
 TW_CHECKED tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length,
                                tw_remote_memory *remote, uint64_t offset, const tw_step_options *options);

@@ -2,7 +2,7 @@
 // plans.hpp: the C++ view of plans.h. Part of thalweg.hpp, whose conventions hold.
 //
 //   thalweg::Plan halo;
-//   halo.recv(peer, to, face(0), tag).send(peer, from, face(1), tag);
+//   halo.recv(peer, to, face(0), channel).send(peer, from, face(1), channel);
 //   halo.prepare();                          // both ends do
 //   for (...) { kernel<<<..., stream>>>(...); thalweg::check(halo.trigger(stream)); }
 //   thalweg::check(stream);                  // throws what failed on it
@@ -105,14 +105,14 @@ class Queue {
     return Graph(graph);
   }
   /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
-  [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t tag,
+  [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t channel,
                                const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
-    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), channel, &step);
   }
-  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const StepOptions& options = {}) const noexcept {
     const tw_step_options step = options.c();
-    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), channel, &step);
   }
   [[nodiscard]] tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
                               const StepOptions& options = {}) const noexcept {
@@ -155,21 +155,21 @@ class Plan {
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
   explicit Plan(const Context& context, const tw_plan_options& options = PlanOptions()) : Plan(options) { make(context.get()); }
 
-  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
+  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t channel, StepOptions options = {}) {
     const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_send(of(to), to, buffer, 0, tag, &step, &last_));
+    return added(tw_plan_send(of(to), to, buffer, 0, channel, &step, &last_));
   }
-  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t tag, const StepOptions& options = {}) {
+  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t channel, const StepOptions& options = {}) {
     const tw_step_options step = options.c();
-    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), channel, &step, &last_));
   }
-  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
+  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t channel, StepOptions options = {}) {
     const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_recv(of(from), from, buffer, 0, tag, &step, &last_));
+    return added(tw_plan_recv(of(from), from, buffer, 0, channel, &step, &last_));
   }
-  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) {
+  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const StepOptions& options = {}) {
     const tw_step_options step = options.c();
-    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), channel, &step, &last_));
   }
   Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
     const tw_step_options step = options.c();

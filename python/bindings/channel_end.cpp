@@ -52,14 +52,14 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   return nb::cast(made.release(), nb::rv_policy::take_ownership);
 }
 
-nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t tag, nb::handle place, nb::handle timeout) {
+nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t channel, nb::handle place, nb::handle timeout) {
   return bound(std::make_unique<ChannelEnd>(), peer, place, timeout,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
-                 return tw_channel_bind_send(endpoint, tag, &options, out);
+                 return tw_channel_bind_send(endpoint, channel, &options, out);
                });
 }
 
-nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t tag, nb::handle place, nb::handle timeout) {
+nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t channel, nb::handle place, nb::handle timeout) {
   auto made = std::make_unique<ChannelEnd>();
   std::vector<tw_channel_buffer> given;
   for (nb::handle one : buffers) {
@@ -76,7 +76,7 @@ nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t
   }
   return bound(std::move(made), peer, place, timeout,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
-                 return tw_channel_bind_recv(endpoint, tag, given.data(), given.size(), &options, out);
+                 return tw_channel_bind_recv(endpoint, channel, given.data(), given.size(), &options, out);
                });
 }
 
@@ -126,12 +126,12 @@ void bind_channel_end(nb::module_& m) {
           "taken.")
       .def_prop_ro("closed", [](const ChannelEnd& s) { return s.handle == nullptr; });
   context_manager<ChannelEnd>(m.attr("ChannelEnd"));
-  m.def("bind_send", &bind_send, arg("peer"), arg("tag") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
-        "Takes the sending end of the channel (peer, tag) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
+  m.def("bind_send", &bind_send, arg("peer"), arg("channel") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
+        "Takes the sending end of the channel (peer, channel) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
         "Waits, with the GIL released, until the peer has bound the other end, or prepared a plan or called recv_on for it.\n"
         "timeout: seconds of that, and of every wait of the kernel (30). Raises Unsupported where the two ends do not reach\n"
         "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
-  m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("tag") = 0, nb::kw_only(), arg("place") = none,
+  m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("channel") = 0, nb::kw_only(), arg("place") = none,
         arg("timeout") = none,
         "Takes the receiving end. buffers: where messages may land, arrays of any strides and (buffer, Layout) among them. "
         "place None: that of the\n"

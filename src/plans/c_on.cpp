@@ -25,14 +25,14 @@ Status run_on(tw_queue* queue, const tw_step_options* given, Make make) {
 
 extern "C" {
 
-tw_status tw_send_on(tw_queue* queue, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag,
+tw_status tw_send_on(tw_queue* queue, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel,
                      const tw_step_options* options) {
-  return run_on(queue, options, [&](PlanStep& made) { return send_step(endpoint, buffer, length, tag, &made); });
+  return run_on(queue, options, [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
 }
 
-tw_status tw_recv_on(tw_queue* queue, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag,
+tw_status tw_recv_on(tw_queue* queue, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel,
                      const tw_step_options* options) {
-  return run_on(queue, options, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, tag, &made); });
+  return run_on(queue, options, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_put_on(tw_queue* queue, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,

@@ -58,7 +58,7 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   if (!plan->owed.empty()) {
     return fail(
         TW_ERR_BUSY,
-        "the peer has not given back %zu buffers, and may still store there: it ends what it has at the channel with tag "
+        "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
         "%llu, then this plan is destroyed by another call; until then keep the buffers",
         plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
   }
@@ -67,14 +67,14 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   return TW_OK;
 }
 
-tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag,
+tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel,
                        const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return send_step(endpoint, buffer, length, tag, &made); });
+  return add(plan, options, step, [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
 }
 
-tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag,
+tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel,
                        const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, tag, &made); });
+  return add(plan, options, step, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_plan_put(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,

@@ -25,17 +25,17 @@ inline void local_of(StepVerb verb, tw_endpoint* endpoint, const void* buffer, s
   out->length = length;
 }
 
-inline Status send_step(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, PlanStep* out) {
+inline Status send_step(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
   local_of(StepVerb::send, endpoint, buffer, length, out);
-  out->tag = tag;
+  out->tag = channel;
   return TW_OK;
 }
 
-inline Status recv_step(tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag, PlanStep* out) {
+inline Status recv_step(tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
   local_of(StepVerb::recv, endpoint, buffer, length, out);
-  out->tag = tag;
+  out->tag = channel;
   return TW_OK;
 }
 

@@ -23,7 +23,7 @@ unsigned long long number(uint64_t value) { return value; }
 
 Status missing(uint64_t tag) {
   return fail(TW_ERR_TIMED_OUT,
-              "the channel with tag %llu: the peer has neither bound nor prepared its end, or does not progress its worker",
+              "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker",
               number(tag));
 }
 
@@ -155,7 +155,7 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
   }
   if (status == TW_OK && channel_->state() == Channel::State::proxied) {
     const std::string why = channel_->why();
-    status = fail(TW_ERR_UNSUPPORTED, "the channel with tag %llu is carried by the host: %s; %s", number(channel_->name.tag),
+    status = fail(TW_ERR_UNSUPPORTED, "channel %llu is carried by the host: %s; %s", number(channel_->name.tag),
                   why.c_str(), kRemedy);
     const std::string text = last_error();
     channel_->refuse_end(channel_->epoch(), status, text);  // the next epoch begins anew
@@ -184,7 +184,7 @@ Status tw_channel_end::check() {
   if (channel_->state() != Channel::State::failed) return TW_OK;
   const std::string why = channel_->why();
   return fail(channel_->status(),
-              "the channel with tag %llu has failed: %s; both sides release it and bind or prepare it again",
+              "channel %llu has failed: %s; both sides release it and bind or prepare it again",
               number(channel_->name.tag), why.c_str());
 }
 
@@ -195,7 +195,7 @@ Status tw_channel_end::end_receives() {
   if (end.posted == end.taken) return TW_OK;
   const std::lock_guard lock(proxy_.mutex());
   channel_->fail_end(epoch_, TW_ERR_CANCELED, "the receiver has ended with receives that it did not take");
-  return fail(TW_ERR_CANCELED, "%llu receives of the channel with tag %llu were posted and not taken: the channel has failed",
+  return fail(TW_ERR_CANCELED, "%llu receives of channel %llu were posted and not taken: the channel has failed",
               end.posted - end.taken, number(channel_->name.tag));
 }
 

@@ -35,7 +35,9 @@ std::string tw_plan::explain() const {
   std::map<std::string, size_t> said;  // tables, and whose they are
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlanStep& step = steps[i];
-    text += "  " + std::to_string(i) + " " + name_of(step.verb) + " " + std::to_string(step.length) + " bytes: ";
+    text += "  " + std::to_string(i) + " " + name_of(step.verb) + " " + std::to_string(step.length) + " bytes";
+    if (step.verb == StepVerb::send || step.verb == StepVerb::recv) text += ", channel " + std::to_string(step.tag);
+    text += ": ";
     if (i >= resolved.size()) {
       text += "not prepared\n";
       continue;

@@ -304,7 +304,7 @@ void Proxy::refuse_early(ProxyPeer& peer, const ControlMessage& open) {
   answer.status = TW_ERR_LIMIT;
   answer.text = std::to_string(kEarlyMax) +
                 " channels of this process wait at the peer for plans that name them: prepare those " +
-                "there first, or use fewer tags";
+                "there first, or use fewer channels";
   send(peer, answer);
 }
 
@@ -320,7 +320,7 @@ Status Proxy::channel(const Route& route, bool sender, uint64_t tag, Executor& e
     }
   }
   if (!slot->run_by(executor)) {
-    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
+    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another channel",
                 slot->runner().name().c_str());
   }
   *out = slot.get();

@@ -131,7 +131,7 @@ def test_every_function_has_a_signature(function):
 
 
 def test_signatures_are_those_of_the_functions(context, worker, me):
-    assert str(inspect.signature(tw.send_on)) == "(queue, peer, buffer, tag=0, *, layout=None)"
+    assert str(inspect.signature(tw.send_on)) == "(queue, peer, buffer, channel=0, *, layout=None)"
     assert str(inspect.signature(tw.Memory.allocate)).endswith("*, access='rwa', huge_pages=False, place='host')")
     assert list(inspect.signature(tw.Worker).parameters) == ["context", "threads", "progress", "unexpected_budget"]
     assert list(inspect.signature(tw.Signal).parameters) == ["worker", "kind", "initial", "memory", "offset"]

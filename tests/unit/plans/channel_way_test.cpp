@@ -95,7 +95,7 @@ TEST_P(ChannelWay, OfPlansThatAreThereStaysAndTheTextSaysSo) {
   prepare_both(beside.sends, beside.receives);
   EXPECT_TRUE(carried(beside));
   EXPECT_NE(explain(beside.sends).find("for an earlier plan"), std::string::npos) << explain(beside.sends);
-  EXPECT_NE(explain(beside.sends).find("another tag"), std::string::npos) << explain(beside.sends);
+  EXPECT_NE(explain(beside.sends).find("another channel"), std::string::npos) << explain(beside.sends);
   run(old);
   run(beside);
   destroy(old);

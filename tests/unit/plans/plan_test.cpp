@@ -37,6 +37,36 @@ TEST_P(Plans, ChannelByQueues) {
   }
 }
 
+/// What goes through channel 7 and a message with tag 7 never meet, whichever comes first.
+TEST_P(Plans, AChannelIsNoTag) {
+  constexpr size_t kSize = 701;
+  constexpr uint64_t kNumber = 7;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_plan *sends = plan(a), *receives = plan(b);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, kNumber, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, kNumber, nullptr, nullptr), TW_OK) << tw_last_error();
+  prepare_both(sends, receives);
+  EXPECT_NE(explain(sends).find("channel 7"), std::string::npos) << explain(sends);
+  for (const bool message_first : {true, false}) {
+    const Bytes channeled = random_bytes(kSize), tagged = random_bytes(kSize);
+    Bytes received(kSize);
+    a.store(from, channeled);
+    tw_request request = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(b.worker, received.data(), kSize, kNumber, UINT64_MAX, nullptr, &request), TW_IN_PROGRESS);
+    const auto send = [&] { ASSERT_EQ(tw_send_blocking(a.endpoint, tagged.data(), kSize, kNumber), TW_OK) << tw_last_error(); };
+    if (message_first) send();
+    both([&] { ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_TRUE(b.load(to, kSize) == channeled);
+    if (!message_first) {
+      EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
+      send();
+    }
+    ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    EXPECT_TRUE(received == tagged);
+  }
+}
+
 TEST_P(Plans, ExchangeByTheHost) {
   constexpr size_t kSize = 5003;
   unsigned char* buffers[2][2];
