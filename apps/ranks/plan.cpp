@@ -19,7 +19,7 @@ Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, co
   plan_.reset(made);
   const auto add = [&](auto call, const Move& move) {
     layouts_.push_back(layout_of(shape, move.box));
-    tw_step_options step = TW_STEP_OPTIONS_INIT;
+    tw_op_options step = TW_OP_OPTIONS_INIT;
     step.layout = layouts_.back().get();
     must(call(made, ranks.peer(move.peer), array, layouts_.back().bytes(), first_channel + move.tag, &step, nullptr));
   };

@@ -60,7 +60,7 @@ struct tw_completion {
 TW_CHECKED tw_status tw_completion_test(const tw_completion *record);
 
 /** As if the operation of the request had been posted with this queue, counter, record or signal, and this arg: its end is told there, at
- *  once where it has ended. Everything else in `options` is ignored. TW_REQUEST_NONE, as calls that are complete give it: told as one that
+ *  once where it has ended. `options` says nothing else. TW_REQUEST_NONE, as calls that are complete give it: told as one that
  *  ended well. TW_ERR_INVALID: none or two are named, or the request tells another one already. Worker's threads. */
 TW_CHECKED tw_status tw_request_tell(tw_request request, const tw_op_options *options);
 

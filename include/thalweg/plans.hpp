@@ -13,55 +13,11 @@
 #include <thalweg/views.h>
 #include <thalweg/thalweg.hpp>
 
-#include <initializer_list>
-
 namespace thalweg {
-
-/// What a step may say beside its operation: StepOptions().after({0, 1}).increment(1).
-class StepOptions {
- public:
-  StepOptions& after(std::initializer_list<uint32_t> steps) {
-    after_ = steps;
-    return *this;
-  }
-  /// Of the local buffer; of `from` of a copy. Kept by the plan.
-  StepOptions& layout(const Layout& layout) {
-    options_.layout = layout.get();
-    return *this;
-  }
-  /// Of the remote side; of `to` of a copy.
-  StepOptions& remote_layout(const Layout& layout) {
-    options_.remote_layout = layout.get();
-    return *this;
-  }
-  /// Of a put: touched when its data is there.
-  StepOptions& signal(const RemoteSignal& signal, uint64_t value, uint32_t op = TW_SIGNAL_SET) {
-    options_.signal = signal.get();
-    options_.signal_value = value;
-    options_.signal_op = op;
-    return *this;
-  }
-  /// Of the value of a signal or a wait, with every trigger after the first.
-  StepOptions& increment(uint64_t by) {
-    options_.increment = by;
-    return *this;
-  }
-  /// As C takes it; valid while this lives.
-  tw_step_options c() const noexcept {
-    tw_step_options options = options_;
-    options.after = after_.data();
-    options.after_count = after_.size();
-    return options;
-  }
-
- private:
-  tw_step_options options_ = TW_STEP_OPTIONS_INIT;
-  std::vector<uint32_t> after_;
-};
 
 namespace detail {
 /// With a layout the buffer is what it lies in.
-inline size_t length_of(size_t bytes, const tw_step_options& step) { return step.layout != nullptr ? 0 : bytes; }
+inline size_t length_of(size_t bytes, const tw_op_options* options) { return options->layout != nullptr ? 0 : bytes; }
 }  // namespace detail
 
 /// Captured work, to be launched any number of times.
@@ -106,23 +62,23 @@ class Queue {
   }
   /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
   [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t channel,
-                               const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), channel, &step);
+                               const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
-  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), channel, &step);
+  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
   [[nodiscard]] tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
-                              const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+                              const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step);
   }
   [[nodiscard]] tw_status get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset,
-                              const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+                              const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step);
   }
   [[nodiscard]] tw_status signal(const RemoteSignal& signal, uint64_t value) const noexcept {
     return tw_signal_on(get(), signal.get(), value, nullptr);
@@ -155,48 +111,48 @@ class Plan {
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
   explicit Plan(const Context& context, const tw_plan_options& options = PlanOptions()) : Plan(options) { make(context.get()); }
 
-  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t channel, StepOptions options = {}) {
-    const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_send(of(to), to, buffer, 0, channel, &step, &last_));
+  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t channel, OpOptions options = {}) {
+    const tw_op_options* const step = options.layout(layout);
+    return added(tw_plan_send(of(to), to, buffer, 0, channel, step, &last_));
   }
-  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t channel, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), channel, &step, &last_));
+  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t channel, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), channel, step, &last_));
   }
-  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t channel, StepOptions options = {}) {
-    const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_recv(of(from), from, buffer, 0, channel, &step, &last_));
+  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t channel, OpOptions options = {}) {
+    const tw_op_options* const step = options.layout(layout);
+    return added(tw_plan_recv(of(from), from, buffer, 0, channel, step, &last_));
   }
-  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), channel, &step, &last_));
+  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), channel, step, &last_));
   }
-  Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_put(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+  Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_put(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step, &last_));
   }
-  Plan& get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
+  Plan& get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
     return added(
-        tw_plan_get(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+        tw_plan_get(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step, &last_));
   }
   /// These need a plan that was made with a context, or has a step with an endpoint.
-  Plan& signal(const RemoteSignal& signal, uint64_t value, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_signal(get(), signal.get(), value, &step, &last_));
+  Plan& signal(const RemoteSignal& signal, uint64_t value, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_signal(get(), signal.get(), value, step, &last_));
   }
-  Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_wait(get(), signal.get(), compare, value, &step, &last_));
+  Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_wait(get(), signal.get(), compare, value, step, &last_));
   }
-  Plan& copy(Bytes to, ConstBytes from, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), &step, &last_));
+  Plan& copy(Bytes to, ConstBytes from, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), step, &last_));
   }
   Plan& atomic(tw_endpoint* at, uint32_t op, tw_remote_memory* remote, uint64_t offset, size_t size, uint64_t operand,
-               uint64_t compare = 0, void* result = nullptr, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, &step, &last_));
+               uint64_t compare = 0, void* result = nullptr, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, step, &last_));
   }
   uint32_t last() const noexcept { return last_; }
 

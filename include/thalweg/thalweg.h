@@ -429,12 +429,14 @@ typedef struct tw_recv_info {
 
 typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
 
+/** Options of one operation: of a call, of a plan's step, of an operation on a queue. Which call takes which is said with each; one that
+ *  a call does not take is refused with TW_ERR_INVALID and a text that names both, and never ignored. */
 typedef struct tw_op_options {
   size_t size;
   uint32_t flags;          /* TW_OP_* */
   uint32_t signal_op;      /* TW_SIGNAL_* */
-  const tw_layout *layout; /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
-  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset */
+  const tw_layout *layout; /* of the local buffer (of `from` of tw_plan_copy); NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
+  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset; tw_plan_copy: of `to` */
   uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
   tw_remote_signal *signal;       /* put: touched when the data is there */
   uint64_t signal_value;
@@ -458,9 +460,13 @@ typedef struct tw_op_options {
   tw_completion *record;      /* in the caller's memory */
   tw_signal *done;            /* of the same worker */
   uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
+  /* Steps of plans only (plans.h). */
+  uint64_t increment;          /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
+  const uint32_t *after_steps; /* steps of this plan that end before this one begins; copied during the call */
+  size_t after_count;
 } tw_op_options;
 #define TW_OP_OPTIONS_INIT \
-  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
+  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0}
 enum {
   TW_AFTER_NONE = 0,
   TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
@@ -592,7 +598,7 @@ TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
 /** Progresses until it holds. */
 TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
-/** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
+/** Sets or adds to a remote word, alone, as the signal's kind is. TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
  *  put. */
 TW_CHECKED tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options,
                                     tw_request *request);

@@ -309,7 +309,7 @@ void StepArguments::take_remote_layout(nb::handle layout) {
 
 void StepArguments::take_after(nb::handle steps) {
   for (nb::handle step : nb::cast<nb::iterable>(steps)) after.push_back(nb::cast<uint32_t>(step));
-  options.after = after.data();
+  options.after_steps = after.data();
   options.after_count = after.size();
 }
 

@@ -73,7 +73,6 @@ nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool af
   operation.keep(owner);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.flags = (after_all ? TW_OP_AFTER_ALL : 0) | (visible ? TW_OP_REMOTE : 0) | (no_wait ? TW_OP_NO_WAIT : 0);
-  options.signal_op = self.adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
   take_notification(options, immediate.ptr(), handler.ptr());
   operation.posted(tw_signal_post(self.get(), value, &options, &operation.request));
   return nb::steal(deliver(operation, blocking));

@@ -7,6 +7,10 @@ using namespace thalweg::impl;
 namespace {
 
 constexpr size_t kWord4 = 4, kWord8 = 8;
+constexpr uint32_t kMoved = fields::layout | fields::remote_layout | fields::told | fields::after;
+constexpr Takes kPut{"tw_put", kMoved | fields::signal | fields::notify, TW_OP_NO_WAIT | TW_OP_REMOTE | TW_OP_AFTER_ALL, false};
+constexpr Takes kGet{"tw_get", kMoved, TW_OP_NO_WAIT, false};
+constexpr Takes kAtomic{"tw_atomic", fields::told, TW_OP_NO_WAIT | TW_OP_REMOTE, false};
 
 /// The region was imported through this endpoint.
 inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* region) {
@@ -38,6 +42,7 @@ Status set_signal(OpDesc& op, const tw_endpoint* endpoint, const tw_op_options& 
 Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                    uint64_t offset, const tw_op_options* given, tw_request* request, const BufferInfo* near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, verb == Verb::put ? kPut : kGet); is_error(s)) return s;
   OpDesc op;
   op.verb = verb;
   op.peer = &*endpoint->peer;
@@ -148,6 +153,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
     return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");
   }
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kAtomic); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::atomic;
   op.atomic_op = static_cast<uint8_t>(code);

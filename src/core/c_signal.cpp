@@ -4,6 +4,10 @@
 
 using namespace thalweg::impl;
 
+namespace {
+constexpr Takes kPost{"tw_signal_post", fields::told | fields::notify, TW_OP_NO_WAIT | TW_OP_REMOTE | TW_OP_AFTER_ALL, false};
+}  // namespace
+
 extern "C" {
 
 tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw_signal** signal) {
@@ -99,6 +103,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kPost); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::signal;
   op.flags = options->flags & ~kOpInternal;

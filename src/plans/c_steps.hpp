@@ -6,7 +6,11 @@
 
 namespace thalweg::impl {
 
-inline constexpr tw_step_options kStepDefaults = TW_STEP_OPTIONS_INIT;
+/// What steps of each kind take; those of plans also have an order among each other.
+namespace steps {
+inline constexpr uint32_t message = fields::layout, transfer = fields::layout | fields::remote_layout,
+                          put = transfer | fields::signal, counted = fields::increment, ordered = fields::after_steps;
+}  // namespace steps
 
 inline Status remote_of(tw_remote_memory* remote, PlanStep* out) {
   out->remote = region_of(remote);

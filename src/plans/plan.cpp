@@ -39,7 +39,7 @@ bool writes_local(StepVerb verb) { return verb == StepVerb::recv || verb == Step
 
 using namespace thalweg::impl;
 
-Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* number) {
+Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
   if (Status s = born.check("plan"); is_error(s)) return s;
   if (prepared) return fail(TW_ERR_INVALID, "the plan is prepared: steps are added before that; make another plan");
   if (steps.size() == kMostSteps) return fail(TW_ERR_LIMIT, "a plan has at most %u steps", kMostSteps);
@@ -53,12 +53,13 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   const bool moves = step.verb <= StepVerb::get || step.verb == StepVerb::copy;
   if (moves && step.length != 0 && (step.address == 0 || (step.verb == StepVerb::copy && step.to == 0)))
     return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (options.signal != nullptr && step.verb != StepVerb::put) {
-    return fail(TW_ERR_INVALID, "a signal goes with a put; use tw_plan_signal behind other steps");
-  }
+  if (options.increment != 0 && step.verb == StepVerb::put && options.signal == nullptr)
+    return fail(TW_ERR_INVALID, "the option `increment` of tw_plan_put is of its signal's value: name the signal, too");
+  if (options.after_count != 0 && options.after_steps == nullptr)
+    return fail(TW_ERR_INVALID, "after_steps is NULL, after_count is %zu", options.after_count);
   for (size_t i = 0; i < options.after_count; ++i) {
-    if (options.after[i] >= steps.size())
-      return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after[i]);
+    if (options.after_steps[i] >= steps.size())
+      return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after_steps[i]);
   }
   if (step.remote != nullptr) {
     const uint64_t length = step.remote->key.length;
@@ -90,7 +91,7 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   }
   retain(step.layout);
   retain(step.remote_layout);
-  step.after.assign(options.after, options.after + options.after_count);
+  step.after.assign(options.after_steps, options.after_steps + options.after_count);
   if (number != nullptr) *number = static_cast<uint32_t>(steps.size());
   steps.push_back(std::move(step));
   return TW_OK;

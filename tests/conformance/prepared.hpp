@@ -130,9 +130,9 @@ class Imports {
   bool one_process = false;
 };
 
-inline tw_step_options after(const std::vector<uint32_t>& steps) {
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
-  options.after = steps.data();
+inline tw_op_options after(const std::vector<uint32_t>& steps) {
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.after_steps = steps.data();
   options.after_count = steps.size();
   return options;
 }

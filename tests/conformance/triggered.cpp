@@ -20,7 +20,7 @@ void channel(Side& side, const Row& r, Trigger trigger) {
   Payloads data(side, r, sends ? r.local : r.remote, sends ? r.size : size);
   Plan plan(side, r, trigger);
   for (unsigned i = 0; i < many(r); ++i) {
-    tw_step_options o = TW_STEP_OPTIONS_INIT;
+    tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = data[i].layout();
     if (sends) {
       must(tw_plan_send(plan.plan, side.endpoint, data[i].address(), size, tag_of(r, i), &o, nullptr), "tw_plan_send");
@@ -141,7 +141,7 @@ void put(Side& side, const Row& r, Trigger trigger) {
   Plan plan(side, r, trigger);
   if (puts) {
     for (unsigned i = 0; i < many(r); ++i) {
-      tw_step_options o = TW_STEP_OPTIONS_INIT;
+      tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = data[i].layout();
       o.remote_layout = fits.layout();
       o.signal = target->signal[0];
@@ -194,7 +194,7 @@ void get(Side& side, const Row& r, Trigger trigger) {
   Plan plan(side, r, trigger);
   if (gets) {
     for (unsigned i = 0; i < many(r); ++i) {
-      tw_step_options o = TW_STEP_OPTIONS_INIT;
+      tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = data[i].layout();
       o.remote_layout = fits.layout();
       must(tw_plan_get(plan.plan, side.endpoint, data[i].address(), size, target->memory[i], target->offset[i], &o, nullptr),

@@ -127,15 +127,15 @@ struct Putter {
     tw_plan_options options = TW_PLAN_OPTIONS_INIT;
     options.timeout_ns = kLimit;
     ASSERT_EQ(tw_plan_create(side.context, &options, &plan), TW_OK) << tw_last_error();
-    tw_step_options with = TW_STEP_OPTIONS_INIT;
+    tw_op_options with = TW_OP_OPTIONS_INIT;
     with.signal = signal;
     with.signal_op = op;
     with.signal_value = 1;
     with.increment = op == TW_SIGNAL_SET ? 1 : 0;  // it says the number of the run
     uint32_t put = 0;
     ASSERT_EQ(tw_plan_put(plan, endpoint, address, kLength, remote, kGuard, &with, &put), TW_OK) << tw_last_error();
-    tw_step_options then = TW_STEP_OPTIONS_INIT;
-    then.after = &put;
+    tw_op_options then = TW_OP_OPTIONS_INIT;
+    then.after_steps = &put;
     then.after_count = 1;
     ASSERT_EQ(tw_plan_get(plan, endpoint, address + kLength, kLength, remote, kGuard, &then, nullptr), TW_OK);
   }

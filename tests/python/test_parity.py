@@ -227,8 +227,8 @@ BLOCKS = ["tw_put_blocks", "tw_get_blocks"]
 OPTIONS = {
     "tw_op_options": {
         "flags": None,  # one by one in FLAGS
-        "layout": ("layout", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS]),
-        "remote_layout": ("remote_layout", TRANSFERS),
+        "layout": ("layout", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS, *STEPS, *QUEUED, "tw_plan_copy"]),
+        "remote_layout": ("remote_layout", [*TRANSFERS, "tw_plan_put", "tw_plan_get", "tw_put_on", "tw_get_on"]),
         "reserved": None,
         "immediate": ("immediate", ["tw_send", "tw_put", "tw_signal_post"]),
         "notify": None,  # by immediate and handler
@@ -238,15 +238,18 @@ OPTIONS = {
         "record": None,  # a Request is one
         "done": ("signal", ["tw_request_tell"]),
         "done_value": ("value", ["tw_request_tell"]),
-        "signal": ("signal", ["tw_put"]),
+        "signal": ("signal", ["tw_put", "tw_plan_put", "tw_put_on"]),
         "signal_op": None,  # of the RemoteSignal's kind
-        "signal_value": ("value", ["tw_put"]),
+        "signal_value": ("value", ["tw_put", "tw_plan_put", "tw_put_on"]),
         "source": ("source", ["tw_recv", "tw_probe"]),
         "callback": None,  # WAITS
         "arg": None,
         "reply": None,  # reserved
         "after": ("after", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS]),
         "after_kind": None,  # by what `after` is
+        "increment": ("increment", ["tw_plan_put", "tw_plan_signal", "tw_plan_wait"]),
+        "after_steps": ("after", [*STEPS, "tw_plan_signal", "tw_plan_wait", "tw_plan_atomic", "tw_plan_copy"]),
+        "after_count": None,  # BUFFER
     },
     "tw_blocks_options": {
         "flags": None,
@@ -264,16 +267,6 @@ OPTIONS = {
         "record": None,
         "done": None,
         "done_value": None,
-    },
-    "tw_step_options": {
-        "layout": ("layout", [*STEPS, *QUEUED, "tw_plan_copy"]),
-        "remote_layout": ("remote_layout", ["tw_plan_put", "tw_plan_get", "tw_put_on", "tw_get_on"]),
-        "signal": ("signal", ["tw_plan_put", "tw_put_on"]),
-        "signal_op": None,
-        "signal_value": ("value", ["tw_plan_put", "tw_put_on"]),
-        "increment": ("increment", ["tw_plan_put", "tw_plan_signal", "tw_plan_wait"]),
-        "after": ("after", [*STEPS, "tw_plan_signal", "tw_plan_wait", "tw_plan_atomic", "tw_plan_copy"]),
-        "after_count": None,  # BUFFER
     },
     "tw_context_options": {
         "job_key_length": None,
@@ -453,7 +446,7 @@ def test_the_tables_name_what_there_is():
     assert set(OPTIONS) == {struct for struct in STRUCTS if struct.endswith("_options")}
     for struct, fields in OPTIONS.items():
         assert set(fields) <= set(STRUCTS[struct]), struct
-    for shared in ("tw_op_options", "tw_blocks_options", "tw_step_options"):
+    for shared in ("tw_op_options", "tw_blocks_options"):
         assert set(STRUCTS[shared]) - {"size"} == set(OPTIONS[shared]), "each field says which functions have it"
     assert set(re.findall(r"\b(TW_OP_\w+) =", TEXT)) == set(FLAGS)
     for functions in [entry[1] for fields in OPTIONS.values() for entry in fields.values() if isinstance(entry, tuple)]:

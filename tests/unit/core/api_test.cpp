@@ -149,7 +149,7 @@ TEST_F(Api, LayoutAndLengthMustAgree) {
   const int64_t stride[] = {16};
   thalweg::Layout layout = thalweg::Layout::strided(8, count, stride);
   EXPECT_EQ(layout.bytes(), 32u);
-  thalweg::OpOptions options;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.layout = layout.get();
   char buffer[64] = {};
   tw_request request;
@@ -166,7 +166,7 @@ TEST_F(Api, AReceiveIntoPiecesThatOverlapIsRefused) {
   for (const unsigned dimensions : {1u, 2u}) {
     const int64_t* const stride = dimensions == 1 ? rows : columns;
     thalweg::Layout layout = thalweg::Layout::strided(8, {count, dimensions}, {stride, dimensions});
-    thalweg::OpOptions options;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = layout.get();
     tw_request request = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(worker.get(), buffer, 0, 1, ~0ull, &options, &request), TW_ERR_INVALID);
@@ -210,11 +210,8 @@ TEST_F(Api, SignalsAreFixedInKind) {
   EXPECT_EQ(signal.wait(13, TW_COMPARE_GE, std::chrono::milliseconds(5)), TW_ERR_TIMED_OUT);
   thalweg::Memory memory = context.allocate(64);
   auto target = endpoint.import_memory(memory.key());
-  thalweg::OpOptions options;
-  options.signal = remote.get();
-  options.signal_op = TW_SIGNAL_SET;
   thalweg::Request request;
-  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, &options), TW_ERR_INVALID);
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, thalweg::OpOptions().signal(remote, 0)), TW_ERR_INVALID);
 }
 
 TEST_F(Api, ClosedHandleIsAnErrorNotACrash) {

@@ -46,7 +46,7 @@ class CallbackLayoutsApi : public testing::Test {
   thalweg::Worker worker{context};
   Seen seen;
   tw_layout* layout = nullptr;
-  thalweg::OpOptions options;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   tw_request request = TW_REQUEST_NONE;
 };
 
@@ -62,7 +62,7 @@ TEST_F(CallbackLayoutsApi, WhatIsMissingIsRefused) {
   functions.size = offsetof(tw_layout_callbacks_options, destroy);  // of an older caller
   functions.unpack = nullptr;
   ASSERT_EQ(tw_layout_callbacks(&functions, &made), TW_OK);
-  thalweg::OpOptions only_sends;
+  tw_op_options only_sends = TW_OP_OPTIONS_INIT;
   only_sends.layout = made;
   CalledPieces pieces(random, 10);
   EXPECT_EQ(tw_recv(worker.get(), &pieces, 0, 1, ~0ull, &only_sends, &request), TW_ERR_UNSUPPORTED);
@@ -94,7 +94,7 @@ TEST_F(CallbackLayoutsApi, WhereNoneIsTakenTheTextSaysSo) {
   char buffer[100] = {};
   EXPECT_EQ(tw_bytes_send(endpoint.get(), &pieces, 0, &options, &request), TW_ERR_UNSUPPORTED);
   EXPECT_EQ(tw_bytes_recv(endpoint.get(), &pieces, 0, &options, &request), TW_ERR_UNSUPPORTED);
-  thalweg::OpOptions late = options;
+  tw_op_options late = options;
   late.after_kind = TW_AFTER_STREAM;
   EXPECT_EQ(tw_send(endpoint.get(), &pieces, 0, 1, &late, &request), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::strstr(tw_last_error(), "stream"), nullptr) << tw_last_error();
@@ -102,7 +102,7 @@ TEST_F(CallbackLayoutsApi, WhereNoneIsTakenTheTextSaysSo) {
   const std::string key = memory.key();
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_import(endpoint.get(), key.data(), key.size(), &remote), TW_OK);
-  thalweg::OpOptions there;
+  tw_op_options there = TW_OP_OPTIONS_INIT;
   there.remote_layout = layout;
   EXPECT_EQ(tw_put(endpoint.get(), buffer, 100, remote, 0, &there, &request), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::strstr(tw_last_error(), "names no bytes"), nullptr) << tw_last_error();
@@ -176,7 +176,7 @@ TEST_F(CallbackLayoutsApi, TheViewTakesAUsersTypeAndWhatItThrows) {
   int alive = 0;
   for (tw_status failure : {TW_OK, TW_ERR_IO, TW_AGAIN}) {
     const thalweg::Layout words = thalweg::Layout::callbacks(Words{&alive, failure});
-    thalweg::OpOptions use;
+    tw_op_options use = TW_OP_OPTIONS_INIT;
     use.layout = words.get();
     std::string from = "words of a text", to(from.size(), '?'), none;
     EXPECT_EQ(tw_recv(worker.get(), &none, 0, 1, ~0ull, &use, &request), TW_ERR_LIMIT);

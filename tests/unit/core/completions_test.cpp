@@ -534,6 +534,8 @@ TEST_P(Notifications, TravelWithASignal) {
   EXPECT_EQ(tw_signal_read(signal), 5u) << "it is touched before the peer is notified";
   wait(request);
   options.signal = nullptr;
+  options.signal_op = 0;
+  options.signal_value = 0;
   for (const uint32_t flags : {0u, uint32_t{TW_OP_REMOTE}, uint32_t{TW_OP_AFTER_ALL}}) {
     options.flags = flags;
     options.immediate = random_();

@@ -49,8 +49,8 @@ class HostMemory : public Pair {
     from_ = a.memory(place, 2 * kLength);
     uint32_t put = 0;
     EXPECT_EQ(tw_plan_put(plan, a.endpoint, from_, kLength, remote, kGuard, nullptr, &put), TW_OK) << tw_last_error();
-    tw_step_options then = TW_STEP_OPTIONS_INIT;
-    then.after = &put;
+    tw_op_options then = TW_OP_OPTIONS_INIT;
+    then.after_steps = &put;
     then.after_count = 1;
     EXPECT_EQ(tw_plan_get(plan, a.endpoint, from_ + kLength, kLength, remote, kGuard, &then, nullptr), TW_OK);
     return plan;
@@ -129,8 +129,8 @@ TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
   ASSERT_EQ(tw_plan_create(a.context, &options, &plan), TW_OK) << tw_last_error();
   uint32_t there = 0;
   ASSERT_EQ(tw_plan_copy(plan, device, host + kGuard, kLength, nullptr, &there), TW_OK) << tw_last_error();
-  tw_step_options then = TW_STEP_OPTIONS_INIT;
-  then.after = &there;
+  tw_op_options then = TW_OP_OPTIONS_INIT;
+  then.after_steps = &there;
   then.after_count = 1;
   ASSERT_EQ(tw_plan_copy(plan, host, device, 11, &then, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(plan, kLong), TW_OK) << tw_last_error();

@@ -122,8 +122,8 @@ TEST_P(PlansAtRest, OfSeveralBlocks) {
   ASSERT_EQ(tw_plan_create(a.context, &options, &moves), TW_OK);
   unsigned char *from = memory(a, kSize), *to = memory(a, kSize);
   uint32_t wait = 0;
-  tw_step_options behind = TW_STEP_OPTIONS_INIT;
-  behind.after = &wait;
+  tw_op_options behind = TW_OP_OPTIONS_INIT;
+  behind.after_steps = &wait;
   behind.after_count = 1;
   ASSERT_EQ(tw_plan_wait(moves, gate.signal, TW_COMPARE_GE, 2, nullptr, &wait), TW_OK);
   ASSERT_EQ(tw_plan_copy(moves, to, from, kSize, &behind, nullptr), TW_OK);

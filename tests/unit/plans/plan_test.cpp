@@ -109,9 +109,9 @@ TEST_P(Plans, LongOnesKeepTheOrderOfEachChannel) {
   tw_plan *sends = plan(a), *receives = plan(b);
   for (uint32_t i = 0; i < kSteps; ++i) {
     const uint64_t tag = random() % kChannels;
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
     const uint32_t earlier = i == 0 ? 0 : random() % i;
-    options.after = &earlier;
+    options.after_steps = &earlier;
     options.after_count = i != 0 && random() % 3 == 0 ? 1 : 0;
     ASSERT_EQ(tw_plan_send(sends, a.endpoint, from + i * kEach, kEach, tag, &options, nullptr), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to + i * kEach, kEach, tag, nullptr, nullptr), TW_OK) << tw_last_error();
@@ -168,12 +168,12 @@ TEST_P(Plans, PutWithSignalThenWait) {
   unsigned char* from = memory(a, kSize);
   tw_queue *qa = queue(a), *qb = queue(b);
   tw_plan *puts = plan(a), *waits = plan(b);
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.signal = target.remote_signal;
   options.signal_value = 1;
   options.increment = 1;
   ASSERT_EQ(tw_plan_put(puts, a.endpoint, from, kSize, target.remote, 0, &options, nullptr), TW_OK) << tw_last_error();
-  tw_step_options later = TW_STEP_OPTIONS_INIT;
+  tw_op_options later = TW_OP_OPTIONS_INIT;
   later.increment = 1;
   ASSERT_EQ(tw_plan_wait(waits, target.signal, TW_COMPARE_GE, 1, &later, nullptr), TW_OK) << tw_last_error();
   std::atomic<bool> stop{false};

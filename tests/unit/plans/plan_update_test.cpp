@@ -78,7 +78,7 @@ TEST_P(PlanUpdates, GraphsOfLongPlansKeepTheirAddresses) {
   tw_plan* copies = plan(a);
   unsigned char *from[3], *to[kCopies];
   for (unsigned char*& at : from) at = memory(a, kSize);
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.layout = list;
   for (int i = 0; i < kCopies; ++i) {
     to[i] = memory(a, bytes);

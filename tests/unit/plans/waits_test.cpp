@@ -25,16 +25,16 @@ class Waits : public Pair {
     return {plan(side, timeout_ns), memory(side, size), memory(side, size), size};
   }
   static void send(Made& by, Side& side, uint64_t tag, std::vector<uint32_t> after = {}) {
-    const tw_step_options options = behind(after);
+    const tw_op_options options = behind(after);
     ASSERT_EQ(tw_plan_send(by.plan, side.endpoint, by.from, by.size, tag, &options, nullptr), TW_OK) << tw_last_error();
   }
   static void receive(Made& by, Side& side, uint64_t tag, std::vector<uint32_t> after = {}) {
-    const tw_step_options options = behind(after);
+    const tw_op_options options = behind(after);
     ASSERT_EQ(tw_plan_recv(by.plan, side.endpoint, by.to, by.size, tag, &options, nullptr), TW_OK) << tw_last_error();
   }
-  static tw_step_options behind(const std::vector<uint32_t>& after) {
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
-    options.after = after.data();
+  static tw_op_options behind(const std::vector<uint32_t>& after) {
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.after_steps = after.data();
     options.after_count = after.size();
     return options;
   }
@@ -62,9 +62,7 @@ class Waits : public Pair {
       send(sends[i], a, i);
       receive(receives[i], b, i);
       if (begun != nullptr) {
-        tw_step_options add = TW_STEP_OPTIONS_INIT;
-        add.signal_op = TW_SIGNAL_ADD;
-        ASSERT_EQ(tw_plan_signal(sends[i].plan, begun, 1, &add, nullptr), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_plan_signal(sends[i].plan, begun, 1, nullptr, nullptr), TW_OK) << tw_last_error();
       }
       prepare(sends[i], receives[i]);
       fill(a, sends[i], &data.emplace_back());
