@@ -10,7 +10,8 @@ Queue::Queue(thalweg::Context& context, const std::string& place, void* stream) 
   queue_.reset(made);
 }
 
-Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place, uint64_t first_channel) {
+Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place,
+           uint64_t first_channel) {
   if (moves.sends.empty() && moves.receives.empty()) return;
   tw_plan_options options = TW_PLAN_OPTIONS_INIT;
   options.place = place.c_str();

@@ -40,10 +40,10 @@ class Graph {
  public:
   template <class F>
   Graph(const Queue& queue, F enqueue) {
-    must(tw_capture_begin(queue.get()));
+    must(tw_queue_begin_capture(queue.get()));
     enqueue();
     tw_graph* made = nullptr;
-    must(tw_capture_end(queue.get(), &made));
+    must(tw_queue_end_capture(queue.get(), &made));
     graph_.reset(made);
   }
   void launch(const Queue& queue) const { must(tw_graph_launch(graph_.get(), queue.get())); }

@@ -24,7 +24,7 @@ struct Side : Connected {
     const auto word = pipe.swap(key, length);
     must(tw_signal_import(endpoint, word.data(), word.size(), &far), "tw_signal_import");
   }
-  void wait(uint64_t step) { must(tw_signal_wait(signal, TW_COMPARE_GE, step, kLong), "tw_signal_wait"); }
+  void wait(uint64_t step) { must(tw_signal_wait(signal, step, TW_COMPARE_GE, kLong), "tw_signal_wait"); }
 
   tw_memory* memory = nullptr;
   tw_signal* signal = nullptr;

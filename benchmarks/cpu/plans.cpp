@@ -94,7 +94,7 @@ class ByHand final : public Way {
   }
   void wait(size_t posted) {
     for (size_t i = 0; i < posted; ++i) {
-      if (requests_[i] != TW_REQUEST_NONE) must(tw_wait(requests_[i]), "tw_wait");
+      if (requests_[i] != TW_REQUEST_NONE) must(tw_request_finish(requests_[i]), "tw_request_finish");
       requests_[i] = TW_REQUEST_NONE;
     }
   }

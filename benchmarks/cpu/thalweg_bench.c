@@ -59,7 +59,7 @@ static void xfree(void* address) {
 
 /* --- the eight functions of the loop */
 static inline void finish(tw_request* request) {
-  if (*request != TW_REQUEST_NONE) must(tw_wait(*request), "tw_wait");
+  if (*request != TW_REQUEST_NONE) must(tw_request_finish(*request), "tw_request_finish");
 }
 static inline void x_send(const void* b, size_t n) { must(tw_send_blocking(endpoint, b, n, TAG), "tw_send_blocking"); }
 static inline void x_recv(void* b, size_t n) {
@@ -84,7 +84,7 @@ static inline void x_waitall_recv(int n) {
 /* --- put: both put into each other's memory and poll the last byte, as ucx_perftest's put_lat */
 static void await_byte(const volatile unsigned char* byte, unsigned char value, int mapped) {
   while (__atomic_load_n(byte, __ATOMIC_ACQUIRE) != value) {
-    if (!mapped) tw_progress(worker);
+    if (!mapped) tw_worker_progress(worker);
 #if defined(__x86_64__)
     else
       __builtin_ia32_pause(); /* the loads of a tight loop hold up the very line they wait for: 61 ns instead of 29 */

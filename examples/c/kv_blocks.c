@@ -15,7 +15,7 @@ static tw_layout *blocks_of(int layer) {
   tw_piece pieces[BLOCKS_PER_LAYER];
   tw_layout *layout;
   for (int b = 0; b < BLOCKS_PER_LAYER; b++) pieces[b] = (tw_piece){(uint64_t)slot_of(layer, b) * BLOCK, BLOCK};
-  must(tw_layout_list(pieces, BLOCKS_PER_LAYER, &layout), "tw_layout_list");
+  must(tw_layout_pieces(pieces, BLOCKS_PER_LAYER, &layout), "tw_layout_pieces");
   return layout;
 }
 
@@ -37,7 +37,7 @@ static void write_blocks(pair *p, const char *keys, const size_t *lengths) {
     put.signal_value = 1;
     must(tw_put(p->endpoint, fresh[layer], sizeof fresh[layer], pool, 0, &put, &requests[layer]), "tw_put");
   }
-  must(tw_wait_all(requests, LAYERS), "tw_wait_all");
+  must(tw_request_finish_all(requests, LAYERS), "tw_request_finish_all");
   for (int layer = 0; layer < LAYERS; layer++) tw_layout_destroy(where[layer]);
   must(tw_recv_blocking(p->worker, NULL, 0, ALL_READ, UINT64_MAX, NULL), "tw_recv_blocking");
   tw_remote_signal_release(ready);
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
   if (p.rank == 0) {
     write_blocks(&p, theirs, their_lengths);
   } else {
-    must(tw_signal_wait(ready, TW_COMPARE_GE, LAYERS, 30000000000ull), "tw_signal_wait");
+    must(tw_signal_wait(ready, LAYERS, TW_COMPARE_GE, 30000000000ull), "tw_signal_wait");
     check_blocks(tw_memory_address(pool));
     must(tw_send_blocking(p.endpoint, NULL, 0, ALL_READ), "tw_send_blocking");
     printf("kv_blocks: %d layers of %d blocks, %d KiB, put over %s, every byte right\n", LAYERS, BLOCKS_PER_LAYER,

@@ -20,7 +20,7 @@ size_t slot_of(size_t layer, size_t block) { return (layer * kBlocksPerLayer + b
 thalweg::Layout blocks_of(size_t layer) {
   std::array<tw_piece, kBlocksPerLayer> pieces;
   for (size_t b = 0; b < kBlocksPerLayer; ++b) pieces[b] = {slot_of(layer, b) * kBlock, kBlock};
-  return thalweg::Layout::list(pieces);
+  return thalweg::Layout::pieces(pieces);
 }
 
 void write_blocks(examples::Pair& pair) {

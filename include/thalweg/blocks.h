@@ -48,7 +48,7 @@ TW_API size_t tw_remote_blocks_length(const tw_remote_blocks *remote);
 #define TW_NOTIFICATION_MAX 64
 enum {
   TW_NOTIFY_NONE = 0,
-  TW_NOTIFY_QUEUE = 1,  /* taken at the peer by tw_notification_next */
+  TW_NOTIFY_QUEUE = 1,  /* taken at the peer by tw_worker_next_notification */
   TW_NOTIFY_HANDLER = 2 /* an active message at the peer: the notification is its header, it has no payload */
 };
 typedef struct tw_blocks_options {
@@ -93,7 +93,7 @@ typedef struct tw_notification {
 } tw_notification;
 /** The next notification that peers queued here, in the order of arrival; TW_AGAIN: none. Does not progress. Where a completion queue
  *  takes them (completions.h), there are none for this call. */
-TW_CHECKED tw_status tw_notification_next(tw_worker *worker, tw_notification *notification);
+TW_CHECKED tw_status tw_worker_next_notification(tw_worker *worker, tw_notification *notification);
 
 #ifdef __cplusplus
 }

@@ -57,12 +57,4 @@ class RemoteBlocks {
   detail::Handle<tw_remote_blocks, tw_remote_blocks_release> handle_;
 };
 
-/// The next notification of a worker, if there is one.
-inline std::optional<tw_notification> next_notification(const Worker& worker) {
-  tw_notification next{};
-  const tw_status status = tw_notification_next(worker.get(), &next);
-  detail::check(status);
-  return status == TW_OK ? std::optional(next) : std::nullopt;
-}
-
 }  // namespace thalweg

@@ -45,8 +45,8 @@ TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t channe
                                           tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must
  *  live until the end is released. Plans and queues of the sender need not be paired: any number of them may send to it. */
-TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t channel, const tw_channel_buffer *buffers, size_t count,
-                                          const tw_channel_options *options, tw_channel_end **end);
+TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, const tw_channel_buffer *buffers, size_t count,
+                                          uint64_t channel, const tw_channel_options *options, tw_channel_end **end);
 
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */
 TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **address);

@@ -39,7 +39,7 @@ class BoundEnd {
   /// Throws what went wrong: a wait that its code gave up, the peer's failure, a lost peer. Waits for nothing.
   void check() const { check_status(tw_channel_end_check(get())); }
   /// Its code has ended: the end that the destructor makes too, and how it went.
-  [[nodiscard]] tw_status close() noexcept { return tw_channel_end_release(handle_.release()); }
+  [[nodiscard]] tw_status release() noexcept { return tw_channel_end_release(handle_.release()); }
   tw_channel_end* get() const noexcept { return handle_.get(); }
 
  protected:
@@ -88,7 +88,7 @@ class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
             std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
     const tw_channel_options how = options(place, timeout);
     tw_channel_end* made = nullptr;
-    check_status(tw_channel_bind_recv(from, channel, buffers.data(), buffers.size(), &how, &made));
+    check_status(tw_channel_bind_recv(from, buffers.data(), buffers.size(), channel, &how, &made));
     hold(made);
   }
   /// The number by which its code posts a receive into buffer `index`.

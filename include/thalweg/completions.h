@@ -67,7 +67,7 @@ TW_CHECKED tw_status tw_request_tell(tw_request request, const tw_op_options *op
 typedef struct tw_completion_queue_options {
   size_t size;
   uint32_t
-      notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_notification_next; of one
+      notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_worker_next_notification; of one
                              queue a worker */
   uint32_t reserved; /* 0 */
 } tw_completion_queue_options;

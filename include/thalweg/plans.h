@@ -55,8 +55,8 @@ TW_CHECKED tw_status tw_stream_check(const void *stream);
 
 /** Captures what is enqueued from now on, instead of running it; for CUDA streams the same as cudaStreamBeginCapture
  *  (thread-local mode), which may be used as well. */
-TW_CHECKED tw_status tw_capture_begin(tw_queue *queue);
-TW_CHECKED tw_status tw_capture_end(tw_queue *queue, tw_graph **graph);
+TW_CHECKED tw_status tw_queue_begin_capture(tw_queue *queue);
+TW_CHECKED tw_status tw_queue_end_capture(tw_queue *queue, tw_graph **graph);
 TW_CHECKED tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
 TW_API void tw_graph_destroy(tw_graph *graph);
 
@@ -89,7 +89,7 @@ TW_CHECKED tw_status tw_plan_get(tw_plan *plan, tw_endpoint *endpoint, void *buf
                                  uint64_t offset, const tw_op_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_op_options *options,
                                     uint32_t *step);
-TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
+TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint64_t value, uint32_t compare,
                                   const tw_op_options *options, uint32_t *step);
 /** operand, compare: as of tw_atomic. result: a word of `size` bytes, aligned, in memory that the plan's executor reaches; where
  *  the host carries the step, host or pinned memory, else tw_plan_prepare says TW_ERR_UNSUPPORTED. NULL: the old value is not
@@ -135,7 +135,7 @@ TW_CHECKED tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const voi
 TW_CHECKED tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
                                uint64_t offset, const tw_op_options *options);
 TW_CHECKED tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_op_options *options);
-TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
+TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint64_t value, uint32_t compare,
                                 const tw_op_options *options);
 
 #ifdef __cplusplus

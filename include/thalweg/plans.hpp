@@ -52,12 +52,13 @@ class Queue {
   /// On a host queue: runs fn(arg) in its order.
   [[nodiscard]] tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
   [[nodiscard]] tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
-  [[nodiscard]] tw_status status() const noexcept { return tw_queue_check(get()); }
+  /// Throws the first failure of what ran here since it was last asked. Waits for nothing.
+  void check() const { detail::check(tw_queue_check(get())); }
   /// What is enqueued from now on is captured instead of run.
-  void begin_capture() const { detail::check(tw_capture_begin(get())); }
+  void begin_capture() const { detail::check(tw_queue_begin_capture(get())); }
   Graph end_capture() const {
     tw_graph* graph = nullptr;
-    detail::check(tw_capture_end(get(), &graph));
+    detail::check(tw_queue_end_capture(get(), &graph));
     return Graph(graph);
   }
   /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
@@ -66,7 +67,8 @@ class Queue {
     const tw_op_options* const step = options;
     return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
-  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const OpOptions& options = {}) const noexcept {
+  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel,
+                               const OpOptions& options = {}) const noexcept {
     const tw_op_options* const step = options;
     return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
@@ -84,7 +86,7 @@ class Queue {
     return tw_signal_on(get(), signal.get(), value, nullptr);
   }
   [[nodiscard]] tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
-    return tw_wait_on(get(), signal.get(), compare, value, nullptr);
+    return tw_wait_on(get(), signal.get(), value, compare, nullptr);
   }
   [[nodiscard]] tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
   tw_queue* get() const noexcept { return handle_.get(); }
@@ -95,7 +97,7 @@ class Queue {
 };
 
 /// Throws the first failure of what ran on the queue or stream since it was last asked. Waits for nothing.
-inline void check(const Queue& queue) { detail::check(queue.status()); }
+inline void check(const Queue& queue) { queue.check(); }
 inline void check(const void* stream) { detail::check(tw_stream_check(stream)); }
 
 struct PlanOptions : tw_plan_options {
@@ -143,7 +145,7 @@ class Plan {
   }
   Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const OpOptions& options = {}) {
     const tw_op_options* const step = options;
-    return added(tw_plan_wait(get(), signal.get(), compare, value, step, &last_));
+    return added(tw_plan_wait(get(), signal.get(), value, compare, step, &last_));
   }
   Plan& copy(Bytes to, ConstBytes from, const OpOptions& options = {}) {
     const tw_op_options* const step = options;

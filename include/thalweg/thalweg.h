@@ -8,7 +8,19 @@
  *    values are errors in classes of one hundred. tw_last_error() gives the calling thread's last error text with remedy.
  *  - Bad input is refused before anything moves.
  *  - Option structs start with their size: initialise them with their TW_..._INIT macro. NULL means all defaults.
- *  - Handles are opaque. The creator owns a handle and ends it with the function named in its comment.
+ *  - Handles are opaque. Whoever made one owns it and ends it. The words come in pairs:
+ *      create   / destroy   objects that one owner makes and ends (layouts are made by tw_layout_strided and its like, graphs by
+ *                           tw_queue_end_capture)
+ *      listen, connect, accept, open / close   what others connect to: listeners, endpoints, stores
+ *      import, register, bind, a posted operation / release   what others hold too, or what came from a peer: imports, memory, ends of
+ *                           channels, requests, kept payloads
+ *      allocate / free      bytes by their address
+ *    In Python close() ends what C destroys or closes, and release() lets go of what C releases. In C++ destructors end all; who wants to
+ *    know how it went calls the member with C's word (an end of a channel: release(), a window: destroy()).
+ *  - tw_send, tw_put and their like post operations; everything else is named tw_<object>_<verb>.
+ *  - Arguments: the object, then what moves, then where to or from, then options, then outputs. A buffer is followed by its length, an
+ *    array by its number. Transfers name the local side before the remote one, copies the destination before the source (memcpy). A
+ *    value comes before how it is compared. Outputs of unknown size are (buffer, *size): capacity in, size out; NULL asks for the size.
  *  - Threads: a context, its memory and its layouts may be used from any thread. A worker made with TW_THREADS_SINGLE is
  *    used by one thread at a time (checked in debug builds); with TW_THREADS_MULTI any thread may post and test.
  *  - Buffers of an operation belong to the library from the call until its completion.
@@ -201,7 +213,7 @@ TW_CHECKED tw_status tw_worker_create(tw_context *context, const tw_worker_optio
 /** Ends every endpoint without waiting, fails what is pending with TW_ERR_CLOSED, frees the worker. */
 TW_API void tw_worker_destroy(tw_worker *worker);
 /** Moves the worker's work forward; never blocks. Returns the number of events handled (0: idle). */
-TW_API unsigned tw_progress(tw_worker *worker);
+TW_API unsigned tw_worker_progress(tw_worker *worker);
 /** Sleeps until there may be something to progress, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT when nothing came. */
 TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 /** Makes a sleeping tw_worker_wait return. Any thread, any signal handler. */
@@ -209,7 +221,7 @@ TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
 TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
 /** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. Whatever
- *  progresses disarms it: tw_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
+ *  progresses disarms it: tw_worker_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
  *  descriptor is polled, and again after such a call. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
 /** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
@@ -233,10 +245,10 @@ typedef struct tw_listener_options {
 #define TW_LISTENER_OPTIONS_INIT {sizeof(tw_listener_options), 0, NULL, NULL}
 
 /** Listens at "host:port", "[v6]:port", ":port" (all interfaces), port 0 picks one; or "unix:/path".
- *  End with tw_listener_destroy, which waits while another thread is in its on_request. */
+ *  End with tw_listener_close, which waits while another thread is in its on_request. */
 TW_CHECKED tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options,
                                tw_listener **listener);
-TW_API void tw_listener_destroy(tw_listener *listener);
+TW_API void tw_listener_close(tw_listener *listener);
 /** The port listened on (0 for unix). */
 TW_API uint16_t tw_listener_port(const tw_listener *listener);
 /** The next waiting request, or TW_AGAIN. Each request must be answered by tw_accept or tw_reject. */
@@ -298,8 +310,9 @@ TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb
  *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
  *  "way: push" (behind a fence also the way where all before it is applied by then), or, of a message, "way into KIND: push" for each kind
  *  of memory that may receive it; of a message from library memory also the way until the receiver has mapped that. */
-TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
-                                       tw_remote_memory *remote, const tw_op_options *options, char *buffer, size_t *size);
+TW_CHECKED tw_status tw_endpoint_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
+                                                tw_remote_memory *remote, const tw_op_options *options, char *buffer,
+                                                size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
@@ -328,7 +341,7 @@ TW_API size_t tw_memory_length(const tw_memory *memory);
  *  process. TW_ERR_BUSY: a stopped peer is in the middle of one, or a device does not come to an end; release it again then. */
 TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
-TW_API void *tw_alloc(tw_context *context, size_t length);
+TW_API void *tw_allocate(tw_context *context, size_t length);
 TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
@@ -365,7 +378,7 @@ typedef struct tw_piece {
   uint64_t offset, length;
 } tw_piece;
 /** Pieces in the order given, each relative to the buffer's address. */
-TW_CHECKED tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
+TW_CHECKED tw_status tw_layout_pieces(const tw_piece *pieces, size_t count, tw_layout **layout);
 
 enum { TW_LAYOUT_PACK = 0, TW_LAYOUT_UNPACK = 1 }; /* what an operation does with its buffer: sends from it, receives into it */
 /** Functions that serialise what no strides and pieces describe. Each operation calls start, then packed_size, then pack or unpack as its
@@ -433,9 +446,10 @@ typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, con
  *  a call does not take is refused with TW_ERR_INVALID and a text that names both, and never ignored. */
 typedef struct tw_op_options {
   size_t size;
-  uint32_t flags;          /* TW_OP_* */
-  uint32_t signal_op;      /* TW_SIGNAL_* */
-  const tw_layout *layout; /* of the local buffer (of `from` of tw_plan_copy); NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
+  uint32_t flags;     /* TW_OP_* */
+  uint32_t signal_op; /* TW_SIGNAL_* */
+  const tw_layout *
+      layout; /* of the local buffer (of `from` of tw_plan_copy); NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
   const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset; tw_plan_copy: of `to` */
   uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
   tw_remote_signal *signal;       /* put: touched when the data is there */
@@ -461,12 +475,36 @@ typedef struct tw_op_options {
   tw_signal *done;            /* of the same worker */
   uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
   /* Steps of plans only (plans.h). */
-  uint64_t increment;          /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
+  uint64_t increment; /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
   const uint32_t *after_steps; /* steps of this plan that end before this one begins; copied during the call */
   size_t after_count;
 } tw_op_options;
 #define TW_OP_OPTIONS_INIT \
-  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0}
+  {sizeof(tw_op_options),  \
+   0,                      \
+   0,                      \
+   NULL,                   \
+   NULL,                   \
+   0,                      \
+   NULL,                   \
+   0,                      \
+   NULL,                   \
+   NULL,                   \
+   NULL,                   \
+   NULL,                   \
+   NULL,                   \
+   0,                      \
+   0,                      \
+   0,                      \
+   0,                      \
+   NULL,                   \
+   NULL,                   \
+   NULL,                   \
+   NULL,                   \
+   0,                      \
+   0,                      \
+   NULL,                   \
+   0}
 enum {
   TW_AFTER_NONE = 0,
   TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
@@ -483,10 +521,10 @@ TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
 /** The same, progressing the requests' workers until one is done: TW_OK and its index, however it ended (tw_request_test says), or
  *  TW_ERR_TIMED_OUT. None is released. Workers' threads. */
 TW_CHECKED tw_status tw_request_wait_any(const tw_request *requests, size_t count, uint64_t timeout_ns, size_t *index);
-/** Waits for all, releases them, sets them to TW_REQUEST_NONE; the first error is returned. */
-TW_CHECKED tw_status tw_wait_all(tw_request *requests, size_t count);
+/** tw_request_finish of all, which are set to TW_REQUEST_NONE; the first error is returned. */
+TW_CHECKED tw_status tw_request_finish_all(tw_request *requests, size_t count);
 /** Waits without limit, then releases. */
-TW_CHECKED tw_status tw_wait(tw_request request);
+TW_CHECKED tw_status tw_request_finish(tw_request request);
 /** Sender, tag, immediate and true length of a completed receive. */
 TW_CHECKED tw_status tw_request_info(tw_request request, tw_recv_info *info);
 /** The text of how it ended. Valid until release. */
@@ -501,7 +539,7 @@ TW_CHECKED tw_status tw_request_release(tw_request request);
  *  this worker and device; TW_ERR_INVALID: no such stream. */
 TW_CHECKED tw_status tw_request_before(tw_request request, const void *stream);
 /** Asks an unmatched receive or an unannounced send to end with TW_ERR_CANCELED. TW_ERR_BUSY: too late. */
-TW_CHECKED tw_status tw_cancel(tw_request request);
+TW_CHECKED tw_status tw_request_cancel(tw_request request);
 
 /* --- tagged messages */
 TW_CHECKED tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
@@ -564,7 +602,7 @@ TW_CHECKED tw_status tw_get(tw_endpoint *endpoint, void *buffer, size_t length, 
 /** Completes when all earlier one-sided operations of the endpoint are visible at the target. */
 TW_CHECKED tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *request);
 /** Later one-sided operations of the endpoint become visible after earlier ones. Does not wait. */
-TW_CHECKED tw_status tw_fence(tw_endpoint *endpoint);
+TW_CHECKED tw_status tw_endpoint_fence(tw_endpoint *endpoint);
 
 enum { TW_ATOMIC_ADD = 0, TW_ATOMIC_AND = 1, TW_ATOMIC_OR = 2, TW_ATOMIC_XOR = 3, TW_ATOMIC_SWAP = 4, TW_ATOMIC_CSWAP = 5 };
 /** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. result: where the old
@@ -595,9 +633,9 @@ TW_API uint64_t tw_signal_read(const tw_signal *signal);
 /** Stores the word. Only when nobody waits and nothing is in flight. */
 TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 /** TW_OK when the comparison holds (acquire), else TW_IN_PROGRESS. Does not progress. */
-TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
+TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint64_t value, uint32_t compare);
 /** Progresses until it holds. */
-TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
+TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint64_t value, uint32_t compare, uint64_t timeout_ns);
 /** Sets or adds to a remote word, alone, as the signal's kind is. TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
  *  put. */
 TW_CHECKED tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options,

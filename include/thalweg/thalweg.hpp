@@ -4,6 +4,7 @@
 //   Context, Worker, Listener, Endpoint, Memory, RemoteMemory, Layout, Signal, RemoteSignal, Store own their handles.
 //   Set-up throws thalweg::Error. The data path returns a tw_status and throws nothing.
 //   Buffers are spans: anything contiguous and trivially copyable converts.
+//   Arguments come in C's order, but those with a default stand last: masks, comparisons, options.
 //
 //   thalweg::Context context;
 //   thalweg::Worker worker(context);
@@ -148,7 +149,7 @@ class Request {
   [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) noexcept {
     return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
   }
-  [[nodiscard]] tw_status cancel() noexcept { return tw_cancel(number_); }
+  [[nodiscard]] tw_status cancel() noexcept { return tw_request_cancel(number_); }
   /// Its end is told to the queue, counter, record or signal of the options; tw_request_tell.
   void tell(const tw_op_options* options) const { detail::check(tw_request_tell(number_, options)); }
   /// Later work of the stream (CUstream, cudaStream_t) waits until the request has ended; tw_request_before.
@@ -160,7 +161,8 @@ class Request {
   }
   const char* message() const noexcept { return tw_request_message(number_); }
   tw_request number() const noexcept { return number_; }
-  tw_request release() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
+  /// The number, which is the caller's to release from now on.
+  tw_request detach() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
   void reset() noexcept {
     if (number_ != TW_REQUEST_NONE) (void)tw_request_release(std::exchange(number_, TW_REQUEST_NONE));
   }
@@ -175,8 +177,8 @@ class Request {
 };
 
 /// Progresses until one of them is done, however it ended: TW_OK and its index; tw_request_wait_any.
-[[nodiscard]] inline tw_status wait_any(std::span<const Request> requests, size_t* index,
-                                        std::optional<std::chrono::nanoseconds> timeout = {}) {
+[[nodiscard]] inline tw_status wait_any(std::span<const Request> requests, std::optional<std::chrono::nanoseconds> timeout,
+                                        size_t* index) {
   std::vector<tw_request> numbers;
   numbers.reserve(requests.size());
   for (const Request& request : requests) numbers.push_back(request.number());
@@ -276,9 +278,9 @@ class Layout {
   static Layout subarray(const Dimensions& shape, const Dimensions& extent, const Dimensions& start, int order = TW_ORDER_C) {
     return subarray(shape, extent, start, sizeof(T), order);
   }
-  static Layout list(std::span<const tw_piece> pieces) {
+  static Layout pieces(std::span<const tw_piece> pieces) {
     tw_layout* made = nullptr;
-    detail::check(tw_layout_list(pieces.data(), pieces.size(), &made));
+    detail::check(tw_layout_pieces(pieces.data(), pieces.size(), &made));
     return Layout(made);
   }
   /// Of the user's own functions; tw_layout_callbacks. `type`.start(buffer, length, direction) gives what one operation needs, an object
@@ -407,9 +409,11 @@ class RemoteSignal {
  public:
   RemoteSignal() = default;
   explicit RemoteSignal(tw_remote_signal* remote) : handle_(remote) {}
-  [[nodiscard]] tw_status post(uint64_t value, const tw_op_options* options = nullptr,
-                               Request* request = nullptr) const noexcept {
-    return tw_signal_post(handle_.get(), value, options, request == nullptr ? nullptr : request->out());
+  [[nodiscard]] tw_status post(uint64_t value, const tw_op_options* options = nullptr) const noexcept {
+    return tw_signal_post(handle_.get(), value, options, nullptr);
+  }
+  [[nodiscard]] tw_status post(uint64_t value, Request& request, const tw_op_options* options = nullptr) const noexcept {
+    return tw_signal_post(handle_.get(), value, options, request.out());
   }
   tw_remote_signal* get() const noexcept { return handle_.get(); }
 
@@ -423,11 +427,11 @@ class Signal {
   uint64_t read() const noexcept { return tw_signal_read(handle_.get()); }
   [[nodiscard]] tw_status reset(uint64_t value) const noexcept { return tw_signal_reset(handle_.get(), value); }
   bool test(uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
-    return tw_signal_test(handle_.get(), compare, value) == TW_OK;
+    return tw_signal_test(handle_.get(), value, compare) == TW_OK;
   }
   [[nodiscard]] tw_status wait(uint64_t value, uint32_t compare = TW_COMPARE_GE,
                                std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
-    return tw_signal_wait(handle_.get(), compare, value, detail::nanoseconds(timeout));
+    return tw_signal_wait(handle_.get(), value, compare, detail::nanoseconds(timeout));
   }
   std::string key() const {
     std::string key(TW_KEY_MAX, '\0');
@@ -517,7 +521,7 @@ class Endpoint {
   std::string explain(const char* verb, ConstBytes buffer, tw_remote_memory* remote = nullptr,
                       const tw_op_options* options = nullptr) const {
     return detail::text_of([&](char* to, size_t* size) {
-      return tw_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
+      return tw_endpoint_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
     });
   }
   /// Flushes, tells the peer, ends the handle.
@@ -567,7 +571,7 @@ class Endpoint {
     return tw_atomic(get(), op, at.get(), offset, size, operand, compare, result, options, request.out());
   }
   [[nodiscard]] tw_status flush(Request& request) const noexcept { return tw_endpoint_flush(get(), request.out()); }
-  [[nodiscard]] tw_status fence() const noexcept { return tw_fence(get()); }
+  [[nodiscard]] tw_status fence() const noexcept { return tw_endpoint_fence(get()); }
   tw_endpoint* get() const noexcept { return handle_.get(); }
   operator tw_endpoint*() const noexcept { return get(); }  // for the C functions, and plans
 
@@ -616,7 +620,7 @@ class Listener {
   }
 
  private:
-  detail::Handle<tw_listener, tw_listener_destroy> handle_;
+  detail::Handle<tw_listener, tw_listener_close> handle_;
 };
 
 class Worker {
@@ -626,7 +630,7 @@ class Worker {
     detail::check(tw_worker_create(context.get(), &options, &made));
     handle_ = detail::Handle<tw_worker, tw_worker_destroy>(made);
   }
-  unsigned progress() const noexcept { return tw_progress(get()); }
+  unsigned progress() const noexcept { return tw_worker_progress(get()); }
   [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_worker_wait(get(), detail::nanoseconds(timeout));
   }
@@ -670,7 +674,16 @@ class Worker {
   [[nodiscard]] tw_status probe(uint64_t tag, tw_recv_info& info, uint64_t mask = UINT64_MAX) const noexcept {
     return tw_probe(get(), tag, mask, nullptr, &info, nullptr);
   }
-  void on_am(uint16_t id, tw_am_handler handler, void* arg) const { detail::check(tw_am_register(get(), id, handler, arg)); }
+  void am_register(uint16_t id, tw_am_handler handler, void* arg) const {
+    detail::check(tw_am_register(get(), id, handler, arg));
+  }
+  /// The next notification of peers, if there is one.
+  std::optional<tw_notification> next_notification() const {
+    tw_notification next{};
+    const tw_status status = tw_worker_next_notification(get(), &next);
+    detail::check(status);
+    return status == TW_OK ? std::optional(next) : std::nullopt;
+  }
   [[nodiscard]] tw_status flush(Request& request) const noexcept { return tw_worker_flush(get(), request.out()); }
   /// notifications: of peers, as entries.
   CompletionQueue completion_queue(bool notifications = false) const {

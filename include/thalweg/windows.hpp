@@ -20,8 +20,8 @@ class Window {
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory,
          tw_exchange exchange, void* arg, const tw_window_options& options = WindowOptions()) {
     tw_window* made = nullptr;
-    detail::check(tw_window_create(worker.get(), endpoints.data(), rank, static_cast<uint32_t>(endpoints.size()), memory.get(),
-                                   &options, exchange, arg, &made));
+    detail::check(tw_window_create(worker.get(), endpoints.data(), static_cast<uint32_t>(endpoints.size()), rank, memory.get(),
+                                   exchange, arg, &options, &made));
     handle_ = detail::Handle<tw_window, tw_window_destroy>(made);
   }
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory, const Store& store,
@@ -60,7 +60,7 @@ class Window {
   /// Throws what went wrong: a lost peer, or a wait of device code that gave up.
   void check() const { detail::check(tw_window_check(get())); }
   /// Collective: the end that the destructor makes too, and how it went.
-  [[nodiscard]] tw_status close() noexcept { return tw_window_destroy(handle_.release()); }
+  [[nodiscard]] tw_status destroy() noexcept { return tw_window_destroy(handle_.release()); }
   tw_window* get() const noexcept { return handle_.get(); }
 
  private:

@@ -172,7 +172,7 @@ uint32_t add_wait(Plan& self, nb::handle_t<Signal> signal, uint64_t value, const
   tw_signal* waited = nb::inst_ptr<Signal>(signal)->get();
   self.kept.push_back(nb::borrow(signal));
   uint32_t step = 0;
-  return self.added(tw_plan_wait(plan, waited, compare_of(compare), value, &given.options, &step), step, nullptr);
+  return self.added(tw_plan_wait(plan, waited, value, compare_of(compare), &given.options, &step), step, nullptr);
 }
 
 uint32_t add_copy(Plan& self, nb::handle to, nb::handle from, nb::handle layout, nb::handle to_layout, nb::handle after) {

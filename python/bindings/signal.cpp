@@ -40,7 +40,7 @@ nb::bytes signal_export(Signal& self) {
 }
 
 bool signal_test(Signal& self, uint64_t value, const std::string& compare) {
-  tw_status status = tw_signal_test(self.get(), compare_of(compare), value);
+  tw_status status = tw_signal_test(self.get(), value, compare_of(compare));
   check(status);
   return status == TW_OK;
 }
@@ -51,9 +51,9 @@ void signal_wait(Signal& self, uint64_t value, const std::string& compare, nb::h
   const uint32_t comparison = compare_of(compare);
   const uint64_t deadline = deadline_of(timeout.ptr());
   const Using waits(self.waits);
-  const auto came = [=] { return tw_signal_test(handle, comparison, value) != TW_IN_PROGRESS; };
-  if (!wait_until(*self.worker, deadline, came, Comes::by_store)) check(tw_signal_wait(handle, comparison, value, 0));
-  check(tw_signal_test(handle, comparison, value));
+  const auto came = [=] { return tw_signal_test(handle, value, comparison) != TW_IN_PROGRESS; };
+  if (!wait_until(*self.worker, deadline, came, Comes::by_store)) check(tw_signal_wait(handle, value, comparison, 0));
+  check(tw_signal_test(handle, value, comparison));
 }
 
 nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::string& kind) {
@@ -93,7 +93,7 @@ void Signal::close() noexcept {
 }
 
 tw_signal* Signal::get() const {
-  if (handle == nullptr) raise(TW_ERR_HANDLE, "the signal is released");
+  if (handle == nullptr) raise(TW_ERR_HANDLE, "the signal is closed");
   worker->get();
   return handle;
 }
@@ -131,7 +131,7 @@ void bind_signal(nb::module_& m) {
           "reset", [](Signal& s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
           "Stores the word. Only when nobody waits and nothing is in flight.")
       .def(
-          "release",
+          "close",
           [](Signal& s) {
             if (s.waits > 0) raise(TW_ERR_BUSY, "a thread waits for this signal: end its wait first");
             s.close();

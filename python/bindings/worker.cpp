@@ -35,7 +35,7 @@ nb::bytes worker_address(Worker& self) {
 unsigned worker_progress(Worker& self) {
   self.enter();
   self.disarm();
-  unsigned events = tw_progress(self.handle);
+  unsigned events = tw_worker_progress(self.handle);
   if (!self.orphans.empty()) self.reap_orphans();
   if (self.dispatch()) ++events;
   return events;

@@ -8,7 +8,7 @@ using namespace thalweg::impl;
 namespace {
 
 /// Those of the operation that is asked about, whichever that is.
-constexpr Takes kExplain{"tw_explain_buffer", fields::increment - 1, 2 * TW_OP_RENDEZVOUS - 1, false};
+constexpr Takes kExplain{"tw_endpoint_explain_buffer", fields::increment - 1, 2 * TW_OP_RENDEZVOUS - 1, false};
 
 /// remote null: one-sided operations to each kind of target memory. address null: of ordinary memory.
 Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t length, RemoteRegion* remote,
@@ -65,8 +65,8 @@ tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t le
   return explain_to(*endpoint, what, nullptr, length, nullptr, nullptr, buffer, size);
 }
 
-tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
-                            tw_remote_memory* remote, const tw_op_options* options, char* buffer, size_t* size) {
+tw_status tw_endpoint_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
+                                     tw_remote_memory* remote, const tw_op_options* options, char* buffer, size_t* size) {
   const Status status = check(endpoint);
   if (is_error(status)) return status;
   Verb what = Verb::send;

@@ -78,7 +78,7 @@ tw_status tw_memory_release(tw_memory* memory) {
   return memory->registry->release(memory);
 }
 
-void* tw_alloc(tw_context* context, size_t length) {
+void* tw_allocate(tw_context* context, size_t length) {
   tw_memory* memory = nullptr;
   return tw_memory_allocate(context, length, nullptr, &memory) == TW_OK ? memory->address : nullptr;
 }

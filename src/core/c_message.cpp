@@ -37,8 +37,8 @@ Status need_completion(const tw_op_options& options, const tw_request* request) 
 
 /// Receives what has come already: into(op, completion) is the engine's function for its kind.
 template <class Into>
-Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t length, const tw_op_options* given, tw_request* request,
-            const Into& into) {
+Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t length, const tw_op_options* given,
+            tw_request* request, const Into& into) {
   auto* worker = static_cast<tw_worker*>(engine.owner());
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();

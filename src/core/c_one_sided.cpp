@@ -129,7 +129,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   return is_error(state) ? state : Status{TW_OK};
 }
 
-tw_status tw_fence(tw_endpoint* endpoint) {
+tw_status tw_endpoint_fence(tw_endpoint* endpoint) {
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Engine::Guard guard(*endpoint->worker->engine);

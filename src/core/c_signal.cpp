@@ -75,13 +75,13 @@ tw_status tw_signal_reset(tw_signal* signal, uint64_t value) {
   return TW_OK;
 }
 
-tw_status tw_signal_test(const tw_signal* signal, uint32_t compare, uint64_t value) {
+tw_status tw_signal_test(const tw_signal* signal, uint64_t value, uint32_t compare) {
   const Status status = check(signal);
   if (is_error(status)) return status;
   return signal_test(*signal, compare, value);
 }
 
-tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, uint64_t timeout_ns) {
+tw_status tw_signal_wait(tw_signal* signal, uint64_t value, uint32_t compare, uint64_t timeout_ns) {
   Status status = check(signal);
   if (is_error(status)) return status;
   const Enter enter(*signal->worker);

@@ -33,11 +33,12 @@ Status bind(tw_endpoint* endpoint, uint64_t channel, bool sends, std::span<const
 
 extern "C" {
 
-tw_status tw_channel_bind_send(tw_endpoint* endpoint, uint64_t channel, const tw_channel_options* options, tw_channel_end** end) {
+tw_status tw_channel_bind_send(tw_endpoint* endpoint, uint64_t channel, const tw_channel_options* options,
+                               tw_channel_end** end) {
   return bind(endpoint, channel, true, {}, options, end);
 }
 
-tw_status tw_channel_bind_recv(tw_endpoint* endpoint, uint64_t channel, const tw_channel_buffer* buffers, size_t count,
+tw_status tw_channel_bind_recv(tw_endpoint* endpoint, const tw_channel_buffer* buffers, size_t count, uint64_t channel,
                                const tw_channel_options* options, tw_channel_end** end) {
   if (buffers == nullptr || count == 0) return fail(TW_ERR_INVALID, "a receiving end needs buffers to receive into");
   return bind(endpoint, channel, false, {buffers, count}, options, end);

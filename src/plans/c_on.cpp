@@ -25,29 +25,33 @@ extern "C" {
 
 tw_status tw_send_on(tw_queue* queue, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel,
                      const tw_op_options* options) {
-  return run_on(queue, "tw_send_on", steps::message, options, [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
+  return run_on(queue, "tw_send_on", steps::message, options,
+                [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_recv_on(tw_queue* queue, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel,
                      const tw_op_options* options) {
-  return run_on(queue, "tw_recv_on", steps::message, options, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
+  return run_on(queue, "tw_recv_on", steps::message, options,
+                [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_put_on(tw_queue* queue, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                     uint64_t offset, const tw_op_options* options) {
-  return run_on(queue, "tw_put_on", steps::put, options, [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
+  return run_on(queue, "tw_put_on", steps::put, options,
+                [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
 tw_status tw_get_on(tw_queue* queue, tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote,
                     uint64_t offset, const tw_op_options* options) {
-  return run_on(queue, "tw_get_on", steps::transfer, options, [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
+  return run_on(queue, "tw_get_on", steps::transfer, options,
+                [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
 tw_status tw_signal_on(tw_queue* queue, tw_remote_signal* signal, uint64_t value, const tw_op_options* options) {
   return run_on(queue, "tw_signal_on", 0, options, [&](PlanStep& made) { return signal_step(signal, value, &made); });
 }
 
-tw_status tw_wait_on(tw_queue* queue, tw_signal* signal, uint32_t compare, uint64_t value, const tw_op_options* options) {
+tw_status tw_wait_on(tw_queue* queue, tw_signal* signal, uint64_t value, uint32_t compare, const tw_op_options* options) {
   return run_on(queue, "tw_wait_on", 0, options, [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
 }
 

@@ -57,11 +57,10 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   }
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed.empty()) {
-    return fail(
-        TW_ERR_BUSY,
-        "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
-        "%llu, then this plan is destroyed by another call; until then keep the buffers",
-        plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
+    return fail(TW_ERR_BUSY,
+                "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
+                "%llu, then this plan is destroyed by another call; until then keep the buffers",
+                plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
   }
   tw_queue::forget(*plan);
   delete plan;
@@ -70,32 +69,38 @@ tw_status tw_plan_destroy(tw_plan* plan) {
 
 tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel,
                        const tw_op_options* options, uint32_t* step) {
-  return add(plan, "tw_plan_send", steps::message, options, step, [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
+  return add(plan, "tw_plan_send", steps::message, options, step,
+             [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel,
                        const tw_op_options* options, uint32_t* step) {
-  return add(plan, "tw_plan_recv", steps::message, options, step, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
+  return add(plan, "tw_plan_recv", steps::message, options, step,
+             [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_plan_put(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                       uint64_t offset, const tw_op_options* options, uint32_t* step) {
-  return add(plan, "tw_plan_put", steps::put | steps::counted, options, step, [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
+  return add(plan, "tw_plan_put", steps::put | steps::counted, options, step,
+             [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
 tw_status tw_plan_get(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote,
                       uint64_t offset, const tw_op_options* options, uint32_t* step) {
-  return add(plan, "tw_plan_get", steps::transfer, options, step, [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
+  return add(plan, "tw_plan_get", steps::transfer, options, step,
+             [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
 tw_status tw_plan_signal(tw_plan* plan, tw_remote_signal* signal, uint64_t value, const tw_op_options* options,
                          uint32_t* step) {
-  return add(plan, "tw_plan_signal", steps::counted, options, step, [&](PlanStep& made) { return signal_step(signal, value, &made); });
+  return add(plan, "tw_plan_signal", steps::counted, options, step,
+             [&](PlanStep& made) { return signal_step(signal, value, &made); });
 }
 
-tw_status tw_plan_wait(tw_plan* plan, tw_signal* signal, uint32_t compare, uint64_t value, const tw_op_options* options,
+tw_status tw_plan_wait(tw_plan* plan, tw_signal* signal, uint64_t value, uint32_t compare, const tw_op_options* options,
                        uint32_t* step) {
-  return add(plan, "tw_plan_wait", steps::counted, options, step, [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
+  return add(plan, "tw_plan_wait", steps::counted, options, step,
+             [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
 }
 
 tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_remote_memory* remote, uint64_t offset,
@@ -121,8 +126,7 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
   });
 }
 
-tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_op_options* options,
-                       uint32_t* step) {
+tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_op_options* options, uint32_t* step) {
   return add(plan, "tw_plan_copy", steps::transfer, options, step, [&](PlanStep& made) {
     made.verb = StepVerb::copy;
     made.address = reinterpret_cast<uint64_t>(from);

@@ -75,7 +75,7 @@ void tw_plan::progress_workers() {
   for (const PlanStep& step : steps) {
     if (step.endpoint == nullptr || step.endpoint->worker == last) continue;
     last = step.endpoint->worker;
-    tw_progress(last);
+    tw_worker_progress(last);
   }
 }
 
@@ -92,7 +92,7 @@ Status tw_plan::resolve_remote(PlanStep& step, Resolved& out) {
     while ((status = reach(worker, *region, *executor, changes, reached)) == TW_IN_PROGRESS) {
       if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
       if (Status s = interrupted(); is_error(s)) return s;
-      tw_progress(&worker);
+      tw_worker_progress(&worker);
     }
     if (status == TW_ERR_UNREACHABLE && reached->how.route() == PreparedRoute::carried) {
       out.proxied = true;

@@ -135,7 +135,7 @@ Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
     if (Status s = check_peer(endpoint); is_error(s)) return s;
     if (status == TW_OK || (is_error(status) ? patience : deadline).passed()) return status;
     if (Status s = interrupted(); is_error(s)) return s;
-    if (tw_progress(endpoint.worker) == 0) std::this_thread::yield();
+    if (tw_worker_progress(endpoint.worker) == 0) std::this_thread::yield();
   }
 }
 
@@ -353,7 +353,8 @@ Status Proxy::unwatch(Proxied* step) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(steps_, step);
-    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE) (void)tw_cancel(step->request);
+    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE)
+      (void)tw_request_cancel(step->request);
   }
   (void)tw_worker_wake(worker_);
   const Deadline deadline(kSecond);
@@ -405,10 +406,10 @@ bool Proxy::drive(std::span<Proxied* const> steps) {
     (void)tw_worker_wake(worker_);
   bool began = false;
   for (Proxied* const step : steps) began |= step->look();
-  return began || tw_progress(worker_) != 0;
+  return began || tw_worker_progress(worker_) != 0;
 }
 
-unsigned Proxy::turn() { return tw_progress(worker_) + look_around(); }
+unsigned Proxy::turn() { return tw_worker_progress(worker_) + look_around(); }
 
 /// Does a thread drive runs since this was asked last? Then the worker is left to it for a while, and not armed.
 bool Proxy::keeps_away(uint64_t* drives) {

@@ -416,10 +416,10 @@ void blocks(Side& side, const Row& r, bool put) {
       side.send_control(&key, sizeof key);
       tw_notification news{};
       for (unsigned i = 0; i < many(r);) {
-        const tw_status st = tw_notification_next(side.worker, &news);
+        const tw_status st = tw_worker_next_notification(side.worker, &news);
         i += st == TW_OK ? 1 : 0;
         if (st == TW_AGAIN) side.alive();
-        if (st == TW_AGAIN && tw_progress(side.worker) == 0) (void)tw_worker_wait(side.worker, 1000000);
+        if (st == TW_AGAIN && tw_worker_progress(side.worker) == 0) (void)tw_worker_wait(side.worker, 1000000);
       }
       check(news.endpoint == side.endpoint && news.length == 8, "another notification than was sent");
     } else {

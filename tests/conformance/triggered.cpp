@@ -70,7 +70,7 @@ class BoundEnd {
     std::vector<tw_channel_buffer> buffers;
     for (unsigned i = 0; i < count; ++i) buffers.push_back({data[i].address(), data[i].bytes(), nullptr});
     status = side.rank == 0 ? tw_channel_bind_send(side.endpoint, tag, &options, &end_)
-                            : tw_channel_bind_recv(side.endpoint, tag, buffers.data(), count, &options, &end_);
+                            : tw_channel_bind_recv(side.endpoint, buffers.data(), count, tag, &options, &end_);
     if (status != TW_OK) return;
     tw_device_guard words;
     must(tw_channel_end_address(end_, &address), "tw_channel_end_address");

@@ -79,7 +79,7 @@ void send_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   tw_op_options counts = TW_OP_OPTIONS_INIT;
   counts.increment = 1;
   std::vector<uint32_t> waits(1), copies(many(r)), puts(many(r));
-  must(tw_plan_wait(plan.plan, go.signal, TW_COMPARE_GE, 1, &counts, &waits[0]), "tw_plan_wait");
+  must(tw_plan_wait(plan.plan, go.signal, 1, TW_COMPARE_GE, &counts, &waits[0]), "tw_plan_wait");
   for (unsigned i = 0; i < many(r); ++i) {
     tw_op_options o = after(waits);
     o.remote_layout = packed[i].layout();
@@ -131,7 +131,7 @@ void receive_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   tw_op_options counts = TW_OP_OPTIONS_INIT;
   counts.increment = 1;
   std::vector<uint32_t> waits(1);
-  must(tw_plan_wait(plan.plan, done.signal, TW_COMPARE_GE, 1, &counts, &waits[0]), "tw_plan_wait");
+  must(tw_plan_wait(plan.plan, done.signal, 1, TW_COMPARE_GE, &counts, &waits[0]), "tw_plan_wait");
   for (unsigned i = 0; i < many(r); ++i) {
     tw_op_options o = after(waits);
     o.layout = in[i].layout();

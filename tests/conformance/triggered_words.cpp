@@ -104,7 +104,7 @@ struct Waits {
       tw_op_options waits = TW_OP_OPTIONS_INIT;
       waits.increment = 1;
       uint32_t step = 0;
-      must(tw_plan_wait(plan.plan, words[i]->signal, compare, r.seed + i + (compare != TW_COMPARE_NE), &waits, &step),
+      must(tw_plan_wait(plan.plan, words[i]->signal, r.seed + i + (compare != TW_COMPARE_NE), compare, &waits, &step),
            "tw_plan_wait");
       const std::vector<uint32_t> steps{step};
       const tw_op_options o = after(steps);

@@ -20,7 +20,7 @@ constexpr uint64_t kOnItsWay = 200'000'000;  // nanoseconds: what was sent befor
 tw_status await_message(End& end, tw_request request) {
   const auto over = [&] { return tw_request_test(request) != TW_IN_PROGRESS; };
   end.progress_until("a receive", [&] { return over() || end.told(); });
-  if (!test::progress_until(end.worker, over, kOnItsWay)) (void)tw_cancel(request);
+  if (!test::progress_until(end.worker, over, kOnItsWay)) (void)tw_request_cancel(request);
   return end.wait(request);
 }
 
@@ -189,8 +189,8 @@ tw_status put_signal(End& end, uint64_t seed) {
   const tw_status theirs = end.agree(status);
   if (end.rank == 1) {
     if (theirs == TW_OK)
-      must(tw_signal_wait(signal, TW_COMPARE_GE, kValue, 10'000'000'000), "the signal of a put that succeeded");
-    end.verify(seed, tw_signal_test(signal, TW_COMPARE_GE, kValue) == TW_OK, "the target behind its signal");
+      must(tw_signal_wait(signal, kValue, TW_COMPARE_GE, 10'000'000'000), "the signal of a put that succeeded");
+    end.verify(seed, tw_signal_test(signal, kValue, TW_COMPARE_GE) == TW_OK, "the target behind its signal");
     must(tw_signal_destroy(signal), "tw_signal_destroy");
   } else {
     tw_remote_signal_release(remote);
@@ -299,7 +299,7 @@ tw_status send_after(End& end, uint64_t seed) {
     options.after = stream.native();
     options.after_kind = TW_AFTER_STREAM;
     status = end.note(tw_send(end.endpoint, end.address(), end.bytes(), kTag, &options, &request));
-    for (int i = 0; i < 2000; ++i) tw_progress(end.worker);
+    for (int i = 0; i < 2000; ++i) tw_worker_progress(end.worker);
     stream.go_on();
     if (status >= 0) status = end.wait(request);
   } else {

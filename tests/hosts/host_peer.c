@@ -42,7 +42,7 @@ static void talk(tw_endpoint* ep, int first) {
     fill(want, n, (unsigned)k + (first ? 50u : 1u));
     must(tw_recv(worker, in, n, (uint64_t)k, ~0ull, NULL, &r[0]), "tw_recv");
     must(tw_send(ep, out, n, (uint64_t)k, NULL, &r[1]), "tw_send");
-    must(tw_wait_all(r, 2), "exchange");
+    must(tw_request_finish_all(r, 2), "exchange");
     if (memcmp(in, want, n) != 0) {
       printf("failed payload of %zu bytes\n", n);
       exit(1);

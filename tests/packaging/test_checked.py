@@ -16,7 +16,7 @@ IGNORES = {
     "c": """
 #include <thalweg/plans.h>
 void loop(tw_plan *plan) { for (int i = 0; i < 100; i++) tw_plan_trigger(plan, NULL); }
-void end(tw_request request) { tw_wait(request); }
+void end(tw_request request) { tw_request_finish(request); }
 """,
     "cpp": """
 #include <thalweg/plans.hpp>

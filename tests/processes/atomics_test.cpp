@@ -31,7 +31,7 @@ struct Word {
     uint64_t old = 0;
     tw_request request = TW_REQUEST_NONE;
     const tw_status status = tw_atomic(endpoint, code, remote, offset, width, operand, compare, &old, nullptr, &request);
-    if (status == TW_OK || (status == TW_IN_PROGRESS && tw_wait(request) == TW_OK)) return old;
+    if (status == TW_OK || (status == TW_IN_PROGRESS && tw_request_finish(request) == TW_OK)) return old;
     fprintf(stderr, "atomic: %s\n", tw_last_error());
     return UINT64_MAX;
   }
@@ -119,7 +119,7 @@ TEST_P(Atomics, OfSeveralProcessesLoseNoUpdate) {
   uint64_t sum = 0;
   for (unsigned i = 0; i < rounds; ++i) {  // the target's own, between which it serves the others
     tickets.push_back(own.apply(TW_ATOMIC_ADD, kCounter, 1));
-    tw_progress(side.worker);
+    tw_worker_progress(side.worker);
   }
   for (auto& child : children) {
     ASSERT_TRUE(progress_until(side.worker, [&] { return child->readable(); }));
@@ -206,7 +206,7 @@ TEST(AtomicsOfADevice, NeedNothingOfTheTargetOverAnImport) {
   }
   tw_request flushed = TW_REQUEST_NONE;
   const tw_status status = tw_endpoint_flush(endpoint, &flushed);
-  EXPECT_EQ(status == TW_IN_PROGRESS ? tw_wait(flushed) : status, TW_OK) << tw_last_error();
+  EXPECT_EQ(status == TW_IN_PROGRESS ? tw_request_finish(flushed) : status, TW_OK) << tw_last_error();
   child.send("wake");
   ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));
   const std::string now = child.receive();

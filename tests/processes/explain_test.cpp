@@ -112,7 +112,7 @@ TEST_P(Explain, OneSidedWaysAndWhyTheyAreImpossible) {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = layout;
     return text_of([&](char* to, size_t* n) {
-      return tw_explain_buffer(endpoint, "send", tw_memory_address(own), kLength, nullptr, &options, to, n);
+      return tw_endpoint_explain_buffer(endpoint, "send", tw_memory_address(own), kLength, nullptr, &options, to, n);
     });
   };
   EXPECT_EQ(sent(dense), sent(nullptr));

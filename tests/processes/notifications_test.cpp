@@ -71,7 +71,7 @@ const Role kTarget("notified", [](Pipe& pipe) {
     if (tw_send_blocking(entry.info.endpoint, &immediate, sizeof immediate, 1) != TW_OK) return 7;
   }
   pipe.send(std::to_string(wrong));
-  while (!pipe.readable()) tw_progress(side.worker);  // until the initiator has closed
+  while (!pipe.readable()) tw_worker_progress(side.worker);  // until the initiator has closed
   if (tw_completion_queue_destroy(queue) != TW_OK) return 8;
   return tw_memory_release(memory) == TW_OK ? 0 : 9;
 });

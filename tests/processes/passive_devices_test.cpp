@@ -122,7 +122,7 @@ class DevicesAtHostMemory : public PassiveDevices {
   std::string way(const char* verb) {
     char text[4096] = {};
     size_t size = sizeof text;
-    EXPECT_EQ(tw_explain_buffer(endpoint, verb, tw_memory_address(here), kLong, remote, nullptr, text, &size), TW_OK)
+    EXPECT_EQ(tw_endpoint_explain_buffer(endpoint, verb, tw_memory_address(here), kLong, remote, nullptr, text, &size), TW_OK)
         << tw_last_error();
     const std::string said = text;
     const size_t chosen = said.rfind("chosen: ");

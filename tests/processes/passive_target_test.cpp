@@ -102,11 +102,11 @@ TEST_P(PassiveTarget, NeedsNoCallOfTheLibraryFromTheFirstOperationOn) {
   post("put", [&](auto* r) { return tw_put(endpoint, large.data(), kLarge, remote, 1, &with_signal, r); });
   post("atomic",
        [&](auto* r) { return tw_atomic(endpoint, TW_ATOMIC_ADD, remote, kCounter, 8, added, 0, &old[0], nullptr, r); });
-  ASSERT_EQ(tw_fence(endpoint), TW_OK);
+  ASSERT_EQ(tw_endpoint_fence(endpoint), TW_OK);
   post("get", [&](auto* r) { return tw_get(endpoint, back.data() + 8, kLarge, remote, 1, nullptr, r); });
   post("atomic again",
        [&](auto* r) { return tw_atomic(endpoint, TW_ATOMIC_ADD, remote, kCounter, 8, 1, 0, &old[1], nullptr, r); });
-  ASSERT_EQ(tw_fence(endpoint), TW_OK);
+  ASSERT_EQ(tw_endpoint_fence(endpoint), TW_OK);
   with_signal.flags = TW_OP_AFTER_ALL;
   post("put over it", [&](auto* r) { return tw_put(endpoint, word.data(), 8, remote, 100, &with_signal, r); });
   post("signal", [&](auto* r) { return tw_signal_post(signal, 1, nullptr, r); });

@@ -157,7 +157,7 @@ std::string random_bytes(size_t length) {
 bool progress_until(tw_worker* worker, const std::function<bool()>& done, uint64_t limit_ns) {
   const uint64_t limit = now_ns() + limit_ns;
   for (unsigned idle = 0; !done();) {
-    idle = tw_progress(worker) != 0 ? 0 : idle + 1;
+    idle = tw_worker_progress(worker) != 0 ? 0 : idle + 1;
     if (idle > 200) sched_yield();
     if (now_ns() > limit) return done();
   }
@@ -185,7 +185,7 @@ bool echo(tw_worker* worker, tw_endpoint* endpoint, size_t length, uint64_t tag)
     (void)tw_request_release(receive);
     return false;
   }
-  const tw_status send_status = tw_wait(send);
+  const tw_status send_status = tw_request_finish(send);
   const tw_status status = tw_request_wait(receive, 30'000'000'000);
   if (status != TW_OK || send_status != TW_OK) fprintf(stderr, "echo: %s\n", tw_request_message(receive));
   tw_recv_info info{};

@@ -69,8 +69,8 @@ def test_messages_taken_by_probe_and_active_ones_have_layouts(worker, me):
     request.wait(20)
     assert got[::2] == data[::2] and not any(got[1::2])
     kept = []
-    worker.on_am(5, kept.append)
-    request = me.iam(5, b"header", data, layout=EVERY_SECOND, protocol="rendezvous")
+    worker.am_register(5, kept.append)
+    request = me.iam_send(5, b"header", data, layout=EVERY_SECOND, protocol="rendezvous")
     while not kept:
         worker.progress()
     got = bytearray(100)

@@ -106,7 +106,7 @@ void Pair::accept_from(tw_listener* listener) {
 void Pair::finish_connecting() { must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting"); }
 
 void Pair::progress() {
-  if (tw_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);
+  if (tw_worker_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);
 }
 
 void Pair::wait(tw_request request) {
@@ -178,7 +178,7 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
   char buffer[16384];
   size_t length = sizeof buffer;
   predicted_us = 0;
-  if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
+  if (tw_endpoint_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
   // explain's last lines name the winner; messages from a device have a table for each kind of memory that may receive them.
   const std::string receiver = receiver_of(order.memory[rank], order.memory[rank == 0]);

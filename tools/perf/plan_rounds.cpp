@@ -39,7 +39,7 @@ uint32_t add_wait(Exposed& x, tw_plan* plan, const std::vector<uint32_t>& first)
   tw_op_options o = behind(first);
   o.increment = 1;
   uint32_t step = 0;
-  must(tw_plan_wait(plan, x.signal, TW_COMPARE_GE, 1, &o, &step), "tw_plan_wait");
+  must(tw_plan_wait(plan, x.signal, 1, TW_COMPARE_GE, &o, &step), "tw_plan_wait");
   return step;
 }
 

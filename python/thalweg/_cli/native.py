@@ -61,7 +61,7 @@ _SIGNATURES = {
     "tw_worker_destroy": (None, [c_void_p]),
     "tw_worker_address": (c_int32, [c_void_p, c_char_p, POINTER(c_size_t)]),
     "tw_worker_wait": (c_int32, [c_void_p, c_uint64]),
-    "tw_progress": (ctypes.c_uint, [c_void_p]),
+    "tw_worker_progress": (ctypes.c_uint, [c_void_p]),
     "tw_connect": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(EndpointOptions), POINTER(c_void_p)]),
     "tw_endpoint_wait": (c_int32, [c_void_p, c_uint64]),
     "tw_endpoint_transport": (c_char_p, [c_void_p]),
@@ -175,8 +175,8 @@ class Context:
         return endpoint
 
     def progress(self) -> int:
-        """tw_progress."""
-        return library().tw_progress(self.worker())
+        """tw_worker_progress."""
+        return library().tw_worker_progress(self.worker())
 
 
 def explain(endpoint: c_void_p, verb: str, size: int) -> str:

@@ -35,7 +35,7 @@ int main(void) {
   if (status < 0) return failed("tw_send", status);
   status = tw_recv_blocking(worker, received, sizeof(received), 7, UINT64_MAX, &info);
   if (status != TW_OK) return failed("tw_recv_blocking", status);
-  if (request != TW_REQUEST_NONE && (status = tw_wait(request)) != TW_OK) return failed("tw_wait", status);
+  if (request != TW_REQUEST_NONE && (status = tw_request_finish(request)) != TW_OK) return failed("tw_request_finish", status);
   if (info.length != sizeof(sent) || memcmp(sent, received, sizeof(sent)) != 0) return failed("compare", TW_ERR_PROTOCOL);
   tw_worker_destroy(worker);
   tw_context_destroy(context);

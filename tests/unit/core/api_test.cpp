@@ -174,14 +174,14 @@ TEST_F(Api, AReceiveIntoPiecesThatOverlapIsRefused) {
     EXPECT_GE(tw_send(endpoint.get(), buffer, 0, 1, &options, &request), TW_OK) << "fine to send from";
     tw_message* message = nullptr;
     for (int i = 0; i < 100'000 && tw_probe(worker.get(), 1, ~0ull, nullptr, nullptr, &message) == TW_ERR_NO_MATCH; ++i) {
-      tw_progress(worker.get());
+      tw_worker_progress(worker.get());
     }
     ASSERT_NE(message, nullptr);
     tw_request late = TW_REQUEST_NONE;
     EXPECT_EQ(tw_message_recv(message, buffer, 0, &options, &late), TW_ERR_INVALID);
     EXPECT_EQ(tw_message_recv(message, buffer, sizeof buffer, nullptr, &late), TW_IN_PROGRESS) << "it is still there";
-    EXPECT_EQ(tw_wait(late), TW_OK);
-    EXPECT_EQ(request == TW_REQUEST_NONE ? TW_OK : tw_wait(request), TW_OK);
+    EXPECT_EQ(tw_request_finish(late), TW_OK);
+    EXPECT_EQ(request == TW_REQUEST_NONE ? TW_OK : tw_request_finish(request), TW_OK);
   }
 }
 
@@ -196,7 +196,7 @@ TEST_F(Api, TruncatedSaysBothLengths) {
   tw_request receive = TW_REQUEST_NONE;
   ASSERT_EQ(tw_recv(worker.get(), buffer, sizeof buffer, 1, ~0ull, nullptr, &receive), TW_IN_PROGRESS);
   ASSERT_GE(tw_send(endpoint.get(), message, 99, 1, nullptr, &request), TW_OK);
-  EXPECT_EQ(tw_wait(receive), TW_ERR_TRUNCATED);
+  EXPECT_EQ(tw_request_finish(receive), TW_ERR_TRUNCATED);
   EXPECT_NE(std::strstr(tw_last_error(), "message of 99 bytes for a buffer of 30 bytes"), nullptr) << tw_last_error();
 }
 
@@ -211,7 +211,8 @@ TEST_F(Api, SignalsAreFixedInKind) {
   thalweg::Memory memory = context.allocate(64);
   auto target = endpoint.import_memory(memory.key());
   thalweg::Request request;
-  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, thalweg::OpOptions().signal(remote, 0)), TW_ERR_INVALID);
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, thalweg::OpOptions().signal(remote, 0)),
+            TW_ERR_INVALID);
 }
 
 TEST_F(Api, ClosedHandleIsAnErrorNotACrash) {
@@ -240,7 +241,7 @@ TEST_F(Api, ExplainTakesTheOptionsOfAnOperationWithoutABuffer) {
   const auto explain = [&] {
     char text[8192];
     size_t size = sizeof text;
-    EXPECT_EQ(tw_explain_buffer(endpoint.get(), "am", nullptr, 1 << 20, nullptr, &options, text, &size), TW_OK);
+    EXPECT_EQ(tw_endpoint_explain_buffer(endpoint.get(), "am", nullptr, 1 << 20, nullptr, &options, text, &size), TW_OK);
     return std::string(text);
   };
   EXPECT_EQ(explain().find("chosen: refused"), std::string::npos);

@@ -39,7 +39,7 @@ class CallbackLayoutsApi : public testing::Test {
     EXPECT_FALSE(seen.wrong);
   }
   tw_status outcome(tw_status started, const tw_request& request) {
-    return started == TW_IN_PROGRESS ? tw_wait(request) : started;
+    return started == TW_IN_PROGRESS ? tw_request_finish(request) : started;
   }
   std::mt19937_64 random{std::random_device{}()};
   thalweg::Context context{with_key()};
@@ -82,7 +82,7 @@ TEST_F(CallbackLayoutsApi, TheLengthIsNoneOrThePackedSize) {
   const tw_status sent = tw_send(endpoint.get(), &pieces, 100, 1, &options, &request);
   tw_request received = TW_REQUEST_NONE;
   ASSERT_EQ(tw_recv(worker.get(), &into, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
-  EXPECT_EQ(tw_wait(received), TW_OK);
+  EXPECT_EQ(tw_request_finish(received), TW_OK);
   EXPECT_EQ(outcome(sent, request), TW_OK);
   EXPECT_EQ(into.packed(), pieces.packed());
   EXPECT_EQ(seen.starts, 3);  // that of a wrong length, too
@@ -117,7 +117,8 @@ TEST_F(CallbackLayoutsApi, ExplainAsksForTheSizeAndSaysWhoPacks) {
   CalledPieces pieces(random, 900'000);
   char text[8192];
   size_t size = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint.get(), "send", &pieces, 0, nullptr, &options, text, &size), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_endpoint_explain_buffer(endpoint.get(), "send", &pieces, 0, nullptr, &options, text, &size), TW_OK)
+      << tw_last_error();
   EXPECT_NE(std::strstr(text, "900000 bytes"), nullptr) << text;
   EXPECT_NE(std::strstr(text, "packed by the user's functions"), nullptr) << text;
   EXPECT_EQ(seen.starts, 1);
@@ -130,7 +131,7 @@ TEST_F(CallbackLayoutsApi, ThatIsDestroyedBehindAnOperationEndsAfterIt) {
   ASSERT_EQ(tw_recv(worker.get(), &pieces, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
   tw_layout_destroy(layout);
   EXPECT_EQ(seen.destroyed, 0);
-  ASSERT_EQ(tw_cancel(received), TW_OK);
+  ASSERT_EQ(tw_request_cancel(received), TW_OK);
   EXPECT_EQ(seen.finishes, 1);
   ASSERT_EQ(tw_request_release(received), TW_OK);
   EXPECT_EQ(seen.destroyed, 1);
@@ -183,7 +184,7 @@ TEST_F(CallbackLayoutsApi, TheViewTakesAUsersTypeAndWhatItThrows) {
     ASSERT_EQ(tw_recv(worker.get(), &to, 0, 1, ~0ull, &use, &request), TW_IN_PROGRESS);
     tw_request sent = TW_REQUEST_NONE;
     EXPECT_EQ(outcome(tw_send(endpoint.get(), &from, 0, 1, &use, &sent), sent), TW_OK);
-    const tw_status status = tw_wait(request);
+    const tw_status status = tw_request_finish(request);
     EXPECT_EQ(status, failure == TW_AGAIN ? TW_ERR_INVALID : failure);
     EXPECT_EQ(to == from, failure == TW_OK);
     EXPECT_EQ(alive, 0);
@@ -202,10 +203,10 @@ TEST_F(CallbackLayoutsApi, OverTcpWithinTheProcess) {
     ASSERT_EQ(tw_recv(other.get(), &to, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
     tw_status status = tw_send(endpoint.get(), &from, 0, 1, &options, &sent);
     while (tw_request_test(received) == TW_IN_PROGRESS) {
-      tw_progress(worker.get());
-      tw_progress(other.get());
+      tw_worker_progress(worker.get());
+      tw_worker_progress(other.get());
     }
-    EXPECT_EQ(tw_wait(received), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_request_finish(received), TW_OK) << tw_last_error();
     EXPECT_EQ(outcome(status, sent), TW_OK);
     EXPECT_EQ(from.packed(), to.packed());
   }

@@ -123,10 +123,10 @@ class Completions : public testing::TestWithParam<const char*> {
         EXPECT_EQ(failed, 0u);
         return end;
       case kRecord:
-        while (tw_completion_test(&record_) == TW_IN_PROGRESS) tw_progress(worker_);
+        while (tw_completion_test(&record_) == TW_IN_PROGRESS) tw_worker_progress(worker_);
         return record_;
       default:
-        EXPECT_EQ(tw_signal_wait(done_, TW_COMPARE_EQ, 3 * ++raised_, kLong), TW_OK) << tw_last_error();
+        EXPECT_EQ(tw_signal_wait(done_, 3 * ++raised_, TW_COMPARE_EQ, kLong), TW_OK) << tw_last_error();
         return end;
     }
   }
@@ -171,7 +171,7 @@ TEST_P(Completions, MessagesTellWhateverIsNamed) {
       tw_request other = receive_there(to.data(), length, ++tag);
       tw_op_options options = telling(told);
       expect_end(told, end_of(told, tw_send(there_, &from_[tag], length, tag, &options, nullptr)), TW_COMPLETION_SEND, length);
-      ASSERT_EQ(tw_wait(other), TW_OK);
+      ASSERT_EQ(tw_request_finish(other), TW_OK);
       ASSERT_EQ(std::memcmp(to.data(), &from_[tag], length), 0);
 
       options = telling(told);
@@ -181,7 +181,7 @@ TEST_P(Completions, MessagesTellWhateverIsNamed) {
       expect_end(told, end, TW_COMPLETION_RECV, length);
       if (told == kQueue || told == kRecord) EXPECT_EQ(end.info.tag, tag);
       ASSERT_EQ(std::memcmp(to.data() + 1, &from_[tag], length), 0);
-      ASSERT_EQ(tw_wait(other), TW_OK);
+      ASSERT_EQ(tw_request_finish(other), TW_OK);
     }
   }
 }
@@ -277,7 +277,7 @@ TEST_P(Completions, FailuresAreToldWithTheirText) {
     tw_request request = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(worker_, to.data(), 8, 70, ~0ull, &options, &request), TW_IN_PROGRESS);
     ASSERT_GE(tw_send(back_, from_.data(), 9, 70, nullptr, &sent), TW_OK);
-    ASSERT_EQ(tw_wait(sent), TW_OK);
+    ASSERT_EQ(tw_request_finish(sent), TW_OK);
     ASSERT_EQ(tw_request_wait(request, kLong), TW_ERR_TRUNCATED);
     if (told == kQueue) {
       EXPECT_EQ(tw_request_release(request), TW_ERR_HANDLE) << "its entry does";
@@ -310,7 +310,7 @@ TEST_P(Completions, RequestsTellWhatIsNamedLater) {
       ASSERT_EQ(tw_recv(worker_, to.data(), to.size(), 90, ~0ull, nullptr, &request), TW_IN_PROGRESS);
       const auto send = [&] {
         EXPECT_GE(tw_send(back_, &from_[told], to.size(), 90, nullptr, &sent), TW_OK);
-        EXPECT_EQ(tw_wait(sent), TW_OK);
+        EXPECT_EQ(tw_request_finish(sent), TW_OK);
       };
       if (ended) {
         send();
@@ -322,7 +322,7 @@ TEST_P(Completions, RequestsTellWhatIsNamedLater) {
       if (!ended) send();
       expect_end(told, end_of(told, TW_IN_PROGRESS), TW_COMPLETION_RECV, to.size());
       EXPECT_EQ(std::memcmp(to.data(), &from_[told], to.size()), 0);
-      if (told != kQueue) EXPECT_EQ(tw_wait(request), TW_OK);
+      if (told != kQueue) EXPECT_EQ(tw_request_finish(request), TW_OK);
       if (told == kQueue) EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
     }
     if (told == kRecord) continue;
@@ -387,7 +387,7 @@ TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
   EXPECT_EQ(tw_completion_queue_destroy(queue_), TW_ERR_BUSY);
   EXPECT_EQ(tw_counter_destroy(counter_), TW_ERR_BUSY);
   EXPECT_EQ(tw_signal_destroy(done_), TW_ERR_BUSY);
-  for (const tw_request request : requests) EXPECT_EQ(tw_cancel(request), TW_OK) << tw_last_error();
+  for (const tw_request request : requests) EXPECT_EQ(tw_request_cancel(request), TW_OK) << tw_last_error();
   EXPECT_EQ(record_.status, TW_ERR_CANCELED);
   EXPECT_EQ(tw_completion_queue_destroy(queue_), TW_OK) << "with an entry that nobody took";
   queue_ = nullptr;
@@ -454,12 +454,12 @@ class Notifications : public Completions {
     ASSERT_EQ(tw_endpoint_state(there_), TW_OK);
   }
   void turn() const {
-    tw_progress(worker_);
-    if (peer_ != worker_) tw_progress(peer_);
+    tw_worker_progress(worker_);
+    if (peer_ != worker_) tw_worker_progress(peer_);
   }
   tw_notification next() const {
     tw_notification got{};
-    for (int i = 0; i < 2'000'000 && tw_notification_next(peer_, &got) == TW_AGAIN; ++i) turn();
+    for (int i = 0; i < 2'000'000 && tw_worker_next_notification(peer_, &got) == TW_AGAIN; ++i) turn();
     return got;
   }
   static uint64_t immediate_of(const tw_notification& notification) {
@@ -470,7 +470,7 @@ class Notifications : public Completions {
   }
   void wait(tw_request request) const {
     while (request != TW_REQUEST_NONE && tw_request_test(request) == TW_IN_PROGRESS) turn();
-    if (request != TW_REQUEST_NONE) EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    if (request != TW_REQUEST_NONE) EXPECT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
   }
 };
 INSTANTIATE_TEST_SUITE_P(Over, Notifications, testing::Values("self", "shm", "tcp"),
@@ -592,7 +592,7 @@ TEST_P(Notifications, AreEntriesOfAQueueThatAsksForThem) {
   tw_notification got;
   ASSERT_GE(tw_put(there_, &from_[1], 8, remote_, 0, &options, &request), TW_OK);
   for (int i = 0; i < 1000; ++i) turn();
-  EXPECT_EQ(tw_notification_next(peer_, &got), TW_AGAIN) << "they are the queue's";
+  EXPECT_EQ(tw_worker_next_notification(peer_, &got), TW_AGAIN) << "they are the queue's";
   wait(request);
   EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK);
   EXPECT_EQ(immediate_of(next()), options.immediate) << "until it ends";
@@ -606,14 +606,14 @@ TEST_P(Notifications, TellNothingOfAPutThatFailed) {
   tw_request request = TW_REQUEST_NONE;
   const tw_status posted = tw_put(there_, &from_[1], 100, remote_, 0, &options, &request);
   while (request != TW_REQUEST_NONE && tw_request_test(request) == TW_IN_PROGRESS) turn();
-  if (request != TW_REQUEST_NONE) (void)tw_wait(request);
+  if (request != TW_REQUEST_NONE) (void)tw_request_finish(request);
   tw_request flush = TW_REQUEST_NONE;
   tw_status flushed = tw_endpoint_flush(there_, &flush);
   while (flush != TW_REQUEST_NONE && (flushed = tw_request_test(flush)) == TW_IN_PROGRESS) turn();
   EXPECT_TRUE(posted < TW_OK || flushed < TW_OK) << "the put cannot have gone well";
   for (int i = 0; i < 1000; ++i) turn();
   tw_notification got;
-  EXPECT_EQ(tw_notification_next(peer_, &got), TW_AGAIN);
+  EXPECT_EQ(tw_worker_next_notification(peer_, &got), TW_AGAIN);
   (void)tw_request_release(flush);
   target_ = new_memory(other_, nullptr);
 }
@@ -642,7 +642,7 @@ TEST_P(Notifications, FollowWhatDevicesMove) {
     ASSERT_EQ(tw_memory_copy(context_, got.data(), tw_memory_address(there), kRoom), TW_OK) << tw_last_error();
     EXPECT_EQ(std::memcmp(&got[1], &from_[8 + length % 5], length), 0) << length;
     raised += 2;
-    for (int i = 0; i < 2'000'000 && tw_signal_test(done, TW_COMPARE_EQ, raised) == TW_IN_PROGRESS; ++i) turn();
+    for (int i = 0; i < 2'000'000 && tw_signal_test(done, raised, TW_COMPARE_EQ) == TW_IN_PROGRESS; ++i) turn();
     EXPECT_EQ(tw_signal_read(done), raised) << "in device memory";
   }
   EXPECT_EQ(tw_signal_destroy(done), TW_OK) << tw_last_error();

@@ -91,7 +91,7 @@ class DeviceOrder : public DeviceMemories {
   }
   /// Progress, as much as an operation that does not wait would ever need.
   void let_pass() {
-    for (int i = 0; i < 20000; ++i) tw_progress(worker_);
+    for (int i = 0; i < 20000; ++i) tw_worker_progress(worker_);
   }
 
   tw_worker* worker_ = nullptr;

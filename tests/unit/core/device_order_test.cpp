@@ -15,8 +15,8 @@ TEST_F(DeviceOrder, ASendSendsWhatTheStreamWillHaveWritten) {
   EXPECT_EQ(tw_request_test(send), TW_IN_PROGRESS);
   EXPECT_EQ(load(target_), old_);
   release();
-  EXPECT_EQ(tw_wait(send), TW_OK) << tw_last_error();
-  EXPECT_EQ(tw_wait(receive), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(send), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
   EXPECT_EQ(load(target_), new_);
 }
 
@@ -33,8 +33,8 @@ TEST_F(DeviceOrder, AReceiveDoesNotOverwriteWhatTheStreamStillReads) {
     EXPECT_EQ(tw_request_test(receive), TW_IN_PROGRESS);
     const std::vector<unsigned char> before = load(target_);
     release();
-    EXPECT_EQ(tw_wait(receive), TW_OK) << tw_last_error();
-    EXPECT_EQ(send == TW_REQUEST_NONE ? TW_OK : tw_wait(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
+    EXPECT_EQ(send == TW_REQUEST_NONE ? TW_OK : tw_request_finish(send), TW_OK);
     ASSERT_EQ(stream_->synchronize(), TW_OK);
     EXPECT_EQ(load(fresh_), before) << "the stream read what had been received already";
     EXPECT_EQ(std::memcmp(load(target_).data(), sent.data(), length), 0);
@@ -58,9 +58,9 @@ TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
   EXPECT_EQ(tw_request_test(flush), TW_IN_PROGRESS);
   EXPECT_EQ(load(target_), old_);
   release();
-  EXPECT_EQ(tw_wait(flush), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(flush), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_request_test(put), TW_OK);
-  EXPECT_EQ(tw_wait(put), TW_OK);
+  EXPECT_EQ(tw_request_finish(put), TW_OK);
   EXPECT_EQ(load(target_), new_);
   tw_remote_memory_release(remote);
 }
@@ -85,13 +85,13 @@ TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
     let_pass();
     for (int i = 0; i < 10; ++i) {
       EXPECT_EQ(tw_worker_arm(worker_), TW_ERR_BUSY);
-      tw_progress(worker_);
+      tw_worker_progress(worker_);
     }
     EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
     release();
-    EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     tw_status armed = TW_ERR_BUSY;
-    for (int i = 0; i < 1000 && armed == TW_ERR_BUSY; ++i, tw_progress(worker_)) armed = tw_worker_arm(worker_);
+    for (int i = 0; i < 1000 && armed == TW_ERR_BUSY; ++i, tw_worker_progress(worker_)) armed = tw_worker_arm(worker_);
     EXPECT_EQ(armed, TW_OK) << "it does not sleep any more";
     __atomic_store_n(reinterpret_cast<uint64_t*>(word_), 0, __ATOMIC_RELEASE);
   }
@@ -114,8 +114,8 @@ TEST_F(DeviceOrder, PinnedMemoryThatAStreamFills) {
   let_pass();
   EXPECT_EQ(tw_request_test(send), TW_IN_PROGRESS);
   release();
-  EXPECT_EQ(tw_wait(send), TW_OK);
-  EXPECT_EQ(tw_wait(receive), TW_OK);
+  EXPECT_EQ(tw_request_finish(send), TW_OK);
+  EXPECT_EQ(tw_request_finish(receive), TW_OK);
   EXPECT_EQ(std::memcmp(got.data(), new_.data(), 100), 0);
   EXPECT_EQ(got[100], 0xC3);
   ASSERT_EQ(device_->free(pinned), TW_OK);

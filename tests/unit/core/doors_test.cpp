@@ -218,7 +218,7 @@ TEST(Interfaces, DoorsAreOnlyWhereTheyMayBe) {
   ASSERT_EQ(tw_listen(made.worker, ":0", nullptr, &listener), TW_OK) << tw_last_error();
   EXPECT_EQ(error_of_connecting("127.0.0.1", tw_listener_port(listener)), 0);
   EXPECT_EQ(error_of_connecting("127.0.0.2", tw_listener_port(listener)), ECONNREFUSED);
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
   EXPECT_EQ(tw_listen(made.worker, "127.0.0.2:0", nullptr, &listener), TW_ERR_INVALID);
   EXPECT_NE(std::string(tw_last_error()).find("interfaces"), std::string::npos) << tw_last_error();
   const Made everywhere("tcp");
@@ -248,7 +248,7 @@ TEST(Interfaces, AllAddressesOfOneHaveOnePort) {
     EXPECT_EQ(tw_endpoint_wait(endpoint, kLong), TW_ERR_REJECTED) << tw_last_error();
     (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 // ------------------------------------------------------------------------------------------------ floods
@@ -286,7 +286,7 @@ TEST(Floods, OneSourceAndOneDoorDoNotTurnOthersOut) {
   EXPECT_FALSE(closed_within(at_worker, 0));     // the other door has places of its own
   EXPECT_FALSE(closed_within(other_source, 0));  // older than all of them, but not of the source that has most
   EXPECT_FALSE(closed_within(silent.back(), 0));
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 /// Silent sockets come as fast as they can, from the client's own address; it is turned away now and then, and comes again.
@@ -325,7 +325,7 @@ TEST(Floods, AClientGetsThroughASustainedOne) {
   }
   stop = true;
   flooding.join();
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 // ------------------------------------------------------------------------------------------------ texts

@@ -115,7 +115,7 @@ TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
   Traffic traffic = make_traffic(random_sizes(20));
   both([&] { ASSERT_EQ(bind_send(3, &send), TW_OK) << tw_last_error(); },
        [&] {
-         for (int i = 0; i < 200; ++i) tw_progress(b.worker);
+         for (int i = 0; i < 200; ++i) tw_worker_progress(b.worker);
          ASSERT_EQ(bind_recv(3, recv_buffers.given, &recv), TW_OK) << tw_last_error();
        });
   {

@@ -76,7 +76,7 @@ TEST_P(ChannelWay, IsFoundAnewWhenNoPlanUsesIt) {
               ASSERT_EQ(tw_plan_prepare(fresh.sends, kLong), TW_OK) << tw_last_error();
             },
             [&] {
-              for (int i = 0; i < 2000; ++i) tw_progress(b.worker);
+              for (int i = 0; i < 2000; ++i) tw_worker_progress(b.worker);
               destroy(old.receives);
               ASSERT_EQ(tw_plan_prepare(fresh.receives, kLong), TW_OK) << tw_last_error();
             });

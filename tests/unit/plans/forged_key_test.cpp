@@ -45,7 +45,7 @@ TEST_P(ForgedKeys, APlanPutsWhereTheOwnersRecordSays) {
   tw_queue* qa = queue(a);
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   EXPECT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_trigger(puts, qa), TW_OK) << tw_last_error();
@@ -66,7 +66,7 @@ TEST_P(ForgedKeys, APutGoesWhereTheOwnersRecordSays) {
   tw_remote_memory* remote = import_forged(of_b, elsewhere.data());
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   tw_request request = TW_REQUEST_NONE;
   EXPECT_GE(tw_put(a.endpoint, data.data(), kSize, remote, 0, nullptr, nullptr), TW_OK) << tw_last_error();
@@ -111,7 +111,7 @@ TEST_P(ForgedGrants, AKeyToReadRefusesPutsAndAtomics) {
   a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   tw_request request = TW_REQUEST_NONE;
   tw_op_options options = TW_OP_OPTIONS_INIT;

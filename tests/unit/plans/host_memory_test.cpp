@@ -36,7 +36,7 @@ class HostMemory : public Pair {
   void prepare(tw_plan* of) {
     std::atomic<bool> stop{false};
     std::thread progress([&] {
-      while (!stop) tw_progress(b.worker);
+      while (!stop) tw_worker_progress(b.worker);
     });
     EXPECT_EQ(tw_plan_prepare(of, kLong), TW_OK) << tw_last_error();
     stop = true;
@@ -155,7 +155,7 @@ TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
   ASSERT_EQ(tw_signal_create(a.worker, &of_signal, &signal), TW_OK) << tw_last_error();
   a.last.emplace_back([signal] { (void)tw_signal_destroy(signal); });
   tw_plan* const waits = plan_at("emulated:0");
-  ASSERT_EQ(tw_plan_wait(waits, signal, TW_COMPARE_GE, 1, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_wait(waits, signal, 1, TW_COMPARE_GE, nullptr, nullptr), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_prepare(waits, kLong), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::string(tw_last_error()).find("with the place"), std::string::npos) << tw_last_error();
 }

@@ -28,7 +28,7 @@ struct OpOptions : testing::Test {
     EXPECT_NE(std::strstr(tw_last_error(), option), nullptr) << tw_last_error();
   }
   template <class T>
-  static tw_op_options with(T tw_op_options::* field, std::type_identity_t<T> value) {
+  static tw_op_options with(T tw_op_options::*field, std::type_identity_t<T> value) {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.*field = value;
     return options;

@@ -62,7 +62,7 @@ TEST_P(Plans, AChannelIsNoTag) {
       EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
       send();
     }
-    ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     EXPECT_TRUE(received == tagged);
   }
 }
@@ -175,10 +175,10 @@ TEST_P(Plans, PutWithSignalThenWait) {
   ASSERT_EQ(tw_plan_put(puts, a.endpoint, from, kSize, target.remote, 0, &options, nullptr), TW_OK) << tw_last_error();
   tw_op_options later = TW_OP_OPTIONS_INIT;
   later.increment = 1;
-  ASSERT_EQ(tw_plan_wait(waits, target.signal, TW_COMPARE_GE, 1, &later, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_wait(waits, target.signal, 1, TW_COMPARE_GE, &later, nullptr), TW_OK) << tw_last_error();
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   ASSERT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(waits, kLong), TW_OK) << tw_last_error();
@@ -207,9 +207,9 @@ TEST_P(Plans, GraphReplays) {
        [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   tw_graph *ga = nullptr, *gb = nullptr;
   for (auto [queue, what, graph] : {std::tuple{qa, sends, &ga}, std::tuple{qb, receives, &gb}}) {
-    ASSERT_EQ(tw_capture_begin(queue), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_begin_capture(queue), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_trigger(what, queue), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_capture_end(queue, graph), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_end_capture(queue, graph), TW_OK) << tw_last_error();
   }
   for (int round = 0; round < 20; ++round) {
     const Bytes data = random_bytes(kSize);
@@ -239,9 +239,9 @@ TEST_P(Plans, GraphsAreRunsWhenTheyAreLaunched) {
   both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qb, &graph), TW_OK) << tw_last_error();
   const Bytes data = random_bytes(kSize);
   a.store(from, data);
   ASSERT_EQ(tw_graph_launch(graph, qb), TW_OK) << tw_last_error();
@@ -250,10 +250,10 @@ TEST_P(Plans, GraphsAreRunsWhenTheyAreLaunched) {
   ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   EXPECT_TRUE(b.load(to, kSize) == data);
-  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
   tw_graph_destroy(graph);
-  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qb, &graph), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();  // the second graph was not launched
   tw_graph_destroy(graph);
 }
@@ -300,7 +300,7 @@ TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
   tw_queue* qa = queue(a);
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   std::mt19937_64 random(std::random_device{}());
   uint64_t sum = 0;
@@ -311,9 +311,9 @@ TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
   signal(random() % 1000);
   const uint64_t captured = random() % 1000;
   tw_graph* graph = nullptr;
-  EXPECT_EQ(tw_capture_begin(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_begin_capture(qa), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_signal_on(qa, target.remote_signal, captured, nullptr), TW_OK) << tw_last_error();
-  EXPECT_EQ(tw_capture_end(qa, &graph), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_end_capture(qa, &graph), TW_OK) << tw_last_error();
   for (int round = 0; round < 20; ++round) {
     signal(random() % 1000);
     EXPECT_EQ(tw_graph_launch(graph, qa), TW_OK) << tw_last_error();

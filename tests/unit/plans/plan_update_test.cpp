@@ -14,9 +14,9 @@ class PlanUpdates : public Pair {
 
   static tw_graph* capture(tw_plan* of, tw_queue* on) {
     tw_graph* graph = nullptr;
-    EXPECT_EQ(tw_capture_begin(on), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_plan_trigger(of, on), TW_OK) << tw_last_error();
-    EXPECT_EQ(tw_capture_end(on, &graph), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
     return graph;
   }
   static void launch(tw_graph* graph, tw_queue* on) {
@@ -73,7 +73,7 @@ TEST_P(PlanUpdates, GraphsOfLongPlansKeepTheirAddresses) {
   size_t bytes = 0;
   for (const tw_piece& piece : pieces) bytes += piece.length;
   tw_layout* list = nullptr;
-  ASSERT_EQ(tw_layout_list(pieces, 3, &list), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_layout_pieces(pieces, 3, &list), TW_OK) << tw_last_error();
   tw_queue* qa = queue(a);
   tw_plan* copies = plan(a);
   unsigned char *from[3], *to[kCopies];
@@ -166,7 +166,7 @@ TEST_P(PlanUpdates, GraphsKeepValuesAndWhatAtomicsDo) {
   ASSERT_EQ(tw_plan_atomic(adds, a.endpoint, TW_ATOMIC_ADD, remote, 8, 8, 3, 0, nullptr, nullptr, nullptr), TW_OK);
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker answers the greeting
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   EXPECT_EQ(tw_plan_prepare(adds, kLong), TW_OK) << tw_last_error();
   stop = true;
@@ -202,10 +202,10 @@ TEST_P(PlanUpdates, GraphsOfStreamsKeepTheirAddresses) {
   for (int i = 0; i < kCopies; ++i)
     ASSERT_EQ(tw_plan_copy(copies, to + kSize * i, from[0], kSize, nullptr, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(copies, kLong), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_begin(owner), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(owner), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger_stream(copies, tw_queue_native(owner)), TW_OK) << tw_last_error();
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_end(owner, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(owner, &graph), TW_OK) << tw_last_error();
   for (int i = 0; i < kCopies; ++i) ASSERT_EQ(tw_plan_update(copies, i, from[1], nullptr), TW_OK) << tw_last_error();
   for (const bool updated : {false, true, false}) {
     const Bytes data[2] = {random_bytes(kSize), random_bytes(kSize)};

@@ -61,7 +61,7 @@ class ProxyLimits : public testing::Test {
     template <class Done>
     void until(Done done) {
       const impl::Deadline deadline(kLong);
-      while (!done() && !deadline.passed()) tw_progress(side.worker);
+      while (!done() && !deadline.passed()) tw_worker_progress(side.worker);
       EXPECT_TRUE(done());
     }
   };

@@ -123,7 +123,7 @@ TEST_P(Waits, KernelsThatWaitKeepOthersOut) {
   tw_remote_signal* adds = nullptr;
   make_signal(b, a, &begun, &adds);
   fill_device(TW_WAITS_KERNEL, 10 * kShort, adds);
-  ASSERT_EQ(tw_signal_wait(begun, TW_COMPARE_GE, kSlots, kLong), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_signal_wait(begun, kSlots, TW_COMPARE_GE, kLong), TW_OK) << tw_last_error();
   Made copy = made(a, 5'003);
   copy_elsewhere(copy);
   unsigned gave_up = 0;
@@ -293,9 +293,9 @@ TEST_P(Waits, CapturedRunsWaitInTheirKernels) {
     expect(b, receives, bytes);
     if (round != 9) continue;
     for (auto [queue, what, graph] : {std::tuple{qa, sends.plan, &ga}, std::tuple{qb, receives.plan, &gb}}) {
-      ASSERT_EQ(tw_capture_begin(queue), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_begin_capture(queue), TW_OK) << tw_last_error();
       ASSERT_EQ(tw_plan_trigger(what, queue), TW_OK) << tw_last_error();
-      ASSERT_EQ(tw_capture_end(queue, graph), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_end_capture(queue, graph), TW_OK) << tw_last_error();
     }
   }
   tw_graph_destroy(ga);

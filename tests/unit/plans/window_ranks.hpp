@@ -114,7 +114,7 @@ struct Rank {
   tw_status create(tw_memory* memory, tw_window** window, uint64_t timeout_ns = 20 * kSecond) {
     WindowOptions options;
     options.timeout_ns = timeout_ns;
-    return tw_window_create(worker->get(), handles.data(), number, size, memory, &options, exchange, this, window);
+    return tw_window_create(worker->get(), handles.data(), size, number, memory, exchange, this, &options, window);
   }
   Window window(const Memory& memory, uint64_t timeout_ns = 20 * kSecond) {
     WindowOptions options;

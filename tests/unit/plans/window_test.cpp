@@ -126,7 +126,7 @@ TEST_P(Windows, OfHostMemoryArePinnedForADevice) {
       const Window window = rank.window(memory);
       first.bind(place.c_str());
       const std::vector<char*> bases = bases_of(rank, window.bind(place.c_str()));
-      EXPECT_EQ(first.close(), TW_OK);
+      EXPECT_EQ(first.destroy(), TW_OK);
       for (char* base : bases) EXPECT_EQ(memory_query(base).kind, uint32_t{TW_MEMORY_PINNED});
       write_to_all(rank, memory, bases, [](void* to, const void* from, size_t n) { std::memcpy(to, from, n); });
       rank.barrier();
@@ -177,7 +177,7 @@ TEST(Window, OfOneRankNeedsNobody) {
     std::memcpy(values, mine, length);
     return TW_OK;
   };
-  ASSERT_EQ(tw_window_create(worker.get(), nullptr, 0, 1, memory.get(), nullptr, alone, nullptr, &made), TW_OK)
+  ASSERT_EQ(tw_window_create(worker.get(), nullptr, 1, 0, memory.get(), alone, nullptr, nullptr, &made), TW_OK)
       << tw_last_error();
   tw_device_window bound{};
   ASSERT_EQ(tw_window_bind(made, "emulated:1", &bound), TW_OK) << tw_last_error();
