@@ -9,7 +9,7 @@
 #include <string.h>
 #include <thalweg/thalweg.h>
 
-enum { WARM = 300, CALLS = 1000, TAG = 5 };
+enum { WARM = 300, CALLS = 1000, TAG = 5, ADDRESS_ROOM = 256 };
 
 static tw_worker* workers[2];
 static tw_endpoint* endpoints[2];
@@ -50,8 +50,8 @@ static void warm_one(uint64_t value) {
 
 /* shm: two workers; self: one that talks to itself. */
 static void connect_both(tw_context* context, const char* transport) {
-  char address[2][TW_ADDRESS_MAX];
-  size_t length[2] = {TW_ADDRESS_MAX, TW_ADDRESS_MAX};
+  char address[2][ADDRESS_ROOM];
+  size_t length[2] = {ADDRESS_ROOM, ADDRESS_ROOM};
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   options.transport = transport;
   for (int i = 0; i < 2; i++) {

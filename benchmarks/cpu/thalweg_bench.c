@@ -11,6 +11,8 @@
 #undef xalloc
 #include <thalweg/thalweg.h>
 
+enum { KEY_ROOM = 256, ADDRESS_ROOM = 256 };
+
 static tw_context* context;
 static tw_worker* worker;
 static tw_endpoint* endpoint;
@@ -107,7 +109,7 @@ static void bench_put(int rank) {
   static const size_t S[] = {8, 64, 1024, 8192, 65536, 1 << 20, 16 << 20};
   tw_memory *from = library_memory(MAXLEN), *to = library_memory(MAXLEN);
   unsigned char *sb = tw_memory_address(from), *rb = tw_memory_address(to);
-  char mine[TW_KEY_MAX] = {0}, theirs[TW_KEY_MAX];
+  char mine[KEY_ROOM] = {0}, theirs[KEY_ROOM];
   size_t length = sizeof mine, their_length;
   tw_remote_memory* remote;
   void* address;
@@ -152,7 +154,7 @@ static void bench_put(int rank) {
 
 int main(void) {
   int rank = boot_fork(); /* before there is a context: a child may not use its parent's */
-  char mine[TW_ADDRESS_MAX] = {0}, theirs[TW_ADDRESS_MAX];
+  char mine[ADDRESS_ROOM] = {0}, theirs[ADDRESS_ROOM];
   size_t length = sizeof mine, their_length;
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   options.transport = getenv("THALWEG_BENCH_TRANSPORT");

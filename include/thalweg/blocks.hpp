@@ -16,11 +16,7 @@ class Blocks {
   uint64_t count() const noexcept { return tw_blocks_count(get()); }
   size_t length() const noexcept { return tw_blocks_length(get()); }
   std::string key(uint32_t access = 0) const {
-    size_t size = 0;
-    detail::check(tw_blocks_export(get(), access, nullptr, &size));
-    std::string text(size, '\0');
-    detail::check(tw_blocks_export(get(), access, text.data(), &size));
-    return text;
+    return detail::bytes_of([&](void* key, size_t* size) { return tw_blocks_export(get(), access, key, size); });
   }
   tw_blocks* get() const noexcept { return handle_.get(); }
 

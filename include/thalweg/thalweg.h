@@ -177,15 +177,15 @@ typedef struct tw_context_options {
 TW_CHECKED tw_status tw_context_create(const tw_context_options *options, tw_context **context);
 TW_API void tw_context_destroy(tw_context *context);
 /** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
- *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
-TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
+ *  *size is the capacity in, the size with its NUL out; buffer NULL asks for the size. */
+TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *size);
 /** Keeps costs that were measured on this machine for this user: contexts made from now on choose routes by them. `values` are
  *  lines "name = value" with the names and units that `costs` of tw_context_info shows; what is left out stays a default.
  *  The file is THALWEG_COSTS, else one of this machine in $XDG_CACHE_HOME/thalweg or ~/.cache/thalweg; its path goes to `file`
- *  as in tw_context_info (length NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
+ *  as in tw_context_info (size NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
  *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
  *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
-TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *length);
+TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *size);
 /** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
@@ -195,7 +195,7 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  what the host carries counts as the operation that carries it. What replays of captured graphs move by themselves is not
  *  counted, nor what code on windows and ends of channels moves. `named`: bytes of device
  *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
-TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
+TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ worker */
 
@@ -224,9 +224,9 @@ TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
  *  progresses disarms it: tw_worker_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
  *  descriptor is polled, and again after such a call. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
-/** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
-TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
-#define TW_ADDRESS_MAX 128
+/** The address by which others connect: some tens of bytes, to travel by any means. *size: capacity in, size out; address NULL asks for
+ *  the size, which stays the same while the worker lives. */
+TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *size);
 /** Completes when all earlier one-sided operations of all endpoints of the worker are visible at their targets. */
 TW_CHECKED tw_status tw_worker_flush(tw_worker *worker, tw_request *request);
 
@@ -345,11 +345,9 @@ TW_API void *tw_allocate(tw_context *context, size_t length);
 TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
- *  revoked by tw_memory_release. At most TW_KEY_MAX bytes. *key_length: capacity in, length out. */
-TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
-                                            size_t *key_length);
-TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
-#define TW_KEY_MAX 96
+ *  revoked by tw_memory_release. *size: capacity in, size out; key NULL asks for the size, and makes no key. */
+TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key, size_t *size);
+TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *size);
 /** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
  *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
  *  either. End with tw_remote_memory_release. */
@@ -624,7 +622,8 @@ typedef struct tw_signal_options {
 enum { TW_COMPARE_GE = 0, TW_COMPARE_EQ = 1, TW_COMPARE_NE = 2 }; /* GE is cyclic: (int64_t)(word - value) >= 0 */
 TW_CHECKED tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
 TW_CHECKED tw_status tw_signal_destroy(tw_signal *signal);
-TW_CHECKED tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
+/** A key for peers; *size as in tw_memory_export. */
+TW_CHECKED tw_status tw_signal_export(tw_signal *signal, void *key, size_t *size);
 TW_CHECKED tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
 TW_API void tw_remote_signal_release(tw_remote_signal *remote);
 /** Reads the word with acquire ordering: what the signal covers is visible. A word in device memory is fetched (microseconds), as by
@@ -664,10 +663,10 @@ TW_API const char *tw_store_address(const tw_store *store);
 TW_API uint32_t tw_store_rank(const tw_store *store);
 TW_API uint32_t tw_store_count(const tw_store *store);
 TW_CHECKED tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
-/** TW_ERR_NO_MATCH when absent. *length: capacity in, true length out (TW_ERR_TRUNCATED when short). */
-TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);
+/** TW_ERR_NO_MATCH when absent. *size: capacity in, true size out (TW_ERR_TRUNCATED when short). */
+TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *size);
 /** Waits until the key is there, then as tw_store_get. */
-TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *length);
+TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *size);
 /** Everyone's bytes to everyone: values[i * length] is rank i's. Called by all ranks in the same order. */
 TW_CHECKED tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
 TW_CHECKED tw_status tw_store_barrier(tw_store *store);

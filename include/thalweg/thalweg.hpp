@@ -82,6 +82,17 @@ std::string text_of(F ask) {
   }
 }
 
+/// Bytes whose size is asked first: keys, addresses.
+template <class F>
+std::string bytes_of(F ask) {
+  size_t size = 0;
+  check(ask(nullptr, &size));
+  std::string bytes(size, '\0');
+  check(ask(bytes.data(), &size));
+  bytes.resize(size);
+  return bytes;
+}
+
 inline uint64_t nanoseconds(std::optional<std::chrono::nanoseconds> time) {
   return time ? static_cast<uint64_t>(time->count()) : TW_FOREVER;
 }
@@ -339,11 +350,8 @@ class Memory {
   }
   std::string key() const { return key(0, 0, 0); }
   std::string key(size_t offset, size_t length, uint32_t access) const {
-    std::string key(TW_KEY_MAX, '\0');
-    size_t size = key.size();
-    detail::check(tw_memory_export_range(handle_.get(), offset, length, access, key.data(), &size));
-    key.resize(size);
-    return key;
+    return detail::bytes_of(
+        [&](void* key, size_t* size) { return tw_memory_export_range(handle_.get(), offset, length, access, key, size); });
   }
   tw_memory* get() const noexcept { return handle_.get(); }
 
@@ -434,11 +442,7 @@ class Signal {
     return tw_signal_wait(handle_.get(), value, compare, detail::nanoseconds(timeout));
   }
   std::string key() const {
-    std::string key(TW_KEY_MAX, '\0');
-    size_t size = key.size();
-    detail::check(tw_signal_export(handle_.get(), key.data(), &size));
-    key.resize(size);
-    return key;
+    return detail::bytes_of([this](void* key, size_t* size) { return tw_signal_export(handle_.get(), key, size); });
   }
   tw_signal* get() const noexcept { return handle_.get(); }
 
@@ -642,11 +646,7 @@ class Worker {
   }
   [[nodiscard]] tw_status arm() const noexcept { return tw_worker_arm(get()); }
   std::string address() const {
-    std::string address(TW_ADDRESS_MAX, '\0');
-    size_t length = address.size();
-    detail::check(tw_worker_address(get(), address.data(), &length));
-    address.resize(length);
-    return address;
+    return detail::bytes_of([this](void* address, size_t* size) { return tw_worker_address(get(), address, size); });
   }
   Endpoint connect(std::string_view address, const tw_endpoint_options& options = EndpointOptions()) const {
     tw_endpoint* made = nullptr;

@@ -33,10 +33,7 @@ nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint
 }
 
 nb::bytes signal_export(Signal& self) {
-  char key[TW_KEY_MAX];
-  size_t length = sizeof(key);
-  check(tw_signal_export(self.get(), key, &length));
-  return nb::bytes(key, length);
+  return bytes_of([&](void* key, size_t* size) { return tw_signal_export(self.get(), key, size); });
 }
 
 bool signal_test(Signal& self, uint64_t value, const std::string& compare) {

@@ -26,10 +26,7 @@ void worker_init(Worker* self, nb::object context, const std::string& threads, c
 }
 
 nb::bytes worker_address(Worker& self) {
-  char address[TW_ADDRESS_MAX];
-  size_t length = sizeof(address);
-  check(tw_worker_address(self.get(), address, &length));
-  return nb::bytes(address, length);
+  return bytes_of([&](void* address, size_t* size) { return tw_worker_address(self.get(), address, size); });
 }
 
 unsigned worker_progress(Worker& self) {
@@ -202,7 +199,7 @@ void bind_worker(nb::module_& m) {
            arg("unexpected_budget") = 0)
       .def_prop_ro("context", [](Worker& w) { return w.context; })
       .def_prop_ro("address", &worker_address,
-                   "The bytes by which others connect: at most ADDRESS_MAX, to travel by any means.")
+                   "The bytes by which others connect: to travel by any means.")
       .def("progress", &worker_progress,
            "Moves the worker's work forward, never blocks. Returns the number of events (0: idle).")
       .def("wait", &worker_wait, arg("timeout") = nb::none(),

@@ -23,8 +23,6 @@ _Exchange = Any
 __version__: str
 ANY_TAG_MASK: int
 FULL_TAG_MASK: int
-ADDRESS_MAX: int
-KEY_MAX: int
 PRIVATE_MAX: int
 AM_HEADER_SHORT: int
 

@@ -161,7 +161,7 @@ class Worker:
 
     @property
     def address(self) -> bytes:
-        """The bytes by which others connect: at most ADDRESS_MAX, to travel by any means."""
+        """The bytes by which others connect: to travel by any means."""
         return self.core.address
 
     def endpoint(self, core: _core.Endpoint) -> Endpoint:

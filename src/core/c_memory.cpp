@@ -101,7 +101,7 @@ tw_status tw_memory_export_range(tw_memory* memory, size_t offset, size_t length
                 memory->length);
   }
   if (key == nullptr) {
-    *key_length = TW_KEY_MAX;
+    *key_length = kKeySize;
     return TW_OK;
   }
   KeyBody body{};

@@ -46,7 +46,7 @@ tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
   if (is_error(status)) return status;
   if (key_length == nullptr) return fail(TW_ERR_INVALID, "the key's length is NULL");
   if (key == nullptr) {
-    *key_length = TW_KEY_MAX;
+    *key_length = kKeySize;
     return TW_OK;
   }
   KeyBody body{};

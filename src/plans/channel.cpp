@@ -259,7 +259,7 @@ void Channel::say_open() {
   open.number = number_;
   open.index = alone_ ? 1 : 0;
   tw_memory* block = executor_->shared().holder(words_);
-  std::byte key[TW_KEY_MAX];
+  std::byte key[kKeySize];
   size_t length = sizeof key;
   if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
   open.offset = words_ - reinterpret_cast<uint64_t>(block->address);

@@ -57,7 +57,7 @@ Status Proxy::open() {
   worker_->engine->forbid_imports();
   worker_->engine->forbid_resident();  // its copies are waited for by kernels, which may leave no room for one
   if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
-  size_t length = TW_ADDRESS_MAX;
+  size_t length = kAddressMax;
   address_.resize(length);
   if (Status s = tw_worker_address(worker_, address_.data(), &length); is_error(s)) return s;
   address_.resize(length);

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 
+#include "../fixtures/rooms.hpp"
 #include "side.hpp"
 
 namespace conformance {
@@ -114,7 +115,7 @@ class Keys {
   friend class Imports;
   struct Key {
     uint64_t length, offset;
-    unsigned char bytes[TW_KEY_MAX];
+    unsigned char bytes[kKeyRoom];
   };
   std::vector<Key> keys_;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../fixtures/rooms.hpp"
 #include "side.hpp"
 
 #include <unistd.h>
@@ -74,9 +75,9 @@ Side::~Side() {
 void Side::connect(int socket, const char* transport, bool tls) {
   struct {
     uint64_t length;
-    unsigned char bytes[TW_ADDRESS_MAX];
+    unsigned char bytes[kAddressRoom];
   } mine{}, theirs{};
-  size_t length = TW_ADDRESS_MAX;
+  size_t length = kAddressRoom;
   must(tw_worker_address(worker, mine.bytes, &length), "tw_worker_address");
   mine.length = length;
   if (socket >= 0) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "../fixtures/rooms.hpp"
 #include "device_end.hpp"
 #include "devices/registry.hpp"
 
@@ -110,7 +111,7 @@ tw_status active_message(End& end, uint64_t seed) {
 class Target {
  public:
   explicit Target(End& end) {
-    std::string key(TW_KEY_MAX, '\0');
+    std::string key(kKeyRoom, '\0');
     size_t length = key.size();
     if (end.rank == 1) must(tw_memory_export(end.memory, key.data(), &length), "tw_memory_export");
     key.resize(length);
@@ -166,7 +167,7 @@ tw_status put_signal(End& end, uint64_t seed) {
   const Target target(end);
   tw_signal* signal = nullptr;
   tw_remote_signal* remote = nullptr;
-  std::string key(TW_KEY_MAX, '\0');
+  std::string key(kKeyRoom, '\0');
   size_t length = key.size();
   if (end.rank == 1) {
     must(tw_signal_create(end.worker, nullptr, &signal), "tw_signal_create");

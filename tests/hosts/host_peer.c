@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { ADDRESS_ROOM = 256 };
+
 static tw_worker* worker;
 static const size_t sizes[] = {0, 1, 8, 777, 65537, 3000001};
 enum { COUNT = sizeof sizes / sizeof *sizes };
@@ -84,7 +86,7 @@ static tw_endpoint* accept_one(tw_listener* listener) {
 }
 
 static tw_endpoint* exchange(const char* mine, const char* theirs) {
-  unsigned char address[TW_ADDRESS_MAX];
+  unsigned char address[ADDRESS_ROOM];
   size_t length = sizeof address;
   char temporary[4096];
   must(tw_worker_address(worker, address, &length), "tw_worker_address");

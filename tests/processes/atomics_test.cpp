@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -98,7 +99,7 @@ TEST_P(Atomics, OfSeveralProcessesLoseNoUpdate) {
   std::memset(area, 0xc3, kArea);
   for (size_t at : {kCounter, kLock, kPlain}) std::memset(area + at, 0, width);
   ASSERT_EQ(tw_memory_copy(side.context, tw_memory_address(memory), area, kArea), TW_OK) << tw_last_error();
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(memory, key, &length), TW_OK);
   std::vector<std::unique_ptr<Child>> children;
@@ -169,7 +170,7 @@ const Role kSleeper("sleeping owner of a word", [](Pipe& pipe) {
   if (tw_memory_allocate(side.context, kArea, &options, &memory) != TW_OK) return 1;
   const std::string zeros(kArea, '\0');
   if (tw_memory_copy(side.context, tw_memory_address(memory), zeros.data(), kArea) != TW_OK) return 2;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 3;
   pipe.send(side.address());

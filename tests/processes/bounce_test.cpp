@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -65,7 +66,7 @@ const Role kPeer("peer of bounce buffers", [](Pipe& pipe) {
   }
   const std::string blank(kArea, '\x5a');
   if (tw_memory_copy(side.context, bytes_of(memory), blank.data(), kArea) != TW_OK) return 3;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 4;
   pipe.send(std::to_string(tw_listener_port(listener)));

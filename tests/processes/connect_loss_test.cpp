@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -35,7 +36,7 @@ const Role kDeaf("deaf", [](Pipe& pipe) {
   tw_memory* memory = nullptr;
   static char plain[1 << 20];
   if (tw_memory_register(side.context, plain, sizeof plain, nullptr, &memory) != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   char hello = 0;
@@ -63,7 +64,7 @@ TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
   Side side;
   tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
   ASSERT_EQ(tw_send_blocking(endpoint, "x", 1, 1), TW_OK);
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   tw_recv_info info{};
   ASSERT_EQ(tw_recv_blocking(side.worker, key, sizeof key, 2, UINT64_MAX, &info), TW_OK);
   tw_remote_memory* remote = nullptr;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -139,7 +140,7 @@ TEST(Connect, StaleAddressIsRefused) {
   Side b;
   tw_worker* other = nullptr;
   ASSERT_EQ(tw_worker_create(b.context, nullptr, &other), TW_OK);
-  char bytes[TW_ADDRESS_MAX];
+  char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(tw_worker_address(other, bytes, &length), TW_OK);
   tw_worker_destroy(other);

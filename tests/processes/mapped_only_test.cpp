@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -18,12 +19,12 @@ constexpr size_t kArea = 4096;
 constexpr uint64_t kLimit = 20'000'000'000;
 
 std::string key_of(tw_memory* memory) {
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   return tw_memory_export(memory, key, &length) == TW_OK ? std::string(key, length) : "";
 }
 std::string key_of(tw_signal* signal) {
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   return tw_signal_export(signal, key, &length) == TW_OK ? std::string(key, length) : "";
 }

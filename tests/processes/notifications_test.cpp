@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -49,7 +50,7 @@ const Role kTarget("notified", [](Pipe& pipe) {
   const tw_status made = place == "ordinary" ? tw_memory_register(side.context, ordinary.data(), kRoom, nullptr, &memory)
                                              : tw_memory_allocate(side.context, kRoom, &options, &memory);
   if (made != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   tw_completion_queue_options wanted = TW_COMPLETION_QUEUE_OPTIONS_INIT;

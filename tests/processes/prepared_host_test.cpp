@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -45,7 +46,7 @@ const Role kRole("owner", [](Pipe& pipe) {
   tw_signal* signal = nullptr;
   if (tw_signal_create(side.worker, &options, &signal) != TW_OK) return 2;
   for (const bool of_signal : {false, true}) {
-    std::string key(TW_KEY_MAX, '\0');
+    std::string key(kKeyRoom, '\0');
     size_t length = key.size();
     const tw_status status = of_signal ? tw_signal_export(signal, key.data(), &length)
                                        : tw_memory_export_range(memory, 0, kAll, 0, key.data(), &length);

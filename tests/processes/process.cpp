@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Children of tests, and the main of every process test.
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 #include <fcntl.h>
@@ -131,7 +132,7 @@ Side::~Side() {
 }
 
 std::string Side::address() const {
-  char bytes[TW_ADDRESS_MAX];
+  char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   if (tw_worker_address(worker, bytes, &length) != TW_OK) abort();
   return std::string(bytes, length);

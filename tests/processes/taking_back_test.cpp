@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -88,7 +89,7 @@ TEST_P(Release, APutUnderWayLandsBeforeOrFailsByName) {
     }
     char* at = static_cast<char*>(tw_memory_address(memory));
     std::memset(at, kOwn, kLength);
-    char key[TW_KEY_MAX];
+    char key[kKeyRoom];
     size_t length = sizeof key;
     ASSERT_EQ(tw_memory_export(memory, key, &length), TW_OK);
     child.send({key, length});

@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -101,11 +102,11 @@ struct Rank {
   ~Rank() { (void)tw_memory_release(memory); }
   std::vector<std::string> gather(std::string mine) {
     const size_t length = mine.size();
-    std::string all(size * TW_ADDRESS_MAX, '\0');
-    mine.resize(TW_ADDRESS_MAX);
+    std::string all(size * kAddressRoom, '\0');
+    mine.resize(kAddressRoom);
     EXPECT_EQ(tw_store_exchange(store.get(), mine.data(), mine.size(), all.data()), TW_OK) << tw_last_error();
     std::vector<std::string> texts;
-    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * TW_ADDRESS_MAX, length));
+    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * kAddressRoom, length));
     return texts;
   }
   /// Everybody's `length` random bytes, known to all.

@@ -22,6 +22,8 @@
 
 #include <thalweg/thalweg.h>
 
+#include "../fixtures/rooms.hpp"
+
 namespace {
 
 double option(const char* name, double otherwise) {
@@ -41,7 +43,7 @@ unsigned char pattern(uint64_t seed, size_t i) {
 
 using Address = std::vector<unsigned char>;
 Address address_of(tw_worker* worker) {
-  Address a(TW_ADDRESS_MAX);
+  Address a(kAddressRoom);
   size_t n = a.size();
   must(tw_worker_address(worker, a.data(), &n), "tw_worker_address");
   a.resize(n);

@@ -69,20 +69,26 @@ Pair::~Pair() {
   if (worker) tw_worker_destroy(worker);
 }
 
+std::vector<unsigned char> address_of(tw_worker* worker) {
+  size_t size = 0;
+  must(tw_worker_address(worker, nullptr, &size), "tw_worker_address");
+  std::vector<unsigned char> address(size);
+  must(tw_worker_address(worker, address.data(), &size), "tw_worker_address");
+  return address;
+}
+
 void Pair::connect_local(int socket, const char* transport) {
-  unsigned char mine[TW_ADDRESS_MAX] = {}, theirs[TW_ADDRESS_MAX] = {};
-  uint64_t mine_length = sizeof mine, their_length = 0;
-  size_t length = sizeof mine;
-  must(tw_worker_address(worker, mine, &length), "tw_worker_address");
-  mine_length = length;
-  transfer_all(socket, &mine_length, sizeof mine_length, true);
-  transfer_all(socket, mine, sizeof mine, true);
+  std::vector<unsigned char> mine = address_of(worker), theirs;
+  uint64_t length = mine.size(), their_length = 0;
+  transfer_all(socket, &length, sizeof length, true);
+  transfer_all(socket, mine.data(), mine.size(), true);
   transfer_all(socket, &their_length, sizeof their_length, false);
-  transfer_all(socket, theirs, sizeof theirs, false);
+  theirs.resize(their_length);
+  transfer_all(socket, theirs.data(), theirs.size(), false);
   tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
   o.transport = std::strcmp(transport, "auto") == 0 ? nullptr : transport;
   o.tls = tls_;
-  must(tw_connect(worker, theirs, their_length, &o, &endpoint), "tw_connect");
+  must(tw_connect(worker, theirs.data(), theirs.size(), &o, &endpoint), "tw_connect");
   finish_connecting();
 }
 

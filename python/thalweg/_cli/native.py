@@ -14,7 +14,6 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 OK, IN_PROGRESS = 0, 1
-ADDRESS_MAX = 128
 CLOSE_FORCE = 1
 
 
@@ -161,9 +160,11 @@ class Context:
 
     def address(self) -> bytes:
         """tw_worker_address."""
-        buffer, length = ctypes.create_string_buffer(ADDRESS_MAX), c_size_t(ADDRESS_MAX)
-        check(library().tw_worker_address(self.worker(), buffer, byref(length)))
-        return buffer.raw[: length.value]
+        size = c_size_t()
+        check(library().tw_worker_address(self.worker(), None, byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        check(library().tw_worker_address(self.worker(), buffer, byref(size)))
+        return buffer.raw[: size.value]
 
     def connect(self, address: bytes, transport: str | None, timeout_s: float = 10) -> c_void_p:
         """An endpoint, connected."""

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace {
 
 constexpr char kKey[] = "a secret of more than sixteen bytes";
@@ -43,6 +45,30 @@ TEST_F(Api, InfoSaysWhatWasFound) {
   size_t length = sizeof small;
   EXPECT_EQ(tw_context_info(context.get(), small, &length), TW_ERR_INVALID);
   EXPECT_GT(length, 100u);
+}
+
+/// Programs know no sizes: they ask, and get what they asked for. Too little room is refused, with the size.
+TEST_F(Api, SizesOfKeysAndAddressesAreAsked) {
+  const thalweg::Memory memory = context.allocate(100);
+  const thalweg::Signal signal = worker.signal();
+  const auto ask = [](size_t room, auto call) {
+    size_t size = 0;
+    EXPECT_EQ(call(nullptr, &size), TW_OK) << tw_last_error();
+    EXPECT_GT(size, 0u);
+    EXPECT_LE(size, room);  // tests/fixtures/rooms.hpp
+    std::vector<unsigned char> bytes(size + 1, 0xa5);
+    size_t less = size - 1;
+    EXPECT_LT(call(bytes.data(), &less), TW_OK);
+    EXPECT_EQ(less, size);
+    size_t more = size + 1;
+    EXPECT_EQ(call(bytes.data(), &more), TW_OK) << tw_last_error();
+    EXPECT_EQ(more, size);
+    EXPECT_EQ(bytes[size], 0xa5);
+  };
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export(memory.get(), key, size); });
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export_range(memory.get(), 1, 5, 0, key, size); });
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_signal_export(signal.get(), key, size); });
+  ask(kAddressRoom, [&](void* address, size_t* size) { return tw_worker_address(worker.get(), address, size); });
 }
 
 TEST_F(Api, NullsAreRefused) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace {
 
 [[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2,vmm_piece=65536", 1);
@@ -37,7 +39,7 @@ class BlocksApi : public testing::Test {
     const tw_block_range ranges[] = {
         {memory[0], nullptr, 0, 0, 5}, {memory[1], nullptr, 100, 150, 3}, {memory[0], nullptr, 500, 0, 5}};
     ASSERT_EQ(tw_blocks_create(context.get(), ranges, 3, kLength, &blocks), TW_OK);
-    char address[TW_ADDRESS_MAX];
+    char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker.get(), address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker.get(), address, length, nullptr, &endpoint), TW_OK);
@@ -69,7 +71,7 @@ class BlocksApi : public testing::Test {
 };
 
 TEST_F(BlocksApi, KeysNameEachMemoryOnce) {
-  EXPECT_EQ(key().size(), 24u + 2 * TW_KEY_MAX + 3 * 32);
+  EXPECT_EQ(key().size(), 24u + 2 * kKeyRoom + 3 * 32);
   EXPECT_EQ(tw_blocks_count(blocks), 13u);
   EXPECT_EQ(tw_remote_blocks_count(remote), 13u);
   EXPECT_EQ(tw_remote_blocks_length(remote), kLength);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
 #include "thalweg/thalweg.h"
 
@@ -64,7 +65,7 @@ class Completions : public testing::TestWithParam<const char*> {
     tw_context_destroy(context_);
   }
   static tw_endpoint* connect(tw_worker* from, tw_worker* to) {
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     EXPECT_EQ(tw_worker_address(to, address, &length), TW_OK);
     tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -82,7 +83,7 @@ class Completions : public testing::TestWithParam<const char*> {
     return memory;
   }
   tw_remote_memory* import(tw_memory* memory) const {
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_memory_export(memory, key, &length), TW_OK) << tw_last_error();
     tw_remote_memory* remote = nullptr;
@@ -444,7 +445,7 @@ class Notifications : public Completions {
     remote_ = import(target_);
   }
   void connect_both() {
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(peer_, address, &length), TW_OK);
     tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -517,7 +518,7 @@ TEST_P(Notifications, TravelWithASignal) {
   add.kind = TW_SIGNAL_ADD;
   tw_signal* signal = nullptr;
   ASSERT_EQ(tw_signal_create(peer_, &add, &signal), TW_OK) << tw_last_error();
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_signal_export(signal, key, &length), TW_OK);
   tw_remote_signal* remote = nullptr;

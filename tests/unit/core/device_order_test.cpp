@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that name a stream: their bytes are touched only behind its earlier work, while the caller goes on.
+#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
 
 namespace thalweg::impl {
@@ -43,7 +44,7 @@ TEST_F(DeviceOrder, AReceiveDoesNotOverwriteWhatTheStreamStillReads) {
 }
 
 TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK);
   tw_remote_memory* remote = nullptr;
@@ -67,7 +68,7 @@ TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
 
 /// Nobody but the worker itself notices when the stream has come so far: it must not sleep.
 TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK);
   tw_remote_memory* remote = nullptr;

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "base/socket_address.hpp"
 #include "base/unique_fd.hpp"
 #include "core/address.hpp"
@@ -182,7 +183,7 @@ TEST(UnixSockets, AListenerOfAnotherUserIsRefused) {
 // ------------------------------------------------------------------------------------------------ interfaces
 
 uint16_t worker_port(const Made& made) {
-  unsigned char bytes[TW_ADDRESS_MAX];
+  unsigned char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   EXPECT_EQ(tw_worker_address(made.worker, bytes, &length), TW_OK);
   thalweg::impl::WorkerAddress address;

@@ -2,6 +2,7 @@
 // Operations of a context that asked for resident kernels: the same results, by the kernel where it runs, by engines where not.
 #include <thread>
 
+#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
 #include "devices/resident.hpp"
 
@@ -18,14 +19,14 @@ class ResidentOperations : public DeviceMemories {
     options.resident_idle_ns = ResidentOptions::kLongest;
     ASSERT_EQ(tw_context_create(&options, &context_), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_), TW_OK);
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker_, address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker_, address, length, nullptr, &endpoint_), TW_OK);
     ASSERT_EQ(tw_endpoint_wait(endpoint_, 10'000'000'000), TW_OK);
     source_ = allocate("emulated:0", 0);
     target_ = allocate("emulated:1", 0x5a);
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     length = sizeof key;
     ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_memory_import(endpoint_, key, length, &remote_), TW_OK) << tw_last_error();

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "thalweg/thalweg.hpp"
 
 namespace {
@@ -20,7 +21,7 @@ class WaitAny : public testing::TestWithParam<const char*> {
     ASSERT_EQ(tw_context_create(nullptr, &context_), TW_OK);
     for (int i = 0; i < 2; ++i) {
       ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_[i]), TW_OK) << tw_last_error();
-      unsigned char address[TW_ADDRESS_MAX];
+      unsigned char address[kAddressRoom];
       size_t length = sizeof address;
       ASSERT_EQ(tw_worker_address(worker_[i], address, &length), TW_OK);
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;

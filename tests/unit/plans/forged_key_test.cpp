@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "../../fixtures/rooms.hpp"
 #include "memory/registry.hpp"
 #include "unit/plans/pair.hpp"
 
@@ -16,7 +17,7 @@ class ForgedKeys : public Pair {
  protected:
   /// A key of b's memory whose address was changed to that of another buffer, imported by a.
   tw_remote_memory* import_forged(tw_memory* memory, const void* elsewhere) {
-    unsigned char bytes[TW_KEY_MAX];
+    unsigned char bytes[kKeyRoom];
     size_t length = sizeof bytes;
     EXPECT_EQ(tw_memory_export_range(memory, 0, kSize, 0, bytes, &length), TW_OK) << tw_last_error();
     impl::KeyBody key;
@@ -98,7 +99,7 @@ TEST_P(ForgedGrants, AKeyToReadRefusesPutsAndAtomics) {
   unsigned char* const target = memory(b, kSize, &of_b);
   const Bytes before = random_bytes(kSize), data = random_bytes(kSize);
   b.store(target, before);
-  unsigned char bytes[TW_KEY_MAX];
+  unsigned char bytes[kKeyRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(tw_memory_export_range(of_b, 0, kSize, TW_MEMORY_READ, bytes, &length), TW_OK) << tw_last_error();
   impl::KeyBody key;

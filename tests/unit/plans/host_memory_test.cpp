@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "unit/plans/pair.hpp"
@@ -16,7 +17,7 @@ constexpr size_t kLength = 30'011, kGuard = 77, kAll = kLength + 2 * kGuard;
 class HostMemory : public Pair {
  protected:
   tw_remote_memory* import(tw_memory* memory) {
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_memory_export(memory, key, &length), TW_OK) << tw_last_error();
     tw_remote_memory* remote = nullptr;

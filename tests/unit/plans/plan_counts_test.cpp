@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "unit/plans/pair.hpp"
 
 namespace thalweg::tests {
@@ -37,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Mapped, PlanCounts, testing::Values(kWays[0], kWays[1])
 TEST_P(PlanCounts, EachRunThatTheHostStarts) {
   tw_memory* memory = nullptr;
   this->memory(b, kLength, &memory);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t size = sizeof key;
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_export(memory, key, &size), TW_OK);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -22,7 +23,7 @@ class PlansAtRest : public Pair {
     memory(a, 64, &at);
     options.memory = at;
     EXPECT_EQ(tw_signal_create(a.worker, &options, &made.signal), TW_OK) << tw_last_error();
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_signal_export(made.signal, key, &length), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_signal_import(b.endpoint, key, length, &made.remote), TW_OK) << tw_last_error();

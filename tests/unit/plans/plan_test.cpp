@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans between two contexts: every verb, by every trigger, mapped and carried by the host, again and again.
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -142,7 +143,7 @@ struct Target {
 void make_target(Side& owner, Side& user, const char* place, size_t length, uint32_t kind, Target* out) {
   tw_memory* memory = nullptr;
   out->address = owner.memory(place, length + 64, &memory);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t size = sizeof key;
   ASSERT_EQ(tw_memory_export_range(memory, 0, length, 0, key, &size), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_memory_import(user.endpoint, key, size, &out->remote), TW_OK) << tw_last_error();

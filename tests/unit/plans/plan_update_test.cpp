@@ -3,6 +3,7 @@
 // carries the step and wherever its program lies.
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -155,7 +156,7 @@ TEST_P(PlanUpdates, GraphsThatAreGoneKeepNothing) {
 TEST_P(PlanUpdates, GraphsKeepValuesAndWhatAtomicsDo) {
   tw_memory* held = nullptr;
   auto* const words = memory(b, 64, &held);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_export(held, key, &length), TW_OK) << tw_last_error();

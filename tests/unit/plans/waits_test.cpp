@@ -5,6 +5,7 @@
 #include <deque>
 #include <random>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -76,7 +77,7 @@ class Waits : public Pair {
     tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
     options.kind = TW_SIGNAL_ADD;
     ASSERT_EQ(tw_signal_create(owner.worker, &options, signal), TW_OK) << tw_last_error();
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t size = sizeof key;
     ASSERT_EQ(tw_signal_export(*signal, key, &size), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_signal_import(user.endpoint, key, size, remote), TW_OK) << tw_last_error();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows among ranks of one process, in host memory and on emulated devices, with one context and with several.
+#include "../../fixtures/rooms.hpp"
 #include "devices/registry.hpp"
 #include "unit/plans/window_ranks.hpp"
 
@@ -21,8 +22,8 @@ std::vector<char*> bases_of(const Rank& rank, const device::Window& bound) {
 std::vector<std::string> share_bytes(Rank& rank, size_t length) {
   const std::string mine = random_bytes(length);
   std::vector<std::string> all(rank.size);
-  for (size_t at = 0; at < length; at += TW_ADDRESS_MAX) {
-    const std::string piece = mine.substr(at, TW_ADDRESS_MAX);
+  for (size_t at = 0; at < length; at += kAddressRoom) {
+    const std::string piece = mine.substr(at, kAddressRoom);
     const std::vector<std::string> pieces = rank.gather(piece);
     for (uint32_t i = 0; i < rank.size; ++i) all[i] += pieces[i];
   }
