@@ -6,7 +6,7 @@
 namespace thalweg {
 
 /// Prepared blocks of this process.
-class Blocks {
+class [[nodiscard]] Blocks {
  public:
   Blocks(const Context& context, std::span<const tw_block_range> ranges, size_t length) {
     tw_blocks* made = nullptr;
@@ -15,7 +15,7 @@ class Blocks {
   }
   uint64_t count() const noexcept { return tw_blocks_count(get()); }
   size_t length() const noexcept { return tw_blocks_length(get()); }
-  std::string key(uint32_t access = 0) const {
+  [[nodiscard]] std::string key(uint32_t access = 0) const {
     return detail::bytes_of([&](void* key, size_t* size) { return tw_blocks_export(get(), access, key, size); });
   }
   tw_blocks* get() const noexcept { return handle_.get(); }
@@ -25,7 +25,7 @@ class Blocks {
 };
 
 /// A peer's blocks.
-class RemoteBlocks {
+class [[nodiscard]] RemoteBlocks {
  public:
   RemoteBlocks(const Endpoint& endpoint, std::string_view key) : endpoint_(endpoint.get()) {
     tw_remote_blocks* made = nullptr;

@@ -19,16 +19,16 @@ namespace detail {
 
 /// What both ends have; E: device::SendEnd or device::RecvEnd.
 template <class E>
-class BoundEnd {
+class [[nodiscard]] BoundEnd {
  public:
   BoundEnd() = default;
   /// In the memory of the place.
-  E* end() const {
+  [[nodiscard]] E* end() const {
     void* address = nullptr;
     check_status(tw_channel_end_address(get(), &address));
     return static_cast<E*>(address);
   }
-  device::Guard guard() const {
+  [[nodiscard]] device::Guard guard() const {
     tw_device_guard given;
     check_status(tw_channel_end_guard(get(), &given));
     device::Guard guard;
@@ -59,7 +59,7 @@ class BoundEnd {
 }  // namespace detail
 
 /// The sending end of a channel for code at a place. timeout: of binding, which waits for the peer, and of every wait of the code.
-class BoundSend : public detail::BoundEnd<device::SendEnd> {
+class [[nodiscard]] BoundSend : public detail::BoundEnd<device::SendEnd> {
  public:
   BoundSend() = default;
   BoundSend(tw_endpoint* to, uint64_t channel, const char* place = "host",
@@ -78,7 +78,7 @@ struct ChannelBuffer : tw_channel_buffer {
 };
 
 /// The receiving end. place null: the device of the first buffer on one, else the host. The buffers must outlive it.
-class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
+class [[nodiscard]] BoundRecv : public detail::BoundEnd<device::RecvEnd> {
  public:
   BoundRecv() = default;
   BoundRecv(tw_endpoint* from, std::initializer_list<ChannelBuffer> buffers, uint64_t channel, const char* place = nullptr,
@@ -92,7 +92,7 @@ class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
     hold(made);
   }
   /// The number by which its code posts a receive into buffer `index`.
-  uint32_t recv_buffer(size_t index) const {
+  [[nodiscard]] uint32_t recv_buffer(size_t index) const {
     uint32_t number = 0;
     check_status(tw_channel_end_recv_buffer(get(), index, &number));
     return number;

@@ -24,7 +24,7 @@ namespace thalweg {
 
 /// A context, a worker and an endpoint to every rank of a communicator, this one included. It lives until destroyed, also behind
 /// MPI_Finalize; what uses the worker must end before. Threads: as the worker's; the collective ones also call MPI.
-class MpiPeers {
+class [[nodiscard]] MpiPeers {
  public:
   int rank() const noexcept { return state_->rank; }
   int size() const noexcept { return static_cast<int>(state_->endpoints.size()); }

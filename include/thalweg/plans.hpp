@@ -21,7 +21,7 @@ inline size_t length_of(size_t bytes, const tw_op_options* options) { return opt
 }  // namespace detail
 
 /// Captured work, to be launched any number of times.
-class Graph {
+class [[nodiscard]] Graph {
  public:
   Graph() = default;
   explicit Graph(tw_graph* graph) : handle_(graph) {}
@@ -32,7 +32,7 @@ class Graph {
 };
 
 /// A stream of a device, or a thread of the host, that runs what is enqueued in order.
-class Queue {
+class [[nodiscard]] Queue {
  public:
   /// One of the library's: "host", "cuda:1", "emulated:0". waits: TW_WAITS_*, who waits for the peers of runs.
   explicit Queue(const Context& context, const char* place = "host", uint32_t waits = TW_WAITS_AUTO) {
@@ -108,7 +108,7 @@ struct PlanOptions : tw_plan_options {
 /// chained, and which throw; last() is the newest one's number. A plan made without a context takes that of its first endpoint.
 /// The destructor cannot say that the plan is busy: it stays, and uses its buffers, until its context ends. Where buffers end before,
 /// ask destroy().
-class Plan {
+class [[nodiscard]] Plan {
  public:
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
   explicit Plan(const Context& context, const tw_plan_options& options = PlanOptions()) : Plan(options) { make(context.get()); }
@@ -181,7 +181,7 @@ class Plan {
   [[nodiscard]] tw_status update(uint32_t step, uint64_t value) const noexcept {
     return tw_plan_update(get(), step, nullptr, &value);
   }
-  std::string explain() const {
+  [[nodiscard]] std::string explain() const {
     return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
   }
   tw_plan* get() const noexcept { return handle_.get(); }

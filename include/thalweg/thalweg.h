@@ -42,8 +42,8 @@
 #define TW_API
 #endif
 
-/* Of a function that returns a tw_status, which must be looked at: an operation that was refused has moved nothing. Where it truly
- * does not matter, C++ and C23 say (void). */
+/* Of a function that returns a tw_status, which must be looked at (an operation that was refused has moved nothing), or bytes that
+ * must be freed. Where it truly does not matter, C++ and C23 say (void). */
 #if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
 #define TW_CHECKED [[nodiscard]] TW_API
 #elif defined(__GNUC__)
@@ -341,7 +341,7 @@ TW_API size_t tw_memory_length(const tw_memory *memory);
  *  process. TW_ERR_BUSY: a stopped peer is in the middle of one, or a device does not come to an end; release it again then. */
 TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
-TW_API void *tw_allocate(tw_context *context, size_t length);
+TW_CHECKED void *tw_allocate(tw_context *context, size_t length);
 TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,

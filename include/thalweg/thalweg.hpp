@@ -141,7 +141,7 @@ class Bytes {
 };
 
 /// A request that releases itself. Empty: nothing to wait for. Letting go of a running one does not stop it.
-class Request {
+class [[nodiscard]] Request {
  public:
   Request() = default;
   explicit Request(tw_request number) : number_(number) {}
@@ -154,7 +154,7 @@ class Request {
     return *this;
   }
   ~Request() { reset(); }
-  bool done() const noexcept { return tw_request_test(number_) != TW_IN_PROGRESS; }
+  [[nodiscard]] bool done() const noexcept { return tw_request_test(number_) != TW_IN_PROGRESS; }
   [[nodiscard]] tw_status test() const noexcept { return tw_request_test(number_); }
   /// Progresses until done. The request stays: info() and message() may follow.
   [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) noexcept {
@@ -173,7 +173,7 @@ class Request {
   const char* message() const noexcept { return tw_request_message(number_); }
   tw_request number() const noexcept { return number_; }
   /// The number, which is the caller's to release from now on.
-  tw_request detach() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
+  [[nodiscard]] tw_request detach() noexcept { return std::exchange(number_, TW_REQUEST_NONE); }
   void reset() noexcept {
     if (number_ != TW_REQUEST_NONE) (void)tw_request_release(std::exchange(number_, TW_REQUEST_NONE));
   }
@@ -266,7 +266,7 @@ struct Callbacks {
 
 }  // namespace detail
 
-class Layout {
+class [[nodiscard]] Layout {
  public:
   static Layout strided(size_t block, std::span<const uint64_t> count, std::span<const int64_t> stride) {
     if (count.size() != stride.size()) throw Error(TW_ERR_INVALID, "as many strides as counts are needed");
@@ -338,7 +338,7 @@ inline MemoryInfo memory_query(const void* address) {
   return info;
 }
 
-class Memory {
+class [[nodiscard]] Memory {
  public:
   Memory() = default;
   explicit Memory(tw_memory* memory) : handle_(memory) {}
@@ -348,8 +348,8 @@ class Memory {
   std::span<T> as() const noexcept {
     return {static_cast<T*>(data()), size() / sizeof(T)};
   }
-  std::string key() const { return key(0, 0, 0); }
-  std::string key(size_t offset, size_t length, uint32_t access) const {
+  [[nodiscard]] std::string key() const { return key(0, 0, 0); }
+  [[nodiscard]] std::string key(size_t offset, size_t length, uint32_t access) const {
     return detail::bytes_of(
         [&](void* key, size_t* size) { return tw_memory_export_range(handle_.get(), offset, length, access, key, size); });
   }
@@ -359,17 +359,17 @@ class Memory {
   detail::Handle<tw_memory, tw_memory_release> handle_;
 };
 
-class Context {
+class [[nodiscard]] Context {
  public:
   explicit Context(const tw_context_options& options = ContextOptions()) {
     tw_context* made = nullptr;
     detail::check(tw_context_create(&options, &made));
     handle_ = detail::Handle<tw_context, tw_context_destroy>(made);
   }
-  std::string info() const {
+  [[nodiscard]] std::string info() const {
     return detail::text_of([this](char* to, size_t* length) { return tw_context_info(get(), to, length); });
   }
-  std::string counters() const {
+  [[nodiscard]] std::string counters() const {
     return detail::text_of([this](char* to, size_t* length) { return tw_context_counters(get(), to, length); });
   }
   /// place: "host", "pinned", "cuda:1", ... (thalweg/places.h). The host may not touch a device's.
@@ -393,18 +393,18 @@ class Context {
   detail::Handle<tw_context, tw_context_destroy> handle_;
 };
 
-class RemoteMemory {
+class [[nodiscard]] RemoteMemory {
  public:
   RemoteMemory() = default;
   explicit RemoteMemory(tw_remote_memory* remote) : handle_(remote) {}
   size_t size() const noexcept { return tw_remote_memory_length(handle_.get()); }
   /// Where loads and stores reach it; null when they cannot.
-  void* map() const noexcept {
+  [[nodiscard]] void* map() const noexcept {
     void* address = nullptr;
     return tw_remote_memory_map(handle_.get(), &address) == TW_OK ? address : nullptr;
   }
   /// The ways of a "put", "get" or "atomic" to this memory.
-  std::string explain(const char* verb, size_t length) const {
+  [[nodiscard]] std::string explain(const char* verb, size_t length) const {
     return detail::text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(get(), verb, length, to, size); });
   }
   tw_remote_memory* get() const noexcept { return handle_.get(); }
@@ -413,7 +413,7 @@ class RemoteMemory {
   detail::Handle<tw_remote_memory, tw_remote_memory_release> handle_;
 };
 
-class RemoteSignal {
+class [[nodiscard]] RemoteSignal {
  public:
   RemoteSignal() = default;
   explicit RemoteSignal(tw_remote_signal* remote) : handle_(remote) {}
@@ -429,19 +429,19 @@ class RemoteSignal {
   detail::Handle<tw_remote_signal, tw_remote_signal_release> handle_;
 };
 
-class Signal {
+class [[nodiscard]] Signal {
  public:
   explicit Signal(tw_signal* signal) : handle_(signal) {}
   uint64_t read() const noexcept { return tw_signal_read(handle_.get()); }
   [[nodiscard]] tw_status reset(uint64_t value) const noexcept { return tw_signal_reset(handle_.get(), value); }
-  bool test(uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
+  [[nodiscard]] bool test(uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
     return tw_signal_test(handle_.get(), value, compare) == TW_OK;
   }
   [[nodiscard]] tw_status wait(uint64_t value, uint32_t compare = TW_COMPARE_GE,
                                std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_signal_wait(handle_.get(), value, compare, detail::nanoseconds(timeout));
   }
-  std::string key() const {
+  [[nodiscard]] std::string key() const {
     return detail::bytes_of([this](void* key, size_t* size) { return tw_signal_export(handle_.get(), key, size); });
   }
   tw_signal* get() const noexcept { return handle_.get(); }
@@ -451,18 +451,18 @@ class Signal {
 };
 
 /// Where operations end that name it in OpOptions::queue, or whose request was told to: thalweg/completions.h.
-class CompletionQueue {
+class [[nodiscard]] CompletionQueue {
  public:
   CompletionQueue() = default;
   explicit CompletionQueue(tw_completion_queue* queue) : handle_(queue) {}
   /// The entries that are there, at most entries.size(); their pointers are valid until the next call.
-  std::span<tw_completion> poll(std::span<tw_completion> entries) const {
+  [[nodiscard]] std::span<tw_completion> poll(std::span<tw_completion> entries) const {
     size_t taken = 0;
     detail::check(tw_completion_queue_poll(get(), entries.data(), entries.size(), &taken));
     return entries.first(taken);
   }
   /// The same, progressing until there is one; none after the timeout.
-  std::span<tw_completion> wait(std::span<tw_completion> entries, std::optional<std::chrono::nanoseconds> timeout = {}) const {
+  [[nodiscard]] std::span<tw_completion> wait(std::span<tw_completion> entries, std::optional<std::chrono::nanoseconds> timeout = {}) const {
     size_t taken = 0;
     const tw_status status =
         tw_completion_queue_wait(get(), entries.data(), entries.size(), detail::nanoseconds(timeout), &taken);
@@ -476,7 +476,7 @@ class CompletionQueue {
 };
 
 /// Counts operations that name it in OpOptions::counter.
-class Counter {
+class [[nodiscard]] Counter {
  public:
   Counter() = default;
   explicit Counter(tw_counter* counter) : handle_(counter) {}
@@ -501,7 +501,7 @@ class Counter {
 };
 
 /// A connection. The destructor closes by force: close() first to deliver what is queued.
-class Endpoint {
+class [[nodiscard]] Endpoint {
  public:
   Endpoint() = default;
   explicit Endpoint(tw_endpoint* endpoint) : handle_(endpoint) {}
@@ -518,11 +518,11 @@ class Endpoint {
     const void* data = tw_endpoint_data(get(), &length);
     return {static_cast<const char*>(data), length};
   }
-  std::string explain(const char* verb, size_t length) const {
+  [[nodiscard]] std::string explain(const char* verb, size_t length) const {
     return detail::text_of([&](char* to, size_t* size) { return tw_endpoint_explain(get(), verb, length, to, size); });
   }
   /// Of a local buffer, which may be device memory; remote: the target of a put, get or atomic.
-  std::string explain(const char* verb, ConstBytes buffer, tw_remote_memory* remote = nullptr,
+  [[nodiscard]] std::string explain(const char* verb, ConstBytes buffer, tw_remote_memory* remote = nullptr,
                       const tw_op_options* options = nullptr) const {
     return detail::text_of([&](char* to, size_t* size) {
       return tw_endpoint_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
@@ -585,7 +585,7 @@ class Endpoint {
 };
 
 /// A client that waits for yes or no. Rejected when nobody answers.
-class ConnectionRequest {
+class [[nodiscard]] ConnectionRequest {
  public:
   explicit ConnectionRequest(tw_connection_request* request) : handle_(request) {}
   std::string_view data() const noexcept {
@@ -610,12 +610,12 @@ class ConnectionRequest {
   detail::Handle<tw_connection_request, &ConnectionRequest::end> handle_;
 };
 
-class Listener {
+class [[nodiscard]] Listener {
  public:
   explicit Listener(tw_listener* listener) : handle_(listener) {}
   uint16_t port() const noexcept { return tw_listener_port(handle_.get()); }
   /// The next waiting request, if there is one.
-  std::optional<ConnectionRequest> next() const {
+  [[nodiscard]] std::optional<ConnectionRequest> next() const {
     tw_connection_request* request = nullptr;
     const tw_status status = tw_listener_next(handle_.get(), &request);
     detail::check(status);
@@ -627,7 +627,7 @@ class Listener {
   detail::Handle<tw_listener, tw_listener_close> handle_;
 };
 
-class Worker {
+class [[nodiscard]] Worker {
  public:
   explicit Worker(const Context& context, const tw_worker_options& options = WorkerOptions()) {
     tw_worker* made = nullptr;
@@ -639,13 +639,13 @@ class Worker {
     return tw_worker_wait(get(), detail::nanoseconds(timeout));
   }
   void wake() const noexcept { (void)tw_worker_wake(get()); }
-  int fd() const {
+  [[nodiscard]] int fd() const {
     int fd = -1;
     detail::check(tw_worker_fd(get(), &fd));
     return fd;
   }
   [[nodiscard]] tw_status arm() const noexcept { return tw_worker_arm(get()); }
-  std::string address() const {
+  [[nodiscard]] std::string address() const {
     return detail::bytes_of([this](void* address, size_t* size) { return tw_worker_address(get(), address, size); });
   }
   Endpoint connect(std::string_view address, const tw_endpoint_options& options = EndpointOptions()) const {
@@ -678,7 +678,7 @@ class Worker {
     detail::check(tw_am_register(get(), id, handler, arg));
   }
   /// The next notification of peers, if there is one.
-  std::optional<tw_notification> next_notification() const {
+  [[nodiscard]] std::optional<tw_notification> next_notification() const {
     tw_notification next{};
     const tw_status status = tw_worker_next_notification(get(), &next);
     detail::check(status);
@@ -837,7 +837,7 @@ class OpOptions {
   std::vector<uint32_t> after_;
 };
 
-class Store {
+class [[nodiscard]] Store {
  public:
   /// address null: THALWEG_STORE; without options rank and count come from THALWEG_RANK and THALWEG_SIZE, else 0 of 1.
   explicit Store(const char* address = nullptr, const tw_store_options* options = nullptr) {
@@ -845,7 +845,7 @@ class Store {
     detail::check(tw_store_open(address, options, &made));
     handle_ = detail::Handle<tw_store, tw_store_close>(made);
   }
-  std::string address() const { return tw_store_address(get()); }
+  [[nodiscard]] std::string address() const { return tw_store_address(get()); }
   uint32_t rank() const noexcept { return tw_store_rank(get()); }
   uint32_t count() const noexcept { return tw_store_count(get()); }
   void put(const std::string& key, ConstBytes value) const {

@@ -13,7 +13,7 @@ struct WindowOptions : tw_window_options {
 };
 
 /// Symmetric memory over ranks. The worker, the endpoints and the memory must outlive it.
-class Window {
+class [[nodiscard]] Window {
  public:
   Window() = default;
   /// Collective: tw_window_create. endpoints has one entry a rank, the own one null; exchange null: arg is a tw_store.
@@ -31,19 +31,19 @@ class Window {
   uint32_t size() const noexcept { return tw_window_size(get()); }
   size_t length() const noexcept { return tw_window_length(get()); }
   /// Where loads and stores of this process reach a rank's part.
-  void* address(uint32_t rank) const {
+  [[nodiscard]] void* address(uint32_t rank) const {
     void* address = nullptr;
     detail::check(tw_window_address(get(), rank, &address));
     return address;
   }
   /// For puts, gets and atomics; the window's.
-  tw_remote_memory* remote(uint32_t rank) const {
+  [[nodiscard]] tw_remote_memory* remote(uint32_t rank) const {
     tw_remote_memory* remote = nullptr;
     detail::check(tw_window_remote(get(), rank, &remote));
     return remote;
   }
   /// The endpoint that goes with it, also of the own rank; the window's.
-  tw_endpoint* endpoint(uint32_t rank) const {
+  [[nodiscard]] tw_endpoint* endpoint(uint32_t rank) const {
     tw_endpoint* endpoint = nullptr;
     detail::check(tw_window_endpoint(get(), rank, &endpoint));
     return endpoint;
