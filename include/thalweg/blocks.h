@@ -9,7 +9,7 @@
 #ifndef THALWEG_BLOCKS_H
 #define THALWEG_BLOCKS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,12 +45,6 @@ TW_API void tw_remote_blocks_release(tw_remote_blocks *remote);
 TW_API uint64_t tw_remote_blocks_count(const tw_remote_blocks *remote);
 TW_API size_t tw_remote_blocks_length(const tw_remote_blocks *remote);
 
-#define TW_NOTIFICATION_MAX 64
-enum {
-  TW_NOTIFY_NONE = 0,
-  TW_NOTIFY_QUEUE = 1,  /* taken at the peer by tw_worker_next_notification */
-  TW_NOTIFY_HANDLER = 2 /* an active message at the peer: the notification is its header, it has no payload */
-};
 typedef struct tw_blocks_options {
   size_t size;
   uint32_t flags;           /* TW_OP_NO_WAIT; put: TW_OP_REMOTE, TW_OP_AFTER_ALL (of the signal and the notification) */

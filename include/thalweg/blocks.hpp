@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // blocks.hpp: the C++ view of blocks.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
-#include <thalweg/thalweg.hpp>
+#include <thalweg/blocks.h>
+#include <thalweg/core.hpp>
 
 namespace thalweg {
 

@@ -16,7 +16,6 @@ extern "C" {
 #endif
 
 typedef struct tw_channel_end tw_channel_end;
-struct tw_device_guard; /* of windows.h, which may be in the middle of including this */
 
 typedef struct tw_channel_options {
   size_t size;
@@ -51,7 +50,7 @@ TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, const tw_channe
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */
 TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **address);
 /** Pass it by value, as a thalweg::device::Guard. */
-TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, struct tw_device_guard *guard);
+TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
 TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end *end, size_t index, uint32_t *recv_buffer);
 /** TW_OK, or what went wrong, with a text: what the code recorded when it gave up, which is told to the peer here; the peer's failure;

@@ -7,8 +7,8 @@
 //   out.check();                                                   // throws what its code, or the peer, failed with
 #pragma once
 #include <thalweg/channels.h>
+#include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
-#include <thalweg/thalweg.hpp>
 
 #include <cstring>
 #include <initializer_list>

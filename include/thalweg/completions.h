@@ -19,7 +19,7 @@
 #ifndef THALWEG_COMPLETIONS_H
 #define THALWEG_COMPLETIONS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 
 #ifdef __cplusplus
 extern "C" {

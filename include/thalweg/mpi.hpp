@@ -107,8 +107,8 @@ class [[nodiscard]] MpiPeers {
       total += lengths.back();
     }
     std::string together(static_cast<size_t>(total), '\0');
-    MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, together.data(), lengths.data(), starts.data(), MPI_CHAR,
-                   communicator);
+    MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, together.data(), lengths.data(), starts.data(),
+                   MPI_CHAR, communicator);
     std::vector<std::string> addresses;
     for (size_t i = 0; i < all.size(); ++i) addresses.push_back(together.substr(static_cast<size_t>(starts[i]), all[i].length));
     return addresses;

@@ -5,7 +5,7 @@
  */
 #ifndef THALWEG_PLANS_H
 #define THALWEG_PLANS_H
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -11,7 +11,7 @@
 #pragma once
 #include <thalweg/plans.h>
 #include <thalweg/views.h>
-#include <thalweg/thalweg.hpp>
+#include <thalweg/options.hpp>
 
 namespace thalweg {
 

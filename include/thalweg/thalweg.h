@@ -33,24 +33,8 @@
 #ifndef THALWEG_H
 #define THALWEG_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(__GNUC__)
-#define TW_API __attribute__((visibility("default")))
-#else
-#define TW_API
-#endif
-
-/* Of a function that returns a tw_status, which must be looked at (an operation that was refused has moved nothing), or bytes that
- * must be freed. Where it truly does not matter, C++ and C23 say (void). */
-#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
-#define TW_CHECKED [[nodiscard]] TW_API
-#elif defined(__GNUC__)
-#define TW_CHECKED __attribute__((warn_unused_result)) TW_API
-#else
-#define TW_CHECKED TW_API
-#endif
+#include <thalweg/options.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,56 +47,6 @@ extern "C" {
 TW_API int tw_version(void);
 TW_API const char *tw_version_string(void);
 
-/* ------------------------------------------------------------------------------------------------ status */
-
-typedef int32_t tw_status;
-enum {
-  TW_OK = 0,
-  TW_IN_PROGRESS = 1, /* will complete later */
-  TW_AGAIN = 2,       /* nothing was queued: try again after progress */
-  /* the caller's mistake */
-  TW_ERR_INVALID = -101,       /* an argument makes no sense */
-  TW_ERR_HANDLE = -102,        /* a handle or request that is not alive (any more) */
-  TW_ERR_UNSUPPORTED = -103,   /* this cell of the support table is empty */
-  TW_ERR_OUT_OF_BOUNDS = -104, /* outside the registered region */
-  TW_ERR_MISALIGNED = -105,    /* atomics and signals need natural alignment */
-  TW_ERR_THREAD = -106,        /* a single-thread worker used by two threads */
-  TW_ERR_FORKED = -107,        /* an object of the parent process used after fork() */
-  TW_ERR_BUSY = -108,          /* in use, or events pending (tw_worker_arm) */
-  TW_ERR_PERMISSION = -109,    /* the key does not allow this access */
-  /* the machine's limits */
-  TW_ERR_NO_MEMORY = -201,
-  TW_ERR_NO_DESCRIPTORS = -202,   /* RLIMIT_NOFILE reached */
-  TW_ERR_NO_SHARED_MEMORY = -203, /* /dev/shm or the memory cgroup is full */
-  TW_ERR_LIMIT = -204,            /* a documented limit of this library */
-  TW_ERR_IO = -205,               /* a system call failed; the text says which */
-  /* the connection */
-  TW_ERR_PEER_LOST = -301,
-  TW_ERR_UNREACHABLE = -302,
-  TW_ERR_REJECTED = -303, /* the listener's user said no; private data tells why */
-  TW_ERR_TIMED_OUT = -304,
-  TW_ERR_CLOSED = -305, /* this side closed it, or the peer did: no crash */
-  TW_ERR_STALE = -306,  /* key or address of an earlier incarnation, or revoked */
-  TW_ERR_ADDRESS_IN_USE = -307,
-  /* security */
-  TW_ERR_AUTHENTICATION = -401,
-  TW_ERR_VERSION = -402,
-  TW_ERR_PROTOCOL = -403, /* the peer sent what no peer may send */
-  TW_ERR_KEY_FILE = -404,
-  /* messages */
-  TW_ERR_TRUNCATED = -501, /* receive buffer too short; the true length is in tw_recv_info */
-  TW_ERR_CANCELED = -502,
-  TW_ERR_NO_MATCH = -503, /* probe found nothing */
-  /* devices and queues */
-  TW_ERR_DEVICE = -601
-};
-/** The name of a status, such as "peer_lost". Never NULL. */
-TW_API const char *tw_status_name(tw_status status);
-/** Text and remedy of the calling thread's last error; "" when there was none. Valid until its next failing call. */
-TW_API const char *tw_last_error(void);
-
-#define TW_FOREVER UINT64_MAX
-
 enum { TW_LOG_DEBUG = 0, TW_LOG_INFO = 1, TW_LOG_WARNING = 2, TW_LOG_ERROR = 3, TW_LOG_OFF = 4 };
 /** Gets every line of the log at or above the level in THALWEG_LOG (debug, info, warning, error, off; warning when unset).
  *  Any thread may call it, one at a time; it may not change the handler's own set-up. */
@@ -120,28 +54,6 @@ typedef void (*tw_log_handler)(void *arg, int level, const char *text);
 /** Sends the log to handler instead of stderr; NULL: back to stderr. When it returns the old handler runs no more. A forked
  *  child starts without one. */
 TW_API void tw_set_log_handler(tw_log_handler handler, void *arg);
-
-typedef struct tw_context tw_context;
-typedef struct tw_worker tw_worker;
-typedef struct tw_listener tw_listener;
-typedef struct tw_connection_request tw_connection_request;
-typedef struct tw_endpoint tw_endpoint;
-typedef struct tw_memory tw_memory;
-typedef struct tw_remote_memory tw_remote_memory;
-typedef struct tw_signal tw_signal;
-typedef struct tw_remote_signal tw_remote_signal;
-typedef struct tw_layout tw_layout;
-typedef struct tw_message tw_message;
-typedef struct tw_am_data tw_am_data;
-typedef struct tw_store tw_store;
-typedef struct tw_op_options tw_op_options; /* below, with the operations */
-typedef struct tw_completion tw_completion; /* completions.h */
-typedef struct tw_completion_queue tw_completion_queue;
-typedef struct tw_counter tw_counter;
-
-/** A request: worker, slot and generation in 64 bits. Using one that was released is TW_ERR_HANDLE, never a crash. */
-typedef uint64_t tw_request;
-#define TW_REQUEST_NONE ((tw_request)0)
 
 /* ------------------------------------------------------------------------------------------------ context */
 
@@ -346,7 +258,8 @@ TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
  *  revoked by tw_memory_release. *size: capacity in, size out; key NULL asks for the size, and makes no key. */
-TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key, size_t *size);
+TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
+                                            size_t *size);
 TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *size);
 /** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
  *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
@@ -419,95 +332,6 @@ TW_API size_t tw_layout_bytes(const tw_layout *layout);
 TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *last);
 
 /* ------------------------------------------------------------------------------------------------ operations */
-
-enum {
-  TW_OP_SYNC = 1u,       /* send: complete when matched */
-  TW_OP_NO_WAIT = 2u,    /* TW_AGAIN instead of queueing past the flow-control budget */
-  TW_OP_REMOTE = 4u,     /* put, atomic, signal post: complete when visible at the target */
-  TW_OP_AFTER_ALL = 8u,  /* put with signal, signal post: the signal covers all earlier puts of the endpoint */
-  TW_OP_WAIT_ALL = 16u,  /* byte stream receive: complete only when the buffer is full */
-  TW_OP_EAGER = 32u,     /* active message: never rendezvous */
-  TW_OP_RENDEZVOUS = 64u /* active message: always rendezvous */
-};
-enum { TW_SIGNAL_SET = 0, TW_SIGNAL_ADD = 1 };
-
-typedef struct tw_recv_info {
-  tw_endpoint *endpoint; /* the sender's endpoint on this side */
-  uint64_t tag;
-  uint64_t immediate;
-  size_t length; /* true length, also when truncated */
-} tw_recv_info;
-
-typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
-
-/** Options of one operation: of a call, of a plan's step, of an operation on a queue. Which call takes which is said with each; one that
- *  a call does not take is refused with TW_ERR_INVALID and a text that names both, and never ignored. */
-typedef struct tw_op_options {
-  size_t size;
-  uint32_t flags;     /* TW_OP_* */
-  uint32_t signal_op; /* TW_SIGNAL_* */
-  const tw_layout *
-      layout; /* of the local buffer (of `from` of tw_plan_copy); NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
-  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset; tw_plan_copy: of `to` */
-  uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
-  tw_remote_signal *signal;       /* put: touched when the data is there */
-  uint64_t signal_value;
-  tw_endpoint *source;  /* receive, probe: only from this endpoint */
-  tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
-  void *arg;            /* of the callback, or of whatever else is told */
-  const void *reply;    /* reserved, NULL */
-  const void
-      *after; /* stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it */
-  uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
-  uint32_t reserved;   /* 0 */
-  /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
-     TW_NOTIFY_* in blocks.h say. A signal of the same operation travels with the notification. It counts as an eager message of the
-     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. Notifications come in the
-     order in which their data arrives, which devices and gets by index may change. */
-  uint32_t notify;
-  uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
-  /* Who is told that it ended, beside a request or instead: at most one, and no callback with it. completions.h has the rules. */
-  tw_completion_queue *queue; /* of the same worker */
-  tw_counter *counter;        /* of the same worker */
-  tw_completion *record;      /* in the caller's memory */
-  tw_signal *done;            /* of the same worker */
-  uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
-  /* Steps of plans only (plans.h). */
-  uint64_t increment; /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
-  const uint32_t *after_steps; /* steps of this plan that end before this one begins; copied during the call */
-  size_t after_count;
-} tw_op_options;
-#define TW_OP_OPTIONS_INIT \
-  {sizeof(tw_op_options),  \
-   0,                      \
-   0,                      \
-   NULL,                   \
-   NULL,                   \
-   0,                      \
-   NULL,                   \
-   0,                      \
-   NULL,                   \
-   NULL,                   \
-   NULL,                   \
-   NULL,                   \
-   NULL,                   \
-   0,                      \
-   0,                      \
-   0,                      \
-   0,                      \
-   NULL,                   \
-   NULL,                   \
-   NULL,                   \
-   NULL,                   \
-   0,                      \
-   0,                      \
-   NULL,                   \
-   0}
-enum {
-  TW_AFTER_NONE = 0,
-  TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
-  TW_AFTER_EVENT = 2
-};
 
 /* --- requests */
 /** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */

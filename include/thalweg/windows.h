@@ -13,7 +13,7 @@
 #ifndef THALWEG_WINDOWS_H
 #define THALWEG_WINDOWS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {

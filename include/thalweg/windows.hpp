@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // windows.hpp: the C++ view of windows.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
+#include <thalweg/windows.h>
+#include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
-#include <thalweg/thalweg.hpp>
 
 #include <cstring>
 

@@ -58,8 +58,7 @@ nb::bytes memory_export(Memory& self, size_t offset, nb::handle length, nb::hand
   size_t range = length.is_none() ? 0 : nb::cast<size_t>(length);
   if (!length.is_none() && range == 0) raise(TW_ERR_INVALID, "an empty range cannot be exported");
   uint32_t bits = access.is_none() ? 0 : access_of(nb::cast<std::string>(access));
-  return bytes_of(
-      [&](void* key, size_t* size) { return tw_memory_export_range(self.get(), offset, range, bits, key, size); });
+  return bytes_of([&](void* key, size_t* size) { return tw_memory_export_range(self.get(), offset, range, bits, key, size); });
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {

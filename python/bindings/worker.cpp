@@ -198,8 +198,7 @@ void bind_worker(nb::module_& m) {
       .def("__init__", &worker_init, arg("context"), nb::kw_only(), arg("threads") = "single", arg("progress") = "caller",
            arg("unexpected_budget") = 0)
       .def_prop_ro("context", [](Worker& w) { return w.context; })
-      .def_prop_ro("address", &worker_address,
-                   "The bytes by which others connect: to travel by any means.")
+      .def_prop_ro("address", &worker_address, "The bytes by which others connect: to travel by any means.")
       .def("progress", &worker_progress,
            "Moves the worker's work forward, never blocks. Returns the number of events (0: idle).")
       .def("wait", &worker_wait, arg("timeout") = nb::none(),

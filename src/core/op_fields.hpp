@@ -34,8 +34,7 @@ inline uint32_t fields_of(const tw_op_options& o) {
          bit(o.increment != 0, fields::increment) | bit(o.after_count != 0, fields::after_steps) |
          bit(o.after != nullptr && o.after_kind == TW_AFTER_NONE, fields::no_kind) |
          bit((o.signal_value | o.signal_op) != 0 && o.signal == nullptr, fields::no_signal) |
-         bit(o.handler != 0 && o.notify == TW_NOTIFY_NONE, fields::no_handler) |
-         bit(o.reserved != 0 || o.reply != nullptr, fields::reserved);
+         bit(o.handler != 0 && o.notify == TW_NOTIFY_NONE, fields::no_handler) | bit(o.reserved != 0, fields::reserved);
 }
 
 [[gnu::cold]] Status refuse_options(const tw_op_options& options, const Takes& takes);

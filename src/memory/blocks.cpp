@@ -81,9 +81,7 @@ const BlockRange* BlockSpace::search(uint64_t number) const {
   return &*(after - 1);
 }
 
-size_t block_key_length(size_t keys, size_t ranges) {
-  return sizeof(WireHead) + keys * kKeySize + ranges * sizeof(WireRange);
-}
+size_t block_key_length(size_t keys, size_t ranges) { return sizeof(WireHead) + keys * kKeySize + ranges * sizeof(WireRange); }
 
 Status parse_block_key(const void* bytes, size_t length, BlockKey* out) {
   WireHead head;

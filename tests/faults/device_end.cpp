@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../fixtures/rooms.hpp"
 #include "device_end.hpp"
+#include "../fixtures/rooms.hpp"
 
 #include <sched.h>
 

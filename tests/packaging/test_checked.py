@@ -14,7 +14,7 @@ CPP_HEADERS = sorted((INCLUDE / "thalweg").glob("*.hpp"))
 
 IGNORES = {
     "c": """
-#include <thalweg/plans.h>
+#include <thalweg/thalweg.h>
 void loop(tw_plan *plan) { for (int i = 0; i < 100; i++) tw_plan_trigger(plan, NULL); }
 void end(tw_request request) { tw_request_finish(request); }
 void leak(tw_context *context) { tw_allocate(context, 8); }
@@ -28,7 +28,7 @@ void leak(const thalweg::Context& context) { context.allocate(8); }
 }
 LOOKS = {
     "c": """
-#include <thalweg/plans.h>
+#include <thalweg/thalweg.h>
 tw_status loop(tw_plan *plan) {
   tw_status status = TW_OK;
   for (int i = 0; i < 100 && status == TW_OK; i++) status = tw_plan_run(plan, TW_FOREVER);

@@ -7,8 +7,8 @@
 #include <deque>
 #include <vector>
 
-#include "../fixtures/rooms.hpp"
 #include "../fixtures/called_pieces.hpp"
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;

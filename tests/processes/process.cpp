@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Children of tests, and the main of every process test.
-#include "../fixtures/rooms.hpp"
 #include "process.hpp"
+#include "../fixtures/rooms.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -244,7 +244,6 @@ OPTIONS = {
         "source": ("source", ["tw_recv", "tw_probe"]),
         "callback": None,  # WAITS
         "arg": None,
-        "reply": None,  # reserved
         "after": ("after", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS]),
         "after_kind": None,  # by what `after` is
         "increment": ("increment", ["tw_plan_put", "tw_plan_signal", "tw_plan_wait"]),

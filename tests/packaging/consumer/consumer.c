@@ -18,7 +18,7 @@ int main(void) {
   tw_context* context = NULL;
   tw_worker* worker = NULL;
   tw_endpoint* self = NULL;
-  unsigned char *address = NULL;
+  unsigned char* address = NULL;
   size_t length = 0;
   const char sent[] = "through the installed library";
   char received[sizeof(sent)] = {0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worker addresses: there and back, at the size limit, and every damage refused.
-#include "../../fixtures/rooms.hpp"
 #include "core/address.hpp"
+#include "../../fixtures/rooms.hpp"
 
 #include <gtest/gtest.h>
 

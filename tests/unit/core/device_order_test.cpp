@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that name a stream: their bytes are touched only behind its earlier work, while the caller goes on.
-#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
+#include "../../fixtures/rooms.hpp"
 
 namespace thalweg::impl {
 namespace {

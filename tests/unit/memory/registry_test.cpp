@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys, checks, revocation, segments and signal words.
-#include "../../fixtures/rooms.hpp"
 #include "memory/registry.hpp"
+#include "../../fixtures/rooms.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
