@@ -17,7 +17,7 @@
  *      allocate / free      bytes by their address
  *    In Python close() ends what C destroys or closes, and release() lets go of what C releases. In C++ destructors end all; who wants to
  *    know how it went calls the member with C's word (an end of a channel: release(), a window: destroy()).
- *  - tw_send, tw_put and their like post operations; everything else is named tw_<object>_<verb>.
+ *  - What posts an operation or makes a connection is a verb (tw_send, tw_put, tw_connect); everything else is tw_<object>_<verb>.
  *  - Arguments: the object, then what moves, then where to or from, then options, then outputs. A buffer is followed by its length, an
  *    array by its number. Transfers name the local side before the remote one, copies the destination before the source (memcpy). A
  *    value comes before how it is compared. Outputs of unknown size are (buffer, *size): capacity in, size out; NULL asks for the size.
