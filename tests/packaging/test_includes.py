@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A public header includes what it needs, and nothing includes itself by a detour: thalweg.h and thalweg.hpp are umbrellas over parts. That
-each compiles alone is tests/headers."""
+"""A public header includes what it needs, and nothing includes itself by a detour: thalweg.h and thalweg.hpp are umbrellas
+over parts. That each compiles alone is tests/headers."""
 
 import re
 

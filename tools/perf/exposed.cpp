@@ -39,7 +39,8 @@ Exposed::Exposed(Pair& p, const Order& order, size_t count)
     o.memory = word_;
   }
   must(tw_signal_create(p.worker, &o, &signal), "tw_signal_create");
-  const auto memory_key = their_key(*this, [&](void* key, size_t* size) { return tw_memory_export(target.memory(), key, size); });
+  const auto memory_key =
+      their_key(*this, [&](void* key, size_t* size) { return tw_memory_export(target.memory(), key, size); });
   const auto signal_key = their_key(*this, [&](void* key, size_t* size) { return tw_signal_export(signal, key, size); });
   must(tw_memory_import(p.endpoint, memory_key.data(), memory_key.size(), &remote), "tw_memory_import");
   must(tw_signal_import(p.endpoint, signal_key.data(), signal_key.size(), &remote_signal), "tw_signal_import");

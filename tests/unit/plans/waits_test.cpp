@@ -329,8 +329,8 @@ TEST_P(Waits, AWaitThatExpiresLetsTheQueueGo) {
     for (int run = 0; run < 40; ++run) trigger(waits, mine);
     EXPECT_EQ(tw_queue_synchronize(mine), TW_ERR_TIMED_OUT) << tw_last_error();
     const std::string text = tw_last_error();
-    for (const char* part : {sender_waits ? "send" : "recv", sender_waits ? "channel 21" : "channel 22", "peer", "nothing came in time",
-                             "waited for 4, found"}) {
+    for (const char* part : {sender_waits ? "send" : "recv", sender_waits ? "channel 21" : "channel 22", "peer",
+                             "nothing came in time", "waited for 4, found"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
     }
     EXPECT_EQ(tw_plan_trigger(waits.plan, mine), TW_ERR_TIMED_OUT);
