@@ -43,10 +43,9 @@ class ByPacking final : public Way {
 
   void exchange() {
     size_t n = 0;
-    thalweg::OpOptions options;
     for (const Part& part : receives_) {
-      options.source = part.endpoint;
-      apps::must(tw_recv(worker_, part.packed, part.length, part.tag, UINT64_MAX, &options, requests_[n++].out()));
+      const auto options = thalweg::OpOptions().source(part.endpoint);
+      apps::must(tw_recv(worker_, part.packed, part.length, part.tag, UINT64_MAX, options, requests_[n++].out()));
     }
     for (const Part& part : sends_) packer_->pack(part.box, part.packed);
     packer_->synchronize();

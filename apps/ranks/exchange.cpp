@@ -51,16 +51,12 @@ std::vector<Messages::Part> Messages::parts(Ranks& ranks, const Shape& shape, st
 
 void Messages::exchange(void* array) {
   size_t n = 0;
-  thalweg::OpOptions options;
   for (const Part& part : receives_) {
-    options.layout = part.layout.get();
-    options.source = part.endpoint;
-    must(tw_recv(worker_, array, 0, part.tag, UINT64_MAX, &options, requests_[n++].out()));
+    const auto options = thalweg::OpOptions().layout(part.layout).source(part.endpoint);
+    must(tw_recv(worker_, array, 0, part.tag, UINT64_MAX, options, requests_[n++].out()));
   }
-  options.source = nullptr;
   for (const Part& part : sends_) {
-    options.layout = part.layout.get();
-    must(tw_send(part.endpoint, array, 0, part.tag, &options, requests_[n++].out()));
+    must(tw_send(part.endpoint, array, 0, part.tag, thalweg::OpOptions().layout(part.layout), requests_[n++].out()));
   }
   for (thalweg::Request& request : requests_) must(request.wait(kPatience));
 }

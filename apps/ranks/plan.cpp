@@ -10,7 +10,8 @@ Queue::Queue(thalweg::Context& context, const std::string& place, void* stream) 
   queue_.reset(made);
 }
 
-Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place, uint64_t first_tag) {
+Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place,
+           uint64_t first_channel) {
   if (moves.sends.empty() && moves.receives.empty()) return;
   tw_plan_options options = TW_PLAN_OPTIONS_INIT;
   options.place = place.c_str();
@@ -19,9 +20,9 @@ Plan::Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, co
   plan_.reset(made);
   const auto add = [&](auto call, const Move& move) {
     layouts_.push_back(layout_of(shape, move.box));
-    tw_step_options step = TW_STEP_OPTIONS_INIT;
+    tw_op_options step = TW_OP_OPTIONS_INIT;
     step.layout = layouts_.back().get();
-    must(call(made, ranks.peer(move.peer), array, layouts_.back().bytes(), first_tag + move.tag, &step, nullptr));
+    must(call(made, ranks.peer(move.peer), array, layouts_.back().bytes(), first_channel + move.tag, &step, nullptr));
   };
   for (const Move& move : moves.receives) add(tw_plan_recv, move);
   for (const Move& move : moves.sends) add(tw_plan_send, move);

@@ -23,8 +23,8 @@ class Queue {
 /// One exchange of an array: a channel for every move.
 class Plan {
  public:
-  /// The peers make theirs with the same first_tag. `place`: whose queue starts it.
-  Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place, uint64_t first_tag);
+  /// The peers make theirs with the same first_channel. `place`: whose queue starts it.
+  Plan(Ranks& ranks, const Shape& shape, const Moves& moves, void* array, const std::string& place, uint64_t first_channel);
   /// Behind what the queue was given earlier. Without moves there is nothing to do.
   void trigger(const Queue& queue) const {
     if (plan_ != nullptr) must(tw_plan_trigger(plan_.get(), queue.get()));
@@ -40,10 +40,10 @@ class Graph {
  public:
   template <class F>
   Graph(const Queue& queue, F enqueue) {
-    must(tw_capture_begin(queue.get()));
+    must(tw_queue_begin_capture(queue.get()));
     enqueue();
     tw_graph* made = nullptr;
-    must(tw_capture_end(queue.get(), &made));
+    must(tw_queue_end_capture(queue.get(), &made));
     graph_.reset(made);
   }
   void launch(const Queue& queue) const { must(tw_graph_launch(graph_.get(), queue.get())); }

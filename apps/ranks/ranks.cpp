@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/ranks.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace apps {
@@ -22,15 +23,13 @@ Ranks::Ranks() : rank_(from_environment("THALWEG_RANK")), size_(from_environment
   options.timeout_ns = std::chrono::nanoseconds(kPatience).count();
   store_.emplace(nullptr, &options);
   std::string mine = worker.address();
-  const auto length = static_cast<unsigned char>(mine.size());
-  mine.resize(TW_ADDRESS_MAX);
-  mine.push_back(static_cast<char>(length));
-  std::string together(mine.size() * static_cast<size_t>(size_), '\0');
+  const uint64_t length = mine.size();
+  std::vector<uint64_t> lengths(static_cast<size_t>(size_));
+  must(tw_store_exchange(store_->get(), &length, sizeof length, lengths.data()));
+  mine.resize(*std::max_element(lengths.begin(), lengths.end()));
+  std::string together(mine.size() * lengths.size(), '\0');
   must(tw_store_exchange(store_->get(), mine.data(), mine.size(), together.data()));
-  for (size_t at = 0; at < together.size(); at += mine.size()) {
-    const auto its = static_cast<unsigned char>(together[at + mine.size() - 1]);
-    addresses_.push_back(together.substr(at, its));
-  }
+  for (size_t i = 0; i < lengths.size(); ++i) addresses_.push_back(together.substr(i * mine.size(), lengths[i]));
 }
 
 tw_endpoint* Ranks::peer(int rank) {

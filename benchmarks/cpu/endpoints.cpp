@@ -86,7 +86,7 @@ double kernel_kib() { return kib_in("/proc/meminfo", {"Slab", "PageTables"}); }
 void finish(tw_worker* worker, tw_request request) {
   if (request == TW_REQUEST_NONE) return;
   tw_status status;
-  while ((status = tw_request_test(request)) == TW_IN_PROGRESS) tw_progress(worker);
+  while ((status = tw_request_test(request)) == TW_IN_PROGRESS) tw_worker_progress(worker);
   must(status, "a request");
   (void)tw_request_release(request);
 }
@@ -159,7 +159,7 @@ void play(Satellite& own) {
     if (order.command == 'a')
       for (uint64_t i = 0; i < count; ++i) send(own.endpoints[i], kActive, mix(order.number + first + i));
     if (order.command == 'p') play(own);
-    while (tw_progress(own.worker) != 0) continue;  // what was accepted leaves the process before it waits outside
+    while (tw_worker_progress(own.worker) != 0) continue;  // what was accepted leaves the process before it waits outside
   }
 }
 
@@ -183,7 +183,7 @@ void await_all(Center& center) {
     char ready = 0;
     ssize_t n;
     while ((n = ::recv(child.socket, &ready, 1, MSG_DONTWAIT)) < 0) {
-      if (center.worker != nullptr) tw_progress(center.worker);
+      if (center.worker != nullptr) tw_worker_progress(center.worker);
     }
     if (n == 0) fail_with("a process is gone");
   }
@@ -240,7 +240,7 @@ void all_active(Center& center, uint64_t round) {
   await_all(center);
   for (size_t i = 0; i < n; ++i) {
     tw_recv_info info{};
-    while (tw_request_test(requests[i]) == TW_IN_PROGRESS) tw_progress(center.worker);
+    while (tw_request_test(requests[i]) == TW_IN_PROGRESS) tw_worker_progress(center.worker);
     must(tw_request_info(requests[i], &info), "tw_request_info");
     if (words[i] != mix(round + center.numbers.at(info.endpoint))) fail_with("a wrong word arrived");
     (void)tw_request_release(requests[i]);
@@ -285,7 +285,7 @@ void measure(Center& center, uint64_t endpoints) {
     all_active(center, random());
     ping_pong(center, random(), &active);
     // Until nothing is young any more.
-    for (double end = now() + 0.05; now() < end;) tw_progress(center.worker);
+    for (double end = now() + 0.05; now() < end;) tw_worker_progress(center.worker);
   }
   print(endpoints == 1 ? "endpoint_lat_alone" : "endpoint_lat_idle", endpoints, median(idle), "us");
   if (endpoints != 1) print("endpoint_lat_active", endpoints, median(active), "us");

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <thalweg/thalweg.h>
 
-enum { WARM = 300, CALLS = 1000, TAG = 5 };
+enum { WARM = 300, CALLS = 1000, TAG = 5, ADDRESS_ROOM = 256 };
 
 static tw_worker* workers[2];
 static tw_endpoint* endpoints[2];
@@ -23,13 +23,13 @@ static void must(tw_status status, const char* what) {
 __attribute__((noinline)) void measured_send(const uint64_t* value) {
   tw_request request;
   must(tw_send(endpoints[0], value, sizeof *value, TAG, NULL, &request), "tw_send");
-  if (request != TW_REQUEST_NONE) must(tw_wait(request), "tw_wait");
+  if (request != TW_REQUEST_NONE) must(tw_request_finish(request), "tw_request_finish");
 }
 
 __attribute__((noinline)) void measured_receive(uint64_t* value) {
   tw_request request;
   must(tw_recv(workers[1], value, sizeof *value, TAG, UINT64_MAX, NULL, &request), "tw_recv");
-  if (request != TW_REQUEST_NONE) must(tw_wait(request), "tw_wait");
+  if (request != TW_REQUEST_NONE) must(tw_request_finish(request), "tw_request_finish");
 }
 
 /* Before the measured calls: both workers progress, so that what connecting left to do is done. */
@@ -40,18 +40,18 @@ static void warm_one(uint64_t value) {
   must(tw_send(endpoints[0], &value, sizeof value, TAG, NULL, &requests[1]), "tw_send");
   for (int i = 0; i < 2; i++) {
     while (requests[i] != TW_REQUEST_NONE && tw_request_test(requests[i]) == TW_IN_PROGRESS) {
-      tw_progress(workers[0]);
-      tw_progress(workers[1]);
+      tw_worker_progress(workers[0]);
+      tw_worker_progress(workers[1]);
     }
-    if (requests[i] != TW_REQUEST_NONE) must(tw_wait(requests[i]), "tw_wait");
+    if (requests[i] != TW_REQUEST_NONE) must(tw_request_finish(requests[i]), "tw_request_finish");
   }
   if (got != value) exit(1);
 }
 
 /* shm: two workers; self: one that talks to itself. */
 static void connect_both(tw_context* context, const char* transport) {
-  char address[2][TW_ADDRESS_MAX];
-  size_t length[2] = {TW_ADDRESS_MAX, TW_ADDRESS_MAX};
+  char address[2][ADDRESS_ROOM];
+  size_t length[2] = {ADDRESS_ROOM, ADDRESS_ROOM};
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   options.transport = transport;
   for (int i = 0; i < 2; i++) {
@@ -67,8 +67,8 @@ static void connect_both(tw_context* context, const char* transport) {
     must(first, "connect");
     must(second, "connect");
     if (first == TW_OK && second == TW_OK) return;
-    tw_progress(workers[0]);
-    tw_progress(workers[1]);
+    tw_worker_progress(workers[0]);
+    tw_worker_progress(workers[1]);
   }
 }
 

@@ -14,17 +14,12 @@ struct Side : Connected {
   explicit Side(const Pipe& pipe) : Connected(pipe, "self,shm") {
     must(tw_memory_allocate(context, 64, nullptr, &memory), "tw_memory_allocate");
     must(tw_signal_create(worker, nullptr, &signal), "tw_signal_create");
-    unsigned char key[TW_KEY_MAX];
-    size_t length = sizeof key;
-    must(tw_memory_export(memory, key, &length), "tw_memory_export");
-    const auto theirs = pipe.swap(key, length);
+    const auto theirs = swap(pipe, [this](void* key, size_t* size) { return tw_memory_export(memory, key, size); });
     must(tw_memory_import(endpoint, theirs.data(), theirs.size(), &remote), "tw_memory_import");
-    length = sizeof key;
-    must(tw_signal_export(signal, key, &length), "tw_signal_export");
-    const auto word = pipe.swap(key, length);
+    const auto word = swap(pipe, [this](void* key, size_t* size) { return tw_signal_export(signal, key, size); });
     must(tw_signal_import(endpoint, word.data(), word.size(), &far), "tw_signal_import");
   }
-  void wait(uint64_t step) { must(tw_signal_wait(signal, TW_COMPARE_GE, step, kLong), "tw_signal_wait"); }
+  void wait(uint64_t step) { must(tw_signal_wait(signal, step, TW_COMPARE_GE, kLong), "tw_signal_wait"); }
 
   tw_memory* memory = nullptr;
   tw_signal* signal = nullptr;

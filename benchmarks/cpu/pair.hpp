@@ -85,6 +85,16 @@ class Processes {
   pid_t child_ = 0;
 };
 
+/// A key or an address of both processes, whose size is asked first: what the other one's is.
+template <class Ask>
+std::vector<unsigned char> swap(const Pipe& pipe, const Ask& ask) {
+  size_t size = 0;
+  must(ask(nullptr, &size), "the size of a key or an address");
+  std::vector<unsigned char> mine(size);
+  must(ask(mine.data(), &size), "a key or an address");
+  return pipe.swap(mine.data(), size);
+}
+
 /// Context, worker and endpoint to the other process.
 struct Connected {
   Connected(const Pipe& pipe, const char* transport) {
@@ -92,10 +102,7 @@ struct Connected {
     wanted.transports = transport;  // also of what plans connect by themselves
     must(tw_context_create(transport == nullptr ? nullptr : &wanted, &context), "tw_context_create");
     must(tw_worker_create(context, nullptr, &worker), "tw_worker_create");
-    unsigned char bytes[TW_ADDRESS_MAX];
-    size_t length = sizeof bytes;
-    must(tw_worker_address(worker, bytes, &length), "tw_worker_address");
-    const auto peer = pipe.swap(bytes, length);
+    const auto peer = swap(pipe, [this](void* address, size_t* size) { return tw_worker_address(worker, address, size); });
     must(tw_connect(worker, peer.data(), peer.size(), nullptr, &endpoint), "tw_connect");
     must(tw_endpoint_wait(endpoint, kLong), "tw_endpoint_wait");
   }

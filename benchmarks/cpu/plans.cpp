@@ -94,7 +94,7 @@ class ByHand final : public Way {
   }
   void wait(size_t posted) {
     for (size_t i = 0; i < posted; ++i) {
-      if (requests_[i] != TW_REQUEST_NONE) must(tw_wait(requests_[i]), "tw_wait");
+      if (requests_[i] != TW_REQUEST_NONE) must(tw_request_finish(requests_[i]), "tw_request_finish");
       requests_[i] = TW_REQUEST_NONE;
     }
   }
@@ -110,7 +110,7 @@ class ByPlan final : public Way {
     must(tw_plan_create(at.context, nullptr, &plan_), "tw_plan_create");
     std::vector<uint32_t> before;
     for (const Transfer& one : receives) {
-      tw_step_options options = TW_STEP_OPTIONS_INIT;
+      tw_op_options options = TW_OP_OPTIONS_INIT;
       options.layout = one.layout;
       before.push_back(0);
       must(tw_plan_recv(plan_, at.endpoint, one.buffer, one.layout != nullptr ? 0 : one.bytes, one.tag, &options,
@@ -118,9 +118,9 @@ class ByPlan final : public Way {
            "tw_plan_recv");
     }
     for (const Transfer& one : sends) {
-      tw_step_options options = TW_STEP_OPTIONS_INIT;
+      tw_op_options options = TW_OP_OPTIONS_INIT;
       options.layout = one.layout;
-      options.after = before.data();
+      options.after_steps = before.data();
       options.after_count = answers ? before.size() : 0;
       must(tw_plan_send(plan_, at.endpoint, one.buffer, one.layout != nullptr ? 0 : one.bytes, one.tag, &options, nullptr),
            "tw_plan_send");

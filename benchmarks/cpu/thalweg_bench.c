@@ -11,6 +11,8 @@
 #undef xalloc
 #include <thalweg/thalweg.h>
 
+enum { KEY_ROOM = 256, ADDRESS_ROOM = 256 };
+
 static tw_context* context;
 static tw_worker* worker;
 static tw_endpoint* endpoint;
@@ -59,7 +61,7 @@ static void xfree(void* address) {
 
 /* --- the eight functions of the loop */
 static inline void finish(tw_request* request) {
-  if (*request != TW_REQUEST_NONE) must(tw_wait(*request), "tw_wait");
+  if (*request != TW_REQUEST_NONE) must(tw_request_finish(*request), "tw_request_finish");
 }
 static inline void x_send(const void* b, size_t n) { must(tw_send_blocking(endpoint, b, n, TAG), "tw_send_blocking"); }
 static inline void x_recv(void* b, size_t n) {
@@ -84,7 +86,7 @@ static inline void x_waitall_recv(int n) {
 /* --- put: both put into each other's memory and poll the last byte, as ucx_perftest's put_lat */
 static void await_byte(const volatile unsigned char* byte, unsigned char value, int mapped) {
   while (__atomic_load_n(byte, __ATOMIC_ACQUIRE) != value) {
-    if (!mapped) tw_progress(worker);
+    if (!mapped) tw_worker_progress(worker);
 #if defined(__x86_64__)
     else
       __builtin_ia32_pause(); /* the loads of a tight loop hold up the very line they wait for: 61 ns instead of 29 */
@@ -107,7 +109,7 @@ static void bench_put(int rank) {
   static const size_t S[] = {8, 64, 1024, 8192, 65536, 1 << 20, 16 << 20};
   tw_memory *from = library_memory(MAXLEN), *to = library_memory(MAXLEN);
   unsigned char *sb = tw_memory_address(from), *rb = tw_memory_address(to);
-  char mine[TW_KEY_MAX] = {0}, theirs[TW_KEY_MAX];
+  char mine[KEY_ROOM] = {0}, theirs[KEY_ROOM];
   size_t length = sizeof mine, their_length;
   tw_remote_memory* remote;
   void* address;
@@ -152,7 +154,7 @@ static void bench_put(int rank) {
 
 int main(void) {
   int rank = boot_fork(); /* before there is a context: a child may not use its parent's */
-  char mine[TW_ADDRESS_MAX] = {0}, theirs[TW_ADDRESS_MAX];
+  char mine[ADDRESS_ROOM] = {0}, theirs[ADDRESS_ROOM];
   size_t length = sizeof mine, their_length;
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
   options.transport = getenv("THALWEG_BENCH_TRANSPORT");

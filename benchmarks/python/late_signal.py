@@ -21,7 +21,7 @@ def main():
     rank, pipe, _ = latency.start()
     worker = thalweg.Worker(thalweg.Context())
     endpoint = worker.connect(latency.exchange(pipe, worker.address), transport="shm")
-    endpoint.wait_connected(10)
+    endpoint.wait(10)
     memory, signal = thalweg.Memory.allocate(worker.context, 64), thalweg.Signal(worker)
     remote = thalweg.RemoteMemory(endpoint, latency.exchange(pipe, memory.export()))
     far = thalweg.RemoteSignal(endpoint, latency.exchange(pipe, signal.export()))

@@ -57,7 +57,7 @@ def blocking(rank, pipe):
 
     worker = thalweg.Worker(thalweg.Context())
     endpoint = worker.connect(exchange(pipe, worker.address))
-    endpoint.wait_connected(10)
+    endpoint.wait(10)
     now, send, recv = time.perf_counter_ns, endpoint.send, endpoint.recv
     for size, rounds in SIZES:
         rounds = max(10, int(rounds * SCALE))

@@ -24,7 +24,7 @@ static void exchange(pair *p, const tw_layout *edge, const tw_layout *halo) {
   receive.layout = halo;
   must(tw_recv(p->worker, field, 0, TAG, UINT64_MAX, &receive, &requests[0]), "tw_recv");
   must(tw_send(p->endpoint, field, 0, TAG, &send, &requests[1]), "tw_send");
-  must(tw_wait_all(requests, 2), "tw_wait_all");
+  must(tw_request_finish_all(requests, 2), "tw_request_finish_all");
 }
 
 int main(int argc, char **argv) {

@@ -36,20 +36,27 @@ static inline void pair_move(pair *p, int out, void *data, size_t length) {
   if (moved != (ssize_t)length) fail("exchange", "the other process ended");
 }
 
-/* Small things before there is a connection: addresses and keys, length first. Returns the length received. */
-static inline size_t pair_exchange(pair *p, const void *mine, size_t length, void *theirs, size_t capacity) {
-  size_t received = 0;
+/* Small things before there is a connection: addresses and keys, length first. Gives what was received, to be freed, and its length. */
+static inline void *pair_exchange(pair *p, const void *mine, size_t length, size_t *received) {
+  void *theirs;
   pair_move(p, 1, &length, sizeof length);
   pair_move(p, 1, (void *)mine, length);
-  pair_move(p, 0, &received, sizeof received);
-  if (received > capacity) fail("exchange", "more than expected");
-  pair_move(p, 0, theirs, received);
-  return received;
+  pair_move(p, 0, received, sizeof *received);
+  if ((theirs = malloc(*received + 1)) == NULL) fail("exchange", "no memory");
+  pair_move(p, 0, theirs, *received);
+  return theirs;
+}
+
+/* Both are here. */
+static inline void pair_meet(pair *p) {
+  size_t none;
+  free(pair_exchange(p, "", 0, &none));
 }
 
 static inline void pair_open(pair *p, char **argv) {
-  char number[16], mine[TW_ADDRESS_MAX], theirs[TW_ADDRESS_MAX];
-  size_t length = sizeof mine;
+  char number[16];
+  void *mine, *theirs;
+  size_t length = 0;
   memset(p, 0, sizeof *p);
   if (getenv("PAIR_SOCKET")) {
     p->rank = 1;
@@ -70,18 +77,21 @@ static inline void pair_open(pair *p, char **argv) {
   }
   must(tw_context_create(NULL, &p->context), "tw_context_create");
   must(tw_worker_create(p->context, NULL, &p->worker), "tw_worker_create");
+  must(tw_worker_address(p->worker, NULL, &length), "tw_worker_address"); /* how much it takes */
+  if ((mine = malloc(length)) == NULL) fail("malloc", "no memory");
   must(tw_worker_address(p->worker, mine, &length), "tw_worker_address");
-  length = pair_exchange(p, mine, length, theirs, sizeof theirs);
+  theirs = pair_exchange(p, mine, length, &length);
   must(tw_connect(p->worker, theirs, length, NULL, &p->endpoint), "tw_connect");
+  free(mine);
+  free(theirs);
   must(tw_endpoint_wait(p->endpoint, 10000000000ull), "tw_endpoint_wait");
 }
 
 /* Both have done their part: end. Returns the exit code of the program. */
 static inline int pair_close(pair *p) {
   int status = 0;
-  char byte;
   must(tw_endpoint_close(p->endpoint, TW_CLOSE_GRACEFUL, NULL), "tw_endpoint_close");
-  pair_exchange(p, "", 0, &byte, sizeof byte); /* neither tears its worker down while the other still closes */
+  pair_meet(p); /* neither tears its worker down while the other still closes */
   tw_worker_destroy(p->worker);
   tw_context_destroy(p->context);
   if (p->rank == 0) waitpid(p->child, &status, 0);

@@ -22,12 +22,9 @@ thalweg::Layout column_layout(uint64_t column) {
 }
 
 void exchange(examples::Pair& pair, const thalweg::Layout& edge, const thalweg::Layout& halo) {
-  thalweg::OpOptions send, receive;
-  send.layout = edge.get();
-  receive.layout = halo.get();
   thalweg::Request sent, received;
-  examples::must(pair.worker.recv({&field, 0}, kTag, received, UINT64_MAX, &receive));
-  examples::must(pair.endpoint.send({&field, 0}, kTag, sent, &send));
+  examples::must(pair.worker.recv({&field, 0}, kTag, received, UINT64_MAX, thalweg::OpOptions().layout(halo)));
+  examples::must(pair.endpoint.send({&field, 0}, kTag, sent, thalweg::OpOptions().layout(edge)));
   examples::must(received.wait());
   examples::must(sent.wait());
 }

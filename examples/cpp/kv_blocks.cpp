@@ -20,7 +20,7 @@ size_t slot_of(size_t layer, size_t block) { return (layer * kBlocksPerLayer + b
 thalweg::Layout blocks_of(size_t layer) {
   std::array<tw_piece, kBlocksPerLayer> pieces;
   for (size_t b = 0; b < kBlocksPerLayer; ++b) pieces[b] = {slot_of(layer, b) * kBlock, kBlock};
-  return thalweg::Layout::list(pieces);
+  return thalweg::Layout::pieces(pieces);
 }
 
 void write_blocks(examples::Pair& pair) {
@@ -32,12 +32,8 @@ void write_blocks(examples::Pair& pair) {
   for (size_t layer = 0; layer < kLayers; ++layer) {
     for (size_t i = 0; i < fresh[layer].size(); ++i) fresh[layer][i] = byte_of(layer, i / kBlock, i % kBlock);
     where.push_back(blocks_of(layer));
-    thalweg::OpOptions put;
-    put.remote_layout = where.back().get();
-    put.signal = ready.get();
-    put.signal_op = TW_SIGNAL_ADD;
-    put.signal_value = 1;
-    examples::must(pair.endpoint.put(fresh[layer], pool, 0, requests[layer], &put));
+    const auto put = thalweg::OpOptions().remote_layout(where.back()).signal(ready, 1, TW_SIGNAL_ADD);
+    examples::must(pair.endpoint.put(fresh[layer], pool, 0, requests[layer], put));
   }
   for (thalweg::Request& request : requests) examples::must(request.wait());
   examples::must(pair.worker.recv_blocking({}, kAllRead));

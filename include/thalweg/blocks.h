@@ -9,7 +9,7 @@
 #ifndef THALWEG_BLOCKS_H
 #define THALWEG_BLOCKS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,21 +36,15 @@ TW_API void tw_blocks_destroy(tw_blocks *blocks);
 TW_API uint64_t tw_blocks_count(const tw_blocks *blocks);
 TW_API size_t tw_blocks_length(const tw_blocks *blocks);
 /** A key of all blocks with at most the access of their memory (TW_MEMORY_*; 0: all of it); revoked by the release of that
- *  memory. *key_length: capacity in, length out; key NULL asks for the length: 24 bytes, 32 a range and TW_KEY_MAX for each
- *  memory. TW_ERR_INVALID: a range has no tw_memory. */
-TW_CHECKED tw_status tw_blocks_export(tw_blocks *blocks, uint32_t access, void *key, size_t *key_length);
+ *  memory. *size as in tw_memory_export; it grows with the ranges and
+ *  the memories. TW_ERR_INVALID: a range has no tw_memory. */
+TW_CHECKED tw_status tw_blocks_export(tw_blocks *blocks, uint32_t access, void *key, size_t *size);
 /** Makes a peer's blocks addressable through an endpoint to it, as tw_memory_import. End with tw_remote_blocks_release. */
 TW_CHECKED tw_status tw_blocks_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_blocks **remote);
 TW_API void tw_remote_blocks_release(tw_remote_blocks *remote);
 TW_API uint64_t tw_remote_blocks_count(const tw_remote_blocks *remote);
 TW_API size_t tw_remote_blocks_length(const tw_remote_blocks *remote);
 
-#define TW_NOTIFICATION_MAX 64
-enum {
-  TW_NOTIFY_NONE = 0,
-  TW_NOTIFY_QUEUE = 1,  /* taken at the peer by tw_notification_next */
-  TW_NOTIFY_HANDLER = 2 /* an active message at the peer: the notification is its header, it has no payload */
-};
 typedef struct tw_blocks_options {
   size_t size;
   uint32_t flags;           /* TW_OP_NO_WAIT; put: TW_OP_REMOTE, TW_OP_AFTER_ALL (of the signal and the notification) */
@@ -93,7 +87,7 @@ typedef struct tw_notification {
 } tw_notification;
 /** The next notification that peers queued here, in the order of arrival; TW_AGAIN: none. Does not progress. Where a completion queue
  *  takes them (completions.h), there are none for this call. */
-TW_CHECKED tw_status tw_notification_next(tw_worker *worker, tw_notification *notification);
+TW_CHECKED tw_status tw_worker_next_notification(tw_worker *worker, tw_notification *notification);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // blocks.hpp: the C++ view of blocks.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
-#include <thalweg/thalweg.hpp>
+#include <thalweg/blocks.h>
+#include <thalweg/core.hpp>
 
 namespace thalweg {
 
 /// Prepared blocks of this process.
-class Blocks {
+class [[nodiscard]] Blocks {
  public:
   Blocks(const Context& context, std::span<const tw_block_range> ranges, size_t length) {
     tw_blocks* made = nullptr;
@@ -15,12 +16,8 @@ class Blocks {
   }
   uint64_t count() const noexcept { return tw_blocks_count(get()); }
   size_t length() const noexcept { return tw_blocks_length(get()); }
-  std::string key(uint32_t access = 0) const {
-    size_t size = 0;
-    detail::check(tw_blocks_export(get(), access, nullptr, &size));
-    std::string text(size, '\0');
-    detail::check(tw_blocks_export(get(), access, text.data(), &size));
-    return text;
+  [[nodiscard]] std::string key(uint32_t access = 0) const {
+    return detail::bytes_of([&](void* key, size_t* size) { return tw_blocks_export(get(), access, key, size); });
   }
   tw_blocks* get() const noexcept { return handle_.get(); }
 
@@ -29,7 +26,7 @@ class Blocks {
 };
 
 /// A peer's blocks.
-class RemoteBlocks {
+class [[nodiscard]] RemoteBlocks {
  public:
   RemoteBlocks(const Endpoint& endpoint, std::string_view key) : endpoint_(endpoint.get()) {
     tw_remote_blocks* made = nullptr;
@@ -56,13 +53,5 @@ class RemoteBlocks {
   tw_endpoint* endpoint_;
   detail::Handle<tw_remote_blocks, tw_remote_blocks_release> handle_;
 };
-
-/// The next notification of a worker, if there is one.
-inline std::optional<tw_notification> next_notification(const Worker& worker) {
-  tw_notification next{};
-  const tw_status status = tw_notification_next(worker.get(), &next);
-  detail::check(status);
-  return status == TW_OK ? std::optional(next) : std::nullopt;
-}
 
 }  // namespace thalweg

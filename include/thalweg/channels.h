@@ -16,7 +16,6 @@ extern "C" {
 #endif
 
 typedef struct tw_channel_end tw_channel_end;
-struct tw_device_guard; /* of windows.h, which may be in the middle of including this */
 
 typedef struct tw_channel_options {
   size_t size;
@@ -33,7 +32,7 @@ typedef struct tw_channel_buffer {
   const tw_layout *layout; /* NULL: contiguous; not used after the call */
 } tw_channel_buffer;
 
-/** Takes the sending end of channel (endpoint, tag) for code at a place, until tw_channel_end_release. Waits until the peer has bound
+/** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until tw_channel_end_release. Waits until the peer has bound
  *  the other end, or has prepared a plan or called tw_recv_on for it, at most timeout_ns. What the code sends must be memory that it
  *  reaches itself.
  *  Buffers that the receiver adds later (another plan, tw_recv_on with another one) are imported when they come, which a kernel that
@@ -41,17 +40,17 @@ typedef struct tw_channel_buffer {
  *  TW_ERR_UNSUPPORTED: the two ends do not reach each other by loads and stores (another machine or tcp, pageable, pool or managed
  *  memory, a device and a host); the text has the reason; a plan on a queue works there. TW_ERR_BUSY: a plan, a queue's operations or
  *  another binding of this process has the end. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
-TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t tag, const tw_channel_options *options,
+TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t channel, const tw_channel_options *options,
                                           tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must
  *  live until the end is released. Plans and queues of the sender need not be paired: any number of them may send to it. */
-TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, uint64_t tag, const tw_channel_buffer *buffers, size_t count,
-                                          const tw_channel_options *options, tw_channel_end **end);
+TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, const tw_channel_buffer *buffers, size_t count,
+                                          uint64_t channel, const tw_channel_options *options, tw_channel_end **end);
 
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */
 TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **address);
 /** Pass it by value, as a thalweg::device::Guard. */
-TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, struct tw_device_guard *guard);
+TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
 TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end *end, size_t index, uint32_t *recv_buffer);
 /** TW_OK, or what went wrong, with a text: what the code recorded when it gave up, which is told to the peer here; the peer's failure;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // channels.hpp: the C++ view of channels.h. Part of thalweg.hpp, whose conventions hold.
 //
-//   thalweg::BoundSend out(peer, tag, "cuda:0");                  // the peer binds, or prepares, the other end
+//   thalweg::BoundSend out(peer, channel, "cuda:0");                  // the peer binds, or prepares, the other end
 //   sender<<<16, 256, 0, stream>>>(out.end(), out.guard(), data);  // device/channel.hpp
 //   ...
 //   out.check();                                                   // throws what its code, or the peer, failed with
 #pragma once
 #include <thalweg/channels.h>
+#include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
-#include <thalweg/thalweg.hpp>
 
 #include <cstring>
 #include <initializer_list>
@@ -19,16 +19,16 @@ namespace detail {
 
 /// What both ends have; E: device::SendEnd or device::RecvEnd.
 template <class E>
-class BoundEnd {
+class [[nodiscard]] BoundEnd {
  public:
   BoundEnd() = default;
   /// In the memory of the place.
-  E* end() const {
+  [[nodiscard]] E* end() const {
     void* address = nullptr;
     check_status(tw_channel_end_address(get(), &address));
     return static_cast<E*>(address);
   }
-  device::Guard guard() const {
+  [[nodiscard]] device::Guard guard() const {
     tw_device_guard given;
     check_status(tw_channel_end_guard(get(), &given));
     device::Guard guard;
@@ -39,7 +39,7 @@ class BoundEnd {
   /// Throws what went wrong: a wait that its code gave up, the peer's failure, a lost peer. Waits for nothing.
   void check() const { check_status(tw_channel_end_check(get())); }
   /// Its code has ended: the end that the destructor makes too, and how it went.
-  [[nodiscard]] tw_status close() noexcept { return tw_channel_end_release(handle_.release()); }
+  [[nodiscard]] tw_status release() noexcept { return tw_channel_end_release(handle_.release()); }
   tw_channel_end* get() const noexcept { return handle_.get(); }
 
  protected:
@@ -59,14 +59,14 @@ class BoundEnd {
 }  // namespace detail
 
 /// The sending end of a channel for code at a place. timeout: of binding, which waits for the peer, and of every wait of the code.
-class BoundSend : public detail::BoundEnd<device::SendEnd> {
+class [[nodiscard]] BoundSend : public detail::BoundEnd<device::SendEnd> {
  public:
   BoundSend() = default;
-  BoundSend(tw_endpoint* to, uint64_t tag, const char* place = "host",
+  BoundSend(tw_endpoint* to, uint64_t channel, const char* place = "host",
             std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
     const tw_channel_options how = options(place, timeout);
     tw_channel_end* made = nullptr;
-    check_status(tw_channel_bind_send(to, tag, &how, &made));
+    check_status(tw_channel_bind_send(to, channel, &how, &made));
     hold(made);
   }
 };
@@ -78,21 +78,21 @@ struct ChannelBuffer : tw_channel_buffer {
 };
 
 /// The receiving end. place null: the device of the first buffer on one, else the host. The buffers must outlive it.
-class BoundRecv : public detail::BoundEnd<device::RecvEnd> {
+class [[nodiscard]] BoundRecv : public detail::BoundEnd<device::RecvEnd> {
  public:
   BoundRecv() = default;
-  BoundRecv(tw_endpoint* from, std::initializer_list<ChannelBuffer> buffers, uint64_t tag, const char* place = nullptr,
+  BoundRecv(tw_endpoint* from, std::initializer_list<ChannelBuffer> buffers, uint64_t channel, const char* place = nullptr,
             std::chrono::nanoseconds timeout = std::chrono::seconds(30))
-      : BoundRecv(from, std::vector<tw_channel_buffer>(buffers.begin(), buffers.end()), tag, place, timeout) {}
-  BoundRecv(tw_endpoint* from, const std::vector<tw_channel_buffer>& buffers, uint64_t tag, const char* place = nullptr,
+      : BoundRecv(from, std::vector<tw_channel_buffer>(buffers.begin(), buffers.end()), channel, place, timeout) {}
+  BoundRecv(tw_endpoint* from, const std::vector<tw_channel_buffer>& buffers, uint64_t channel, const char* place = nullptr,
             std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
     const tw_channel_options how = options(place, timeout);
     tw_channel_end* made = nullptr;
-    check_status(tw_channel_bind_recv(from, tag, buffers.data(), buffers.size(), &how, &made));
+    check_status(tw_channel_bind_recv(from, buffers.data(), buffers.size(), channel, &how, &made));
     hold(made);
   }
   /// The number by which its code posts a receive into buffer `index`.
-  uint32_t recv_buffer(size_t index) const {
+  [[nodiscard]] uint32_t recv_buffer(size_t index) const {
     uint32_t number = 0;
     check_status(tw_channel_end_recv_buffer(get(), index, &number));
     return number;

@@ -19,7 +19,7 @@
 #ifndef THALWEG_COMPLETIONS_H
 #define THALWEG_COMPLETIONS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,14 +60,14 @@ struct tw_completion {
 TW_CHECKED tw_status tw_completion_test(const tw_completion *record);
 
 /** As if the operation of the request had been posted with this queue, counter, record or signal, and this arg: its end is told there, at
- *  once where it has ended. Everything else in `options` is ignored. TW_REQUEST_NONE, as calls that are complete give it: told as one that
+ *  once where it has ended. `options` says nothing else. TW_REQUEST_NONE, as calls that are complete give it: told as one that
  *  ended well. TW_ERR_INVALID: none or two are named, or the request tells another one already. Worker's threads. */
 TW_CHECKED tw_status tw_request_tell(tw_request request, const tw_op_options *options);
 
 typedef struct tw_completion_queue_options {
   size_t size;
   uint32_t
-      notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_notification_next; of one
+      notifications; /* 1: notifications of peers to the worker are entries of this queue, not for tw_worker_next_notification; of one
                              queue a worker */
   uint32_t reserved; /* 0 */
 } tw_completion_queue_options;

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <random>
@@ -25,7 +24,7 @@ namespace thalweg {
 
 /// A context, a worker and an endpoint to every rank of a communicator, this one included. It lives until destroyed, also behind
 /// MPI_Finalize; what uses the worker must end before. Threads: as the worker's; the collective ones also call MPI.
-class MpiPeers {
+class [[nodiscard]] MpiPeers {
  public:
   int rank() const noexcept { return state_->rank; }
   int size() const noexcept { return static_cast<int>(state_->endpoints.size()); }
@@ -82,7 +81,6 @@ class MpiPeers {
   struct Hello {
     int32_t status;
     uint32_t length;
-    char address[TW_ADDRESS_MAX];
   };
 
   explicit MpiPeers(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -99,10 +97,24 @@ class MpiPeers {
     }
     return all;
   }
-  void connect_all(const std::vector<Hello>& all) {
-    for (const Hello& peer : all) {
-      state_->endpoints.push_back(state_->worker.connect({peer.address, peer.length}));
+  /// Every rank's address, by rank; all have one, as long as they said.
+  static std::vector<std::string> gather(MPI_Comm communicator, const std::vector<Hello>& all, const std::string& mine) {
+    std::vector<int> lengths, starts;
+    int total = 0;
+    for (const Hello& one : all) {
+      lengths.push_back(static_cast<int>(one.length));
+      starts.push_back(total);
+      total += lengths.back();
     }
+    std::string together(static_cast<size_t>(total), '\0');
+    MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, together.data(), lengths.data(), starts.data(),
+                   MPI_CHAR, communicator);
+    std::vector<std::string> addresses;
+    for (size_t i = 0; i < all.size(); ++i) addresses.push_back(together.substr(static_cast<size_t>(starts[i]), all[i].length));
+    return addresses;
+  }
+  void connect_all(const std::vector<std::string>& addresses) {
+    for (const std::string& address : addresses) state_->endpoints.push_back(state_->worker.connect(address));
     for (const Endpoint& endpoint : state_->endpoints) endpoint.wait(std::chrono::seconds(30));
   }
 
@@ -130,6 +142,7 @@ inline MpiPeers attach(MPI_Comm communicator, const tw_context_options& context_
   }
   std::unique_ptr<MpiPeers::State> state;
   MpiPeers::Hello mine{};
+  std::string address;
   std::exception_ptr failed;
   const auto attempt = [&](auto&& step) {
     try {
@@ -142,14 +155,14 @@ inline MpiPeers attach(MPI_Comm communicator, const tw_context_options& context_
   attempt([&] {
     Context context(options);
     Worker worker(context, worker_options);
-    const std::string address = worker.address();
+    address = worker.address();
     mine.length = static_cast<uint32_t>(address.size());
-    std::memcpy(mine.address, address.data(), address.size());
     state.reset(new MpiPeers::State{own, rank, std::move(context), std::move(worker), {}});
   });
   const std::vector<MpiPeers::Hello> all = MpiPeers::meet(*own, mine, failed);
   MpiPeers peers(std::move(state));
-  attempt([&] { peers.connect_all(all); });
+  const std::vector<std::string> addresses = MpiPeers::gather(*own, all, address);
+  attempt([&] { peers.connect_all(addresses); });
   MpiPeers::meet(*own, mine, failed);
   return peers;
 }

@@ -16,7 +16,7 @@
 #ifndef THALWEG_PLACES_H
 #define THALWEG_PLACES_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {

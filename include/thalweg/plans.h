@@ -5,7 +5,7 @@
  */
 #ifndef THALWEG_PLANS_H
 #define THALWEG_PLANS_H
-#include <thalweg/thalweg.h>
+#include <thalweg/options.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -55,8 +55,8 @@ TW_CHECKED tw_status tw_stream_check(const void *stream);
 
 /** Captures what is enqueued from now on, instead of running it; for CUDA streams the same as cudaStreamBeginCapture
  *  (thread-local mode), which may be used as well. */
-TW_CHECKED tw_status tw_capture_begin(tw_queue *queue);
-TW_CHECKED tw_status tw_capture_end(tw_queue *queue, tw_graph **graph);
+TW_CHECKED tw_status tw_queue_begin_capture(tw_queue *queue);
+TW_CHECKED tw_status tw_queue_end_capture(tw_queue *queue, tw_graph **graph);
 TW_CHECKED tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
 TW_API void tw_graph_destroy(tw_graph *graph);
 
@@ -73,40 +73,31 @@ TW_CHECKED tw_status tw_plan_create(tw_context *context, const tw_plan_options *
  *  receive named, which was waited for up to 5 s. */
 TW_CHECKED tw_status tw_plan_destroy(tw_plan *plan);
 
-typedef struct tw_step_options {
-  size_t size;
-  const tw_layout *layout;        /* of the local buffer; of `from` of tw_plan_copy */
-  const tw_layout *remote_layout; /* put, get: of the remote side; copy: of `to` */
-  tw_remote_signal *signal;       /* put: touched when the data is there */
-  uint32_t signal_op;             /* TW_SIGNAL_* */
-  uint64_t signal_value;
-  uint64_t increment;    /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
-  const uint32_t *after; /* steps of this plan that end before this one begins */
-  size_t after_count;
-} tw_step_options;
-#define TW_STEP_OPTIONS_INIT {sizeof(tw_step_options), NULL, NULL, NULL, 0, 0, 0, NULL, 0}
-
-/* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps without `after` have no order among each other. */
-/** Channel (endpoint, tag), from here to the peer: the n-th send ever meets the n-th receive of the peer, across plans. */
-TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
-                                  const tw_step_options *options, uint32_t *step);
-TW_CHECKED tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
-                                  const tw_step_options *options, uint32_t *step);
+/* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps have no order among each other but by `after_steps`. Of
+ * tw_op_options a step takes after_steps; send and recv: layout; put: layout, remote_layout, signal with increment; get and copy:
+ * layout, remote_layout; signal and wait: increment. */
+/** `channel` is a number of its own for each endpoint and direction, and no tag: what goes through channel 7 never meets tw_send or
+ *  tw_recv with tag 7, nor channel 7 the other way. The n-th send ever through a channel meets the n-th receive of the peer from it,
+ *  whether plans, queues (tw_send_on) or kernels (channels.h) make them. */
+TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
+                                  const tw_op_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_recv(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,
+                                  const tw_op_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_put(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length,
-                                 tw_remote_memory *remote, uint64_t offset, const tw_step_options *options, uint32_t *step);
+                                 tw_remote_memory *remote, uint64_t offset, const tw_op_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_get(tw_plan *plan, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
-                                 uint64_t offset, const tw_step_options *options, uint32_t *step);
-TW_CHECKED tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_step_options *options,
+                                 uint64_t offset, const tw_op_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uint64_t value, const tw_op_options *options,
                                     uint32_t *step);
-TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint32_t compare, uint64_t value,
-                                  const tw_step_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint64_t value, uint32_t compare,
+                                  const tw_op_options *options, uint32_t *step);
 /** operand, compare: as of tw_atomic. result: a word of `size` bytes, aligned, in memory that the plan's executor reaches; where
  *  the host carries the step, host or pinned memory, else tw_plan_prepare says TW_ERR_UNSUPPORTED. NULL: the old value is not
  *  fetched. */
 TW_CHECKED tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote,
                                     uint64_t offset, size_t size, uint64_t operand, uint64_t compare, void *result,
-                                    const tw_step_options *options, uint32_t *step);
-TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_step_options *options,
+                                    const tw_op_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_op_options *options,
                                   uint32_t *step);
 
 /** Types of elements. Those of 16 bits are accumulated in 32 bits and rounded once, to nearest, ties to even. */
@@ -135,7 +126,7 @@ typedef struct tw_source {
  *  (TW_ERR_MISALIGNED), and memory that the plan's executor reaches itself: else tw_plan_prepare says TW_ERR_UNREACHABLE or
  *  TW_ERR_UNSUPPORTED, and which source. Peers do not learn when they are read: order that by signals or messages. */
 TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *sources, size_t source_count, size_t count,
-                                    uint32_t type, uint32_t op, const tw_step_options *options, uint32_t *step);
+                                    uint32_t type, uint32_t op, const tw_op_options *options, uint32_t *step);
 
 /** Resolves routes, exchanges buffers with the peers of every channel (which must prepare their ends too), builds descriptors.
  *  Progresses the endpoints' workers meanwhile; TW_ERR_TIMED_OUT names the channel that is missing.
@@ -162,21 +153,21 @@ TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
 
 /* ---------------------------------------------------------------- one operation on a queue: a plan of one step, kept for reuse
  * The first call with a channel, memory or buffer prepares it (milliseconds; refused while the queue is captured); later ones
- * cost about one launch. */
-TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
-                                const tw_step_options *options);
-TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t tag,
-                                const tw_step_options *options);
+ * cost about one launch. Options are those of the plan's step, without after_steps and increment. */
+TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
+                                const tw_op_options *options);
+TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,
+                                const tw_op_options *options);
 TW_CHECKED tw_status tw_put_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length,
-                               tw_remote_memory *remote, uint64_t offset, const tw_step_options *options);
+                               tw_remote_memory *remote, uint64_t offset, const tw_op_options *options);
 TW_CHECKED tw_status tw_get_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, tw_remote_memory *remote,
-                               uint64_t offset, const tw_step_options *options);
-TW_CHECKED tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_step_options *options);
-TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint32_t compare, uint64_t value,
-                                const tw_step_options *options);
-TW_CHECKED tw_status tw_copy_on(tw_queue *queue, void *to, const void *from, size_t length, const tw_step_options *options);
+                               uint64_t offset, const tw_op_options *options);
+TW_CHECKED tw_status tw_signal_on(tw_queue *queue, tw_remote_signal *signal, uint64_t value, const tw_op_options *options);
+TW_CHECKED tw_status tw_wait_on(tw_queue *queue, tw_signal *signal, uint64_t value, uint32_t compare,
+                                const tw_op_options *options);
+TW_CHECKED tw_status tw_copy_on(tw_queue *queue, void *to, const void *from, size_t length, const tw_op_options *options);
 TW_CHECKED tw_status tw_reduce_on(tw_queue *queue, void *to, const tw_source *sources, size_t source_count, size_t count,
-                                  uint32_t type, uint32_t op, const tw_step_options *options);
+                                  uint32_t type, uint32_t op, const tw_op_options *options);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 // plans.hpp: the C++ view of plans.h. Part of thalweg.hpp, whose conventions hold.
 //
 //   thalweg::Plan halo;
-//   halo.recv(peer, to, face(0), tag).send(peer, from, face(1), tag);
+//   halo.recv(peer, to, face(0), channel).send(peer, from, face(1), channel);
 //   halo.prepare();                          // both ends do
 //   for (...) { kernel<<<..., stream>>>(...); thalweg::check(halo.trigger(stream)); }
 //   thalweg::check(stream);                  // throws what failed on it
@@ -11,57 +11,13 @@
 #pragma once
 #include <thalweg/plans.h>
 #include <thalweg/views.h>
-#include <thalweg/thalweg.hpp>
-
-#include <initializer_list>
+#include <thalweg/options.hpp>
 
 namespace thalweg {
 
-/// What a step may say beside its operation: StepOptions().after({0, 1}).increment(1).
-class StepOptions {
- public:
-  StepOptions& after(std::initializer_list<uint32_t> steps) {
-    after_ = steps;
-    return *this;
-  }
-  /// Of the local buffer; of `from` of a copy. Kept by the plan.
-  StepOptions& layout(const Layout& layout) {
-    options_.layout = layout.get();
-    return *this;
-  }
-  /// Of the remote side; of `to` of a copy.
-  StepOptions& remote_layout(const Layout& layout) {
-    options_.remote_layout = layout.get();
-    return *this;
-  }
-  /// Of a put: touched when its data is there.
-  StepOptions& signal(const RemoteSignal& signal, uint64_t value, uint32_t op = TW_SIGNAL_SET) {
-    options_.signal = signal.get();
-    options_.signal_value = value;
-    options_.signal_op = op;
-    return *this;
-  }
-  /// Of the value of a signal or a wait, with every trigger after the first.
-  StepOptions& increment(uint64_t by) {
-    options_.increment = by;
-    return *this;
-  }
-  /// As C takes it; valid while this lives.
-  tw_step_options c() const noexcept {
-    tw_step_options options = options_;
-    options.after = after_.data();
-    options.after_count = after_.size();
-    return options;
-  }
-
- private:
-  tw_step_options options_ = TW_STEP_OPTIONS_INIT;
-  std::vector<uint32_t> after_;
-};
-
 namespace detail {
 /// With a layout the buffer is what it lies in.
-inline size_t length_of(size_t bytes, const tw_step_options& step) { return step.layout != nullptr ? 0 : bytes; }
+inline size_t length_of(size_t bytes, const tw_op_options* options) { return options->layout != nullptr ? 0 : bytes; }
 }  // namespace detail
 
 /// TW_TYPE_* of a C++ type.
@@ -83,7 +39,7 @@ template <>
 inline constexpr uint32_t element_type<uint8_t> = TW_TYPE_UINT8;
 
 /// Captured work, to be launched any number of times.
-class Graph {
+class [[nodiscard]] Graph {
  public:
   Graph() = default;
   explicit Graph(tw_graph* graph) : handle_(graph) {}
@@ -94,7 +50,7 @@ class Graph {
 };
 
 /// A stream of a device, or a thread of the host, that runs what is enqueued in order.
-class Queue {
+class [[nodiscard]] Queue {
  public:
   /// One of the library's: "host", "cuda:1", "emulated:0". waits: TW_WAITS_*, who waits for the peers of runs.
   explicit Queue(const Context& context, const char* place = "host", uint32_t waits = TW_WAITS_AUTO) {
@@ -114,39 +70,41 @@ class Queue {
   /// On a host queue: runs fn(arg) in its order.
   [[nodiscard]] tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
   [[nodiscard]] tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
-  [[nodiscard]] tw_status status() const noexcept { return tw_queue_check(get()); }
+  /// Throws the first failure of what ran here since it was last asked. Waits for nothing.
+  void check() const { detail::check(tw_queue_check(get())); }
   /// What is enqueued from now on is captured instead of run.
-  void begin_capture() const { detail::check(tw_capture_begin(get())); }
+  void begin_capture() const { detail::check(tw_queue_begin_capture(get())); }
   Graph end_capture() const {
     tw_graph* graph = nullptr;
-    detail::check(tw_capture_end(get(), &graph));
+    detail::check(tw_queue_end_capture(get(), &graph));
     return Graph(graph);
   }
   /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
-  [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t tag,
-                               const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+  [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t channel,
+                               const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_send_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
-  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step);
+  [[nodiscard]] tw_status recv(tw_endpoint* from, Bytes buffer, uint64_t channel,
+                               const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_recv_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), channel, step);
   }
   [[nodiscard]] tw_status put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset,
-                              const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+                              const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_put_on(get(), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step);
   }
   [[nodiscard]] tw_status get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset,
-                              const StepOptions& options = {}) const noexcept {
-    const tw_step_options step = options.c();
-    return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step);
+                              const OpOptions& options = {}) const noexcept {
+    const tw_op_options* const step = options;
+    return tw_get_on(get(), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step);
   }
   [[nodiscard]] tw_status signal(const RemoteSignal& signal, uint64_t value) const noexcept {
     return tw_signal_on(get(), signal.get(), value, nullptr);
   }
   [[nodiscard]] tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
-    return tw_wait_on(get(), signal.get(), compare, value, nullptr);
+    return tw_wait_on(get(), signal.get(), value, compare, nullptr);
   }
   [[nodiscard]] tw_status copy(Bytes to, ConstBytes from) const noexcept {
     return tw_copy_on(get(), to.data(), from.data(), from.size(), nullptr);
@@ -164,7 +122,7 @@ class Queue {
 };
 
 /// Throws the first failure of what ran on the queue or stream since it was last asked. Waits for nothing.
-inline void check(const Queue& queue) { detail::check(queue.status()); }
+inline void check(const Queue& queue) { queue.check(); }
 inline void check(const void* stream) { detail::check(tw_stream_check(stream)); }
 
 struct PlanOptions : tw_plan_options {
@@ -175,67 +133,67 @@ struct PlanOptions : tw_plan_options {
 /// chained, and which throw; last() is the newest one's number. A plan made without a context takes that of its first endpoint.
 /// The destructor cannot say that the plan is busy: it stays, and uses its buffers, until its context ends. Where buffers end before,
 /// ask destroy().
-class Plan {
+class [[nodiscard]] Plan {
  public:
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
   explicit Plan(const Context& context, const tw_plan_options& options = PlanOptions()) : Plan(options) { make(context.get()); }
 
-  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
-    const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_send(of(to), to, buffer, 0, tag, &step, &last_));
+  Plan& send(tw_endpoint* to, const void* buffer, const Layout& layout, uint64_t channel, OpOptions options = {}) {
+    const tw_op_options* const step = options.layout(layout);
+    return added(tw_plan_send(of(to), to, buffer, 0, channel, step, &last_));
   }
-  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t tag, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+  Plan& send(tw_endpoint* to, ConstBytes buffer, uint64_t channel, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_send(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), channel, step, &last_));
   }
-  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t tag, StepOptions options = {}) {
-    const tw_step_options step = options.layout(layout).c();
-    return added(tw_plan_recv(of(from), from, buffer, 0, tag, &step, &last_));
+  Plan& recv(tw_endpoint* from, void* buffer, const Layout& layout, uint64_t channel, OpOptions options = {}) {
+    const tw_op_options* const step = options.layout(layout);
+    return added(tw_plan_recv(of(from), from, buffer, 0, channel, step, &last_));
   }
-  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t tag, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), tag, &step, &last_));
+  Plan& recv(tw_endpoint* from, Bytes buffer, uint64_t channel, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_recv(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), channel, step, &last_));
   }
-  Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_put(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+  Plan& put(tw_endpoint* to, ConstBytes buffer, tw_remote_memory* remote, uint64_t offset, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_put(of(to), to, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step, &last_));
   }
-  Plan& get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
+  Plan& get(tw_endpoint* from, Bytes buffer, tw_remote_memory* remote, uint64_t offset, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
     return added(
-        tw_plan_get(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, &step, &last_));
+        tw_plan_get(of(from), from, buffer.data(), detail::length_of(buffer.size(), step), remote, offset, step, &last_));
   }
   /// These need a plan that was made with a context, or has a step with an endpoint.
-  Plan& signal(const RemoteSignal& signal, uint64_t value, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_signal(get(), signal.get(), value, &step, &last_));
+  Plan& signal(const RemoteSignal& signal, uint64_t value, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_signal(get(), signal.get(), value, step, &last_));
   }
-  Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_wait(get(), signal.get(), compare, value, &step, &last_));
+  Plan& wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_wait(get(), signal.get(), value, compare, step, &last_));
   }
-  Plan& copy(Bytes to, ConstBytes from, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), &step, &last_));
+  Plan& copy(Bytes to, ConstBytes from, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), step, &last_));
   }
   /// to[i] = sources[0][i] op sources[1][i] ...: buffers of this process, of `count` elements. op: TW_REDUCE_*. T: float, double or an
   /// integer; other types, and memory of peers, go by reduce(to, span of tw_source, ...).
   template <class T>
   Plan& reduce(T* to, std::initializer_list<const T*> sources, size_t count, uint32_t op = TW_REDUCE_SUM,
-               const StepOptions& options = {}) {
+               const OpOptions& options = {}) {
     std::vector<tw_source> all;
     for (const T* source : sources) all.push_back({source, nullptr, 0});
     return reduce(to, all, count, element_type<T>, op, options);
   }
   Plan& reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type, uint32_t op,
-               const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
+               const OpOptions& options = {}) {
+    const tw_op_options step = options.c();
     return added(tw_plan_reduce(get(), to, sources.data(), sources.size(), count, type, op, &step, &last_));
   }
   Plan& atomic(tw_endpoint* at, uint32_t op, tw_remote_memory* remote, uint64_t offset, size_t size, uint64_t operand,
-               uint64_t compare = 0, void* result = nullptr, const StepOptions& options = {}) {
-    const tw_step_options step = options.c();
-    return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, &step, &last_));
+               uint64_t compare = 0, void* result = nullptr, const OpOptions& options = {}) {
+    const tw_op_options* const step = options;
+    return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, step, &last_));
   }
   uint32_t last() const noexcept { return last_; }
 
@@ -262,7 +220,7 @@ class Plan {
   [[nodiscard]] tw_status update(uint32_t step, uint64_t value) const noexcept {
     return tw_plan_update(get(), step, nullptr, &value);
   }
-  std::string explain() const {
+  [[nodiscard]] std::string explain() const {
     return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
   }
   tw_plan* get() const noexcept { return handle_.get(); }

@@ -8,7 +8,19 @@
  *    values are errors in classes of one hundred. tw_last_error() gives the calling thread's last error text with remedy.
  *  - Bad input is refused before anything moves.
  *  - Option structs start with their size: initialise them with their TW_..._INIT macro. NULL means all defaults.
- *  - Handles are opaque. The creator owns a handle and ends it with the function named in its comment.
+ *  - Handles are opaque. Whoever made one owns it and ends it. The words come in pairs:
+ *      create   / destroy   objects that one owner makes and ends (layouts are made by tw_layout_strided and its like, graphs by
+ *                           tw_queue_end_capture)
+ *      listen, connect, accept, open / close   what others connect to: listeners, endpoints, stores
+ *      import, register, bind, a posted operation / release   what others hold too, or what came from a peer: imports, memory, ends of
+ *                           channels, requests, kept payloads
+ *      allocate / free      bytes by their address
+ *    In Python close() ends what C destroys or closes, and release() lets go of what C releases. In C++ destructors end all; who wants to
+ *    know how it went calls the member with C's word (an end of a channel: release(), a window: destroy()).
+ *  - What posts an operation or makes a connection is a verb (tw_send, tw_put, tw_connect); everything else is tw_<object>_<verb>.
+ *  - Arguments: the object, then what moves, then where to or from, then options, then outputs. A buffer is followed by its length, an
+ *    array by its number. Transfers name the local side before the remote one, copies the destination before the source (memcpy). A
+ *    value comes before how it is compared. Outputs of unknown size are (buffer, *size): capacity in, size out; NULL asks for the size.
  *  - Threads: a context, its memory and its layouts may be used from any thread. A worker made with TW_THREADS_SINGLE is
  *    used by one thread at a time (checked in debug builds); with TW_THREADS_MULTI any thread may post and test.
  *  - Buffers of an operation belong to the library from the call until its completion.
@@ -21,24 +33,8 @@
 #ifndef THALWEG_H
 #define THALWEG_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(__GNUC__)
-#define TW_API __attribute__((visibility("default")))
-#else
-#define TW_API
-#endif
-
-/* Of a function that returns a tw_status, which must be looked at: an operation that was refused has moved nothing. Where it truly
- * does not matter, C++ and C23 say (void). */
-#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
-#define TW_CHECKED [[nodiscard]] TW_API
-#elif defined(__GNUC__)
-#define TW_CHECKED __attribute__((warn_unused_result)) TW_API
-#else
-#define TW_CHECKED TW_API
-#endif
+#include <thalweg/options.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,56 +47,6 @@ extern "C" {
 TW_API int tw_version(void);
 TW_API const char *tw_version_string(void);
 
-/* ------------------------------------------------------------------------------------------------ status */
-
-typedef int32_t tw_status;
-enum {
-  TW_OK = 0,
-  TW_IN_PROGRESS = 1, /* will complete later */
-  TW_AGAIN = 2,       /* nothing was queued: try again after progress */
-  /* the caller's mistake */
-  TW_ERR_INVALID = -101,       /* an argument makes no sense */
-  TW_ERR_HANDLE = -102,        /* a handle or request that is not alive (any more) */
-  TW_ERR_UNSUPPORTED = -103,   /* this cell of the support table is empty */
-  TW_ERR_OUT_OF_BOUNDS = -104, /* outside the registered region */
-  TW_ERR_MISALIGNED = -105,    /* atomics and signals need natural alignment */
-  TW_ERR_THREAD = -106,        /* a single-thread worker used by two threads */
-  TW_ERR_FORKED = -107,        /* an object of the parent process used after fork() */
-  TW_ERR_BUSY = -108,          /* in use, or events pending (tw_worker_arm) */
-  TW_ERR_PERMISSION = -109,    /* the key does not allow this access */
-  /* the machine's limits */
-  TW_ERR_NO_MEMORY = -201,
-  TW_ERR_NO_DESCRIPTORS = -202,   /* RLIMIT_NOFILE reached */
-  TW_ERR_NO_SHARED_MEMORY = -203, /* /dev/shm or the memory cgroup is full */
-  TW_ERR_LIMIT = -204,            /* a documented limit of this library */
-  TW_ERR_IO = -205,               /* a system call failed; the text says which */
-  /* the connection */
-  TW_ERR_PEER_LOST = -301,
-  TW_ERR_UNREACHABLE = -302,
-  TW_ERR_REJECTED = -303, /* the listener's user said no; private data tells why */
-  TW_ERR_TIMED_OUT = -304,
-  TW_ERR_CLOSED = -305, /* this side closed it, or the peer did: no crash */
-  TW_ERR_STALE = -306,  /* key or address of an earlier incarnation, or revoked */
-  TW_ERR_ADDRESS_IN_USE = -307,
-  /* security */
-  TW_ERR_AUTHENTICATION = -401,
-  TW_ERR_VERSION = -402,
-  TW_ERR_PROTOCOL = -403, /* the peer sent what no peer may send */
-  TW_ERR_KEY_FILE = -404,
-  /* messages */
-  TW_ERR_TRUNCATED = -501, /* receive buffer too short; the true length is in tw_recv_info */
-  TW_ERR_CANCELED = -502,
-  TW_ERR_NO_MATCH = -503, /* probe found nothing */
-  /* devices and queues */
-  TW_ERR_DEVICE = -601
-};
-/** The name of a status, such as "peer_lost". Never NULL. */
-TW_API const char *tw_status_name(tw_status status);
-/** Text and remedy of the calling thread's last error; "" when there was none. Valid until its next failing call. */
-TW_API const char *tw_last_error(void);
-
-#define TW_FOREVER UINT64_MAX
-
 enum { TW_LOG_DEBUG = 0, TW_LOG_INFO = 1, TW_LOG_WARNING = 2, TW_LOG_ERROR = 3, TW_LOG_OFF = 4 };
 /** Gets every line of the log at or above the level in THALWEG_LOG (debug, info, warning, error, off; warning when unset).
  *  Any thread may call it, one at a time; it may not change the handler's own set-up. */
@@ -108,28 +54,6 @@ typedef void (*tw_log_handler)(void *arg, int level, const char *text);
 /** Sends the log to handler instead of stderr; NULL: back to stderr. When it returns the old handler runs no more. A forked
  *  child starts without one. */
 TW_API void tw_set_log_handler(tw_log_handler handler, void *arg);
-
-typedef struct tw_context tw_context;
-typedef struct tw_worker tw_worker;
-typedef struct tw_listener tw_listener;
-typedef struct tw_connection_request tw_connection_request;
-typedef struct tw_endpoint tw_endpoint;
-typedef struct tw_memory tw_memory;
-typedef struct tw_remote_memory tw_remote_memory;
-typedef struct tw_signal tw_signal;
-typedef struct tw_remote_signal tw_remote_signal;
-typedef struct tw_layout tw_layout;
-typedef struct tw_message tw_message;
-typedef struct tw_am_data tw_am_data;
-typedef struct tw_store tw_store;
-typedef struct tw_op_options tw_op_options; /* below, with the operations */
-typedef struct tw_completion tw_completion; /* completions.h */
-typedef struct tw_completion_queue tw_completion_queue;
-typedef struct tw_counter tw_counter;
-
-/** A request: worker, slot and generation in 64 bits. Using one that was released is TW_ERR_HANDLE, never a crash. */
-typedef uint64_t tw_request;
-#define TW_REQUEST_NONE ((tw_request)0)
 
 /* ------------------------------------------------------------------------------------------------ context */
 
@@ -165,15 +89,15 @@ typedef struct tw_context_options {
 TW_CHECKED tw_status tw_context_create(const tw_context_options *options, tw_context **context);
 TW_API void tw_context_destroy(tw_context *context);
 /** What was found, as JSON text: version, build, transports and why others are not, limits and remedies.
- *  *length is the capacity in, the length with its NUL out; buffer NULL asks for the length. */
-TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *length);
+ *  *size is the capacity in, the size with its NUL out; buffer NULL asks for the size. */
+TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *size);
 /** Keeps costs that were measured on this machine for this user: contexts made from now on choose routes by them. `values` are
  *  lines "name = value" with the names and units that `costs` of tw_context_info shows; what is left out stays a default.
  *  The file is THALWEG_COSTS, else one of this machine in $XDG_CACHE_HOME/thalweg or ~/.cache/thalweg; its path goes to `file`
- *  as in tw_context_info (length NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
+ *  as in tw_context_info (size NULL: not wanted). Contexts ignore it (THALWEG_COSTS=off: always) when it is damaged, of
  *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
  *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
-TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *length);
+TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *size);
 /** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
@@ -183,7 +107,7 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *lengt
  *  what the host carries counts as the operation that carries it. What replays of captured graphs move by themselves is not
  *  counted, nor what code on windows and ends of channels moves. `named`: bytes of device
  *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
-TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *length);
+TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ worker */
 
@@ -201,7 +125,7 @@ TW_CHECKED tw_status tw_worker_create(tw_context *context, const tw_worker_optio
 /** Ends every endpoint without waiting, fails what is pending with TW_ERR_CLOSED, frees the worker. */
 TW_API void tw_worker_destroy(tw_worker *worker);
 /** Moves the worker's work forward; never blocks. Returns the number of events handled (0: idle). */
-TW_API unsigned tw_progress(tw_worker *worker);
+TW_API unsigned tw_worker_progress(tw_worker *worker);
 /** Sleeps until there may be something to progress, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT when nothing came. */
 TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 /** Makes a sleeping tw_worker_wait return. Any thread, any signal handler. */
@@ -209,12 +133,12 @@ TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
 TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
 /** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. Whatever
- *  progresses disarms it: tw_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
+ *  progresses disarms it: tw_worker_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
  *  descriptor is polled, and again after such a call. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
-/** The address by which others connect: at most 128 bytes, to travel by any means. *length: capacity in, length out. */
-TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *length);
-#define TW_ADDRESS_MAX 128
+/** The address by which others connect: some tens of bytes, to travel by any means. *size: capacity in, size out; address NULL asks for
+ *  the size, which stays the same while the worker lives. */
+TW_CHECKED tw_status tw_worker_address(tw_worker *worker, void *address, size_t *size);
 /** Completes when all earlier one-sided operations of all endpoints of the worker are visible at their targets. */
 TW_CHECKED tw_status tw_worker_flush(tw_worker *worker, tw_request *request);
 
@@ -233,10 +157,10 @@ typedef struct tw_listener_options {
 #define TW_LISTENER_OPTIONS_INIT {sizeof(tw_listener_options), 0, NULL, NULL}
 
 /** Listens at "host:port", "[v6]:port", ":port" (all interfaces), port 0 picks one; or "unix:/path".
- *  End with tw_listener_destroy, which waits while another thread is in its on_request. */
+ *  End with tw_listener_close, which waits while another thread is in its on_request. */
 TW_CHECKED tw_status tw_listen(tw_worker *worker, const char *address, const tw_listener_options *options,
                                tw_listener **listener);
-TW_API void tw_listener_destroy(tw_listener *listener);
+TW_API void tw_listener_close(tw_listener *listener);
 /** The port listened on (0 for unix). */
 TW_API uint16_t tw_listener_port(const tw_listener *listener);
 /** The next waiting request, or TW_AGAIN. Each request must be answered by tw_accept or tw_reject. */
@@ -298,8 +222,9 @@ TW_CHECKED tw_status tw_endpoint_explain(tw_endpoint *endpoint, const char *verb
  *  would be posted with (layouts, TW_OP_SYNC, after), or NULL. The last lines name the way as tw_context_counters counts it:
  *  "way: push" (behind a fence also the way where all before it is applied by then), or, of a message, "way into KIND: push" for each kind
  *  of memory that may receive it; of a message from library memory also the way until the receiver has mapped that. */
-TW_CHECKED tw_status tw_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
-                                       tw_remote_memory *remote, const tw_op_options *options, char *buffer, size_t *size);
+TW_CHECKED tw_status tw_endpoint_explain_buffer(tw_endpoint *endpoint, const char *verb, const void *address, size_t length,
+                                                tw_remote_memory *remote, const tw_op_options *options, char *buffer,
+                                                size_t *size);
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
@@ -328,15 +253,14 @@ TW_API size_t tw_memory_length(const tw_memory *memory);
  *  process. TW_ERR_BUSY: a stopped peer is in the middle of one, or a device does not come to an end; release it again then. */
 TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
-TW_API void *tw_alloc(tw_context *context, size_t length);
+TW_CHECKED void *tw_allocate(tw_context *context, size_t length);
 TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 
 /** A key for a sub-range (length 0: to the end), with at most the access of the region. Unguessable, bounds-checked,
- *  revoked by tw_memory_release. At most TW_KEY_MAX bytes. *key_length: capacity in, length out. */
+ *  revoked by tw_memory_release. *size: capacity in, size out; key NULL asks for the size, and makes no key. */
 TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
-                                            size_t *key_length);
-TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *key_length);
-#define TW_KEY_MAX 96
+                                            size_t *size);
+TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *size);
 /** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
  *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
  *  either. End with tw_remote_memory_release. */
@@ -365,7 +289,7 @@ typedef struct tw_piece {
   uint64_t offset, length;
 } tw_piece;
 /** Pieces in the order given, each relative to the buffer's address. */
-TW_CHECKED tw_status tw_layout_list(const tw_piece *pieces, size_t count, tw_layout **layout);
+TW_CHECKED tw_status tw_layout_pieces(const tw_piece *pieces, size_t count, tw_layout **layout);
 
 enum { TW_LAYOUT_PACK = 0, TW_LAYOUT_UNPACK = 1 }; /* what an operation does with its buffer: sends from it, receives into it */
 /** Functions that serialise what no strides and pieces describe. Each operation calls start, then packed_size, then pack or unpack as its
@@ -409,64 +333,6 @@ TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *l
 
 /* ------------------------------------------------------------------------------------------------ operations */
 
-enum {
-  TW_OP_SYNC = 1u,       /* send: complete when matched */
-  TW_OP_NO_WAIT = 2u,    /* TW_AGAIN instead of queueing past the flow-control budget */
-  TW_OP_REMOTE = 4u,     /* put, atomic, signal post: complete when visible at the target */
-  TW_OP_AFTER_ALL = 8u,  /* put with signal, signal post: the signal covers all earlier puts of the endpoint */
-  TW_OP_WAIT_ALL = 16u,  /* byte stream receive: complete only when the buffer is full */
-  TW_OP_EAGER = 32u,     /* active message: never rendezvous */
-  TW_OP_RENDEZVOUS = 64u /* active message: always rendezvous */
-};
-enum { TW_SIGNAL_SET = 0, TW_SIGNAL_ADD = 1 };
-
-typedef struct tw_recv_info {
-  tw_endpoint *endpoint; /* the sender's endpoint on this side */
-  uint64_t tag;
-  uint64_t immediate;
-  size_t length; /* true length, also when truncated */
-} tw_recv_info;
-
-typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
-
-typedef struct tw_op_options {
-  size_t size;
-  uint32_t flags;          /* TW_OP_* */
-  uint32_t signal_op;      /* TW_SIGNAL_* */
-  const tw_layout *layout; /* of the local buffer; NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
-  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset */
-  uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
-  tw_remote_signal *signal;       /* put: touched when the data is there */
-  uint64_t signal_value;
-  tw_endpoint *source;  /* receive, probe: only from this endpoint */
-  tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
-  void *arg;            /* of the callback, or of whatever else is told */
-  const void *reply;    /* reserved, NULL */
-  const void
-      *after; /* stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it */
-  uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
-  uint32_t reserved;   /* 0 */
-  /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
-     TW_NOTIFY_* in blocks.h say. A signal of the same operation travels with the notification. It counts as an eager message of the
-     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. Notifications come in the
-     order in which their data arrives, which devices and gets by index may change. */
-  uint32_t notify;
-  uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
-  /* Who is told that it ended, beside a request or instead: at most one, and no callback with it. completions.h has the rules. */
-  tw_completion_queue *queue; /* of the same worker */
-  tw_counter *counter;        /* of the same worker */
-  tw_completion *record;      /* in the caller's memory */
-  tw_signal *done;            /* of the same worker */
-  uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
-} tw_op_options;
-#define TW_OP_OPTIONS_INIT \
-  {sizeof(tw_op_options), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
-enum {
-  TW_AFTER_NONE = 0,
-  TW_AFTER_STREAM = 1, /* everything enqueued on the stream so far; a NULL stream is the default stream */
-  TW_AFTER_EVENT = 2
-};
-
 /* --- requests */
 /** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */
 TW_CHECKED tw_status tw_request_test(tw_request request);
@@ -477,10 +343,10 @@ TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
 /** The same, progressing the requests' workers until one is done: TW_OK and its index, however it ended (tw_request_test says), or
  *  TW_ERR_TIMED_OUT. None is released. Workers' threads. */
 TW_CHECKED tw_status tw_request_wait_any(const tw_request *requests, size_t count, uint64_t timeout_ns, size_t *index);
-/** Waits for all, releases them, sets them to TW_REQUEST_NONE; the first error is returned. */
-TW_CHECKED tw_status tw_wait_all(tw_request *requests, size_t count);
+/** tw_request_finish of all, which are set to TW_REQUEST_NONE; the first error is returned. */
+TW_CHECKED tw_status tw_request_finish_all(tw_request *requests, size_t count);
 /** Waits without limit, then releases. */
-TW_CHECKED tw_status tw_wait(tw_request request);
+TW_CHECKED tw_status tw_request_finish(tw_request request);
 /** Sender, tag, immediate and true length of a completed receive. */
 TW_CHECKED tw_status tw_request_info(tw_request request, tw_recv_info *info);
 /** The text of how it ended. Valid until release. */
@@ -495,7 +361,7 @@ TW_CHECKED tw_status tw_request_release(tw_request request);
  *  this worker and device; TW_ERR_INVALID: no such stream. */
 TW_CHECKED tw_status tw_request_before(tw_request request, const void *stream);
 /** Asks an unmatched receive or an unannounced send to end with TW_ERR_CANCELED. TW_ERR_BUSY: too late. */
-TW_CHECKED tw_status tw_cancel(tw_request request);
+TW_CHECKED tw_status tw_request_cancel(tw_request request);
 
 /* --- tagged messages */
 TW_CHECKED tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
@@ -558,7 +424,7 @@ TW_CHECKED tw_status tw_get(tw_endpoint *endpoint, void *buffer, size_t length, 
 /** Completes when all earlier one-sided operations of the endpoint are visible at the target. */
 TW_CHECKED tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *request);
 /** Later one-sided operations of the endpoint become visible after earlier ones. Does not wait. */
-TW_CHECKED tw_status tw_fence(tw_endpoint *endpoint);
+TW_CHECKED tw_status tw_endpoint_fence(tw_endpoint *endpoint);
 
 enum { TW_ATOMIC_ADD = 0, TW_ATOMIC_AND = 1, TW_ATOMIC_OR = 2, TW_ATOMIC_XOR = 3, TW_ATOMIC_SWAP = 4, TW_ATOMIC_CSWAP = 5 };
 /** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. result: where the old
@@ -580,7 +446,8 @@ typedef struct tw_signal_options {
 enum { TW_COMPARE_GE = 0, TW_COMPARE_EQ = 1, TW_COMPARE_NE = 2 }; /* GE is cyclic: (int64_t)(word - value) >= 0 */
 TW_CHECKED tw_status tw_signal_create(tw_worker *worker, const tw_signal_options *options, tw_signal **signal);
 TW_CHECKED tw_status tw_signal_destroy(tw_signal *signal);
-TW_CHECKED tw_status tw_signal_export(tw_signal *signal, void *key, size_t *key_length);
+/** A key for peers; *size as in tw_memory_export. */
+TW_CHECKED tw_status tw_signal_export(tw_signal *signal, void *key, size_t *size);
 TW_CHECKED tw_status tw_signal_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_signal **remote);
 TW_API void tw_remote_signal_release(tw_remote_signal *remote);
 /** Reads the word with acquire ordering: what the signal covers is visible. A word in device memory is fetched (microseconds), as by
@@ -589,10 +456,10 @@ TW_API uint64_t tw_signal_read(const tw_signal *signal);
 /** Stores the word. Only when nobody waits and nothing is in flight. */
 TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 /** TW_OK when the comparison holds (acquire), else TW_IN_PROGRESS. Does not progress. */
-TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint32_t compare, uint64_t value);
+TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint64_t value, uint32_t compare);
 /** Progresses until it holds. */
-TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint32_t compare, uint64_t value, uint64_t timeout_ns);
-/** Sets or adds to a remote word, alone (op as the signal's kind). TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
+TW_CHECKED tw_status tw_signal_wait(tw_signal *signal, uint64_t value, uint32_t compare, uint64_t timeout_ns);
+/** Sets or adds to a remote word, alone, as the signal's kind is. TW_OP_AFTER_ALL covers all earlier puts; options->notify as of a
  *  put. */
 TW_CHECKED tw_status tw_signal_post(tw_remote_signal *remote, uint64_t value, const tw_op_options *options,
                                     tw_request *request);
@@ -620,10 +487,10 @@ TW_API const char *tw_store_address(const tw_store *store);
 TW_API uint32_t tw_store_rank(const tw_store *store);
 TW_API uint32_t tw_store_count(const tw_store *store);
 TW_CHECKED tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
-/** TW_ERR_NO_MATCH when absent. *length: capacity in, true length out (TW_ERR_TRUNCATED when short). */
-TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *length);
+/** TW_ERR_NO_MATCH when absent. *size: capacity in, true size out (TW_ERR_TRUNCATED when short). */
+TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *size);
 /** Waits until the key is there, then as tw_store_get. */
-TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *length);
+TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *size);
 /** Everyone's bytes to everyone: values[i * length] is rank i's. Called by all ranks in the same order. */
 TW_CHECKED tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
 TW_CHECKED tw_status tw_store_barrier(tw_store *store);

@@ -5,7 +5,7 @@
 #ifndef THALWEG_VIEWS_H
 #define THALWEG_VIEWS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -13,7 +13,7 @@
 #ifndef THALWEG_WINDOWS_H
 #define THALWEG_WINDOWS_H
 
-#include <thalweg/thalweg.h>
+#include <thalweg/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,8 +39,8 @@ typedef struct tw_window_options {
  *  A rank that is refused its arguments tells the others, who are refused too, with its number. TW_ERR_INVALID: lengths or sizes
  *  differ, a rank is there twice; TW_ERR_TIMED_OUT: a rank is missing; TW_ERR_PEER_LOST.
  *  End with tw_window_destroy, before the worker. */
-TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t rank, uint32_t size,
-                                      tw_memory *memory, const tw_window_options *options, tw_exchange exchange, void *arg,
+TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t size, uint32_t rank,
+                                      tw_memory *memory, tw_exchange exchange, void *arg, const tw_window_options *options,
                                       tw_window **window);
 /** Collective: no kernel of this rank may use the window any more. Lets go of the peers' memory, then waits until all ranks have done
  *  so: afterwards each may free its part. The handle is gone in any case. When a peer was lost, or is while

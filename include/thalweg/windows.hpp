@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // windows.hpp: the C++ view of windows.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
+#include <thalweg/windows.h>
+#include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
-#include <thalweg/thalweg.hpp>
 
 #include <cstring>
 
@@ -13,15 +14,15 @@ struct WindowOptions : tw_window_options {
 };
 
 /// Symmetric memory over ranks. The worker, the endpoints and the memory must outlive it.
-class Window {
+class [[nodiscard]] Window {
  public:
   Window() = default;
   /// Collective: tw_window_create. endpoints has one entry a rank, the own one null; exchange null: arg is a tw_store.
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory,
          tw_exchange exchange, void* arg, const tw_window_options& options = WindowOptions()) {
     tw_window* made = nullptr;
-    detail::check(tw_window_create(worker.get(), endpoints.data(), rank, static_cast<uint32_t>(endpoints.size()), memory.get(),
-                                   &options, exchange, arg, &made));
+    detail::check(tw_window_create(worker.get(), endpoints.data(), static_cast<uint32_t>(endpoints.size()), rank, memory.get(),
+                                   exchange, arg, &options, &made));
     handle_ = detail::Handle<tw_window, tw_window_destroy>(made);
   }
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory, const Store& store,
@@ -31,19 +32,19 @@ class Window {
   uint32_t size() const noexcept { return tw_window_size(get()); }
   size_t length() const noexcept { return tw_window_length(get()); }
   /// Where loads and stores of this process reach a rank's part.
-  void* address(uint32_t rank) const {
+  [[nodiscard]] void* address(uint32_t rank) const {
     void* address = nullptr;
     detail::check(tw_window_address(get(), rank, &address));
     return address;
   }
   /// For puts, gets and atomics; the window's.
-  tw_remote_memory* remote(uint32_t rank) const {
+  [[nodiscard]] tw_remote_memory* remote(uint32_t rank) const {
     tw_remote_memory* remote = nullptr;
     detail::check(tw_window_remote(get(), rank, &remote));
     return remote;
   }
   /// The endpoint that goes with it, also of the own rank; the window's.
-  tw_endpoint* endpoint(uint32_t rank) const {
+  [[nodiscard]] tw_endpoint* endpoint(uint32_t rank) const {
     tw_endpoint* endpoint = nullptr;
     detail::check(tw_window_endpoint(get(), rank, &endpoint));
     return endpoint;
@@ -60,7 +61,7 @@ class Window {
   /// Throws what went wrong: a lost peer, or a wait of device code that gave up.
   void check() const { detail::check(tw_window_check(get())); }
   /// Collective: the end that the destructor makes too, and how it went.
-  [[nodiscard]] tw_status close() noexcept { return tw_window_destroy(handle_.release()); }
+  [[nodiscard]] tw_status destroy() noexcept { return tw_window_destroy(handle_.release()); }
   tw_window* get() const noexcept { return handle_.get(); }
 
  private:

@@ -78,7 +78,7 @@ nb::object am_data(AmMessage& self) {
   return data;
 }
 
-void worker_on_am(Worker& self, uint16_t id, nb::object handler) {
+void worker_am_register(Worker& self, uint16_t id, nb::object handler) {
   tw_worker* handle = self.enter();
   std::erase_if(self.handlers, [&](const auto& entry) { return entry.first == id; });
   if (handler.is_none()) {
@@ -90,9 +90,9 @@ void worker_on_am(Worker& self, uint16_t id, nb::object handler) {
 }
 
 template <bool blocking>
-PyObject* endpoint_am(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
+PyObject* endpoint_am_send(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<8> signature("am", 1, 3,
+    static const Signature<8> signature("am_send", 1, 3,
                                         {"id", "header", "buffer", "protocol", "timeout", "after", "layout", "no_wait"});
     std::array<PyObject*, 8> a;
     signature.parse(a, args, count, keywords);
@@ -133,10 +133,10 @@ const char am_doc[] =
     "send.";
 
 FastMethods methods{
-    {"am", &endpoint_am<true>,
+    {"am_send", &endpoint_am_send<true>,
      "id, header=b'', buffer=None, *, protocol=None, timeout=None, after=None, layout=None, no_wait=False", am_doc},
-    {"iam", &endpoint_am<false>, "id, header=b'', buffer=None, *, protocol=None, after=None, layout=None, no_wait=False",
-     "As am, but returns a Request."},
+    {"iam_send", &endpoint_am_send<false>,
+     "id, header=b'', buffer=None, *, protocol=None, after=None, layout=None, no_wait=False", "As am, but returns a Request."},
 };
 
 }  // namespace
@@ -192,7 +192,7 @@ void bind_active_messages(nb::module_& m) {
           arg("buffer"), nb::kw_only(), arg("layout") = nb::none(), arg("after") = nb::none(),
           "As recv, but returns a Request.");
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
-      .def("on_am", &worker_on_am, arg("id"), arg("handler").none(),
+      .def("am_register", &worker_am_register, arg("id"), arg("handler").none(),
            "Calls handler(AmMessage) for active messages of id (below 4096), from this worker's progress in the thread that\n"
            "progresses; it may post and reply. None takes it away. What it raises comes out of the call that progressed.");
   methods.add_to(m.attr("Endpoint"));

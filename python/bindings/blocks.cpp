@@ -220,7 +220,7 @@ PyObject* move_blocks(PyObject* self, PyObject* const* args, Py_ssize_t count, P
 
 nb::object next_notification(nb::handle_t<Worker> owner) {
   tw_notification next{};
-  const tw_status status = tw_notification_next(nb::inst_ptr<Worker>(owner)->enter(), &next);
+  const tw_status status = tw_worker_next_notification(nb::inst_ptr<Worker>(owner)->enter(), &next);
   check(status);
   if (status == TW_AGAIN) return nb::none();
   const nb::bytes data(reinterpret_cast<const char*>(next.data), next.length);
@@ -267,7 +267,7 @@ void bind_blocks(nb::module_& m) {
           "length", [](Blocks& s) { return tw_blocks_length(s.get()); }, "Bytes of a block.")
       .def("export", &export_blocks, nb::kw_only(), arg("access") = "",
            "A key of all blocks (bytes), to travel by any means. access: letters of \"rw\"; empty: what the memory allows.")
-      .def("release", &Blocks::close, "Ends the preparation; operations under way go on.");
+      .def("close", &Blocks::close, "Ends the preparation; operations under way go on.");
   nb::class_<RemoteBlocks>(m, "RemoteBlocks", "A peer's blocks, imported through an endpoint from their key.")
       .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return import_blocks(endpoint, std::move(key)); }),
            arg("endpoint"), arg("key"))

@@ -180,7 +180,7 @@ std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::h
   tw_op_options options = TW_OP_OPTIONS_INIT;
   view.describe(options);
   return text_of([&](char* to, size_t* size) {
-    return tw_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, &options, to, size);
+    return tw_endpoint_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, &options, to, size);
   });
 }
 

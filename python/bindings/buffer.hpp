@@ -97,7 +97,7 @@ class BufferView {
   Strided strided_;
 };
 
-/// The table of ways of an operation on a buffer: tw_explain_buffer.
+/// The table of ways of an operation on a buffer: tw_endpoint_explain_buffer.
 std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote);
 
 }  // namespace thalweg::python

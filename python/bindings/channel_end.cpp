@@ -5,7 +5,7 @@
 namespace thalweg::python {
 namespace {
 
-/// Its buffers are kept until it is closed.
+/// Its buffers are kept until it is released.
 struct ChannelEnd {
   nb::object peer;
   Context* context = nullptr;
@@ -29,7 +29,7 @@ struct ChannelEnd {
     return status;
   }
   tw_channel_end* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the channel's end is closed");
+    if (handle == nullptr) raise(TW_ERR_HANDLE, "the channel's end is released");
     context->get();
     return handle;
   }
@@ -52,14 +52,15 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   return nb::cast(made.release(), nb::rv_policy::take_ownership);
 }
 
-nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t tag, nb::handle place, nb::handle timeout) {
+nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t channel, nb::handle place, nb::handle timeout) {
   return bound(std::make_unique<ChannelEnd>(), peer, place, timeout,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
-                 return tw_channel_bind_send(endpoint, tag, &options, out);
+                 return tw_channel_bind_send(endpoint, channel, &options, out);
                });
 }
 
-nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t tag, nb::handle place, nb::handle timeout) {
+nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t channel, nb::handle place,
+                     nb::handle timeout) {
   auto made = std::make_unique<ChannelEnd>();
   std::vector<tw_channel_buffer> given;
   for (nb::handle one : buffers) {
@@ -76,7 +77,7 @@ nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t
   }
   return bound(std::move(made), peer, place, timeout,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
-                 return tw_channel_bind_recv(endpoint, tag, given.data(), given.size(), &options, out);
+                 return tw_channel_bind_recv(endpoint, given.data(), given.size(), channel, &options, out);
                });
 }
 
@@ -110,7 +111,7 @@ void bind_channel_end(nb::module_& m) {
   nb::class_<ChannelEnd>(
       m, "ChannelEnd",
       "An end of a channel for a kernel of the program's own, or its twin on the host (thalweg/device/channel.hpp). Made by\n"
-      "bind_send and bind_recv; any thread may use it. Its buffers are kept until it is closed.",
+      "bind_send and bind_recv; any thread may use it. Its buffers are kept until it is released.",
       nb::is_weak_referenceable())
       .def_prop_ro("address", &address_of,
                    "Of the thalweg::device::SendEnd or RecvEnd, in the place's memory: the kernel's pointer argument.")
@@ -120,18 +121,19 @@ void bind_channel_end(nb::module_& m) {
           "check", [](ChannelEnd& s) { check(tw_channel_end_check(s.get())); },
           "Raises what went wrong: what the kernel recorded when it gave up, the peer's failure, PeerLost. Waits for nothing.")
       .def(
-          "close", [](ChannelEnd& s) { check(s.close()); },
+          "release", [](ChannelEnd& s) { check(s.close()); },
           "The kernel has ended: gives the buffers back, which waits for the peer to let go of them, with the GIL released.\n"
           "The channel goes on for a plan, a queue or another binding. Raises Canceled when receives were posted and not "
           "taken.")
-      .def_prop_ro("closed", [](const ChannelEnd& s) { return s.handle == nullptr; });
-  context_manager<ChannelEnd>(m.attr("ChannelEnd"));
-  m.def("bind_send", &bind_send, arg("peer"), arg("tag") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
-        "Takes the sending end of the channel (peer, tag) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
-        "Waits, with the GIL released, until the peer has bound the other end, or prepared a plan or called recv_on for it.\n"
-        "timeout: seconds of that, and of every wait of the kernel (30). Raises Unsupported where the two ends do not reach\n"
-        "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
-  m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("tag") = 0, nb::kw_only(), arg("place") = none,
+      .def_prop_ro("released", [](const ChannelEnd& s) { return s.handle == nullptr; });
+  context_manager<ChannelEnd>(m.attr("ChannelEnd"), "release");
+  m.def(
+      "bind_send", &bind_send, arg("peer"), arg("channel") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
+      "Takes the sending end of the channel (peer, channel) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
+      "Waits, with the GIL released, until the peer has bound the other end, or prepared a plan or called recv_on for it.\n"
+      "timeout: seconds of that, and of every wait of the kernel (30). Raises Unsupported where the two ends do not reach\n"
+      "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
+  m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("channel") = 0, nb::kw_only(), arg("place") = none,
         arg("timeout") = none,
         "Takes the receiving end. buffers: where messages may land, arrays of any strides and (buffer, Layout) among them. "
         "place None: that of the\n"

@@ -23,7 +23,7 @@ struct CompletionQueue {
   ~CompletionQueue() { close(); }
   void close() noexcept;
   tw_completion_queue* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the completion queue is released");
+    if (handle == nullptr) raise(TW_ERR_HANDLE, "the completion queue is closed");
     worker->get();
     return handle;
   }
@@ -40,7 +40,7 @@ struct Counter {
   ~Counter() { close(); }
   void close() noexcept;
   tw_counter* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the counter is released");
+    if (handle == nullptr) raise(TW_ERR_HANDLE, "the counter is closed");
     worker->get();
     return handle;
   }
@@ -213,7 +213,7 @@ void bind_completions(nb::module_& m) {
            "The same, progressing until there is one, at most timeout seconds, with the GIL released. Raises TimedOut.")
       .def(
           "__len__", [](const CompletionQueue& queue) { return queue.told.size(); }, "Requests that were not taken yet.")
-      .def("release", &CompletionQueue::close, "Ends the queue. Requests under way go on, kept by the worker.");
+      .def("close", &CompletionQueue::close, "Ends the queue. Requests under way go on, kept by the worker.");
   nb::class_<Counter>(m, "Counter", "Counts the ends of Requests that were told to (Request.tell).")
       .def(nb::new_(&counter_make), arg("worker"))
       .def_prop_ro(
@@ -222,7 +222,7 @@ void bind_completions(nb::module_& m) {
           "failed", [](const Counter& counter) { return counter_value(counter, true); }, "How many failed.")
       .def("wait", &counter_wait, arg("total"), arg("timeout") = nb::none(),
            "Progresses until total have ended, well or not, at most timeout seconds, with the GIL released. Raises TimedOut.")
-      .def("release", &Counter::close, "Ends the counter.");
+      .def("close", &Counter::close, "Ends the counter.");
   nb::borrow<nb::class_<Request>>(m.attr("Request"))
       .def("tell", &request_tell, nb::kw_only(), arg("queue") = nb::none(), arg("counter") = nb::none(),
            arg("signal") = nb::none(), arg("value") = 1,

@@ -212,7 +212,7 @@ tw_endpoint* Endpoint::get() const {
 
 void Listener::close() noexcept {
   tw_listener* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr) worker->in_turn([ended] { tw_listener_destroy(ended); });
+  if (ended != nullptr) worker->in_turn([ended] { tw_listener_close(ended); });
 }
 
 tw_listener* Listener::get() const {
@@ -239,7 +239,7 @@ void bind_endpoint(nb::module_& m) {
           "state", [](Endpoint& e) { return tw_status_name(e.handle == nullptr ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
           "\"ok\", \"in_progress\" while connecting, or the name of the error that ended it.")
       .def_prop_ro("data", &endpoint_data, "Private bytes that came with accept or reject.")
-      .def("wait_connected", &endpoint_wait, arg("timeout") = nb::none(),
+      .def("wait", &endpoint_wait, arg("timeout") = nb::none(),
            "Progresses until connected, at most timeout seconds. Raises why it failed, or TimedOut.")
       .def(
           "close", &endpoint_close, nb::kw_only(), arg("force") = false,

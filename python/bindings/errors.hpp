@@ -28,6 +28,16 @@ std::string text_of(Ask&& ask) {
   return text.c_str();
 }
 
+/// The bytes that ask(buffer, &size) writes: keys, addresses.
+template <class Ask>
+nb::bytes bytes_of(Ask&& ask) {
+  size_t size = 0;
+  check(ask(nullptr, &size));
+  std::string bytes(size, '\0');
+  check(ask(bytes.data(), &size));
+  return nb::bytes(bytes.data(), size);
+}
+
 /// Runs body in a function called by the interpreter: a C++ exception becomes a Python one. Returns null then.
 template <class Body>
 PyObject* guarded(Body&& body) noexcept {

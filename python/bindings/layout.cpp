@@ -34,7 +34,7 @@ Layout layout_pieces(const std::vector<std::pair<uint64_t, uint64_t>>& pieces) {
   list.reserve(pieces.size());
   for (auto [offset, length] : pieces) list.push_back({offset, length});
   tw_layout* layout = nullptr;
-  check(tw_layout_list(list.data(), list.size(), &layout));
+  check(tw_layout_pieces(list.data(), list.size(), &layout));
   return Layout(layout);
 }
 

@@ -55,17 +55,10 @@ nb::object memory_register(nb::handle_t<Context> owner, nb::handle buffer, const
 }
 
 nb::bytes memory_export(Memory& self, size_t offset, nb::handle length, nb::handle access) {
-  char key[TW_KEY_MAX];
-  size_t key_length = sizeof(key);
   size_t range = length.is_none() ? 0 : nb::cast<size_t>(length);
   if (!length.is_none() && range == 0) raise(TW_ERR_INVALID, "an empty range cannot be exported");
   uint32_t bits = access.is_none() ? 0 : access_of(nb::cast<std::string>(access));
-  if (offset == 0 && range == 0 && bits == 0) {
-    check(tw_memory_export(self.get(), key, &key_length));
-  } else {
-    check(tw_memory_export_range(self.get(), offset, range, bits, key, &key_length));
-  }
-  return nb::bytes(key, key_length);
+  return bytes_of([&](void* key, size_t* size) { return tw_memory_export_range(self.get(), offset, range, bits, key, size); });
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
@@ -203,7 +196,7 @@ void bind_memory(nb::module_& m) {
                   "Registers a contiguous buffer, of a device too, which is kept until release. access: letters of \"rwa\"; a "
                   "read-only\nbuffer takes \"r\".")
       .def("export", &memory_export, arg("offset") = 0, arg("length") = nb::none(), nb::kw_only(), arg("access") = nb::none(),
-           "An unguessable key of at most KEY_MAX bytes for a range (bytes), to travel by any means. Revoked by release().")
+           "An unguessable key for a range (bytes), to travel by any means. Revoked by release().")
       .def_prop_ro("address", [](Memory& s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })
       .def("__len__", [](Memory& s) { return tw_memory_length(s.get()); })
       .def("release", &memory_release,

@@ -150,7 +150,7 @@ nb::object worker_probe(nb::handle_t<Worker> owner, uint64_t tag, uint64_t mask,
   tw_op_options options = TW_OP_OPTIONS_INIT;
   if (Endpoint* from = as_object<Endpoint>(source.ptr(), "source"); from != nullptr) options.source = from->get();
   worker.disarm();
-  if (!worker.progress_thread) tw_progress(handle);
+  if (!worker.progress_thread) tw_worker_progress(handle);
   tw_recv_info info{};
   tw_message* message = nullptr;
   tw_status status = tw_probe(handle, tag, mask, &options, &info, take ? &message : nullptr);

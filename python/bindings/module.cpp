@@ -9,8 +9,6 @@ NB_MODULE(_core, m) {
   m.attr("__version__") = tw_version_string();
   m.attr("ANY_TAG_MASK") = uint64_t{0};
   m.attr("FULL_TAG_MASK") = UINT64_MAX;
-  m.attr("ADDRESS_MAX") = TW_ADDRESS_MAX;
-  m.attr("KEY_MAX") = TW_KEY_MAX;
   m.attr("PRIVATE_MAX") = TW_PRIVATE_MAX;
   m.attr("AM_HEADER_SHORT") = TW_AM_HEADER_SHORT;
   m.def(

@@ -163,7 +163,7 @@ void bind_one_sided(nb::module_& m) {
   nb::object endpoint = m.attr("Endpoint");
   methods.add_to(endpoint);
   nb::borrow<nb::class_<Endpoint>>(endpoint).def(
-      "fence", [](Endpoint& e) { check(tw_fence(e.get())); },
+      "fence", [](Endpoint& e) { check(tw_endpoint_fence(e.get())); },
       "Later one-sided operations become visible after earlier ones. Does not wait.");
 }
 

@@ -101,7 +101,7 @@ void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::
 }
 
 template <bool sends>
-uint32_t add_message(Plan& self, nb::handle_t<Endpoint> peer, nb::handle buffer, uint64_t tag, nb::handle layout,
+uint32_t add_message(Plan& self, nb::handle_t<Endpoint> peer, nb::handle buffer, uint64_t channel, nb::handle layout,
                      nb::handle after) {
   StepArguments given;
   tw_plan* plan = self.get();
@@ -109,8 +109,8 @@ uint32_t add_message(Plan& self, nb::handle_t<Endpoint> peer, nb::handle buffer,
   given.take_after(after);
   tw_endpoint* endpoint = self.use(peer);
   uint32_t step = 0;
-  const tw_status status = sends ? tw_plan_send(plan, endpoint, view->data(), given.length, tag, &given.options, &step)
-                                 : tw_plan_recv(plan, endpoint, view->data(), given.length, tag, &given.options, &step);
+  const tw_status status = sends ? tw_plan_send(plan, endpoint, view->data(), given.length, channel, &given.options, &step)
+                                 : tw_plan_recv(plan, endpoint, view->data(), given.length, channel, &given.options, &step);
   if (!sends && status >= 0) self.stores.push_back(step);
   return self.added(status, step, std::move(view));
 }
@@ -173,7 +173,7 @@ uint32_t add_wait(Plan& self, nb::handle_t<Signal> signal, uint64_t value, const
   tw_signal* waited = nb::inst_ptr<Signal>(signal)->get();
   self.kept.push_back(nb::borrow(signal));
   uint32_t step = 0;
-  return self.added(tw_plan_wait(plan, waited, compare_of(compare), value, &given.options, &step), step, nullptr);
+  return self.added(tw_plan_wait(plan, waited, value, compare_of(compare), &given.options, &step), step, nullptr);
 }
 
 uint32_t add_copy(Plan& self, nb::handle to, nb::handle from, nb::handle layout, nb::handle to_layout, nb::handle after) {
@@ -329,7 +329,7 @@ void StepArguments::take_remote_layout(nb::handle layout) {
 
 void StepArguments::take_after(nb::handle steps) {
   for (nb::handle step : nb::cast<nb::iterable>(steps)) after.push_back(nb::cast<uint32_t>(step));
-  options.after = after.data();
+  options.after_steps = after.data();
   options.after_count = after.size();
 }
 
@@ -354,10 +354,10 @@ void bind_plan(nb::module_& m) {
           "__init__", &plan_init, arg("context"), nb::kw_only(), arg("place") = none, arg("timeout") = none, arg("blocks") = 0,
           "place: whose queue runs it (\"cuda:1\", \"host\"); None: that of the first buffer on a device. timeout: seconds of\n"
           "every wait in a run (30). blocks: thread blocks of a device; 0: chosen.")
-      .def("send", &add_message<true>, arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(), arg("layout") = none,
-           arg("after") = nb::make_tuple(), "Through the channel (peer, tag): the n-th send meets the peer's n-th receive.")
-      .def("recv", &add_message<false>, arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(), arg("layout") = none,
-           arg("after") = nb::make_tuple(), "From the channel (peer, tag).")
+      .def("send", &add_message<true>, arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(), arg("layout") = none,
+           arg("after") = nb::make_tuple(), "Through the channel (peer, channel): the n-th send meets the peer's n-th receive.")
+      .def("recv", &add_message<false>, arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(), arg("layout") = none,
+           arg("after") = nb::make_tuple(), "From the channel (peer, channel).")
       .def("put", &add_put, arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(), arg("signal") = none,
            arg("value") = 1, arg("increment") = 0, arg("layout") = none, arg("remote_layout") = none,
            arg("after") = nb::make_tuple(),

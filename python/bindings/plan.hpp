@@ -56,7 +56,7 @@ struct Graph {
 
 /// Options of a step with what they point to.
 struct StepArguments {
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   size_t length = 0;
   std::vector<uint32_t> after;
   /// The buffer's address and layout, or a part of it by `layout`. The view must live as long as the step.

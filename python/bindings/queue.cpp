@@ -55,7 +55,7 @@ void queue_synchronize(Queue& self) {
 }
 
 void begin_capture(Queue& self) {
-  check(tw_capture_begin(self.get()));
+  check(tw_queue_begin_capture(self.get()));
   self.capturing = true;
 }
 
@@ -65,7 +65,7 @@ nb::object end_capture(nb::handle_t<Queue> owner) {
   self.capturing = false;
   graph.kept = std::exchange(self.captured, {});
   graph.buffers = std::exchange(self.captured_buffers, {});
-  check(tw_capture_end(self.get(), &graph.handle));
+  check(tw_queue_end_capture(self.get(), &graph.handle));
   graph.queue = nb::borrow(owner);
   return nb::cast(std::move(graph), nb::rv_policy::move);
 }
@@ -95,7 +95,7 @@ void* keep_buffer(Queue& queue, StepArguments& step, nb::handle buffer, nb::hand
 }
 
 template <bool sends>
-void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle buffer, uint64_t tag, nb::handle layout) {
+void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle buffer, uint64_t channel, nb::handle layout) {
   Queue& queue = *nb::inst_ptr<Queue>(on);
   Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
   tw_queue* const handle = queue.get();
@@ -105,8 +105,8 @@ void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle 
       keep_buffer(queue, step, buffer, layout, sends ? BufferView::Use::source : BufferView::Use::destination);
   queue.keep(nb::borrow(peer));
   run_on(queue, endpoint, [&] {
-    return sends ? tw_send_on(handle, to, address, step.length, tag, &step.options)
-                 : tw_recv_on(handle, to, address, step.length, tag, &step.options);
+    return sends ? tw_send_on(handle, to, address, step.length, channel, &step.options)
+                 : tw_recv_on(handle, to, address, step.length, channel, &step.options);
   });
 }
 
@@ -154,7 +154,7 @@ void wait_on(nb::handle_t<Queue> on, nb::handle_t<Signal> signal, uint64_t value
   tw_queue* const handle = queue.get();
   const uint32_t comparison = compare_of(compare);
   queue.keep(nb::borrow(signal));
-  check(tw_wait_on(handle, waited, comparison, value, nullptr));
+  check(tw_wait_on(handle, waited, value, comparison, nullptr));
 }
 
 void copy_on(nb::handle_t<Queue> on, nb::handle to, nb::handle source) {
@@ -262,14 +262,14 @@ void bind_queue(nb::module_& m) {
         s.close();
       });
   context_manager<Queue>(m.attr("Queue"));
-  m.def(
-      "send_on", &message_on<true>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),
-      arg("layout") = nb::none(),
-      "Sends through the channel (peer, tag) when the queue's earlier work is done. The first call with a buffer prepares it,\n"
-      "together with the peer's first call for its end; the buffer is kept by the queue. What fails later is raised by\n"
-      "queue.check(). Non-contiguous arrays may be made anew for every call; give the same Layout again. Raises TimedOut,\n"
-      "LimitReached past 1024 different operations.");
-  m.def("recv_on", &message_on<false>, arg("queue"), arg("peer"), arg("buffer"), arg("tag") = 0, nb::kw_only(),
+  m.def("send_on", &message_on<true>, arg("queue"), arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(),
+        arg("layout") = nb::none(),
+        "Sends through the channel (peer, channel) when the queue's earlier work is done. The first call with a buffer "
+        "prepares it,\n"
+        "together with the peer's first call for its end; the buffer is kept by the queue. What fails later is raised by\n"
+        "queue.check(). Non-contiguous arrays may be made anew for every call; give the same Layout again. Raises TimedOut,\n"
+        "LimitReached past 1024 different operations.");
+  m.def("recv_on", &message_on<false>, arg("queue"), arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(),
         arg("layout") = nb::none(), "Receives the channel's next send, in the queue's order. As send_on.");
   m.def("put_on", &put_on, arg("queue"), arg("buffer"), arg("remote"), arg("offset") = 0, nb::kw_only(),
         arg("signal") = nb::none(), arg("value") = 1, arg("layout") = nb::none(), arg("remote_layout") = nb::none(),

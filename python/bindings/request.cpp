@@ -25,7 +25,7 @@ bool request_done(Request& request) {
   Worker& worker = *operation.worker;
   worker.enter();
   worker.disarm();
-  if (!worker.progress_thread) tw_progress(worker.handle);
+  if (!worker.progress_thread) tw_worker_progress(worker.handle);
   worker.dispatch();
   if (!operation.test()) return false;
   operation.finish();
@@ -50,7 +50,7 @@ bool request_spin(Request& request, double seconds) {
   worker.disarm();
   uint64_t stop = 0;
   for (unsigned round = 0;; ++round) {
-    tw_progress(worker.handle);
+    tw_worker_progress(worker.handle);
     if (operation.test()) {
       operation.finish();
       return true;
@@ -66,7 +66,7 @@ bool request_cancel(Request& request) {
   Operation& operation = request.operation;
   if (!operation.under_way()) return false;
   operation.worker->enter();
-  tw_status status = tw_cancel(operation.request);
+  tw_status status = tw_request_cancel(operation.request);
   if (status == TW_ERR_BUSY || status == TW_ERR_HANDLE) return false;
   check(status);
   return true;
@@ -158,7 +158,7 @@ void Operation::wait(uint64_t deadline) {
   const tw_request asked = request;
   const auto ended = [asked] { return tw_request_test(asked) != TW_IN_PROGRESS; };
   if (!wait_until(*worker, deadline, ended)) {
-    (void)tw_cancel(request);
+    (void)tw_request_cancel(request);
     if (!ended()) {
       raise(TW_ERR_TIMED_OUT,
             "it did not end in time and cannot be cancelled any more: it goes on, and its buffer stays the library's until it "
@@ -191,7 +191,7 @@ PyObject* complete(Operation& operation, uint64_t deadline) {
     operation.wait(deadline);
   } catch (...) {
     if (operation.under_way()) {
-      (void)tw_cancel(operation.request);
+      (void)tw_request_cancel(operation.request);
       orphan(std::move(operation));
     }
     throw;

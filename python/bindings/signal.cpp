@@ -33,14 +33,11 @@ nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint
 }
 
 nb::bytes signal_export(Signal& self) {
-  char key[TW_KEY_MAX];
-  size_t length = sizeof(key);
-  check(tw_signal_export(self.get(), key, &length));
-  return nb::bytes(key, length);
+  return bytes_of([&](void* key, size_t* size) { return tw_signal_export(self.get(), key, size); });
 }
 
 bool signal_test(Signal& self, uint64_t value, const std::string& compare) {
-  tw_status status = tw_signal_test(self.get(), compare_of(compare), value);
+  tw_status status = tw_signal_test(self.get(), value, compare_of(compare));
   check(status);
   return status == TW_OK;
 }
@@ -51,9 +48,9 @@ void signal_wait(Signal& self, uint64_t value, const std::string& compare, nb::h
   const uint32_t comparison = compare_of(compare);
   const uint64_t deadline = deadline_of(timeout.ptr());
   const Using waits(self.waits);
-  const auto came = [=] { return tw_signal_test(handle, comparison, value) != TW_IN_PROGRESS; };
-  if (!wait_until(*self.worker, deadline, came, Comes::by_store)) check(tw_signal_wait(handle, comparison, value, 0));
-  check(tw_signal_test(handle, comparison, value));
+  const auto came = [=] { return tw_signal_test(handle, value, comparison) != TW_IN_PROGRESS; };
+  if (!wait_until(*self.worker, deadline, came, Comes::by_store)) check(tw_signal_wait(handle, value, comparison, 0));
+  check(tw_signal_test(handle, value, comparison));
 }
 
 nb::object remote_make(nb::handle_t<Endpoint> owner, nb::bytes key, const std::string& kind) {
@@ -73,7 +70,6 @@ nb::object remote_post(nb::handle_t<RemoteSignal> owner, uint64_t value, bool af
   operation.keep(owner);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.flags = (after_all ? TW_OP_AFTER_ALL : 0) | (visible ? TW_OP_REMOTE : 0) | (no_wait ? TW_OP_NO_WAIT : 0);
-  options.signal_op = self.adds ? TW_SIGNAL_ADD : TW_SIGNAL_SET;
   take_notification(options, immediate.ptr(), handler.ptr());
   operation.posted(tw_signal_post(self.get(), value, &options, &operation.request));
   return nb::steal(deliver(operation, blocking));
@@ -94,7 +90,7 @@ void Signal::close() noexcept {
 }
 
 tw_signal* Signal::get() const {
-  if (handle == nullptr) raise(TW_ERR_HANDLE, "the signal is released");
+  if (handle == nullptr) raise(TW_ERR_HANDLE, "the signal is closed");
   worker->get();
   return handle;
 }
@@ -132,7 +128,7 @@ void bind_signal(nb::module_& m) {
           "reset", [](Signal& s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
           "Stores the word. Only when nobody waits and nothing is in flight.")
       .def(
-          "release",
+          "close",
           [](Signal& s) {
             if (s.waits > 0) raise(TW_ERR_BUSY, "a thread waits for this signal: end its wait first");
             s.close();

@@ -99,7 +99,7 @@ bool look(Wait& wait, Done& done) {
   unsigned events = 0;
   uint64_t idle_since = 0;
   for (unsigned round = 1;; ++round) {
-    if (!wait.worker.progress_thread) events += tw_progress(wait.worker.handle);
+    if (!wait.worker.progress_thread) events += tw_worker_progress(wait.worker.handle);
     for (unsigned i = 0; i < looks; ++i) {
       if (done()) return true;
     }

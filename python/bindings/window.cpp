@@ -109,8 +109,8 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
   tw_status status;
   {
     const Unlocked unlocked({self->worker});
-    status = tw_window_create(handle, endpoints.data(), static_cast<uint32_t>(rank), static_cast<uint32_t>(endpoints.size()),
-                              part, &options, exchange_bytes, self->exchanger.get(), &self->handle);
+    status = tw_window_create(handle, endpoints.data(), static_cast<uint32_t>(endpoints.size()), static_cast<uint32_t>(rank),
+                              part, exchange_bytes, self->exchanger.get(), &options, &self->handle);
   }
   check_exchange(*self, status);
   return nb::cast(self.release(), nb::rv_policy::take_ownership);

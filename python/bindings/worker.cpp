@@ -26,16 +26,13 @@ void worker_init(Worker* self, nb::object context, const std::string& threads, c
 }
 
 nb::bytes worker_address(Worker& self) {
-  char address[TW_ADDRESS_MAX];
-  size_t length = sizeof(address);
-  check(tw_worker_address(self.get(), address, &length));
-  return nb::bytes(address, length);
+  return bytes_of([&](void* address, size_t* size) { return tw_worker_address(self.get(), address, size); });
 }
 
 unsigned worker_progress(Worker& self) {
   self.enter();
   self.disarm();
-  unsigned events = tw_progress(self.handle);
+  unsigned events = tw_worker_progress(self.handle);
   if (!self.orphans.empty()) self.reap_orphans();
   if (self.dispatch()) ++events;
   return events;
@@ -202,8 +199,7 @@ void bind_worker(nb::module_& m) {
       .def("__init__", &worker_init, arg("context"), nb::kw_only(), arg("threads") = "single", arg("progress") = "caller",
            arg("unexpected_budget") = 0)
       .def_prop_ro("context", [](Worker& w) { return w.context; })
-      .def_prop_ro("address", &worker_address,
-                   "The bytes by which others connect: at most ADDRESS_MAX, to travel by any means.")
+      .def_prop_ro("address", &worker_address, "The bytes by which others connect: to travel by any means.")
       .def("progress", &worker_progress,
            "Moves the worker's work forward, never blocks. Returns the number of events (0: idle).")
       .def("wait", &worker_wait, arg("timeout") = nb::none(),

@@ -11,11 +11,9 @@ import pathlib as _pathlib
 
 from . import aio, errors
 from ._core import (
-    ADDRESS_MAX,
     AM_HEADER_SHORT,
     ANY_TAG_MASK,
     FULL_TAG_MASK,
-    KEY_MAX,
     PRIVATE_MAX,
     AmMessage,
     Blocks,
@@ -78,11 +76,9 @@ def get_include() -> str:
 
 
 __all__ = [
-    "ADDRESS_MAX",
     "AM_HEADER_SHORT",
     "ANY_TAG_MASK",
     "FULL_TAG_MASK",
-    "KEY_MAX",
     "PRIVATE_MAX",
     "AmMessage",
     "Blocks",

@@ -161,7 +161,7 @@ class Worker:
 
     @property
     def address(self) -> bytes:
-        """The bytes by which others connect: at most ADDRESS_MAX, to travel by any means."""
+        """The bytes by which others connect: to travel by any means."""
         return self.core.address
 
     def endpoint(self, core: _core.Endpoint) -> Endpoint:
@@ -184,7 +184,7 @@ class Worker:
         core = self.core.connect(address, data=data, timeout=timeout, transport=transport, tls=tls, wait=False)
 
         def connected() -> bool | None:
-            return None if core.state == "in_progress" else core.wait_connected(0)
+            return None if core.state == "in_progress" else core.wait(0)
 
         await self._until(connected)
         return self.endpoint(core)
@@ -232,11 +232,11 @@ class Worker:
         finally:
             waiting.cancel()
 
-    def on_am(self, id: int, handler: Callable[[AmMessage], Any] | None) -> None:
+    def am_register(self, id: int, handler: Callable[[AmMessage], Any] | None) -> None:
         """Calls handler(AmMessage) for active messages of id (below 4096); a coroutine function runs as a task. None takes
         it away."""
         if handler is None:
-            self.core.on_am(id, None)
+            self.core.am_register(id, None)
             return
         chosen = handler
 
@@ -247,7 +247,7 @@ class Worker:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-        self.core.on_am(id, call)
+        self.core.am_register(id, call)
         self._attach()
 
     def close(self) -> None:
@@ -303,7 +303,7 @@ class Listener:
         """Waits for a client, accepts it, and returns once it is connected; data: private bytes for it."""
         endpoint = self.take(await self.next(), data)
         await self.worker._until(lambda: endpoint.core.state != "in_progress" or None)
-        endpoint.core.wait_connected(0)
+        endpoint.core.wait(0)
         return endpoint
 
     async def __aiter__(self) -> AsyncIterator[Endpoint]:
@@ -377,7 +377,7 @@ class Endpoint:
         request = self.core.ibytes_recv(buffer, all=all)
         return request._value() if request.ended else await self.worker._value(request)
 
-    async def am(
+    async def am_send(
         self,
         id: int,
         header: Any = b"",
@@ -388,8 +388,8 @@ class Endpoint:
         layout: _core.Layout | None = None,
         no_wait: bool = False,
     ) -> None:
-        """Sends an active message to the peer's handler of id; the rest as in thalweg.Endpoint.am."""
-        request = self.core.iam(id, header, buffer, protocol=protocol, after=after, layout=layout, no_wait=no_wait)
+        """Sends an active message to the peer's handler of id; the rest as in thalweg.Endpoint.am_send."""
+        request = self.core.iam_send(id, header, buffer, protocol=protocol, after=after, layout=layout, no_wait=no_wait)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def put(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:

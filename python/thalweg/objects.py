@@ -131,7 +131,7 @@ def _demand_safe(endpoint: _core.Endpoint, timeout: float | None = None) -> None
     if endpoint.protected:
         return
     if endpoint.state == "in_progress":
-        endpoint.wait_connected(timeout)
+        endpoint.wait(timeout)
     if error := unsafe(endpoint):
         raise error
 

@@ -231,7 +231,7 @@ void Acceptor::accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticke
   message.data = std::move(data);
   message.ticket = ticket;
   if (ticket != 0) {
-    message.address.resize(TW_ADDRESS_MAX);
+    message.address.resize(kAddressMax);
     size_t length = message.address.size();
     write_address(worker_->address, message.address.data(), &length);
     message.address.resize(length);

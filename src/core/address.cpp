@@ -32,7 +32,7 @@ Status write_address(const WorkerAddress& address, void* bytes, size_t* length) 
   body.u8(0);
   uint8_t count = 0;
   for (const IpAddress& ip : address.addresses) {
-    if (8 + body.bytes.size() + 1 + ip.length > TW_ADDRESS_MAX) break;
+    if (8 + body.bytes.size() + 1 + ip.length > kAddressMax) break;
     body.u8(ip.length == 4 ? 4 : 6);
     body.raw(ip.bytes.data(), ip.length);
     ++count;
@@ -43,7 +43,7 @@ Status write_address(const WorkerAddress& address, void* bytes, size_t* length) 
   *length = need;
   if (bytes == nullptr) return TW_OK;
   if (capacity < need) {
-    return fail(TW_ERR_INVALID, "a worker address needs %zu bytes, %zu were given: use TW_ADDRESS_MAX", need, capacity);
+    return fail(TW_ERR_INVALID, "a worker address needs %zu bytes, %zu were given: ask with address NULL", need, capacity);
   }
   const uint32_t head[2] = {kMagic, checksum(body.bytes.data(), body.bytes.size())};
   std::memcpy(bytes, head, 8);
@@ -52,8 +52,8 @@ Status write_address(const WorkerAddress& address, void* bytes, size_t* length) 
 }
 
 Status parse_address(const void* bytes, size_t length, WorkerAddress* out) {
-  if (bytes == nullptr || length < kFixed || length > TW_ADDRESS_MAX) {
-    return fail(TW_ERR_INVALID, "not a worker address: %zu bytes, expected %zu to %d", length, kFixed, TW_ADDRESS_MAX);
+  if (bytes == nullptr || length < kFixed || length > kAddressMax) {
+    return fail(TW_ERR_INVALID, "not a worker address: %zu bytes, expected %zu to %zu", length, kFixed, kAddressMax);
   }
   ByteReader in(static_cast<const std::byte*>(bytes), length);
   const uint32_t magic = in.u32();

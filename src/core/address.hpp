@@ -17,6 +17,8 @@
 
 namespace thalweg::impl {
 
+inline constexpr size_t kAddressMax = 128;  // bytes of a worker's address
+
 /// An IP address without port. length is 4 or 16.
 struct IpAddress {
   uint8_t length = 4;
@@ -33,7 +35,7 @@ struct WorkerAddress {
   std::vector<IpAddress> addresses;
 };
 
-/// Writes as many addresses as fit into TW_ADDRESS_MAX. *length: capacity in, length out; TW_ERR_INVALID when too small.
+/// Writes as many addresses as fit into kAddressMax. *length: capacity in, length out; TW_ERR_INVALID when too small.
 Status write_address(const WorkerAddress& address, void* bytes, size_t* length);
 /// TW_ERR_INVALID with a text for anything that write_address would not have written.
 Status parse_address(const void* bytes, size_t length, WorkerAddress* out);

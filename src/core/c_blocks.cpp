@@ -132,7 +132,7 @@ Status take_notification(const tw_blocks_options& options, BlockTransfer* transf
     return fail(TW_ERR_INVALID, "the notification is NULL");
   }
   if (options.notify == TW_NOTIFY_HANDLER && options.handler >= ActiveTable::kHandlers) {
-    return fail(TW_ERR_LIMIT, "active message ids go up to %u", ActiveTable::kHandlers - 1);
+    return fail(TW_ERR_INVALID, "handler %u: ids are below %u", options.handler, ActiveTable::kHandlers);
   }
   transfer->notify = static_cast<uint8_t>(options.notify);
   transfer->handler = static_cast<uint16_t>(options.handler);
@@ -286,7 +286,7 @@ tw_status tw_get_blocks(tw_endpoint* endpoint, tw_blocks* local, const uint64_t*
   return move_blocks(Verb::get_blocks, endpoint, {local, local_index, remote, remote_index, n}, options, request);
 }
 
-tw_status tw_notification_next(tw_worker* worker, tw_notification* notification) {
+tw_status tw_worker_next_notification(tw_worker* worker, tw_notification* notification) {
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   if (notification == nullptr) return fail(TW_ERR_INVALID, "the place for the notification is NULL");

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 
+#include "core/op_fields.hpp"
 #include "core/worker.hpp"
 #include "devices/registry.hpp"
 #include "protocols/active.hpp"
@@ -37,7 +38,8 @@ class Options {
 };
 inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;
 // Older callers' options end before these: never in what was their padding.
-static_assert(offsetof(tw_op_options, notify) % 8 == 0 && sizeof(tw_completion_queue_options) == 16);
+static_assert(offsetof(tw_op_options, notify) % 8 == 0 && offsetof(tw_op_options, increment) % 8 == 0 &&
+              sizeof(tw_completion_queue_options) == 16);
 
 [[gnu::cold]] Status refuse_endpoint(const tw_endpoint* endpoint);
 // local_memory.cpp

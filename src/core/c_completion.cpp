@@ -10,6 +10,8 @@ using namespace thalweg::impl;
 
 namespace {
 
+constexpr Takes kTell{"tw_request_tell", fields::told, 0, false};
+
 Status check(const CompletionSink* sink, const char* what) {
   if (sink == nullptr) return fail(TW_ERR_INVALID, "the %s is NULL", what);
   return sink->born.check(what);
@@ -96,6 +98,7 @@ tw_status tw_completion_test(const tw_completion* record) {
 
 tw_status tw_request_tell(tw_request request, const tw_op_options* given) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kTell); is_error(s)) return s;
   tw_worker* worker = nullptr;
   Status status = request != TW_REQUEST_NONE ? find_worker(request, &worker) : worker_of_sink(*options, &worker);
   if (is_error(status)) return status;

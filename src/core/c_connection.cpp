@@ -61,7 +61,7 @@ tw_status tw_listen(tw_worker* worker, const char* address, const tw_listener_op
   return worker->listen(address, *options, out);
 }
 
-void tw_listener_destroy(tw_listener* listener) {
+void tw_listener_close(tw_listener* listener) {
   if (listener == nullptr || listener->worker->born.forked()) return;
   tw_worker& worker = *listener->worker;
   worker.context.setup->remove_door(listener->id);
@@ -214,7 +214,7 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
                [&] { status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own); });
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;
-  return tw_wait(own);
+  return tw_request_finish(own);
 }
 
 }  // extern "C"

@@ -7,6 +7,9 @@ using namespace thalweg::impl;
 
 namespace {
 
+/// Those of the operation that is asked about, whichever that is.
+constexpr Takes kExplain{"tw_endpoint_explain_buffer", fields::increment - 1, 2 * TW_OP_RENDEZVOUS - 1, false};
+
 /// remote null: one-sided operations to each kind of target memory. address null: of ordinary memory.
 Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t length, RemoteRegion* remote,
                   const tw_op_options* given, char* buffer, size_t* size) {
@@ -15,6 +18,7 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
   op.verb = verb;
   op.length = length;
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kExplain); is_error(s)) return s;
   const bool callbacks = options->layout != nullptr && options->layout->calls != nullptr;
   const Status local = address != nullptr || callbacks ? set_local(op, address, length, *options) : Status{TW_OK};
   const LocalHold hold(op);
@@ -61,8 +65,8 @@ tw_status tw_endpoint_explain(tw_endpoint* endpoint, const char* verb, size_t le
   return explain_to(*endpoint, what, nullptr, length, nullptr, nullptr, buffer, size);
 }
 
-tw_status tw_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
-                            tw_remote_memory* remote, const tw_op_options* options, char* buffer, size_t* size) {
+tw_status tw_endpoint_explain_buffer(tw_endpoint* endpoint, const char* verb, const void* address, size_t length,
+                                     tw_remote_memory* remote, const tw_op_options* options, char* buffer, size_t* size) {
   const Status status = check(endpoint);
   if (is_error(status)) return status;
   Verb what = Verb::send;

@@ -78,7 +78,7 @@ tw_status tw_memory_release(tw_memory* memory) {
   return memory->registry->release(memory);
 }
 
-void* tw_alloc(tw_context* context, size_t length) {
+void* tw_allocate(tw_context* context, size_t length) {
   tw_memory* memory = nullptr;
   return tw_memory_allocate(context, length, nullptr, &memory) == TW_OK ? memory->address : nullptr;
 }
@@ -101,7 +101,7 @@ tw_status tw_memory_export_range(tw_memory* memory, size_t offset, size_t length
                 memory->length);
   }
   if (key == nullptr) {
-    *key_length = TW_KEY_MAX;
+    *key_length = kKeySize;
     return TW_OK;
   }
   KeyBody body{};

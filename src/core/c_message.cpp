@@ -7,6 +7,16 @@ using namespace thalweg::impl;
 
 namespace {
 
+constexpr uint32_t kMoved = fields::layout | fields::told | fields::after;
+constexpr Takes kSend{"tw_send", kMoved | fields::immediate, TW_OP_SYNC | TW_OP_NO_WAIT, false};
+constexpr Takes kRecv{"tw_recv", kMoved | fields::source, 0, false};
+constexpr Takes kProbe{"tw_probe", fields::source, 0, false};
+constexpr Takes kMessageRecv{"tw_message_recv", kMoved, 0, false};
+constexpr Takes kAmSend{"tw_am_send", kMoved, TW_OP_NO_WAIT | TW_OP_EAGER | TW_OP_RENDEZVOUS, false};
+constexpr Takes kAmRecv{"tw_am_recv", kMoved, 0, false};
+constexpr Takes kBytesSend{"tw_bytes_send", kMoved, TW_OP_NO_WAIT, false};
+constexpr Takes kBytesRecv{"tw_bytes_recv", kMoved, TW_OP_WAIT_ALL, false};
+
 inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& options, tw_request* request) {
   const Status status = start_with_sink(worker, op, options, request);
   worker.posted();
@@ -27,12 +37,13 @@ Status need_completion(const tw_op_options& options, const tw_request* request) 
 
 /// Receives a message that has arrived: into(op, completion) is the engine's function for its kind.
 template <class Into>
-Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_options* given, tw_request* request,
-            const Into& into) {
+Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t length, const tw_op_options* given,
+            tw_request* request, const Into& into) {
   auto* worker = static_cast<tw_worker*>(engine.owner());
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, takes); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
   OpDesc op;
@@ -50,6 +61,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
 [[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kSend); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::send;
   op.peer = &*endpoint.peer;
@@ -64,6 +76,7 @@ Status take(Engine& engine, Verb verb, void* buffer, size_t length, const tw_op_
 [[gnu::noinline]] Status recv_with_options(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kRecv); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
   OpDesc op;
@@ -205,6 +218,7 @@ tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_o
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kProbe); is_error(s)) return s;
   const Peer* source = nullptr;
   if (options->source != nullptr) {
     const Status status = check(options->source);
@@ -218,7 +232,7 @@ tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_o
 tw_status tw_message_recv(tw_message* message, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (message == nullptr) return fail(TW_ERR_INVALID, "the message is NULL");
   Engine* engine = Engine::engine_of(message);
-  return take(*engine, Verb::recv, buffer, length, given, request,
+  return take(*engine, kMessageRecv, Verb::recv, buffer, length, given, request,
               [&](const OpDesc& op, const Completion& done) { return engine->receive_message(message, op, done); });
 }
 
@@ -238,6 +252,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
     return fail(TW_ERR_LIMIT, "a header of %zu bytes: no receiver takes 4 GiB; send the bytes as payload", header_length);
   }
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kAmSend); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::am;
   op.peer = &*endpoint->peer;
@@ -253,7 +268,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
 tw_status tw_am_recv(tw_am_data* data, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
   Engine* engine = Engine::engine_of(data);
-  return take(*engine, Verb::am_recv, buffer, length, given, request,
+  return take(*engine, kAmRecv, Verb::am_recv, buffer, length, given, request,
               [&](const OpDesc& op, const Completion& done) { return engine->active_receive(data, op, done); });
 }
 
@@ -273,6 +288,7 @@ tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kBytesSend); is_error(s)) return s;
   if (options->layout != nullptr && !options->layout->contiguous()) {
     return fail(TW_ERR_UNSUPPORTED, "byte streams are contiguous: send the pieces one by one, or a message with the layout");
   }
@@ -290,6 +306,7 @@ tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, cons
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kBytesRecv); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
   if (options->layout != nullptr && !options->layout->contiguous()) {

@@ -34,9 +34,15 @@ using namespace thalweg::impl;
 
 namespace {
 
+constexpr uint32_t kMoved = fields::layout | fields::remote_layout | fields::told | fields::after;
+constexpr Takes kPut{"tw_put", kMoved | fields::signal | fields::notify, TW_OP_NO_WAIT | TW_OP_REMOTE | TW_OP_AFTER_ALL, false};
+constexpr Takes kGet{"tw_get", kMoved, TW_OP_NO_WAIT, false};
+constexpr Takes kAtomic{"tw_atomic", fields::told, TW_OP_NO_WAIT | TW_OP_REMOTE, false};
+
 Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                    uint64_t offset, const tw_op_options* given, tw_request* request, const BufferInfo* near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, verb == Verb::put ? kPut : kGet); is_error(s)) return s;
   OpDesc op;
   op.verb = verb;
   op.peer = &*endpoint->peer;
@@ -123,7 +129,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   return is_error(state) ? state : Status{TW_OK};
 }
 
-tw_status tw_fence(tw_endpoint* endpoint) {
+tw_status tw_endpoint_fence(tw_endpoint* endpoint) {
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Engine::Guard guard(*endpoint->worker->engine);
@@ -144,6 +150,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
     return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");
   }
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kAtomic); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::atomic;
   op.atomic_op = static_cast<uint8_t>(code);

@@ -67,7 +67,7 @@ tw_status tw_request_wait_any(const tw_request* requests, size_t count, uint64_t
   if (is_error(enter.status())) return enter.status();
   const uint64_t nap_ns = workers.size() == 1 ? 0 : kMillisecond / 2;  // the others' events do not end the first one's sleep
   const auto done = [&] {
-    for (size_t i = 1; i < workers.size(); ++i) tw_progress(workers[i]);
+    for (size_t i = 1; i < workers.size(); ++i) tw_worker_progress(workers[i]);
     return (result = tw_request_test_any(requests, count, index)) != TW_IN_PROGRESS;
   };
   const Status status = workers[0]->wait_until(done, timeout_ns, nap_ns);
@@ -75,7 +75,7 @@ tw_status tw_request_wait_any(const tw_request* requests, size_t count, uint64_t
   return result;
 }
 
-tw_status tw_wait(tw_request request) {
+tw_status tw_request_finish(tw_request request) {
   if (request == TW_REQUEST_NONE || Engine::finish(request) == TW_OK) return TW_OK;
   const Status status = tw_request_wait(request, TW_FOREVER);
   if (status == TW_ERR_FORKED || status == TW_ERR_THREAD || status == TW_ERR_HANDLE) return status;
@@ -84,12 +84,12 @@ tw_status tw_wait(tw_request request) {
   return status;
 }
 
-tw_status tw_wait_all(tw_request* requests, size_t count) {
+tw_status tw_request_finish_all(tw_request* requests, size_t count) {
   if (requests == nullptr && count != 0) return fail(TW_ERR_INVALID, "requests is NULL");
   Status first = TW_OK;
   std::string why;
   for (size_t i = 0; i < count; ++i) {
-    const Status status = tw_wait(requests[i]);
+    const Status status = tw_request_finish(requests[i]);
     if (status == TW_ERR_THREAD || status == TW_ERR_FORKED) return status;
     if (is_error(status) && first == TW_OK) {
       first = status;
@@ -123,7 +123,7 @@ tw_status tw_request_before(tw_request request, const void* stream) {
   return worker->engine->before(request, stream);
 }
 
-tw_status tw_cancel(tw_request request) {
+tw_status tw_request_cancel(tw_request request) {
   tw_worker* worker = nullptr;
   const Status status = find_worker(request, &worker);
   if (is_error(status)) return status;

@@ -4,6 +4,10 @@
 
 using namespace thalweg::impl;
 
+namespace {
+constexpr Takes kPost{"tw_signal_post", fields::told | fields::notify, TW_OP_NO_WAIT | TW_OP_REMOTE | TW_OP_AFTER_ALL, false};
+}  // namespace
+
 extern "C" {
 
 tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw_signal** signal) {
@@ -42,7 +46,7 @@ tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
   if (is_error(status)) return status;
   if (key_length == nullptr) return fail(TW_ERR_INVALID, "the key's length is NULL");
   if (key == nullptr) {
-    *key_length = TW_KEY_MAX;
+    *key_length = kKeySize;
     return TW_OK;
   }
   KeyBody body{};
@@ -71,13 +75,13 @@ tw_status tw_signal_reset(tw_signal* signal, uint64_t value) {
   return TW_OK;
 }
 
-tw_status tw_signal_test(const tw_signal* signal, uint32_t compare, uint64_t value) {
+tw_status tw_signal_test(const tw_signal* signal, uint64_t value, uint32_t compare) {
   const Status status = check(signal);
   if (is_error(status)) return status;
   return signal_test(*signal, compare, value);
 }
 
-tw_status tw_signal_wait(tw_signal* signal, uint32_t compare, uint64_t value, uint64_t timeout_ns) {
+tw_status tw_signal_wait(tw_signal* signal, uint64_t value, uint32_t compare, uint64_t timeout_ns) {
   Status status = check(signal);
   if (is_error(status)) return status;
   const Enter enter(*signal->worker);
@@ -99,6 +103,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, kPost); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::signal;
   op.flags = options->flags & ~kOpInternal;

@@ -41,7 +41,7 @@ void tw_worker_destroy(tw_worker* worker) {
   context.workers.fetch_sub(1);
 }
 
-unsigned tw_progress(tw_worker* worker) {
+unsigned tw_worker_progress(tw_worker* worker) {
   if (is_error(check(worker))) [[unlikely]]
     return 0;
   const Enter enter(*worker);

@@ -2,6 +2,8 @@
 // Writing and parsing set-up messages.
 #include "core/setup_wire.hpp"
 
+#include "core/address.hpp"
+
 #include "base/printable.hpp"
 #include "core/wire_bytes.hpp"
 
@@ -101,7 +103,7 @@ Status queue_accept(SetupChannel& channel, const AcceptMessage& message, const W
 Status parse_accept(const Session& session, SetupChannel::Message&& from, WorkerId client, AcceptMessage* out) {
   ByteReader in(from.bytes.data(), from.bytes.size());
   for (uint64_t* value : {&out->worker, &out->incarnation, &out->host, &out->ticket}) *value = in.u64();
-  out->address = in.block(TW_ADDRESS_MAX);
+  out->address = in.block(kAddressMax);
   out->data = in.block(TW_PRIVATE_MAX);
   size_t next_fd = 0;
   if (!read_offer(in, from.fds, next_fd, &out->answer)) return malformed("accept");

@@ -31,7 +31,7 @@ Status refuse(const char* what) {
 Status parse_keys(const std::byte* bytes, uint32_t count, BlockKey* out) {
   for (uint32_t i = 0; i < count; ++i) {
     KeyBody key{};
-    if (Status s = parse_key(bytes + size_t{i} * TW_KEY_MAX, TW_KEY_MAX, &key); is_error(s)) return s;
+    if (Status s = parse_key(bytes + size_t{i} * kKeySize, kKeySize, &key); is_error(s)) return s;
     if ((key.access & kAccessSignal) != 0) return refuse("names a signal");
     out->keys.push_back(key);
   }
@@ -81,9 +81,7 @@ const BlockRange* BlockSpace::search(uint64_t number) const {
   return &*(after - 1);
 }
 
-size_t block_key_length(size_t keys, size_t ranges) {
-  return sizeof(WireHead) + keys * TW_KEY_MAX + ranges * sizeof(WireRange);
-}
+size_t block_key_length(size_t keys, size_t ranges) { return sizeof(WireHead) + keys * kKeySize + ranges * sizeof(WireRange); }
 
 Status parse_block_key(const void* bytes, size_t length, BlockKey* out) {
   WireHead head;
@@ -101,7 +99,7 @@ Status parse_block_key(const void* bytes, size_t length, BlockKey* out) {
   key.space.length = head.length;
   const std::byte* at = static_cast<const std::byte*>(bytes) + sizeof head;
   if (Status s = parse_keys(at, head.keys, &key); is_error(s)) return s;
-  if (Status s = parse_ranges(at + size_t{head.keys} * TW_KEY_MAX, head.ranges, &key); is_error(s)) return s;
+  if (Status s = parse_ranges(at + size_t{head.keys} * kKeySize, head.ranges, &key); is_error(s)) return s;
   *out = std::move(key);
   return TW_OK;
 }
@@ -116,9 +114,9 @@ Status write_block_key(const BlockKey& key, void* bytes) {
   std::memcpy(bytes, &head, sizeof head);
   std::byte* at = static_cast<std::byte*>(bytes) + sizeof head;
   for (const KeyBody& body : key.keys) {
-    size_t room = TW_KEY_MAX;
+    size_t room = kKeySize;
     if (Status s = write_key(body, at, &room); is_error(s)) return s;
-    at += TW_KEY_MAX;
+    at += kKeySize;
   }
   for (const BlockRange& range : key.space.ranges) {
     const WireRange wire{range.region, 0, range.begin, range.stride, range.count};

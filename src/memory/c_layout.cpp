@@ -43,7 +43,7 @@ tw_status tw_layout_subarray(unsigned dimensions, const uint64_t* shape, const u
   });
 }
 
-tw_status tw_layout_list(const tw_piece* pieces, size_t count, tw_layout** layout) {
+tw_status tw_layout_pieces(const tw_piece* pieces, size_t count, tw_layout** layout) {
   return guarded(layout, [&] {
     if (pieces == nullptr && count > 0) return fail(TW_ERR_INVALID, "pieces is NULL but count is not 0");
     return make_list(pieces, count, layout);

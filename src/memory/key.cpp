@@ -20,7 +20,7 @@ struct Wire {
   uint64_t worker, incarnation, rkey, base, length, segment, segment_offset, check;
   uint8_t device_uuid[16];
 };
-static_assert(sizeof(Wire) == TW_KEY_MAX);
+static_assert(sizeof(Wire) == kKeySize);
 
 bool sane(const Wire& wire) {
   constexpr uint64_t kMaxLength = uint64_t{1} << 62;
@@ -65,7 +65,7 @@ Status write_key(const KeyBody& key, void* bytes, size_t* length) {
   const size_t capacity = *length;
   *length = sizeof(Wire);
   if (bytes == nullptr) return TW_OK;
-  if (capacity < sizeof(Wire)) return fail(TW_ERR_TRUNCATED, "a key takes %zu bytes; give room for TW_KEY_MAX", sizeof(Wire));
+  if (capacity < sizeof(Wire)) return fail(TW_ERR_TRUNCATED, "a key takes %zu bytes; ask with key NULL", sizeof(Wire));
   Wire wire{};
   std::memcpy(wire.magic, kMagic, sizeof kMagic);
   wire.version = kVersion;

@@ -103,7 +103,7 @@ Status check_named(const Layout& layout) {
   if (layout.calls == nullptr) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,
               "a layout of callbacks names no bytes: only messages, and the local side of puts and gets, take one; describe "
-              "these bytes by tw_layout_strided or tw_layout_list");
+              "these bytes by tw_layout_strided or tw_layout_pieces");
 }
 
 void LayoutCursor::pack_by_calls(std::byte* to, size_t n) {

@@ -189,7 +189,7 @@ Status Registry::release_address(void* address) {
     const auto found = state_->allocated.find(reinterpret_cast<uintptr_t>(address));
     if (found != state_->allocated.end()) memory = found->second;
   }
-  if (memory == nullptr) return fail(TW_ERR_HANDLE, "%p was not given out by tw_alloc of this context", address);
+  if (memory == nullptr) return fail(TW_ERR_HANDLE, "%p was not given out by tw_allocate of this context", address);
   return release(memory);
 }
 

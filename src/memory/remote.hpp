@@ -11,12 +11,14 @@
 
 namespace thalweg::impl {
 
+inline constexpr size_t kKeySize = 96;  // of an exported memory's or signal's key
+
 class Device;
 
 struct Peer;
 struct Mapping;
 
-/// The content of an exported key. Wire form in registry.cpp, <= TW_KEY_MAX bytes, checked against the owner's registry on
+/// The content of an exported key. Wire form in registry.cpp, <= kKeySize bytes, checked against the owner's registry on
 /// use.
 struct KeyBody {
   uint16_t version;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory made of sealed, preallocated memfds: rings, doorbells and what tw_alloc gives out.
+// Shared memory made of sealed, preallocated memfds: rings, doorbells and what tw_allocate gives out.
 #pragma once
 #include <cstddef>
 #include <cstdint>

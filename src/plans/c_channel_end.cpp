@@ -15,7 +15,7 @@ Status check(const tw_channel_end* end, const void* out) {
   return end->born.check("channel's end");
 }
 
-Status bind(tw_endpoint* endpoint, uint64_t tag, bool sends, std::span<const tw_channel_buffer> buffers,
+Status bind(tw_endpoint* endpoint, uint64_t channel, bool sends, std::span<const tw_channel_buffer> buffers,
             const tw_channel_options* given, tw_channel_end** out) {
   if (Status s = thalweg::impl::check(endpoint); is_error(s)) return s;
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the channel's end is NULL");
@@ -24,7 +24,7 @@ Status bind(tw_endpoint* endpoint, uint64_t tag, bool sends, std::span<const tw_
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(endpoint->worker->context, &proxy); is_error(s)) return s;
   auto made = std::make_unique<tw_channel_end>(*proxy, *endpoint);
-  if (Status s = made->bind(tag, sends, buffers, *options); is_error(s)) return s;
+  if (Status s = made->bind(channel, sends, buffers, *options); is_error(s)) return s;
   *out = made.release();
   return TW_OK;
 }
@@ -33,14 +33,15 @@ Status bind(tw_endpoint* endpoint, uint64_t tag, bool sends, std::span<const tw_
 
 extern "C" {
 
-tw_status tw_channel_bind_send(tw_endpoint* endpoint, uint64_t tag, const tw_channel_options* options, tw_channel_end** end) {
-  return bind(endpoint, tag, true, {}, options, end);
+tw_status tw_channel_bind_send(tw_endpoint* endpoint, uint64_t channel, const tw_channel_options* options,
+                               tw_channel_end** end) {
+  return bind(endpoint, channel, true, {}, options, end);
 }
 
-tw_status tw_channel_bind_recv(tw_endpoint* endpoint, uint64_t tag, const tw_channel_buffer* buffers, size_t count,
+tw_status tw_channel_bind_recv(tw_endpoint* endpoint, const tw_channel_buffer* buffers, size_t count, uint64_t channel,
                                const tw_channel_options* options, tw_channel_end** end) {
   if (buffers == nullptr || count == 0) return fail(TW_ERR_INVALID, "a receiving end needs buffers to receive into");
-  return bind(endpoint, tag, false, {buffers, count}, options, end);
+  return bind(endpoint, channel, false, {buffers, count}, options, end);
 }
 
 tw_status tw_channel_end_address(const tw_channel_end* end, void** address) {

@@ -22,9 +22,10 @@ Status check(const tw_plan* plan) {
 
 /// A step that `make` filled in goes into the plan.
 template <class Make>
-Status add(tw_plan* plan, const tw_step_options* given, uint32_t* number, Make make) {
+Status add(tw_plan* plan, const char* call, uint32_t fields, const tw_op_options* given, uint32_t* number, Make make) {
   if (Status s = check(plan); is_error(s)) return s;
-  const Options<tw_step_options> options(given, kStepDefaults);
+  const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = check_options(*options, {call, fields | steps::ordered, 0, true}); is_error(s)) return s;
   PlanStep step;
   if (Status s = make(step); is_error(s)) return s;
   return plan->add(std::move(step), *options, number);
@@ -56,51 +57,56 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   }
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed.empty()) {
-    return fail(
-        TW_ERR_BUSY,
-        "the peer has not given back %zu buffers, and may still store there: it ends what it has at the channel with tag "
-        "%llu, then this plan is destroyed by another call; until then keep the buffers",
-        plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
+    return fail(TW_ERR_BUSY,
+                "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
+                "%llu, then this plan is destroyed by another call; until then keep the buffers",
+                plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
   }
   tw_queue::forget(*plan);
   delete plan;
   return TW_OK;
 }
 
-tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag,
-                       const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return send_step(endpoint, buffer, length, tag, &made); });
+tw_status tw_plan_send(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel,
+                       const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_send", steps::message, options, step,
+             [&](PlanStep& made) { return send_step(endpoint, buffer, length, channel, &made); });
 }
 
-tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag,
-                       const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return recv_step(endpoint, buffer, length, tag, &made); });
+tw_status tw_plan_recv(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel,
+                       const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_recv", steps::message, options, step,
+             [&](PlanStep& made) { return recv_step(endpoint, buffer, length, channel, &made); });
 }
 
 tw_status tw_plan_put(tw_plan* plan, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
-                      uint64_t offset, const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
+                      uint64_t offset, const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_put", steps::put | steps::counted, options, step,
+             [&](PlanStep& made) { return put_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
 tw_status tw_plan_get(tw_plan* plan, tw_endpoint* endpoint, void* buffer, size_t length, tw_remote_memory* remote,
-                      uint64_t offset, const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
+                      uint64_t offset, const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_get", steps::transfer, options, step,
+             [&](PlanStep& made) { return get_step(endpoint, buffer, length, remote, offset, &made); });
 }
 
-tw_status tw_plan_signal(tw_plan* plan, tw_remote_signal* signal, uint64_t value, const tw_step_options* options,
+tw_status tw_plan_signal(tw_plan* plan, tw_remote_signal* signal, uint64_t value, const tw_op_options* options,
                          uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return signal_step(signal, value, &made); });
+  return add(plan, "tw_plan_signal", steps::counted, options, step,
+             [&](PlanStep& made) { return signal_step(signal, value, &made); });
 }
 
-tw_status tw_plan_wait(tw_plan* plan, tw_signal* signal, uint32_t compare, uint64_t value, const tw_step_options* options,
+tw_status tw_plan_wait(tw_plan* plan, tw_signal* signal, uint64_t value, uint32_t compare, const tw_op_options* options,
                        uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
+  return add(plan, "tw_plan_wait", steps::counted, options, step,
+             [&](PlanStep& made) { return wait_step(signal, compare, value, &made); });
 }
 
 tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_remote_memory* remote, uint64_t offset,
-                         size_t size, uint64_t operand, uint64_t compare, void* result, const tw_step_options* options,
+                         size_t size, uint64_t operand, uint64_t compare, void* result, const tw_op_options* options,
                          uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) {
+  return add(plan, "tw_plan_atomic", 0, options, step, [&](PlanStep& made) {
     made.op.verb = Verb::atomic;
     made.endpoint = endpoint;
     if (Status s = remote_of(remote, &made); is_error(s)) return s;
@@ -118,14 +124,14 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
   });
 }
 
-tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_step_options* options,
-                       uint32_t* step) {
-  return add(plan, options, step, [&](PlanStep& made) { return copy_step(to, from, length, &made); });
+tw_status tw_plan_copy(tw_plan* plan, void* to, const void* from, size_t length, const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_copy", steps::transfer, options, step,
+             [&](PlanStep& made) { return copy_step(to, from, length, &made); });
 }
 
 tw_status tw_plan_reduce(tw_plan* plan, void* to, const tw_source* sources, size_t source_count, size_t count, uint32_t type,
-                         uint32_t op, const tw_step_options* options, uint32_t* step) {
-  return add(plan, options, step,
+                         uint32_t op, const tw_op_options* options, uint32_t* step) {
+  return add(plan, "tw_plan_reduce", 0, options, step,
              [&](PlanStep& made) { return reduce_step(to, {sources, source_count}, count, type, op, &made); });
 }
 

@@ -121,13 +121,13 @@ tw_status tw_queue_check(tw_queue* queue) {
 
 tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 
-tw_status tw_capture_begin(tw_queue* queue) {
+tw_status tw_queue_begin_capture(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   queue->leave_captured();
   return queue->queue->begin_capture();
 }
 
-tw_status tw_capture_end(tw_queue* queue, tw_graph** graph) {
+tw_status tw_queue_end_capture(tw_queue* queue, tw_graph** graph) {
   if (Status s = check(queue); is_error(s)) return s;
   if (graph == nullptr) return fail(TW_ERR_INVALID, "the place for the graph is NULL");
   *graph = nullptr;

@@ -8,7 +8,11 @@
 
 namespace thalweg::impl {
 
-inline constexpr tw_step_options kStepDefaults = TW_STEP_OPTIONS_INIT;
+/// What steps of each kind take; those of plans also have an order among each other.
+namespace steps {
+inline constexpr uint32_t message = fields::layout, transfer = fields::layout | fields::remote_layout,
+                          put = transfer | fields::signal, counted = fields::increment, ordered = fields::after_steps;
+}  // namespace steps
 
 inline Status remote_of(tw_remote_memory* remote, PlanStep* out) {
   if (Status s = check(out->endpoint); is_error(s)) return s;
@@ -23,17 +27,17 @@ inline void local_of(Verb verb, tw_endpoint* endpoint, const void* buffer, size_
   out->op.length = length;
 }
 
-inline Status send_step(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag, PlanStep* out) {
+inline Status send_step(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t channel, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
   local_of(Verb::send, endpoint, buffer, length, out);
-  out->op.tag = tag;
+  out->op.tag = channel;
   return TW_OK;
 }
 
-inline Status recv_step(tw_endpoint* endpoint, void* buffer, size_t length, uint64_t tag, PlanStep* out) {
+inline Status recv_step(tw_endpoint* endpoint, void* buffer, size_t length, uint64_t channel, PlanStep* out) {
   if (Status s = check(endpoint); is_error(s)) return s;
   local_of(Verb::recv, endpoint, buffer, length, out);
-  out->op.tag = tag;
+  out->op.tag = channel;
   return TW_OK;
 }
 

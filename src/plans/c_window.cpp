@@ -27,8 +27,8 @@ Status check(const tw_window* window, uint32_t rank, const void* out) {
 
 extern "C" {
 
-tw_status tw_window_create(tw_worker* worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size, tw_memory* memory,
-                           const tw_window_options* given, tw_exchange exchange, void* arg, tw_window** out) {
+tw_status tw_window_create(tw_worker* worker, tw_endpoint* const* endpoints, uint32_t size, uint32_t rank, tw_memory* memory,
+                           tw_exchange exchange, void* arg, const tw_window_options* given, tw_window** out) {
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the window is NULL");

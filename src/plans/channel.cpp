@@ -76,7 +76,7 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   if (needed && !may_end && mapped) {
     return fail(
         is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
-        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another tag",
+        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another channel",
         other ? "another device runs this plan" : why_not.c_str());
   }
   if (!may_end) return TW_OK;
@@ -232,7 +232,7 @@ Status Channel::settled(int index) const {
   if (state_ == State::failed) return fail(status_, "the channel failed: %s", why_.c_str());
   if (!open() || asked_here_ != Asks::nothing) return TW_IN_PROGRESS;
   if (executor_ != wanted_) {
-    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s, and the peer's plans use it so: use another tag",
+    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s, and the peer's plans use it so: use another channel",
                 executor_->name().c_str());
   }
   if (state_ == State::proxied) return TW_OK;
@@ -240,7 +240,7 @@ Status Channel::settled(int index) const {
   const LocalRecvBuffer& recv_buffer = recv_buffers_[static_cast<size_t>(index)];
   if (recv_buffer.state == LocalRecvBuffer::State::refused) {
     return fail(recv_buffer.status,
-                "the channel is mapped, but the peer does not reach this buffer: %s; use another tag for it",
+                "the channel is mapped, but the peer does not reach this buffer: %s; use another channel for it",
                 recv_buffer.text.c_str());
   }
   return recv_buffer.state == LocalRecvBuffer::State::known ? TW_OK : TW_IN_PROGRESS;
@@ -259,7 +259,7 @@ void Channel::say_open() {
   open.number = number_;
   open.index = alone_ ? 1 : 0;
   tw_memory* block = executor_->shared().holder(words_);
-  std::byte key[TW_KEY_MAX];
+  std::byte key[kKeySize];
   size_t length = sizeof key;
   if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
   open.offset = words_ - reinterpret_cast<uint64_t>(block->address);
@@ -319,14 +319,14 @@ void Channel::return_round(uint32_t epoch) {
 Status Channel::add(User* user, bool alone) {
   if (alone_) {
     return fail(TW_ERR_BUSY,
-                "this end of the channel with tag %llu is bound to a kernel: release it (tw_channel_end_release), or use "
-                "another tag",
+                "this end of channel %llu is bound to a kernel: release it (tw_channel_end_release), or use "
+                "another channel",
                 static_cast<unsigned long long>(name.tag));
   }
   if (alone && !users_.empty()) {
     return fail(TW_ERR_BUSY,
-                "this end of the channel with tag %llu is used by a plan, or by operations on a queue: destroy that first, or "
-                "use another tag",
+                "this end of channel %llu is used by a plan, or by operations on a queue: destroy that first, or "
+                "use another channel",
                 static_cast<unsigned long long>(name.tag));
   }
   alone_ = alone;

@@ -21,7 +21,7 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   while (at < recv_buffers_.size() && recv_buffers_[at].state != LocalRecvBuffer::State::unused) ++at;
   if (at == kRecvBuffers) {
     return fail(TW_ERR_LIMIT,
-                "%u buffers wait for the messages of one channel: destroy plans that are not used, or use more tags",
+                "%u buffers wait for the messages of one channel: destroy plans that are not used, or use more channels",
                 kRecvBuffers);
   }
   LocalRecvBuffer made;
@@ -38,7 +38,7 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
       made.memory->segment_id = segment;
       made.memory->segment_offset = offset;
     }
-    std::byte key[TW_KEY_MAX];
+    std::byte key[kKeySize];
     size_t key_length = sizeof key;
     if (Status s = tw_memory_export(made.memory, key, &key_length); is_error(s)) {
       registry.release(made.memory);

@@ -23,8 +23,7 @@ unsigned long long number(uint64_t value) { return value; }
 
 Status missing(uint64_t tag) {
   return fail(TW_ERR_TIMED_OUT,
-              "the channel with tag %llu: the peer has neither bound nor prepared its end, or does not progress its worker",
-              number(tag));
+              "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker", number(tag));
 }
 
 /// How the code gave up, for a reader.
@@ -151,12 +150,12 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
       status = missing(channel_->name.tag);
       break;
     }
-    proxy_.await_change(lock, [this] { tw_progress(endpoint_.worker); });
+    proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); });
   }
   if (status == TW_OK && channel_->state() == Channel::State::proxied) {
     const std::string why = channel_->why();
-    status = fail(TW_ERR_UNSUPPORTED, "the channel with tag %llu is carried by the host: %s; %s", number(channel_->name.tag),
-                  why.c_str(), kRemedy);
+    status = fail(TW_ERR_UNSUPPORTED, "channel %llu is carried by the host: %s; %s", number(channel_->name.tag), why.c_str(),
+                  kRemedy);
     const std::string text = last_error();
     channel_->refuse_end(channel_->epoch(), status, text);  // the next epoch begins anew
     set_last_error(text);
@@ -183,8 +182,7 @@ Status tw_channel_end::check() {
   if (is_error(code)) channel_->fail_end(epoch_, code, text_of(failure));
   if (channel_->state() != Channel::State::failed) return TW_OK;
   const std::string why = channel_->why();
-  return fail(channel_->status(),
-              "the channel with tag %llu has failed: %s; both sides release it and bind or prepare it again",
+  return fail(channel_->status(), "channel %llu has failed: %s; both sides release it and bind or prepare it again",
               number(channel_->name.tag), why.c_str());
 }
 
@@ -195,7 +193,7 @@ Status tw_channel_end::end_receives() {
   if (end.posted == end.taken) return TW_OK;
   const std::lock_guard lock(proxy_.mutex());
   channel_->fail_end(epoch_, TW_ERR_CANCELED, "the receiver has ended with receives that it did not take");
-  return fail(TW_ERR_CANCELED, "%llu receives of the channel with tag %llu were posted and not taken: the channel has failed",
+  return fail(TW_ERR_CANCELED, "%llu receives of channel %llu were posted and not taken: the channel has failed",
               end.posted - end.taken, number(channel_->name.tag));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/control_wire.hpp"
 
+#include "memory/remote.hpp"
+
 #include "core/wire_bytes.hpp"
 
 namespace thalweg::impl {
@@ -56,7 +58,7 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   out->index = in.u16();
   out->capacity = in.u64();
   out->status = static_cast<int32_t>(in.u32());
-  out->key = in.block(TW_KEY_MAX);
+  out->key = in.block(kKeySize);
   out->text = in.text(kTextMax);
   const uint32_t layout = in.u32();
   if (!in.good() || layout > kLayoutMax) return malformed("a malformed message");

@@ -36,7 +36,7 @@ uint32_t access_of(Verb verb) {
 
 using namespace thalweg::impl;
 
-Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* number) {
+Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
   if (Status s = born.check("plan"); is_error(s)) return s;
   if (prepared) return fail(TW_ERR_INVALID, "the plan is prepared: steps are added before that; make another plan");
   if (steps.size() == kMostSteps) return fail(TW_ERR_LIMIT, "a plan has at most %u steps", kMostSteps);
@@ -47,21 +47,20 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   if (Status s = check_layout(options.remote_layout, &step.op.length); is_error(s)) return s;
   if (Status s = check_receive(step.moves_here() ? options.layout : nullptr); is_error(s)) return s;
   if (Status s = check_receive(options.remote_layout); is_error(s)) return s;
-  if (step.op.verb == Verb::reduce && (options.layout != nullptr || options.remote_layout != nullptr))
-    return fail(TW_ERR_UNSUPPORTED, "a reduction is of contiguous memory: copy with the layout first");
   const bool moves = step.moves_to_peer() || step.moves_here() || step.op.verb == Verb::copy;
   if (moves && step.op.length != 0 && (step.address() == 0 || (step.op.verb == Verb::copy && step.there() == 0)))
     return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (options.signal != nullptr && step.op.verb != Verb::put) {
-    return fail(TW_ERR_INVALID, "a signal goes with a put; use tw_plan_signal behind other steps");
-  }
   if (options.signal != nullptr) {
     const Status status = set_signal(step.op, *step.endpoint, options.signal, options.signal_op, options.signal_value);
     if (is_error(status)) return status;
   }
+  if (options.increment != 0 && step.op.verb == Verb::put && options.signal == nullptr)
+    return fail(TW_ERR_INVALID, "the option `increment` of tw_plan_put is of its signal's value: name the signal, too");
+  if (options.after_count != 0 && options.after_steps == nullptr)
+    return fail(TW_ERR_INVALID, "after_steps is NULL, after_count is %zu", options.after_count);
   for (size_t i = 0; i < options.after_count; ++i) {
-    if (options.after[i] >= steps.size())
-      return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after[i]);
+    if (options.after_steps[i] >= steps.size())
+      return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after_steps[i]);
   }
   if (step.op.remote != nullptr) {
     step.op.remote_layout = options.remote_layout;
@@ -83,7 +82,7 @@ Status tw_plan::add(PlanStep&& step, const tw_step_options& options, uint32_t* n
   }
   retain(step.op.layout);
   retain(step.op.remote_layout);
-  step.after.assign(options.after, options.after + options.after_count);
+  step.after.assign(options.after_steps, options.after_steps + options.after_count);
   if (number != nullptr) *number = static_cast<uint32_t>(steps.size());
   steps.push_back(std::move(step));
   return TW_OK;

@@ -123,7 +123,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   ~tw_plan() override;
 
   // --- building
-  Status add(thalweg::impl::PlanStep&& step, const tw_step_options& options, uint32_t* number);
+  Status add(thalweg::impl::PlanStep&& step, const tw_op_options& options, uint32_t* number);
 
   // --- preparing (plan_prepare.cpp, plan_channels.cpp)
   Status prepare(uint64_t timeout_ns);

@@ -14,7 +14,7 @@ namespace {
 bool uses_channel(const PlanStep& step) { return step.op.verb == Verb::send || step.op.verb == Verb::recv; }
 
 Status missing(const PlanStep& step, const char* what) {
-  return fail(TW_ERR_TIMED_OUT, "the channel with tag %llu (%s): %s", static_cast<unsigned long long>(step.op.tag),
+  return fail(TW_ERR_TIMED_OUT, "channel %llu (%s): %s", static_cast<unsigned long long>(step.op.tag),
               step.op.verb == Verb::send ? "to the peer" : "from the peer", what);
 }
 
@@ -87,7 +87,7 @@ Status tw_plan::settled(size_t index) const {
   if (one.channel == nullptr) return TW_OK;
   if (Status s = one.channel->settled(one.recv_buffer); s != TW_OK) return s;
   if (one.channel->state() == Channel::State::mapped && one.proxied)
-    return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another tag for this buffer", one.why.c_str());
+    return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another channel for this buffer", one.why.c_str());
   return TW_OK;
 }
 
@@ -98,8 +98,7 @@ std::string tw_plan::why_carried(const Channel& channel) const {
   });
   if (earlier == channels.end() || channel.hopeless()) return channel.why();
   return "the channel was opened so for an earlier plan, and is used: destroy the plans of both sides that use it, or use "
-         "another "
-         "tag (then: " +
+         "another channel (then: " +
          channel.why() + ")";
 }
 
@@ -110,7 +109,7 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
     const Status status = settled(i);
     const bool asks = resolved[i].channel != nullptr && resolved[i].channel->asks();
     *waits_for = i;
-    *what = asks ? "plans of the peer use it in another way: destroy them there, or use another tag"
+    *what = asks ? "plans of the peer use it in another way: destroy them there, or use another channel"
                  : "the peer has not prepared its end";
     if (status != TW_OK) return status;
   }

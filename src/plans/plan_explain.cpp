@@ -36,7 +36,9 @@ std::string tw_plan::explain() const {
   std::map<std::string, size_t> said;  // tables, and whose they are
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlanStep& step = steps[i];
-    text += "  " + std::to_string(i) + " " + name_of(step.op.verb) + " " + std::to_string(step.op.length) + " bytes: ";
+    text += "  " + std::to_string(i) + " " + name_of(step.op.verb) + " " + std::to_string(step.op.length) + " bytes";
+    if (step.op.verb == Verb::send || step.op.verb == Verb::recv) text += ", channel " + std::to_string(step.op.tag);
+    text += ": ";
     if (i >= resolved.size()) {
       text += "not prepared\n";
       continue;

@@ -79,7 +79,7 @@ void tw_plan::progress_workers() {
   for (const PlanStep& step : steps) {
     if (step.endpoint == nullptr || step.endpoint->worker == last) continue;
     last = step.endpoint->worker;
-    tw_progress(last);
+    tw_worker_progress(last);
   }
 }
 
@@ -91,7 +91,7 @@ Status tw_plan::reach_now(RemoteRegion& region, bool changes, const Deadline& de
   while ((status = reach(worker, region, *executor, changes, out)) == TW_IN_PROGRESS) {
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
     if (Status s = interrupted(); is_error(s)) return s;
-    tw_progress(&worker);
+    tw_worker_progress(&worker);
   }
   return status;
 }

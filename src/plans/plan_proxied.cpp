@@ -8,7 +8,7 @@ using namespace thalweg::impl;
 
 /// The region's key once more, for the connection between the proxies.
 Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out) {
-  std::byte key[TW_KEY_MAX];
+  std::byte key[kKeySize];
   size_t length = sizeof key;
   if (Status s = write_key(region.key, key, &length); is_error(s)) return s;
   RemoteRegion* made = nullptr;

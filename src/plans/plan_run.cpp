@@ -16,7 +16,7 @@ std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& f
   const uint32_t index = plan.owner[failure.what];
   const PlanStep& step = plan.steps[index];
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
-  if (plan.resolved[index].channel != nullptr) text += ", tag " + std::to_string(step.op.tag);
+  if (plan.resolved[index].channel != nullptr) text += ", channel " + std::to_string(step.op.tag);
   text += ")";
   if (const uint64_t id = plan.resolved[index].peer_id; id != 0) {
     char peer[64];
@@ -75,7 +75,7 @@ Status tw_plan::claim_channels(Queue* queue) {
       const Status status = user->runs_over();
       if (status == TW_OK) continue;
       if (is_error(status)) return status;
-      return fail(TW_ERR_BUSY, "the channel with tag %llu is in use by another queue: order the queues, or use another tag",
+      return fail(TW_ERR_BUSY, "channel %llu is in use by another queue: order the queues, or use another channel",
                   static_cast<unsigned long long>(use.channel->name.tag));
     }
   }

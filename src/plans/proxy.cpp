@@ -57,7 +57,7 @@ Status Proxy::open() {
   worker_->engine->forbid_imports();
   worker_->engine->forbid_resident();  // its copies are waited for by kernels, which may leave no room for one
   if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
-  size_t length = TW_ADDRESS_MAX;
+  size_t length = kAddressMax;
   address_.resize(length);
   if (Status s = tw_worker_address(worker_, address_.data(), &length); is_error(s)) return s;
   address_.resize(length);
@@ -135,7 +135,7 @@ Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
     if (Status s = check_peer(endpoint); is_error(s)) return s;
     if (status == TW_OK || (is_error(status) ? patience : deadline).passed()) return status;
     if (Status s = interrupted(); is_error(s)) return s;
-    if (tw_progress(endpoint.worker) == 0) std::this_thread::yield();
+    if (tw_worker_progress(endpoint.worker) == 0) std::this_thread::yield();
   }
 }
 
@@ -304,7 +304,7 @@ void Proxy::refuse_early(ProxyPeer& peer, const ControlMessage& open) {
   answer.status = TW_ERR_LIMIT;
   answer.text = std::to_string(kEarlyMax) +
                 " channels of this process wait at the peer for plans that name them: prepare those " +
-                "there first, or use fewer tags";
+                "there first, or use fewer channels";
   send(peer, answer);
 }
 
@@ -320,7 +320,7 @@ Status Proxy::channel(const Route& route, bool sender, uint64_t tag, Executor& e
     }
   }
   if (!slot->run_by(executor)) {
-    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another tag",
+    return fail(TW_ERR_UNSUPPORTED, "this end of the channel is run by %s: use it from there, or another channel",
                 slot->runner().name().c_str());
   }
   *out = slot.get();
@@ -353,7 +353,8 @@ Status Proxy::unwatch(Proxied* step) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(steps_, step);
-    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE) (void)tw_cancel(step->request);
+    if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE)
+      (void)tw_request_cancel(step->request);
   }
   (void)tw_worker_wake(worker_);
   const Deadline deadline(kSecond);
@@ -405,10 +406,10 @@ bool Proxy::drive(std::span<Proxied* const> steps) {
     (void)tw_worker_wake(worker_);
   bool began = false;
   for (Proxied* const step : steps) began |= step->look();
-  return began || tw_progress(worker_) != 0;
+  return began || tw_worker_progress(worker_) != 0;
 }
 
-unsigned Proxy::turn() { return tw_progress(worker_) + look_around(); }
+unsigned Proxy::turn() { return tw_worker_progress(worker_) + look_around(); }
 
 /// Does a thread drive runs since this was asked last? Then the worker is left to it for a while, and not armed.
 bool Proxy::keeps_away(uint64_t* drives) {

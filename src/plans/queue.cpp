@@ -135,7 +135,7 @@ Status tw_queue::check() {
   return TW_OK;
 }
 
-Status tw_queue::kept(PlanStep&& step, const tw_step_options& options, tw_plan** out) {
+Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
   constexpr size_t kMostKept = 1024;
   const void* const parts[] = {step.endpoint,
                                reinterpret_cast<const void*>(step.address()),

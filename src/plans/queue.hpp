@@ -24,7 +24,7 @@ struct tw_queue {
   static void forget(tw_plan& plan);  // by every queue
   Status check();
   /// The plan of one step that the _on functions keep for these arguments; made and prepared when there is none.
-  Status kept(thalweg::impl::PlanStep&& step, const tw_step_options& options, tw_plan** out);
+  Status kept(thalweg::impl::PlanStep&& step, const tw_op_options& options, tw_plan** out);
 
   thalweg::impl::BornHere born;
   thalweg::impl::Proxy& proxy;

@@ -22,9 +22,9 @@ struct Contribution {
   uint64_t length;
   int32_t status;  // why this rank cannot take part
   uint32_t key_length;
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeySize];
 };
-static_assert(sizeof(Contribution) == 32 + TW_KEY_MAX);
+static_assert(sizeof(Contribution) == 32 + kKeySize);
 
 /// Second: could it import everybody's?
 struct Outcome {
@@ -206,7 +206,7 @@ void tw_window::map_host_address(WindowRank& other) {
 }
 
 Status tw_window::import_own() {
-  unsigned char address[TW_ADDRESS_MAX], key[TW_KEY_MAX];
+  unsigned char address[kAddressMax], key[kKeySize];
   size_t length = sizeof address;
   if (Status s = tw_worker_address(&worker, address, &length); is_error(s)) return s;
   if (own_endpoint_ == nullptr) {

@@ -40,7 +40,7 @@ ActiveTable::~ActiveTable() {
 }
 
 Status ActiveTable::set(uint16_t id, tw_am_handler handler, void* arg) {
-  if (id >= kHandlers) return fail(TW_ERR_LIMIT, "active message ids go up to %u", kHandlers - 1);
+  if (id >= kHandlers) return fail(TW_ERR_INVALID, "handler %u: ids are below %u", id, kHandlers);
   if (id >= table_.size()) table_.resize(std::max<size_t>(id + 1u, 64));
   table_[id] = {handler, arg};
   return TW_OK;

@@ -30,7 +30,7 @@ struct tw_am_data {
 
 namespace thalweg::impl {
 
-/// What a peer has queued for tw_notification_next (blocks_notify.cpp); it keeps its credit until it is taken.
+/// What a peer has queued for tw_worker_next_notification (blocks_notify.cpp); it keeps its credit until it is taken.
 struct Notification {
   Peer* peer = nullptr;  // null: closed meanwhile
   uint32_t length = 0;

@@ -153,7 +153,7 @@ void on_notify(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
 /// Target: one of `length` bytes, copied from the frame, goes to its handler or the queue; failed: it is dropped, its credit
 /// goes back.
 void take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data, size_t length, bool failed);
-/// tw_notification_next.
+/// tw_worker_next_notification.
 Status next_notification(Engine& engine, tw_notification* out);
 
 }  // namespace thalweg::impl

@@ -2,7 +2,7 @@
 // The protocol engine of one worker: requests, matching, the frames' dispatch table. core/ wraps it in tw_worker.
 //
 // Call path of a small tagged send: tw_send (core/c_message.cpp) -> try_send (protocols/eager.cpp) -> Port::send
-// (transports/). Call path of its arrival: tw_progress -> Port::progress -> Engine::on_frame -> on_tagged -> Matcher ->
+// (transports/). Call path of its arrival: tw_worker_progress -> Port::progress -> Engine::on_frame -> on_tagged -> Matcher ->
 // complete.
 //
 // Threads. Single: one thread at a time, no lock. Multi: every public call takes the engine's lock by itself (the static

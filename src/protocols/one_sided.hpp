@@ -12,7 +12,7 @@
 // and then takes one of the three.
 //
 // Order. The first two are visible at the target when they return, so they need no fence among themselves. Frames are
-// applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_fence everything goes through
+// applied in order. What remains is a mapped operation overtaking the ordered queue: after tw_endpoint_fence everything goes through
 // the ordered queue, as frames unless all before it is applied; so does a signal that covers all earlier puts. What has left
 // the ordered queue but is not all in frames is counted (count_in): what devices move, and gets whose answers are not all
 // here. A fence is a flush in the ordered queue that waits for what is counted, so nothing behind it needs to check. Parts
@@ -40,7 +40,7 @@ void release_region(RemoteRegion* region);
 Status map_region(RemoteRegion& region);
 /// The peer is lost or closed: no load or store any more. Releasing the region stays its holder's business.
 void unmap_region(RemoteRegion& region);
-/// tw_fence.
+/// tw_endpoint_fence.
 Status fence_one_sided(Engine& engine, Peer& peer);
 
 // --- dispatch tables

@@ -87,7 +87,7 @@ struct OneSided {
   RunList queue;
   uint64_t framed = 0, confirmed = 0;
   uint64_t silent = 0, reported = 0;  // last frame without an answer of its own; last one that a flush reported
-  uint64_t issued = 0, fence = 0;     // operations that came into the ordered queue; their number at the last tw_fence
+  uint64_t issued = 0, fence = 0;     // operations that came into the ordered queue; their number at the last tw_endpoint_fence
   uint32_t fences = 0;                // of which something before them may not be applied
   uint32_t fences_out = 0;            // ... and that have left the ordered queue: those in it are behind what is at its front
   uint32_t device = 0;                // operations that devices move, or that this process relays for them

@@ -81,7 +81,7 @@ void take_frames(Engine& engine, OpRun& run) {
   if (from && to && (peer.link->features & kLinkMaps) != 0 && !engine.devices().reaches(*run.op->device, there)) {
     warn_once("device.staged",
               "device memory is moved through the host, because neither device can reach the other one's "
-              "(tw_explain_buffer says more): use GPUs with peer access");
+              "(tw_endpoint_explain_buffer says more): use GPUs with peer access");
   }
   const bool managed = static_cast<MemoryKind>(state.source.kind) == MemoryKind::managed;
   const uint64_t forms = piece_forms(engine, peer, run, there, managed);

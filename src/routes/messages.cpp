@@ -45,7 +45,7 @@ const char* why_not_direct(const Message& message) {
   if ((message.features & (kLinkMaps | kLinkSameProcess)) == 0) return "this link maps no memory";
   if (message.packed) return kPacked;
   if ((message.features & kLinkSameProcess) != 0 && message.contiguous) return nullptr;
-  return message.library ? nullptr : "the buffer is not from tw_alloc, or is not one piece";
+  return message.library ? nullptr : "the buffer is not from tw_allocate, or is not one piece";
 }
 
 const char* why_not_kernel(const Message& message) {
@@ -83,7 +83,7 @@ const char* note_of(const Limits& limits, const Message& message, MessageRoute r
   const bool both = receivers_part(limits, message.features, route, message.length, {true, true}) != message.length;
   switch (route) {
     case MessageRoute::direct:
-      return both ? "copied by both ends where the receiver's buffer is one piece from tw_alloc, else by the receiver"
+      return both ? "copied by both ends where the receiver's buffer is one piece from tw_allocate, else by the receiver"
                   : "copied by the receiver";
     case MessageRoute::kernel:
       return both ? "process_vm_readv, by both ends where the receiver's buffer is one piece" : "process_vm_readv";

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 
+#include "../fixtures/rooms.hpp"
 #include "routes.hpp"
 #include "side.hpp"
 
@@ -275,7 +276,7 @@ void byte_stream(Side& side, const Row& r) {
 struct Exposed {
   struct Card {
     uint64_t key_length[kMany + 1], offset[kMany];
-    unsigned char key[kMany + 1][TW_KEY_MAX];
+    unsigned char key[kMany + 1][kKeyRoom];
   } card{};
   Side& side;
   tw_signal* signal = nullptr;
@@ -287,12 +288,12 @@ struct Exposed {
       so.kind = kind;
       must(tw_signal_create(side.worker, &so, &signal), "tw_signal_create");
       for (unsigned i = 0; i < n; ++i) {
-        size_t length = TW_KEY_MAX;
+        size_t length = kKeyRoom;
         must(tw_memory_export((*targets)[i].memory(), card.key[i], &length), "tw_memory_export");
         card.key_length[i] = length;
         card.offset[i] = (*targets)[i].offset();
       }
-      size_t length = TW_KEY_MAX;
+      size_t length = kKeyRoom;
       must(tw_signal_export(signal, card.key[kMany], &length), "tw_signal_export");
       card.key_length[kMany] = length;
       side.send_control(&card, sizeof card);
@@ -401,7 +402,7 @@ void blocks(Side& side, const Row& r, bool put) {
   if (source) mine.fill(r.seed);
   struct {
     uint64_t length, whole_length;
-    unsigned char bytes[24 + TW_KEY_MAX + 2 * 32], whole[TW_KEY_MAX];
+    unsigned char bytes[24 + kKeyRoom + 2 * 32], whole[kKeyRoom];
   } key{};
   if (count > 0) {
     const tw_block_range ranges[] = {{mine.memory(), nullptr, mine.offset(), 0, (count + 1) / 2},
@@ -416,10 +417,10 @@ void blocks(Side& side, const Row& r, bool put) {
       side.send_control(&key, sizeof key);
       tw_notification news{};
       for (unsigned i = 0; i < many(r);) {
-        const tw_status st = tw_notification_next(side.worker, &news);
+        const tw_status st = tw_worker_next_notification(side.worker, &news);
         i += st == TW_OK ? 1 : 0;
         if (st == TW_AGAIN) side.alive();
-        if (st == TW_AGAIN && tw_progress(side.worker) == 0) (void)tw_worker_wait(side.worker, 1000000);
+        if (st == TW_AGAIN && tw_worker_progress(side.worker) == 0) (void)tw_worker_wait(side.worker, 1000000);
       }
       check(news.endpoint == side.endpoint && news.length == 8, "another notification than was sent");
     } else {
@@ -468,14 +469,14 @@ void atomics(Side& side, const Row& r) {
       must(tw_memory_register(side.context, plain, 24, nullptr, &memory), "tw_memory_register");
     struct {
       uint64_t length;
-      unsigned char bytes[TW_KEY_MAX];
+      unsigned char bytes[kKeyRoom];
     } key{};
     uint64_t mask = width == 4 ? 0xffffffffull : ~0ull, word = r.seed & mask, final = 0;
     unsigned char words[24] = {};
     std::memcpy(words + 8, &word, width);
     must(tw_memory_copy(side.context, tw_memory_address(memory), words, sizeof words), "tw_memory_copy");
     if (side.rank == 1) {
-      size_t length = TW_KEY_MAX;
+      size_t length = kKeyRoom;
       must(tw_memory_export(memory, key.bytes, &length), "tw_memory_export");
       key.length = length;
       side.send_control(&key, sizeof key);

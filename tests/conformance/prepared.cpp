@@ -75,9 +75,9 @@ void Plan::capture() {
   if (trigger_ != Trigger::graph) return;
   if (graph_ != nullptr) tw_graph_destroy(graph_);
   graph_ = nullptr;
-  must(tw_capture_begin(queue_), "tw_capture_begin");
+  must(tw_queue_begin_capture(queue_), "tw_queue_begin_capture");
   must(tw_plan_trigger(plan, queue_), "tw_plan_trigger into a capture");
-  must(tw_capture_end(queue_, &graph_), "tw_capture_end");
+  must(tw_queue_end_capture(queue_, &graph_), "tw_queue_end_capture");
 }
 
 void Plan::prepare() {

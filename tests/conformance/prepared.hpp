@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 
+#include "../fixtures/rooms.hpp"
 #include "side.hpp"
 
 namespace conformance {
@@ -114,7 +115,7 @@ class Keys {
   friend class Imports;
   struct Key {
     uint64_t length, offset;
-    unsigned char bytes[TW_KEY_MAX];
+    unsigned char bytes[kKeyRoom];
   };
   std::vector<Key> keys_;
 };
@@ -130,9 +131,9 @@ class Imports {
   bool one_process = false;
 };
 
-inline tw_step_options after(const std::vector<uint32_t>& steps) {
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
-  options.after = steps.data();
+inline tw_op_options after(const std::vector<uint32_t>& steps) {
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.after_steps = steps.data();
   options.after_count = steps.size();
   return options;
 }

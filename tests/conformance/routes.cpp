@@ -69,7 +69,8 @@ void Routes::expect(const char* verb, const void* address, size_t length, tw_rem
   if (length == 0 || !known()) return;
   char text[16384];
   size_t size = sizeof text;
-  must(tw_explain_buffer(side_.endpoint, verb, address, length, remote, options, text, &size), "tw_explain_buffer");
+  must(tw_endpoint_explain_buffer(side_.endpoint, verb, address, length, remote, options, text, &size),
+       "tw_endpoint_explain_buffer");
   const std::string mark = key();
   const char* const at = std::strstr(text, mark.c_str());
   if (at == nullptr) failed("explain does not say %s: %s", mark.c_str() + 1, text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "side.hpp"
+#include "../fixtures/rooms.hpp"
 
 #include <unistd.h>
 
@@ -74,9 +75,9 @@ Side::~Side() {
 void Side::connect(int socket, const char* transport, bool tls) {
   struct {
     uint64_t length;
-    unsigned char bytes[TW_ADDRESS_MAX];
+    unsigned char bytes[kAddressRoom];
   } mine{}, theirs{};
-  size_t length = TW_ADDRESS_MAX;
+  size_t length = kAddressRoom;
   must(tw_worker_address(worker, mine.bytes, &length), "tw_worker_address");
   mine.length = length;
   if (socket >= 0) {
@@ -100,7 +101,7 @@ tw_status Side::wait_status(tw_request request, tw_recv_info* info) {
   for (int step = 0; step < 600 && st == TW_ERR_TIMED_OUT; ++step) {
     st = tw_request_wait(request, 100000000ull);
     // A receive from anyone outlives its sender: give it up when the only sender is gone.
-    if (st == TW_ERR_TIMED_OUT && tw_endpoint_state(endpoint) < 0) (void)tw_cancel(request);
+    if (st == TW_ERR_TIMED_OUT && tw_endpoint_state(endpoint) < 0) (void)tw_request_cancel(request);
   }
   if (st == TW_ERR_TIMED_OUT) failed("an operation did not complete within a minute");
   if (info) must(tw_request_info(request, info), "tw_request_info");
@@ -118,7 +119,7 @@ void Side::wait_all(std::vector<tw_request>& requests) {
     bool any = std::any_of(requests.begin(), requests.end(), [](tw_request r) { return r != TW_REQUEST_NONE; });
     if (!any) return;
     if (st == TW_IN_PROGRESS) {
-      if (tw_progress(worker) == 0 && spins % 64 == 0) (void)tw_worker_wait(worker, 1000000);
+      if (tw_worker_progress(worker) == 0 && spins % 64 == 0) (void)tw_worker_wait(worker, 1000000);
       continue;
     }
     wait(requests[index]);
@@ -139,13 +140,13 @@ void Side::receive_control(void* data, size_t length) {
 void Side::alive() const { must(tw_endpoint_state(endpoint), "the endpoint"); }
 
 void Side::look() const {
-  tw_progress(worker);
+  tw_worker_progress(worker);
   alive();
 }
 
 void Side::await(tw_signal* signal, uint32_t compare, uint64_t value) const {
   for (int step = 0; step < 600; ++step) {
-    const tw_status status = tw_signal_wait(signal, compare, value, 100'000'000);
+    const tw_status status = tw_signal_wait(signal, value, compare, 100'000'000);
     if (status != TW_ERR_TIMED_OUT) return must(status, "tw_signal_wait");
     alive();
   }
@@ -283,7 +284,7 @@ void Payload::shape(Shape s, uint64_t size) {
       left -= n;
     }
     std::reverse(pieces.begin(), pieces.end());  // not in order of address
-    must(tw_layout_list(pieces.data(), pieces.size(), &layout_), "tw_layout_list");
+    must(tw_layout_pieces(pieces.data(), pieces.size(), &layout_), "tw_layout_pieces");
     for (const tw_piece& p : pieces) runs_.push_back({p.offset, p.length});
   }
   for (const Run& run : runs_) {

@@ -20,7 +20,7 @@ void channel(Side& side, const Row& r, Trigger trigger) {
   Payloads data(side, r, sends ? r.local : r.remote, sends ? r.size : size);
   Plan plan(side, r, trigger);
   for (unsigned i = 0; i < many(r); ++i) {
-    tw_step_options o = TW_STEP_OPTIONS_INIT;
+    tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = data[i].layout();
     if (sends) {
       must(tw_plan_send(plan.plan, side.endpoint, data[i].address(), size, tag_of(r, i), &o, nullptr), "tw_plan_send");
@@ -70,7 +70,7 @@ class BoundEnd {
     std::vector<tw_channel_buffer> buffers;
     for (unsigned i = 0; i < count; ++i) buffers.push_back({data[i].address(), data[i].bytes(), nullptr});
     status = side.rank == 0 ? tw_channel_bind_send(side.endpoint, tag, &options, &end_)
-                            : tw_channel_bind_recv(side.endpoint, tag, buffers.data(), count, &options, &end_);
+                            : tw_channel_bind_recv(side.endpoint, buffers.data(), count, tag, &options, &end_);
     if (status != TW_OK) return;
     tw_device_guard words;
     must(tw_channel_end_address(end_, &address), "tw_channel_end_address");
@@ -141,7 +141,7 @@ void put(Side& side, const Row& r, Trigger trigger) {
   Plan plan(side, r, trigger);
   if (puts) {
     for (unsigned i = 0; i < many(r); ++i) {
-      tw_step_options o = TW_STEP_OPTIONS_INIT;
+      tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = data[i].layout();
       o.remote_layout = fits.layout();
       o.signal = target->signal[0];
@@ -194,7 +194,7 @@ void get(Side& side, const Row& r, Trigger trigger) {
   Plan plan(side, r, trigger);
   if (gets) {
     for (unsigned i = 0; i < many(r); ++i) {
-      tw_step_options o = TW_STEP_OPTIONS_INIT;
+      tw_op_options o = TW_OP_OPTIONS_INIT;
       o.layout = data[i].layout();
       o.remote_layout = fits.layout();
       must(tw_plan_get(plan.plan, side.endpoint, data[i].address(), size, target->memory[i], target->offset[i], &o, nullptr),

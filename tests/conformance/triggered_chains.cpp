@@ -35,7 +35,7 @@ void copy(Side& side, const Row& r, Trigger trigger) {
   for (unsigned i = 0; i < many(r); ++i) {
     from.push_back(std::make_unique<Payload>(side, r.local, r.size, mine, r.seed + i));
     to.push_back(std::make_unique<Payload>(side, r.remote, size, other, r.seed + 3 * i));
-    tw_step_options o = TW_STEP_OPTIONS_INIT;
+    tw_op_options o = TW_OP_OPTIONS_INIT;
     o.layout = from[i]->layout();
     o.remote_layout = to[i]->layout();
     must(tw_plan_copy(plan.plan, to[i]->address(), from[i]->address(), size, &o, nullptr), "tw_plan_copy");
@@ -77,12 +77,12 @@ void send_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   Imports target(side, many(r), 1);
   const Payload shape(side, r.remote, size, kPlain, r.seed);
   Plan plan(side, r, trigger);
-  tw_step_options counts = TW_STEP_OPTIONS_INIT;
+  tw_op_options counts = TW_OP_OPTIONS_INIT;
   counts.increment = 1;
   std::vector<uint32_t> waits(1), copies(many(r)), puts(many(r));
-  must(tw_plan_wait(plan.plan, go.signal, TW_COMPARE_GE, 1, &counts, &waits[0]), "tw_plan_wait");
+  must(tw_plan_wait(plan.plan, go.signal, 1, TW_COMPARE_GE, &counts, &waits[0]), "tw_plan_wait");
   for (unsigned i = 0; i < many(r); ++i) {
-    tw_step_options o = after(waits);
+    tw_op_options o = after(waits);
     o.remote_layout = packed[i].layout();
     must(tw_plan_copy(plan.plan, packed[i].address(), first[i].address(), size, &o, &copies[i]), "tw_plan_copy");
     const std::vector<uint32_t> its_copy{copies[i]};
@@ -92,7 +92,7 @@ void send_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
     must(tw_plan_put(plan.plan, side.endpoint, packed[i].address(), size, target.memory[i], target.offset[i], &o, &puts[i]),
          "tw_plan_put");
   }
-  tw_step_options last = after(puts);
+  tw_op_options last = after(puts);
   last.increment = 1;
   must(tw_plan_signal(plan.plan, target.signal[0], 1, &last, nullptr), "tw_plan_signal");
   plan.prepare();
@@ -129,12 +129,12 @@ void receive_chain(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   keys.add(done);
   keys.send(side);
   Plan plan(side, r, trigger);
-  tw_step_options counts = TW_STEP_OPTIONS_INIT;
+  tw_op_options counts = TW_OP_OPTIONS_INIT;
   counts.increment = 1;
   std::vector<uint32_t> waits(1);
-  must(tw_plan_wait(plan.plan, done.signal, TW_COMPARE_GE, 1, &counts, &waits[0]), "tw_plan_wait");
+  must(tw_plan_wait(plan.plan, done.signal, 1, TW_COMPARE_GE, &counts, &waits[0]), "tw_plan_wait");
   for (unsigned i = 0; i < many(r); ++i) {
-    tw_step_options o = after(waits);
+    tw_op_options o = after(waits);
     o.layout = in[i].layout();
     must(tw_plan_copy(plan.plan, out[i].address(), in[i].address(), size, &o, nullptr), "tw_plan_copy");
   }
@@ -186,7 +186,7 @@ void update_sender(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   Imports target(side, 2, 1);
   const Payload shape(side, r.remote, size, kPlain, r.seed);
   Plan plan(side, r, trigger);
-  tw_step_options o = TW_STEP_OPTIONS_INIT;
+  tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = sent.first.layout();
   must(tw_plan_send(plan.plan, side.endpoint, sent.first.address(), size, tag_of(r, 0), &o, nullptr), "tw_plan_send");
   o.remote_layout = shape.layout();
@@ -224,7 +224,7 @@ void update_receiver(Side& side, const Row& r, Trigger trigger, uint64_t size) {
   keys.add(word);
   keys.send(side);
   Plan plan(side, r, trigger);
-  tw_step_options o = TW_STEP_OPTIONS_INIT;
+  tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = target.layout();
   must(tw_plan_recv(plan.plan, side.endpoint, received.first.address(), size, tag_of(r, 0), &o, nullptr), "tw_plan_recv");
   plan.prepare();

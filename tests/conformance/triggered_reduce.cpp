@@ -31,7 +31,7 @@ void reduce(Side& side, const Row& r, Trigger trigger) {
       std::vector<uint32_t> first(1);
       must(tw_plan_reduce(plan.plan, (*to)[i].address(), sources, 3, size, TW_TYPE_UINT8, TW_REDUCE_XOR, nullptr, &first[0]),
            "tw_plan_reduce");
-      const tw_step_options o = after(first);
+      const tw_op_options o = after(first);
       must(tw_plan_reduce(plan.plan, b[i].address(), sources, 3, size, TW_TYPE_INT8, TW_REDUCE_XOR, &o, nullptr), "tw_plan_reduce");
     }
     const Reach reach = size == 0 ? Reach::mapped : reach_of(side, r.place[0], r.place[1], peer->one_process);

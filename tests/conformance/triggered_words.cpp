@@ -44,7 +44,7 @@ void signal(Side& side, const Row& r, Trigger trigger) {
   Imports target(side, 0, 1);
   Plan plan(side, r, trigger);
   for (unsigned step = 0; step < many(r); ++step) {
-    tw_step_options o = TW_STEP_OPTIONS_INIT;
+    tw_op_options o = TW_OP_OPTIONS_INIT;
     o.increment = increment_of(r);
     must(tw_plan_signal(plan.plan, target.signal[0], signal_base(r, step, false), &o, nullptr), "tw_plan_signal");
   }
@@ -101,13 +101,13 @@ struct Waits {
     keys.send(side);
     for (unsigned i = 0; i < many(r); ++i) {
       const auto compare = static_cast<uint32_t>((r.seed + i) % 3);
-      tw_step_options waits = TW_STEP_OPTIONS_INIT;
+      tw_op_options waits = TW_OP_OPTIONS_INIT;
       waits.increment = 1;
       uint32_t step = 0;
-      must(tw_plan_wait(plan.plan, words[i]->signal, compare, r.seed + i + (compare != TW_COMPARE_NE), &waits, &step),
+      must(tw_plan_wait(plan.plan, words[i]->signal, r.seed + i + (compare != TW_COMPARE_NE), compare, &waits, &step),
            "tw_plan_wait");
       const std::vector<uint32_t> steps{step};
-      const tw_step_options o = after(steps);
+      const tw_op_options o = after(steps);
       must(tw_plan_copy(plan.plan, copies[i].address(), in[i].address(), r.size, &o, nullptr), "tw_plan_copy");
     }
   }
@@ -178,7 +178,7 @@ void add_atomics(Side& side, const Row& r, Plan& plan, const Imports& target, co
   uint32_t before = 0;
   for (unsigned step = 0; step < kSteps; ++step) {
     const std::vector<uint32_t> steps(step == 0 ? 0 : 1, before);
-    const tw_step_options o = after(steps);
+    const tw_op_options o = after(steps);
     must(tw_plan_atomic(plan.plan, side.endpoint, kOps[step], target.memory[0], width == 8 ? kLong8 : kShort4, width,
                         operand_of(r, width, step, 0), compare_of(r, width, step),
                         step == kSilent ? nullptr : results.address() + width * 100 + step * 8, &o, &before),

@@ -55,8 +55,8 @@ Part::Part(Side& side, const Row& r, size_t length)
   endpoints[side.rank] = nullptr;
   tw_window_options options = TW_WINDOW_OPTIONS_INIT;
   options.timeout_ns = kLong;
-  const tw_status status = tw_window_create(side.worker, endpoints, static_cast<uint32_t>(side.rank), 2, cells.memory, &options,
-                                            exchange, this, &window_);
+  const tw_status status = tw_window_create(side.worker, endpoints, 2, static_cast<uint32_t>(side.rank), cells.memory, exchange,
+                                            this, &options, &window_);
   if (!why_.empty()) throw Failure{why_};
   must(status, "tw_window_create");
 }

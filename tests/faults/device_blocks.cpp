@@ -69,7 +69,7 @@ class Blocks {
 /// It comes when the operation succeeded, and never without its blocks.
 bool is_notified(End& end, tw_status theirs) {
   tw_notification note;
-  const auto came = [&] { return tw_notification_next(end.worker, &note) == TW_OK; };
+  const auto came = [&] { return tw_worker_next_notification(end.worker, &note) == TW_OK; };
   if (theirs < 0) {
     if (!came()) return false;
   } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_end.hpp"
+#include "../fixtures/rooms.hpp"
 
 #include <sched.h>
 
@@ -104,7 +105,7 @@ End::~End() {
 }
 
 void End::connect() {
-  std::string mine(TW_ADDRESS_MAX, '\0');
+  std::string mine(kAddressRoom, '\0');
   size_t length = mine.size();
   must(tw_worker_address(worker, mine.data(), &length), "tw_worker_address");
   mine.resize(length);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "../fixtures/rooms.hpp"
 #include "device_end.hpp"
 #include "devices/registry.hpp"
 
@@ -20,7 +21,7 @@ constexpr uint64_t kOnItsWay = 200'000'000;  // nanoseconds: what was sent befor
 tw_status await_message(End& end, tw_request request) {
   const auto over = [&] { return tw_request_test(request) != TW_IN_PROGRESS; };
   end.progress_until("a receive", [&] { return over() || end.told(); });
-  if (!test::progress_until(end.worker, over, kOnItsWay)) (void)tw_cancel(request);
+  if (!test::progress_until(end.worker, over, kOnItsWay)) (void)tw_request_cancel(request);
   return end.wait(request);
 }
 
@@ -110,7 +111,7 @@ tw_status active_message(End& end, uint64_t seed) {
 class Target {
  public:
   explicit Target(End& end) {
-    std::string key(TW_KEY_MAX, '\0');
+    std::string key(kKeyRoom, '\0');
     size_t length = key.size();
     if (end.rank == 1) must(tw_memory_export(end.memory, key.data(), &length), "tw_memory_export");
     key.resize(length);
@@ -166,7 +167,7 @@ tw_status put_signal(End& end, uint64_t seed) {
   const Target target(end);
   tw_signal* signal = nullptr;
   tw_remote_signal* remote = nullptr;
-  std::string key(TW_KEY_MAX, '\0');
+  std::string key(kKeyRoom, '\0');
   size_t length = key.size();
   if (end.rank == 1) {
     must(tw_signal_create(end.worker, nullptr, &signal), "tw_signal_create");
@@ -189,8 +190,8 @@ tw_status put_signal(End& end, uint64_t seed) {
   const tw_status theirs = end.agree(status);
   if (end.rank == 1) {
     if (theirs == TW_OK)
-      must(tw_signal_wait(signal, TW_COMPARE_GE, kValue, 10'000'000'000), "the signal of a put that succeeded");
-    end.verify(seed, tw_signal_test(signal, TW_COMPARE_GE, kValue) == TW_OK, "the target behind its signal");
+      must(tw_signal_wait(signal, kValue, TW_COMPARE_GE, 10'000'000'000), "the signal of a put that succeeded");
+    end.verify(seed, tw_signal_test(signal, kValue, TW_COMPARE_GE) == TW_OK, "the target behind its signal");
     must(tw_signal_destroy(signal), "tw_signal_destroy");
   } else {
     tw_remote_signal_release(remote);
@@ -299,7 +300,7 @@ tw_status send_after(End& end, uint64_t seed) {
     options.after = stream.native();
     options.after_kind = TW_AFTER_STREAM;
     status = end.note(tw_send(end.endpoint, end.address(), end.bytes(), kTag, &options, &request));
-    for (int i = 0; i < 2000; ++i) tw_progress(end.worker);
+    for (int i = 0; i < 2000; ++i) tw_worker_progress(end.worker);
     stream.go_on();
     if (status >= 0) status = end.wait(request);
   } else {

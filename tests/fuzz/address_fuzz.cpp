@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../fixtures/rooms.hpp"
 #include "core/address.hpp"
 #include "core/setup_wire.hpp"
 
@@ -12,15 +13,15 @@ using namespace thalweg::impl;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   WorkerAddress address;
   if (parse_address(data, size, &address) == TW_OK) {
-    std::byte again[TW_ADDRESS_MAX];
+    std::byte again[kAddressRoom];
     size_t length = sizeof again;
     if (write_address(address, again, &length) != TW_OK || length != size) abort();
     WorkerAddress same;
     if (parse_address(again, length, &same) != TW_OK || same.addresses != address.addresses) abort();
   }
   // The checksum keeps random bytes out: with a right one the rest is reached too.
-  if (size >= 44 && size <= TW_ADDRESS_MAX) {
-    uint8_t fixed[TW_ADDRESS_MAX];
+  if (size >= 44 && size <= kAddressRoom) {
+    uint8_t fixed[kAddressRoom];
     std::memcpy(fixed, data, size);
     uint32_t hash = 2166136261u;
     for (size_t i = 8; i < size; ++i) hash = (hash ^ fixed[i]) * 16777619u;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "memory/blocks.hpp"
 
 using namespace thalweg::impl;
@@ -29,13 +30,13 @@ std::vector<uint8_t> disguise(const uint8_t* data, size_t size) {
   }();
   if (size < 8 + kRange) return {};
   const uint32_t ranges = static_cast<uint32_t>((size - 8) / kRange), counts[3] = {1, ranges, 0};
-  std::vector<uint8_t> key(kHead + TW_KEY_MAX + ranges * kRange);
+  std::vector<uint8_t> key(kHead + kKeyRoom + ranges * kRange);
   std::memcpy(key.data(), "TWB\1", 4);
   std::memcpy(key.data() + 4, counts, sizeof counts);
   std::memcpy(key.data() + 16, data, 8);
-  size_t length = TW_KEY_MAX;
+  size_t length = kKeyRoom;
   require(write_key(body, key.data() + kHead, &length) == TW_OK);
-  std::memcpy(key.data() + kHead + TW_KEY_MAX, data + 8, ranges * kRange);
+  std::memcpy(key.data() + kHead + kKeyRoom, data + 8, ranges * kRange);
   return key;
 }
 

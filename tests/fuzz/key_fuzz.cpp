@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../fixtures/rooms.hpp"
 #include "memory/registry.hpp"
 
 using namespace thalweg::impl;
@@ -39,7 +40,7 @@ void resolve(Fixture& fixture, uint64_t rkey, const KeyBody& key) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Fixture fixture;
   KeyBody key{};
-  uint8_t bytes[TW_KEY_MAX];
+  uint8_t bytes[kKeyRoom];
   if (parse_key(data, size, &key) != TW_OK) {
     // The same bytes behind a good head, so that inputs reach the checks of fields.
     if (size != sizeof bytes) return 0;
@@ -50,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(key.length > 0 && key.base + key.length >= key.base && key.rkey != 0 && key.kind < uint8_t(MemoryKind::count_));
   size_t length = sizeof bytes;
   KeyBody back{};
-  require(write_key(key, bytes, &length) == TW_OK && length <= TW_KEY_MAX);
+  require(write_key(key, bytes, &length) == TW_OK && length <= kKeyRoom);
   require(parse_key(bytes, length, &back) == TW_OK && std::memcmp(&key, &back, sizeof key) == 0);
   resolve(fixture, key.rkey, key);
   resolve(fixture, fixture.key.rkey, key);

@@ -22,7 +22,7 @@ DIALS = (
 endpoint = worker.connect(bytes.fromhex(hear()["to"]), timeout=20, wait=False)
 say(state=endpoint.state)
 serve(worker)
-say(**attempt(endpoint.wait_connected, 20))
+say(**attempt(endpoint.wait, 20))
 endpoint.send(b"for B", 7)
 """
     + COUNTED

@@ -143,7 +143,7 @@ def test_an_endpoint_that_asked_for_tls_takes_no_plain_link(victim, key):
         + """
 endpoint = worker.connect(bytes.fromhex(hear()["to"]), timeout=20, tls=True, wait=False)
 say(state=endpoint.state)
-say(**attempt(endpoint.wait_connected, 20))
+say(**attempt(endpoint.wait, 20))
 """
     )
     address, where = door(a)

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { ADDRESS_ROOM = 256 };
+
 static tw_worker* worker;
 static const size_t sizes[] = {0, 1, 8, 777, 65537, 3000001};
 enum { COUNT = sizeof sizes / sizeof *sizes };
@@ -42,7 +44,7 @@ static void talk(tw_endpoint* ep, int first) {
     fill(want, n, (unsigned)k + (first ? 50u : 1u));
     must(tw_recv(worker, in, n, (uint64_t)k, ~0ull, NULL, &r[0]), "tw_recv");
     must(tw_send(ep, out, n, (uint64_t)k, NULL, &r[1]), "tw_send");
-    must(tw_wait_all(r, 2), "exchange");
+    must(tw_request_finish_all(r, 2), "exchange");
     if (memcmp(in, want, n) != 0) {
       printf("failed payload of %zu bytes\n", n);
       exit(1);
@@ -84,7 +86,7 @@ static tw_endpoint* accept_one(tw_listener* listener) {
 }
 
 static tw_endpoint* exchange(const char* mine, const char* theirs) {
-  unsigned char address[TW_ADDRESS_MAX];
+  unsigned char address[ADDRESS_ROOM];
   size_t length = sizeof address;
   char temporary[4096];
   must(tw_worker_address(worker, address, &length), "tw_worker_address");

@@ -64,7 +64,7 @@ void share_window(const thalweg::MpiPeers& peers) {
   MPI_Barrier(MPI_COMM_WORLD);
   expect(std::memcmp(memory.data(), all.data(), all.size()) == 0, "the window holds something else");
   window.check();
-  expect(window.close() == TW_OK, "the window does not end");
+  expect(window.destroy() == TW_OK, "the window does not end");
 }
 
 /// A key that is too short at one rank is an error at all of them.

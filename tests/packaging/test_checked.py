@@ -14,19 +14,21 @@ CPP_HEADERS = sorted((INCLUDE / "thalweg").glob("*.hpp"))
 
 IGNORES = {
     "c": """
-#include <thalweg/plans.h>
+#include <thalweg/thalweg.h>
 void loop(tw_plan *plan) { for (int i = 0; i < 100; i++) tw_plan_trigger(plan, NULL); }
-void end(tw_request request) { tw_wait(request); }
+void end(tw_request request) { tw_request_finish(request); }
+void leak(tw_context *context) { tw_allocate(context, 8); }
 """,
     "cpp": """
 #include <thalweg/plans.hpp>
 void loop(thalweg::Plan& plan) { for (int i = 0; i < 100; i++) plan.trigger(); }
 void end(thalweg::Request& request) { request.wait(); }
+void leak(const thalweg::Context& context) { context.allocate(8); }
 """,
 }
 LOOKS = {
     "c": """
-#include <thalweg/plans.h>
+#include <thalweg/thalweg.h>
 tw_status loop(tw_plan *plan) {
   tw_status status = TW_OK;
   for (int i = 0; i < 100 && status == TW_OK; i++) status = tw_plan_run(plan, TW_FOREVER);
@@ -55,7 +57,7 @@ def warnings_of(language, text, tmp_path):
 
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_an_ignored_status_is_a_warning(language, tmp_path):
-    assert warnings_of(language, IGNORES[language], tmp_path) == 2
+    assert warnings_of(language, IGNORES[language], tmp_path) == 3
     assert warnings_of(language, LOOKS[language], tmp_path) == 0
 
 
@@ -75,3 +77,14 @@ def test_every_method_with_a_status_is_checked():
     ]
     plain = [line for line in methods if not line.strip().startswith("[[nodiscard]]") and "return" not in line]
     assert methods and not plain, plain
+
+
+def test_every_class_that_owns_a_handle_is_checked():
+    """So are the functions that return one: what nobody keeps ends at once."""
+    plain, classes = [], 0
+    for header in CPP_HEADERS:
+        for found in re.finditer(r"^class (\[\[nodiscard\]\] )?(\w+)(.*?)^};", header.read_text(), re.MULTILINE | re.DOTALL):
+            if re.search(r"\b(handle_|number_)\b", found.group(3)) and found.group(2) not in ("Handle", "OpOptions"):
+                classes += 1
+                plain += [] if found.group(1) else [found.group(2)]
+    assert classes > 15 and not plain, plain

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -31,7 +32,7 @@ struct Word {
     uint64_t old = 0;
     tw_request request = TW_REQUEST_NONE;
     const tw_status status = tw_atomic(endpoint, code, remote, offset, width, operand, compare, &old, nullptr, &request);
-    if (status == TW_OK || (status == TW_IN_PROGRESS && tw_wait(request) == TW_OK)) return old;
+    if (status == TW_OK || (status == TW_IN_PROGRESS && tw_request_finish(request) == TW_OK)) return old;
     fprintf(stderr, "atomic: %s\n", tw_last_error());
     return UINT64_MAX;
   }
@@ -98,7 +99,7 @@ TEST_P(Atomics, OfSeveralProcessesLoseNoUpdate) {
   std::memset(area, 0xc3, kArea);
   for (size_t at : {kCounter, kLock, kPlain}) std::memset(area + at, 0, width);
   ASSERT_EQ(tw_memory_copy(side.context, tw_memory_address(memory), area, kArea), TW_OK) << tw_last_error();
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(memory, key, &length), TW_OK);
   std::vector<std::unique_ptr<Child>> children;
@@ -119,7 +120,7 @@ TEST_P(Atomics, OfSeveralProcessesLoseNoUpdate) {
   uint64_t sum = 0;
   for (unsigned i = 0; i < rounds; ++i) {  // the target's own, between which it serves the others
     tickets.push_back(own.apply(TW_ATOMIC_ADD, kCounter, 1));
-    tw_progress(side.worker);
+    tw_worker_progress(side.worker);
   }
   for (auto& child : children) {
     ASSERT_TRUE(progress_until(side.worker, [&] { return child->readable(); }));
@@ -169,7 +170,7 @@ const Role kSleeper("sleeping owner of a word", [](Pipe& pipe) {
   if (tw_memory_allocate(side.context, kArea, &options, &memory) != TW_OK) return 1;
   const std::string zeros(kArea, '\0');
   if (tw_memory_copy(side.context, tw_memory_address(memory), zeros.data(), kArea) != TW_OK) return 2;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 3;
   pipe.send(side.address());
@@ -206,7 +207,7 @@ TEST(AtomicsOfADevice, NeedNothingOfTheTargetOverAnImport) {
   }
   tw_request flushed = TW_REQUEST_NONE;
   const tw_status status = tw_endpoint_flush(endpoint, &flushed);
-  EXPECT_EQ(status == TW_IN_PROGRESS ? tw_wait(flushed) : status, TW_OK) << tw_last_error();
+  EXPECT_EQ(status == TW_IN_PROGRESS ? tw_request_finish(flushed) : status, TW_OK) << tw_last_error();
   child.send("wake");
   ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));
   const std::string now = child.receive();

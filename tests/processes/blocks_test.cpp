@@ -84,7 +84,7 @@ int own_pools(Pipe& pipe, const char* place) {
   pipe.send(key_of(pools.blocks));
   for (;;) {
     tw_notification next{};
-    const auto ready = [&] { return tw_notification_next(side.worker, &next) == TW_OK || pipe.readable(); };
+    const auto ready = [&] { return tw_worker_next_notification(side.worker, &next) == TW_OK || pipe.readable(); };
     if (!progress_until(side.worker, ready)) return 2;
     if (next.endpoint == nullptr) return pipe.receive() == "end" ? 0 : 3;
     pipe.send({reinterpret_cast<char*>(next.data), next.length});
@@ -251,7 +251,7 @@ TEST_P(BlocksOfTheDead, EndWithPeerLostAndNothingElseIsHurt) {
   ASSERT_EQ(tw_blocks_import(alive, second.data(), second.size(), &untouched), TW_OK) << tw_last_error();
   tw_request request = TW_REQUEST_NONE;
   ASSERT_EQ(tw_put_blocks(endpoint, local, from.data(), remote, to.data(), kPairs, nullptr, &request), TW_IN_PROGRESS);
-  for (int i = 0; i < 100; ++i) tw_progress(side.worker);
+  for (int i = 0; i < 100; ++i) tw_worker_progress(side.worker);
   ASSERT_EQ(tw_request_test(request), TW_IN_PROGRESS);
   child.kill();
   EXPECT_EQ(tw_request_wait(request, kLimit), TW_ERR_PEER_LOST) << tw_request_message(request);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -65,7 +66,7 @@ const Role kPeer("peer of bounce buffers", [](Pipe& pipe) {
   }
   const std::string blank(kArea, '\x5a');
   if (tw_memory_copy(side.context, bytes_of(memory), blank.data(), kArea) != TW_OK) return 3;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 4;
   pipe.send(std::to_string(tw_listener_port(listener)));
@@ -254,7 +255,7 @@ TEST_P(BouncedMessages, APeerIsKilledInTheMiddle) {
     tw_status sent[4];
     pair.child.send("echo " + std::to_string(n));
     for (int i = 0; i < 4; ++i) sent[i] = tw_send(pair.endpoint, bytes_of(here), n, 1, nullptr, &sends[i]);
-    for (int i = 0; i < 200; ++i) tw_progress(pair.side.worker);
+    for (int i = 0; i < 200; ++i) tw_worker_progress(pair.side.worker);
     pair.child.kill();
     for (int i = 0; i < 4; ++i) {
       const tw_status status = finish(sent[i], sends[i]);
@@ -279,14 +280,14 @@ TEST_P(BouncedMessages, ASenderIsKilledInTheMiddle) {
   pair.child.send("echo 5000003");
   ASSERT_EQ(done(tw_send, pair.endpoint, bytes_of(here), 5'000'003, 1, nullptr), TW_OK) << tw_last_error();
   const tw_status posted = tw_recv(pair.side.worker, bytes_of(here), 5'000'003, 2, ~uint64_t{0}, &options, &receive);
-  for (int i = 0; i < 50; ++i) tw_progress(pair.side.worker);
+  for (int i = 0; i < 50; ++i) tw_worker_progress(pair.side.worker);
   pair.child.kill();
   const tw_status status = finish(posted, receive);
   EXPECT_TRUE(status == TW_OK || status == TW_ERR_PEER_LOST) << status;
   const std::string bytes = random_bytes(5'000'003);
   std::string seen(bytes.size(), '\0');
   ASSERT_EQ(tw_memory_copy(pair.side.context, bytes_of(here), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
-  for (int i = 0; i < 200; ++i) tw_progress(pair.side.worker);
+  for (int i = 0; i < 200; ++i) tw_worker_progress(pair.side.worker);
   ASSERT_EQ(tw_memory_copy(pair.side.context, seen.data(), bytes_of(here), seen.size()), TW_OK) << tw_last_error();
   EXPECT_TRUE(seen == bytes) << "this side's own device copied behind the request's end";
   EXPECT_EQ(tw_memory_release(here), TW_OK);
@@ -373,7 +374,7 @@ TEST_P(BouncedPuts, ReachOrdinaryMemoryInOrder) {
       const tw_status started = tw_put(pair.endpoint, bytes_of(here) + 1, n, pair.remote, at, &options, &put);
       // A fence and a short put into the same bytes behind it: applied later.
       const std::string word = random_bytes(16);
-      ASSERT_EQ(tw_fence(pair.endpoint), TW_OK);
+      ASSERT_EQ(tw_endpoint_fence(pair.endpoint), TW_OK);
       const tw_status after = tw_put(pair.endpoint, word.data(), word.size(), pair.remote, at + n / 2, nullptr, &behind);
       const tw_status flushed = tw_endpoint_flush(pair.endpoint, &flush);
       ASSERT_EQ(finish(started, put), TW_OK) << tw_last_error();
@@ -398,7 +399,7 @@ TEST_P(BouncedPuts, APeerIsKilledInTheMiddle) {
   }
   tw_status started[5];
   for (int i = 0; i < 5; ++i) started[i] = tw_put(pair.endpoint, bytes_of(here), kArea, pair.remote, 0, nullptr, &puts[i]);
-  for (int i = 0; i < 100; ++i) tw_progress(pair.side.worker);
+  for (int i = 0; i < 100; ++i) tw_worker_progress(pair.side.worker);
   pair.child.kill();
   for (int i = 0; i < 5; ++i) {
     const tw_status status = finish(started[i], puts[i]);

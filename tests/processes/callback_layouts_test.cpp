@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../fixtures/called_pieces.hpp"
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -41,7 +42,7 @@ const Role kEcho("echo by callbacks", [](Pipe& pipe) {
   pipe.send(side.address());
   tw_memory* memory = nullptr;
   if (tw_memory_allocate(side.context, kMemory, nullptr, &memory) != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   pipe.send({key, length});
@@ -68,7 +69,7 @@ const Role kIdle("idle", [](Pipe& pipe) {
   tw_memory* memory = nullptr;
   static char plain[kMemory];
   if (tw_memory_register(side.context, plain, sizeof plain, nullptr, &memory) != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   pipe.send({key, length});

@@ -43,7 +43,7 @@ struct Ends {
     for (const bool sends : {first, !first}) {
       const tw_status status =
           sends ? tw_channel_bind_send(endpoint, first ? 1 : 2, &options, &send.handle)
-                : tw_channel_bind_recv(endpoint, first ? 2 : 1, given.data(), kBuffers, &options, &recv.handle);
+                : tw_channel_bind_recv(endpoint, given.data(), kBuffers, first ? 2 : 1, &options, &recv.handle);
       EXPECT_EQ(status, TW_OK) << tw_last_error();
     }
     send.look(0);

@@ -24,7 +24,7 @@ bool round_of(Side& side, const std::string& other, uint64_t mine, uint64_t thei
   options.source = endpoint;
   if (tw_send(endpoint, &mine, sizeof mine, 1, nullptr, &send) < 0) return false;
   if (tw_recv(side.worker, &got, sizeof got, 1, UINT64_MAX, &options, &receive) != TW_IN_PROGRESS) return false;
-  const tw_status sent = tw_wait(send);
+  const tw_status sent = tw_request_finish(send);
   const tw_status received = tw_request_wait(receive, 20'000'000'000);
   if (sent != TW_OK || received != TW_OK) {
     fprintf(stderr, "round: sent %s, received %s (%s)\n", tw_status_name(sent), tw_status_name(received), tw_last_error());
@@ -78,14 +78,14 @@ TEST(ConnectBoth, InOneThread) {
     ASSERT_EQ(tw_recv(b.worker, &at_b, 8, 1, UINT64_MAX, &from, &requests[3]), TW_IN_PROGRESS);
     ASSERT_TRUE(progress_until(a.worker,
                                [&] {
-                                 tw_progress(b.worker);
+                                 tw_worker_progress(b.worker);
                                  for (tw_request request : requests) {
                                    if (tw_request_test(request) == TW_IN_PROGRESS) return false;
                                  }
                                  return true;
                                }))
         << "round " << i;
-    for (tw_request request : requests) EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    for (tw_request request : requests) EXPECT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     EXPECT_EQ(at_a, 22u);
     EXPECT_EQ(at_b, 11u);
     EXPECT_EQ(a.connect(b.address()), ab);

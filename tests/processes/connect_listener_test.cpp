@@ -43,7 +43,7 @@ int listen_role(Pipe& pipe, const SideOptions& options) {
     tw_endpoint* last = serve_echo(side.worker);
     if (last != endpoint) return 6;
     (void)tw_endpoint_close(last, TW_CLOSE_GRACEFUL, nullptr);
-    tw_listener_destroy(listener);
+    tw_listener_close(listener);
     return 0;
   }
 }
@@ -149,7 +149,7 @@ TEST(ListenerRefusals, RejectGivesStatusAndData) {
   ASSERT_EQ(tw_recv(side.worker, &byte, 1, 0, 0, &options, &receive), TW_IN_PROGRESS);
   EXPECT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_ERR_REJECTED);
   EXPECT_EQ(data_of(endpoint), "because");
-  EXPECT_EQ(tw_wait(receive), TW_ERR_REJECTED);
+  EXPECT_EQ(tw_request_finish(receive), TW_ERR_REJECTED);
   EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
   talk(side, connect_to(side, at, "hello"), "shm");
   EXPECT_EQ(child.join(), 0);
@@ -173,7 +173,7 @@ TEST(ListenerRefusals, TimesOutWhenNobodyAnswers) {
   const std::string at = "127.0.0.1:" + std::to_string(tw_listener_port(listener));
   ASSERT_EQ(tw_connect_to(client.worker, at.c_str(), &options, &endpoint), TW_OK);
   EXPECT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_ERR_TIMED_OUT) << tw_last_error();
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 TEST(ListenerRefusals, AddressInUse) {
@@ -182,7 +182,7 @@ TEST(ListenerRefusals, AddressInUse) {
   ASSERT_EQ(tw_listen(side.worker, "127.0.0.1:0", nullptr, &first), TW_OK);
   const std::string at = "127.0.0.1:" + std::to_string(tw_listener_port(first));
   EXPECT_EQ(tw_listen(side.worker, at.c_str(), nullptr, &second), TW_ERR_ADDRESS_IN_USE);
-  tw_listener_destroy(first);
+  tw_listener_close(first);
 }
 
 TEST(ListenerCallback, IsCalledFromProgressAndMayAccept) {
@@ -199,7 +199,7 @@ TEST(ListenerCallback, IsCalledFromProgressAndMayAccept) {
   ASSERT_EQ(tw_listen(server.worker, "127.0.0.1:0", &options, &listener), TW_OK);
   tw_endpoint* endpoint = connect_to(client, "127.0.0.1:" + std::to_string(tw_listener_port(listener)), "x");
   ASSERT_TRUE(progress_until(client.worker, [&] {
-    tw_progress(server.worker);
+    tw_worker_progress(server.worker);
     return tw_endpoint_state(endpoint) == TW_OK && accepted != nullptr && tw_endpoint_state(accepted) == TW_OK;
   }));
   EXPECT_EQ(calls, 1);
@@ -208,11 +208,11 @@ TEST(ListenerCallback, IsCalledFromProgressAndMayAccept) {
   tw_endpoint* first = accepted;
   tw_endpoint* again = connect_to(client, "127.0.0.1:" + std::to_string(tw_listener_port(listener)), "y");
   ASSERT_TRUE(progress_until(client.worker, [&] {
-    tw_progress(server.worker);
+    tw_worker_progress(server.worker);
     return tw_endpoint_state(again) == TW_OK && accepted != first && tw_endpoint_state(accepted) == TW_OK;
   }));
   EXPECT_NE(again, endpoint);
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 /// Two connects of one worker to one listener are two connections: a message of one comes from that one's other end, and the
@@ -227,7 +227,7 @@ TEST(ListenerConnections, NeverMerge) {
   ASSERT_NE(ours[0], ours[1]);
   const auto both_progress = [&](const std::function<bool()>& done) {
     return progress_until(client.worker, [&] {
-      tw_progress(server.worker);
+      tw_worker_progress(server.worker);
       return done();
     });
   };
@@ -252,14 +252,14 @@ TEST(ListenerConnections, NeverMerge) {
     ASSERT_EQ(tw_request_info(receive, &info), TW_OK);
     EXPECT_EQ(info.endpoint, to);
     EXPECT_EQ(in, out);
-    EXPECT_EQ(tw_wait(receive), TW_OK);
-    EXPECT_EQ(tw_wait(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(send), TW_OK);
   };
   for (const int which : {1, 0, 1}) message(ours[which], theirs[which]);
   EXPECT_EQ(tw_endpoint_close(ours[0], TW_CLOSE_FORCE, nullptr), TW_OK);
   ASSERT_TRUE(both_progress([&] { return tw_endpoint_state(theirs[0]) < 0; }));
   message(ours[1], theirs[1]);
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 }  // namespace

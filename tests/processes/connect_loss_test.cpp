@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -35,7 +36,7 @@ const Role kDeaf("deaf", [](Pipe& pipe) {
   tw_memory* memory = nullptr;
   static char plain[1 << 20];
   if (tw_memory_register(side.context, plain, sizeof plain, nullptr, &memory) != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   char hello = 0;
@@ -63,7 +64,7 @@ TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
   Side side;
   tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
   ASSERT_EQ(tw_send_blocking(endpoint, "x", 1, 1), TW_OK);
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   tw_recv_info info{};
   ASSERT_EQ(tw_recv_blocking(side.worker, key, sizeof key, 2, UINT64_MAX, &info), TW_OK);
   tw_remote_memory* remote = nullptr;
@@ -97,7 +98,7 @@ TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
   add("flush", tw_endpoint_flush(endpoint, &r), r);
   const size_t before = pending.size();
   ASSERT_GE(before, 4u);
-  for (int i = 0; i < 1000; ++i) tw_progress(side.worker);
+  for (int i = 0; i < 1000; ++i) tw_worker_progress(side.worker);
 
   child.kill();
   const uint64_t killed = now_ns();
@@ -114,7 +115,7 @@ TEST_P(Loss, EveryPendingOperationEndsWithPeerLost) {
   EXPECT_LT(now_ns() - killed, 2'000'000'000u);
   size_t lost = 0;
   for (auto& [what, request] : pending) {
-    const tw_status status = tw_wait(request);
+    const tw_status status = tw_request_finish(request);
     lost += status == TW_ERR_PEER_LOST;
     EXPECT_TRUE(status == TW_ERR_PEER_LOST || status == TW_OK) << what << ": " << tw_status_name(status);
   }
@@ -144,7 +145,7 @@ TEST_P(Loss, CallbackOnceAndReconnect) {
   EXPECT_TRUE(echo(side.worker, endpoint, 100, 1));
   child.kill();
   ASSERT_TRUE(progress_until(side.worker, [&] { return !calls.empty(); }, 5'000'000'000));
-  for (int i = 0; i < 100; ++i) tw_progress(side.worker);
+  for (int i = 0; i < 100; ++i) tw_worker_progress(side.worker);
   EXPECT_EQ(calls, std::vector<tw_status>{TW_ERR_PEER_LOST});
   EXPECT_EQ(tw_endpoint_state(endpoint), TW_ERR_PEER_LOST);
   EXPECT_NE(std::string(tw_last_error()), "");
@@ -194,7 +195,7 @@ TEST_P(Loss, ForcedCloseDoesNotWait) {
   ASSERT_EQ(tw_send(endpoint, big.data(), big.size(), 99, nullptr, &send), TW_IN_PROGRESS);
   tw_request closed = TW_REQUEST_NONE;
   EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, &closed), TW_OK);
-  EXPECT_EQ(tw_wait(send), TW_ERR_CLOSED);
+  EXPECT_EQ(tw_request_finish(send), TW_ERR_CLOSED);
 }
 
 TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
@@ -223,13 +224,13 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
     wrong += tw_send(endpoint, "x", 1, 1, nullptr, &request) != TW_ERR_FORKED;
     wrong += tw_recv(side.worker, &byte, 1, 0, 0, nullptr, &request) != TW_ERR_FORKED;
     wrong += tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr) != TW_ERR_FORKED;
-    wrong += tw_progress(side.worker) != 0;
+    wrong += tw_worker_progress(side.worker) != 0;
     size_t length = 0;
     wrong += tw_context_info(side.context, nullptr, &length) != TW_ERR_FORKED;
     wrong += tw_memory_export(memory, nullptr, &length) != TW_ERR_FORKED;
     wrong += tw_memory_release(memory) != TW_ERR_FORKED;
     wrong += tw_signal_reset(signal, 7) != TW_ERR_FORKED;
-    wrong += tw_signal_wait(signal, TW_COMPARE_EQ, 0, 0) != TW_ERR_FORKED;
+    wrong += tw_signal_wait(signal, 0, TW_COMPARE_EQ, 0) != TW_ERR_FORKED;
     wrong += tw_signal_destroy(signal) != TW_ERR_FORKED;
     {
       Side own;  // the child's own objects are as good as anybody's; the parent's layout is not for them
@@ -241,7 +242,7 @@ TEST_P(Loss, ForkedChildIsRefusedAndHurtsNobody) {
       wrong += tw_send(self, from, 0, 1, &options, &request) != TW_ERR_FORKED;
       wrong += tw_recv(own.worker, to, sizeof to, 1, ~0ull, nullptr, &request) != TW_IN_PROGRESS;
       wrong += tw_send_blocking(self, from, sizeof from, 1) != TW_OK;
-      wrong += tw_wait(request) != TW_OK || std::memcmp(from, to, sizeof to) != 0;
+      wrong += tw_request_finish(request) != TW_OK || std::memcmp(from, to, sizeof to) != 0;
       (void)tw_endpoint_close(self, TW_CLOSE_FORCE, nullptr);
     }
     tw_worker_destroy(side.worker);
@@ -336,7 +337,7 @@ TEST(Security, StrangersDoNotDisturbTraffic) {
   ASSERT_EQ(tw_context_counters(side.context, text, &length), TW_OK);
   EXPECT_EQ(std::string(text).find("\"malformed\": 0,"), std::string::npos) << text;
   EXPECT_EQ(std::string(text).find("\"overload\": 0"), std::string::npos) << text;
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 class Sleep : public testing::TestWithParam<const char*> {};
@@ -346,7 +347,7 @@ TEST_P(Sleep, WaitWakesForMessagesAndWake) {
   Side side;
   tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
   EXPECT_TRUE(echo(side.worker, endpoint, 10, 1));
-  while (tw_progress(side.worker) != 0) {
+  while (tw_worker_progress(side.worker) != 0) {
   }
   EXPECT_EQ(tw_worker_wait(side.worker, 30'000'000), TW_ERR_TIMED_OUT);
   std::string in(3000, '\0'), out = random_bytes(3000);
@@ -355,7 +356,7 @@ TEST_P(Sleep, WaitWakesForMessagesAndWake) {
     ASSERT_EQ(tw_recv(side.worker, in.data(), in.size(), 4, UINT64_MAX, nullptr, &receive), TW_IN_PROGRESS);
     ASSERT_EQ(tw_send_blocking(endpoint, out.data(), out.size(), 4), TW_OK);
     while (tw_request_test(receive) == TW_IN_PROGRESS) ASSERT_EQ(tw_worker_wait(side.worker, 10'000'000'000), TW_OK);
-    EXPECT_EQ(tw_wait(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
     EXPECT_EQ(in, out);
   }
   std::thread waker([&] { (void)tw_worker_wake(side.worker); });
@@ -383,9 +384,9 @@ TEST_P(Sleep, ArmedDescriptorBecomesReadable) {
       } else {
         ASSERT_EQ(armed, TW_ERR_BUSY);
       }
-      tw_progress(side.worker);
+      tw_worker_progress(side.worker);
     }
-    EXPECT_EQ(tw_wait(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
     EXPECT_EQ(in, out);
   }
 }
@@ -401,8 +402,8 @@ TEST_P(Sleep, ProgressThreadServesBothSides) {
     tw_request receive = TW_REQUEST_NONE, send = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(b.worker, in.data(), in.size(), 8, UINT64_MAX, nullptr, &receive), TW_IN_PROGRESS);
     ASSERT_GE(tw_send(endpoint, out.data(), out.size(), 8, nullptr, &send), 0);
-    EXPECT_EQ(tw_wait(receive), TW_OK);
-    EXPECT_EQ(tw_wait(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(send), TW_OK);
     EXPECT_EQ(in, out);
     if (i % 5 == 0) usleep(20'000);  // long enough for the threads to fall asleep
   }

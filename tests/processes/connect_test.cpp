@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -78,8 +79,8 @@ TEST(Connect, ToOneself) {
     tw_request receive = TW_REQUEST_NONE, send = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(side.worker, in.data(), length, 5, UINT64_MAX, nullptr, &receive), TW_IN_PROGRESS);
     ASSERT_GE(tw_send(endpoint, out.data(), length, 5, nullptr, &send), 0);
-    EXPECT_EQ(tw_wait(send), TW_OK);
-    EXPECT_EQ(tw_wait(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
     EXPECT_EQ(in, out);
   }
   EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
@@ -94,10 +95,10 @@ TEST(Connect, BetweenWorkersOfOneProcess) {
   ASSERT_EQ(tw_recv(b.worker, in.data(), in.size(), 9, UINT64_MAX, nullptr, &receive), TW_IN_PROGRESS);
   ASSERT_GE(tw_send(to_b, out.data(), out.size(), 9, nullptr, &send), 0);
   ASSERT_TRUE(progress_until(a.worker, [&] {
-    tw_progress(b.worker);
+    tw_worker_progress(b.worker);
     return tw_request_test(receive) != TW_IN_PROGRESS && tw_request_test(send) != TW_IN_PROGRESS;
   }));
-  EXPECT_EQ(tw_wait(receive), TW_OK);
+  EXPECT_EQ(tw_request_finish(receive), TW_OK);
   EXPECT_EQ(in, out);
 }
 
@@ -139,7 +140,7 @@ TEST(Connect, StaleAddressIsRefused) {
   Side b;
   tw_worker* other = nullptr;
   ASSERT_EQ(tw_worker_create(b.context, nullptr, &other), TW_OK);
-  char bytes[TW_ADDRESS_MAX];
+  char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(tw_worker_address(other, bytes, &length), TW_OK);
   tw_worker_destroy(other);

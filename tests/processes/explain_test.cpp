@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -21,7 +22,7 @@ const Role kBothKinds("both kinds", [](Pipe& pipe) {
   if (tw_memory_allocate(side.context, sizeof plain, nullptr, &memories[0]) != TW_OK) return 1;
   if (tw_memory_register(side.context, plain, sizeof plain, nullptr, &memories[1]) != TW_OK) return 2;
   for (tw_memory* memory : memories) {
-    char key[TW_KEY_MAX];
+    char key[kKeyRoom];
     size_t length = sizeof key;
     if (tw_memory_export(memory, key, &length) != TW_OK) return 3;
     pipe.send({key, length});
@@ -112,7 +113,7 @@ TEST_P(Explain, OneSidedWaysAndWhyTheyAreImpossible) {
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = layout;
     return text_of([&](char* to, size_t* n) {
-      return tw_explain_buffer(endpoint, "send", tw_memory_address(own), kLength, nullptr, &options, to, n);
+      return tw_endpoint_explain_buffer(endpoint, "send", tw_memory_address(own), kLength, nullptr, &options, to, n);
     });
   };
   EXPECT_EQ(sent(dense), sent(nullptr));

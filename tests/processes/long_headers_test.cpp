@@ -39,7 +39,7 @@ struct Taker {
     if (came.empty() || tw_request_test(came.front()->request) == TW_IN_PROGRESS) return nullptr;
     std::unique_ptr<Message> message = std::move(came.front());
     came.pop_front();
-    EXPECT_EQ(tw_wait(message->request), TW_OK);
+    EXPECT_EQ(tw_request_finish(message->request), TW_OK);
     return message;
   }
   std::deque<std::unique_ptr<Message>> came;
@@ -63,7 +63,7 @@ const Role kMirror("header_mirror", [](Pipe& pipe) {
         return 2;
     }
     while (!sent.empty() && tw_request_test(sent.front()->request) != TW_IN_PROGRESS) {
-      if (sent.front()->request != TW_REQUEST_NONE && tw_wait(sent.front()->request) != TW_OK) return 3;
+      if (sent.front()->request != TW_REQUEST_NONE && tw_request_finish(sent.front()->request) != TW_OK) return 3;
       sent.pop_front();
     }
   }
@@ -108,7 +108,7 @@ TEST_P(LongHeaders, ComeBackAsTheyWereInOrder) {
     EXPECT_TRUE(back[i]->header == sent[i].header && back[i]->payload == sent[i].payload)
         << sent[i].header.size() << " and " << sent[i].payload.size();
     if (sent[i].request != TW_REQUEST_NONE) {
-      EXPECT_EQ(tw_wait(sent[i].request), TW_OK);
+      EXPECT_EQ(tw_request_finish(sent[i].request), TW_OK);
     }
   }
   EXPECT_EQ(finish(tw_am_send(endpoint, kId, nullptr, 0, nullptr, 0, nullptr, &sent[0].request), sent[0].request), TW_OK);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -18,12 +19,12 @@ constexpr size_t kArea = 4096;
 constexpr uint64_t kLimit = 20'000'000'000;
 
 std::string key_of(tw_memory* memory) {
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   return tw_memory_export(memory, key, &length) == TW_OK ? std::string(key, length) : "";
 }
 std::string key_of(tw_signal* signal) {
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   return tw_signal_export(signal, key, &length) == TW_OK ? std::string(key, length) : "";
 }
@@ -238,7 +239,7 @@ class SleepingForSignals : public testing::Test {
     child.send(key_of(signal));
     ASSERT_TRUE(progress_until(side.worker, [&] { return child.readable(); }));
     ASSERT_EQ(child.receive(), "ready");
-    ASSERT_EQ(tw_signal_wait(signal, TW_COMPARE_GE, 1, kLimit), TW_OK);
+    ASSERT_EQ(tw_signal_wait(signal, 1, TW_COMPARE_GE, kLimit), TW_OK);
   }
   void TearDown() override {
     child.send("end");
@@ -250,7 +251,7 @@ class SleepingForSignals : public testing::Test {
   /// Armed, with nothing left to do.
   void sleep() {
     tw_status status;
-    while ((status = tw_worker_arm(side.worker)) == TW_ERR_BUSY) tw_progress(side.worker);
+    while ((status = tw_worker_arm(side.worker)) == TW_ERR_BUSY) tw_worker_progress(side.worker);
     ASSERT_EQ(status, TW_OK);
   }
   bool readable(int timeout_ms) {
@@ -270,11 +271,11 @@ TEST_F(SleepingForSignals, AMappedStoreMakesTheArmedDescriptorReadable) {
   for (const char* way : {"put", "post", "put", "post"}) {
     ASSERT_NO_FATAL_FAILURE(sleep());
     ASSERT_FALSE(readable(0)) << way;
-    ASSERT_EQ(tw_signal_test(signal, TW_COMPARE_GE, ++value), TW_IN_PROGRESS);
+    ASSERT_EQ(tw_signal_test(signal, ++value, TW_COMPARE_GE), TW_IN_PROGRESS);
     child.send(way);
     ASSERT_TRUE(readable(20'000)) << way;
-    EXPECT_EQ(tw_signal_test(signal, TW_COMPARE_GE, value), TW_OK);
-    EXPECT_GT(tw_progress(side.worker), 0u) << "it counts as an event";
+    EXPECT_EQ(tw_signal_test(signal, value, TW_COMPARE_GE), TW_OK);
+    EXPECT_GT(tw_worker_progress(side.worker), 0u) << "it counts as an event";
   }
 }
 
@@ -282,7 +283,7 @@ TEST_F(SleepingForSignals, TheSleepOfAWorkerEndsWithIt) {
   for (uint64_t value = 2; value < 50; ++value) {
     child.send(value % 2 == 0 ? "put" : "post");
     // Sooner or later than the look: none is slept through.
-    while (tw_signal_test(signal, TW_COMPARE_GE, value) != TW_OK) ASSERT_EQ(tw_worker_wait(side.worker, kLimit), TW_OK);
+    while (tw_signal_test(signal, value, TW_COMPARE_GE) != TW_OK) ASSERT_EQ(tw_worker_wait(side.worker, kLimit), TW_OK);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -49,7 +50,7 @@ const Role kTarget("notified", [](Pipe& pipe) {
   const tw_status made = place == "ordinary" ? tw_memory_register(side.context, ordinary.data(), kRoom, nullptr, &memory)
                                              : tw_memory_allocate(side.context, kRoom, &options, &memory);
   if (made != TW_OK) return 1;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   tw_completion_queue_options wanted = TW_COMPLETION_QUEUE_OPTIONS_INIT;
@@ -71,7 +72,7 @@ const Role kTarget("notified", [](Pipe& pipe) {
     if (tw_send_blocking(entry.info.endpoint, &immediate, sizeof immediate, 1) != TW_OK) return 7;
   }
   pipe.send(std::to_string(wrong));
-  while (!pipe.readable()) tw_progress(side.worker);  // until the initiator has closed
+  while (!pipe.readable()) tw_worker_progress(side.worker);  // until the initiator has closed
   if (tw_completion_queue_destroy(queue) != TW_OK) return 8;
   return tw_memory_release(memory) == TW_OK ? 0 : 9;
 });

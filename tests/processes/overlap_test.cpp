@@ -172,12 +172,12 @@ TEST_P(NobodyProgresses, AReceiveThatIsFilledIsTooLateToCancel) {
   finish_both();
   begin();
   receive(nullptr);
-  ASSERT_EQ(tw_cancel(request), TW_OK) << "nobody has sent";
+  ASSERT_EQ(tw_request_cancel(request), TW_OK) << "nobody has sent";
   ASSERT_EQ(tw_request_release(request), TW_OK);
   receive(nullptr);
   send();
   EXPECT_TRUE(comes());
-  EXPECT_EQ(tw_cancel(request), TW_ERR_BUSY);
+  EXPECT_EQ(tw_request_cancel(request), TW_ERR_BUSY);
   finish_both();
 }
 
@@ -212,7 +212,7 @@ TEST(NobodyProgressesFor, APeerThatIsKilled) {
   child.kill();
   EXPECT_EQ(finish(TW_IN_PROGRESS, from_it), TW_ERR_PEER_LOST);
   EXPECT_EQ(tw_request_test(from_anyone), TW_IN_PROGRESS);
-  EXPECT_EQ(tw_cancel(from_anyone), TW_OK);
+  EXPECT_EQ(tw_request_cancel(from_anyone), TW_OK);
   EXPECT_EQ(tw_request_release(from_anyone), TW_OK);
   (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
 }

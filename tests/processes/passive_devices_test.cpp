@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -37,7 +38,7 @@ const Role kTarget("passive target of devices", [](Pipe& pipe) {
   if (tw_listen(side.worker, "127.0.0.1:0", nullptr, &listener) != TW_OK) return 1;
   tw_memory* memory = memory_at(side.context, pipe.receive(), kArea);
   store(side.context, memory, std::string(kArea, '\x5a'));
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_memory_export(memory, key, &length) != TW_OK) return 2;
   pipe.send(std::to_string(tw_listener_port(listener)));
@@ -122,7 +123,7 @@ class DevicesAtHostMemory : public PassiveDevices {
   std::string way(const char* verb) {
     char text[4096] = {};
     size_t size = sizeof text;
-    EXPECT_EQ(tw_explain_buffer(endpoint, verb, tw_memory_address(here), kLong, remote, nullptr, text, &size), TW_OK)
+    EXPECT_EQ(tw_endpoint_explain_buffer(endpoint, verb, tw_memory_address(here), kLong, remote, nullptr, text, &size), TW_OK)
         << tw_last_error();
     const std::string said = text;
     const size_t chosen = said.rfind("chosen: ");

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -17,7 +18,7 @@ constexpr size_t kArea = 6'000'000, kLarge = 5'000'000, kCounter = 5'500'000, kF
 constexpr uint64_t kLimit = 20'000'000'000;
 
 std::string key_of(tw_memory* memory) {
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   return tw_memory_export(memory, key, &length) == TW_OK ? std::string(key, length) : "";
 }
@@ -34,7 +35,7 @@ const Role kTarget("passive target", [](Pipe& pipe) {
   if (tw_listen(side.worker, "127.0.0.1:0", nullptr, &listener) != TW_OK) return 1;
   if (tw_memory_allocate(side.context, kArea, nullptr, &memory) != TW_OK) return 2;
   if (tw_signal_create(side.worker, &options, &signal) != TW_OK) return 3;
-  char key[TW_KEY_MAX];
+  char key[kKeyRoom];
   size_t length = sizeof key;
   if (tw_signal_export(signal, key, &length) != TW_OK) return 4;
   pipe.send(std::to_string(tw_listener_port(listener)));
@@ -102,11 +103,11 @@ TEST_P(PassiveTarget, NeedsNoCallOfTheLibraryFromTheFirstOperationOn) {
   post("put", [&](auto* r) { return tw_put(endpoint, large.data(), kLarge, remote, 1, &with_signal, r); });
   post("atomic",
        [&](auto* r) { return tw_atomic(endpoint, TW_ATOMIC_ADD, remote, kCounter, 8, added, 0, &old[0], nullptr, r); });
-  ASSERT_EQ(tw_fence(endpoint), TW_OK);
+  ASSERT_EQ(tw_endpoint_fence(endpoint), TW_OK);
   post("get", [&](auto* r) { return tw_get(endpoint, back.data() + 8, kLarge, remote, 1, nullptr, r); });
   post("atomic again",
        [&](auto* r) { return tw_atomic(endpoint, TW_ATOMIC_ADD, remote, kCounter, 8, 1, 0, &old[1], nullptr, r); });
-  ASSERT_EQ(tw_fence(endpoint), TW_OK);
+  ASSERT_EQ(tw_endpoint_fence(endpoint), TW_OK);
   with_signal.flags = TW_OP_AFTER_ALL;
   post("put over it", [&](auto* r) { return tw_put(endpoint, word.data(), 8, remote, 100, &with_signal, r); });
   post("signal", [&](auto* r) { return tw_signal_post(signal, 1, nullptr, r); });

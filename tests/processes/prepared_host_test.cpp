@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -45,7 +46,7 @@ const Role kRole("owner", [](Pipe& pipe) {
   tw_signal* signal = nullptr;
   if (tw_signal_create(side.worker, &options, &signal) != TW_OK) return 2;
   for (const bool of_signal : {false, true}) {
-    std::string key(TW_KEY_MAX, '\0');
+    std::string key(kKeyRoom, '\0');
     size_t length = key.size();
     const tw_status status = of_signal ? tw_signal_export(signal, key.data(), &length)
                                        : tw_memory_export_range(memory, 0, kAll, 0, key.data(), &length);
@@ -127,15 +128,15 @@ struct Putter {
     tw_plan_options options = TW_PLAN_OPTIONS_INIT;
     options.timeout_ns = kLimit;
     ASSERT_EQ(tw_plan_create(side.context, &options, &plan), TW_OK) << tw_last_error();
-    tw_step_options with = TW_STEP_OPTIONS_INIT;
+    tw_op_options with = TW_OP_OPTIONS_INIT;
     with.signal = signal;
     with.signal_op = op;
     with.signal_value = 1;
     with.increment = op == TW_SIGNAL_SET ? 1 : 0;  // it says the number of the run
     uint32_t put = 0;
     ASSERT_EQ(tw_plan_put(plan, endpoint, address, kLength, remote, kGuard, &with, &put), TW_OK) << tw_last_error();
-    tw_step_options then = TW_STEP_OPTIONS_INIT;
-    then.after = &put;
+    tw_op_options then = TW_OP_OPTIONS_INIT;
+    then.after_steps = &put;
     then.after_count = 1;
     ASSERT_EQ(tw_plan_get(plan, endpoint, address + kLength, kLength, remote, kGuard, &then, nullptr), TW_OK);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Children of tests, and the main of every process test.
 #include "process.hpp"
+#include "../fixtures/rooms.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -131,7 +132,7 @@ Side::~Side() {
 }
 
 std::string Side::address() const {
-  char bytes[TW_ADDRESS_MAX];
+  char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   if (tw_worker_address(worker, bytes, &length) != TW_OK) abort();
   return std::string(bytes, length);
@@ -157,7 +158,7 @@ std::string random_bytes(size_t length) {
 bool progress_until(tw_worker* worker, const std::function<bool()>& done, uint64_t limit_ns) {
   const uint64_t limit = now_ns() + limit_ns;
   for (unsigned idle = 0; !done();) {
-    idle = tw_progress(worker) != 0 ? 0 : idle + 1;
+    idle = tw_worker_progress(worker) != 0 ? 0 : idle + 1;
     if (idle > 200) sched_yield();
     if (now_ns() > limit) return done();
   }
@@ -185,7 +186,7 @@ bool echo(tw_worker* worker, tw_endpoint* endpoint, size_t length, uint64_t tag)
     (void)tw_request_release(receive);
     return false;
   }
-  const tw_status send_status = tw_wait(send);
+  const tw_status send_status = tw_request_finish(send);
   const tw_status status = tw_request_wait(receive, 30'000'000'000);
   if (status != TW_OK || send_status != TW_OK) fprintf(stderr, "echo: %s\n", tw_request_message(receive));
   tw_recv_info info{};

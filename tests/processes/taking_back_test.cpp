@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -38,7 +39,7 @@ size_t not_own(const char* at, size_t length) {
 void spin_a_little(tw_worker* worker) {
   static std::mt19937 random(std::random_device{}());
   const uint64_t until = now_ns() + random() % 3'000'000;
-  while (now_ns() < until) tw_progress(worker);
+  while (now_ns() < until) tw_worker_progress(worker);
 }
 
 /// Puts the whole region again and again until that fails; says how.
@@ -58,8 +59,8 @@ const Role kWriter("writer", [](Pipe& pipe) {
     while (status == TW_OK) {
       tw_request request = TW_REQUEST_NONE;
       status = tw_put(endpoint, data.get(), kLength, remote, 0, &options, &request);
-      if (status == TW_IN_PROGRESS) status = tw_wait(request);
-      tw_progress(side.worker);
+      if (status == TW_IN_PROGRESS) status = tw_request_finish(request);
+      tw_worker_progress(side.worker);
     }
     tw_remote_memory_release(remote);
     pipe.send(tw_status_name(status));
@@ -89,7 +90,7 @@ TEST_P(Release, APutUnderWayLandsBeforeOrFailsByName) {
     }
     char* at = static_cast<char*>(tw_memory_address(memory));
     std::memset(at, kOwn, kLength);
-    char key[TW_KEY_MAX];
+    char key[kKeyRoom];
     size_t length = sizeof key;
     ASSERT_EQ(tw_memory_export(memory, key, &length), TW_OK);
     child.send({key, length});
@@ -160,7 +161,7 @@ const Role kReceiver("large receiver", [](Pipe& pipe) {
     options.source = partner.endpoint;
     tw_request receive = TW_REQUEST_NONE;
     tw_status status = tw_recv(partner.side.worker, buffer.get(), kLength, kMessage, UINT64_MAX, &options, &receive);
-    if (status == TW_IN_PROGRESS) status = tw_wait(receive);
+    if (status == TW_IN_PROGRESS) status = tw_request_finish(receive);
     if (status != TW_OK) {
       pipe.send(tw_status_name(status));
       return 0;
@@ -197,14 +198,14 @@ TEST_F(ForcedClose, AReceiveIsNotWrittenToAfterwards) {
   for (int round = 0; round < kRounds; ++round) {
     Child child("large sender");
     meet(child);
-    for (int i = 0; i < kWarm; ++i) ASSERT_EQ(tw_wait(receive()), TW_OK) << tw_last_error();
+    for (int i = 0; i < kWarm; ++i) ASSERT_EQ(tw_request_finish(receive()), TW_OK) << tw_last_error();
     std::memset(buffer(), kOwn, kLength);
     const tw_request last = receive();
     const volatile char *first = buffer(), *middle = buffer() + kLength / 2;  // the sender's half
     ASSERT_TRUE(progress_until(side.worker, [&] { return *first != kOwn || *middle != kOwn; }));
-    for (int turns = round * 2; turns > 0; --turns) tw_progress(side.worker);
+    for (int turns = round * 2; turns > 0; --turns) tw_worker_progress(side.worker);
     EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
-    const tw_status status = tw_wait(last);
+    const tw_status status = tw_request_finish(last);
     EXPECT_TRUE(status == TW_OK || status == TW_ERR_CLOSED) << tw_status_name(status);
     interrupted += status == TW_ERR_CLOSED;
     std::memset(buffer(), kOwn, kLength);
@@ -226,7 +227,7 @@ TEST_F(ForcedClose, WhatTheSenderStoresNextIsNotDelivered) {
     ASSERT_EQ(tw_send(endpoint, buffer(), kLength, kMessage, nullptr, &last), TW_IN_PROGRESS);
     spin_a_little(side.worker);
     EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
-    const tw_status status = tw_wait(last);
+    const tw_status status = tw_request_finish(last);
     EXPECT_TRUE(status == TW_OK || status == TW_ERR_CLOSED) << tw_status_name(status);
     interrupted += status == TW_ERR_CLOSED;
     std::memset(buffer(), kOwn, kLength);

@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "../fixtures/rooms.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -93,19 +94,19 @@ struct Rank {
     EXPECT_EQ(tw_memory_allocate(side.context, kLength, &options, &memory), TW_OK) << tw_last_error();
     if (own != nullptr) own->store = store.get();
     void* const arg = own != nullptr ? static_cast<void*>(own) : store.get();
-    EXPECT_EQ(tw_window_create(side.worker, endpoints.data(), rank, size, memory, nullptr,
-                               own != nullptr ? OwnExchange::run : nullptr, arg, &window),
+    EXPECT_EQ(tw_window_create(side.worker, endpoints.data(), size, rank, memory, own != nullptr ? OwnExchange::run : nullptr,
+                               arg, nullptr, &window),
               TW_OK)
         << tw_last_error();
   }
   ~Rank() { (void)tw_memory_release(memory); }
   std::vector<std::string> gather(std::string mine) {
     const size_t length = mine.size();
-    std::string all(size * TW_ADDRESS_MAX, '\0');
-    mine.resize(TW_ADDRESS_MAX);
+    std::string all(size * kAddressRoom, '\0');
+    mine.resize(kAddressRoom);
     EXPECT_EQ(tw_store_exchange(store.get(), mine.data(), mine.size(), all.data()), TW_OK) << tw_last_error();
     std::vector<std::string> texts;
-    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * TW_ADDRESS_MAX, length));
+    for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * kAddressRoom, length));
     return texts;
   }
   /// Everybody's `length` random bytes, known to all.
@@ -356,7 +357,7 @@ TEST_P(WindowOfTheDead, EndsWaitsWithoutProgressAndStaysMapped) {
   EXPECT_EQ(tw_window_check(rank.window), TW_ERR_PEER_LOST);
   EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
   progress_until(rank.side.worker, [&] { return tw_endpoint_state(rank.endpoints[1]) < 0; });
-  for (int i = 0; i < 1000; ++i) tw_progress(rank.side.worker);
+  for (int i = 0; i < 1000; ++i) tw_worker_progress(rank.side.worker);
   // What a late kernel still touches is there.
   std::string found(kPart, '\0');
   rank.copy(found.data(), bases[1] + 5, kPart);

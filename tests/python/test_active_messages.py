@@ -11,9 +11,9 @@ import thalweg as tw
 @pytest.mark.parametrize("protocol", [None, "rendezvous"])
 def test_header_and_payload_arrive(worker, me, size, protocol):
     got = []
-    worker.on_am(5, lambda message: got.append((message.header, message.length, message.data, message.endpoint)))
+    worker.am_register(5, lambda message: got.append((message.header, message.length, message.data, message.endpoint)))
     payload = os.urandom(size)
-    request = me.iam(5, b"header", payload, protocol=protocol if size else None)
+    request = me.iam_send(5, b"header", payload, protocol=protocol if size else None)
     while not got:
         worker.progress()
     assert got[0] == (b"header", size, payload, me)
@@ -22,9 +22,9 @@ def test_header_and_payload_arrive(worker, me, size, protocol):
 
 def test_data_taken_later(worker, me):
     kept = []
-    worker.on_am(1, kept.append)
+    worker.am_register(1, kept.append)
     payload = os.urandom(200_000)
-    request = me.iam(1, buffer=payload, protocol="rendezvous")
+    request = me.iam_send(1, buffer=payload, protocol="rendezvous")
     while not kept:
         worker.progress()
     assert not request.done()
@@ -35,18 +35,18 @@ def test_data_taken_later(worker, me):
 
 
 def test_a_dropped_payload_completes_its_sender(worker, me):
-    worker.on_am(1, lambda message: None)
-    me.iam(1, buffer=bytes(1 << 20), protocol="rendezvous").wait(10)
+    worker.am_register(1, lambda message: None)
+    me.iam_send(1, buffer=bytes(1 << 20), protocol="rendezvous").wait(10)
 
 
 def test_reply_and_handler_errors(worker, me):
     def reply(message):
-        message.endpoint.iam(2, b"reply to " + message.header)
+        message.endpoint.iam_send(2, b"reply to " + message.header)
 
     answers = []
-    worker.on_am(1, reply)
-    worker.on_am(2, lambda message: answers.append(message.header))
-    me.am(1, b"question")
+    worker.am_register(1, reply)
+    worker.am_register(2, lambda message: answers.append(message.header))
+    me.am_send(1, b"question")
     while not answers:
         worker.progress()
     assert answers == [b"reply to question"]
@@ -54,32 +54,32 @@ def test_reply_and_handler_errors(worker, me):
     def broken(message):
         raise LookupError("in the handler")
 
-    worker.on_am(3, broken)
-    request = me.iam(3)
+    worker.am_register(3, broken)
+    request = me.iam_send(3)
     with pytest.raises(LookupError, match="in the handler"):
         for _ in range(10_000):
             worker.progress()
     request.wait(5)
-    worker.on_am(3, None)
+    worker.am_register(3, None)
 
 
 def test_limits(me):
     with pytest.raises(tw.InvalidError):
-        me.am(4096)
+        me.am_send(4096)
     with pytest.raises(tw.InvalidError):
-        me.am(1, memoryview(bytes(600))[::2])
+        me.am_send(1, memoryview(bytes(600))[::2])
 
 
 @pytest.mark.parametrize("length", [0, 1, 256, 257, 4096, 65_280, 65_281, 1 << 20])
 @pytest.mark.parametrize("size", [0, 100, 300_000])
 def test_headers_of_any_length(worker, me, length, size):
     got = []
-    worker.on_am(6, lambda message: got.append((message.header, message.data)))
+    worker.am_register(6, lambda message: got.append((message.header, message.data)))
     payload = os.urandom(size)
     for kind in (bytes, bytearray, memoryview):
         header = kind(os.urandom(length))
         wanted = bytes(header)
-        request = me.iam(6, header, payload)
+        request = me.iam_send(6, header, payload)
         if kind is bytearray:
             header[:] = bytes(length)  # it was copied
         while not got:
@@ -89,7 +89,7 @@ def test_headers_of_any_length(worker, me, length, size):
 
 
 def test_a_header_beyond_the_budget(worker, me):
-    worker.on_am(6, lambda message: None)
+    worker.am_register(6, lambda message: None)
     with pytest.raises(tw.LimitReached, match="unexpected_budget"):
-        me.am(6, bytes(60 << 20))
-    me.am(6, bytes(2 << 20))
+        me.am_send(6, bytes(60 << 20))
+    me.am_send(6, bytes(2 << 20))

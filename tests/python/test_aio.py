@@ -34,7 +34,7 @@ async def serve(pipe, key, polling):
     async with aio.Worker(tw.Context(job_key=key), polling=polling) as worker:
         memory = tw.Memory.allocate(worker.core.context, 1 << 16)
         signal = tw.Signal(worker.core)
-        worker.on_am(3, answer)
+        worker.am_register(3, answer)
         with worker.listen() as listener:
             pipe.send((listener.port, memory.export(), signal.export()))
             endpoint = await listener.accept(data=b"welcome")
@@ -53,7 +53,7 @@ async def serve(pipe, key, polling):
 async def answer(message):
     """The handler of active messages: takes the payload later and replies."""
     data = await message.data()
-    await message.endpoint.am(4, message.header, bytes(data)[::-1])
+    await message.endpoint.am_send(4, message.header, bytes(data)[::-1])
 
 
 def serving(pipe, key, polling):
@@ -128,9 +128,9 @@ async def test_a_service_in_another_process(polling):
         await endpoint.flush()
         await worker.flush()
         replies: asyncio.Queue = asyncio.Queue()
-        worker.on_am(4, lambda message: replies.put_nowait(message))
+        worker.am_register(4, lambda message: replies.put_nowait(message))
         payload = os.urandom(100_000)
-        await endpoint.am(3, b"head", payload)
+        await endpoint.am_send(3, b"head", payload)
         reply = await replies.get()
         assert reply.header == b"head" and await reply.data() == payload[::-1]
         array = np.random.default_rng().random((300, 200))
@@ -255,13 +255,13 @@ async def test_a_handler_that_raises_does_not_stall_the_worker(polling):
         raise ValueError(message.header)
 
     with aio.Worker(context, polling=polling) as worker, tw.Worker(context) as sender:
-        worker.on_am(1, refuse)
+        worker.am_register(1, refuse)
         endpoint = sender.connect(worker.address, wait=False)
         for turn in range(20):
             buffer = bytearray(8)
             receiving = asyncio.ensure_future(worker.recv(buffer, turn))
             await asyncio.sleep(0)
-            requests = [endpoint.iam(1, b"first"), endpoint.isend(b"behind", turn), endpoint.iam(1, b"last")]
+            requests = [endpoint.iam_send(1, b"first"), endpoint.isend(b"behind", turn), endpoint.iam_send(1, b"last")]
             while not all(request.done() for request in requests):
                 await asyncio.sleep(0)
             assert (await receiving).length == 6
@@ -282,11 +282,11 @@ async def test_a_flush_leaves_the_loop_awake_for_what_comes_next(context, whose)
         endpoint = await connecting
         for turn in range(5):
             came = asyncio.get_running_loop().create_future()
-            worker.on_am(1, lambda message, came=came: came.set_result(message.header))
+            worker.am_register(1, lambda message, came=came: came.set_result(message.header))
             for _ in range(200):  # until it sleeps
                 await asyncio.sleep(0)
             await (worker.flush() if whose == "worker" else endpoint.flush())
-            there.am(1, b"%d" % turn)
+            there.am_send(1, b"%d" % turn)
             assert await asyncio.wait_for(came, 10) == b"%d" % turn
 
 
@@ -309,9 +309,9 @@ async def test_a_handler_that_raises_gives_its_payload_back(no_collector, pollin
         raise ValueError("no")
 
     with aio.Worker(context, polling=polling) as worker, tw.Worker(context) as sender:
-        worker.on_am(1, refuse)
+        worker.am_register(1, refuse)
         endpoint = sender.connect(worker.address, wait=False)
-        request = endpoint.iam(1, b"", os.urandom(100_000), protocol="rendezvous")
+        request = endpoint.iam_send(1, b"", os.urandom(100_000), protocol="rendezvous")
         while not request.done():
             await asyncio.sleep(0)
 
@@ -364,11 +364,11 @@ async def test_a_call_that_progresses_leaves_the_loop_awake_for_what_comes_next(
         _endpoint = await connecting
         for turn in range(5):
             came = asyncio.get_running_loop().create_future()
-            worker.on_am(1, lambda message, came=came: came.set_result(message.header))
+            worker.am_register(1, lambda message, came=came: came.set_result(message.header))
             for _ in range(200):  # until it sleeps
                 await asyncio.sleep(0)
             await PROGRESSING[call](worker, there)
-            there.am(1, b"%d" % turn)
+            there.am_send(1, b"%d" % turn)
             assert await asyncio.wait_for(came, 10) == b"%d" % turn
 
 

@@ -69,8 +69,8 @@ def test_messages_taken_by_probe_and_active_ones_have_layouts(worker, me):
     request.wait(20)
     assert got[::2] == data[::2] and not any(got[1::2])
     kept = []
-    worker.on_am(5, kept.append)
-    request = me.iam(5, b"header", data, layout=EVERY_SECOND, protocol="rendezvous")
+    worker.am_register(5, kept.append)
+    request = me.iam_send(5, b"header", data, layout=EVERY_SECOND, protocol="rendezvous")
     while not kept:
         worker.progress()
     got = bytearray(100)
@@ -131,7 +131,7 @@ def test_every_function_has_a_signature(function):
 
 
 def test_signatures_are_those_of_the_functions(context, worker, me):
-    assert str(inspect.signature(tw.send_on)) == "(queue, peer, buffer, tag=0, *, layout=None)"
+    assert str(inspect.signature(tw.send_on)) == "(queue, peer, buffer, channel=0, *, layout=None)"
     assert str(inspect.signature(tw.Memory.allocate)).endswith("*, access='rwa', huge_pages=False, place='host')")
     assert list(inspect.signature(tw.Worker).parameters) == ["context", "threads", "progress", "unexpected_budget"]
     assert list(inspect.signature(tw.Signal).parameters) == ["worker", "kind", "initial", "memory", "offset"]

@@ -25,7 +25,7 @@ def owner(endpoint, pipe, place="host"):
         tw.copy(context, pool, np.zeros(COUNT * LENGTH, np.uint8))
     blocks = tw.Blocks(context, [(pool, 0, COUNT) for pool in pools], LENGTH)
     handled = []
-    worker.on_am(7, lambda message: handled.append(bytes(message.header)))
+    worker.am_register(7, lambda message: handled.append(bytes(message.header)))
     pipe.send(blocks.export())
     while not pipe.poll(0):
         worker.wait(0.01)
@@ -35,7 +35,7 @@ def owner(endpoint, pipe, place="host"):
             text = news[1] if news is not None else handled.pop()
             pipe.send((text, contents(context, pools)))
     pipe.recv()
-    blocks.release()
+    blocks.close()
 
 
 def told(endpoint, pipe):

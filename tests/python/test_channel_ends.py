@@ -103,5 +103,5 @@ def test_what_is_not_mapped_is_refused_at_both_ends():
 def test_arguments_that_make_no_sense(me):
     with pytest.raises(tw.InvalidError):
         tw.bind_recv(me, [], 1)
-    with pytest.raises(tw.TimedOut, match="tag 77"):
+    with pytest.raises(tw.TimedOut, match="channel 77"):
         tw.bind_send(me, 77, timeout=0.1)

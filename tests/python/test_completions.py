@@ -129,7 +129,7 @@ def test_puts_notify(worker, me, size):
     me.iput(payload, remote, 5, immediate=immediate).wait(20)
     assert queue.wait(timeout=20) == [(me, immediate.to_bytes(8, "little"))]
     headers = []
-    worker.on_am(11, lambda message: headers.append(message.header))
+    worker.am_register(11, lambda message: headers.append(message.header))
     me.put(payload, remote, 5, immediate=7, handler=11)
     while not headers:
         worker.progress()
@@ -138,7 +138,7 @@ def test_puts_notify(worker, me, size):
         me.put(payload, remote, 5, handler=11)
     with pytest.raises(tw.Unsupported):
         me.get(bytearray(3), remote, 0, immediate=1)
-    worker.on_am(11, None)
+    worker.am_register(11, None)
     remote.release()
     memory.release()
 

@@ -209,7 +209,7 @@ def test_the_log_comes_by_logging(worker, other, caplog):
     """An active message without a handler is a warning of the library."""
     with caplog.at_level(logging.WARNING, logger="thalweg"):
         me = worker.connect(worker.address)
-        me.am(77, b"", b"for nobody")
+        me.am_send(77, b"", b"for nobody")
         for _ in range(100):
             worker.progress()
         end = time.monotonic() + 5

@@ -146,15 +146,15 @@ def test_active_messages(context, worker, me, size):
     def handler(message):
         ended.append(message.irecv(into))
 
-    worker.on_am(5, handler)
-    request = me.iam(5, b"header", place_of(context, payload, "emulated:0"))
+    worker.am_register(5, handler)
+    request = me.iam_send(5, b"header", place_of(context, payload, "emulated:0"))
     while not ended or not ended[0].done():
         worker.wait(0.01)
     request.wait()
     ended[0].wait()
     assert (bytes_of(context, into, size) == payload).all()
     with pytest.raises(tw.InvalidError, match="on the host"):
-        me.am(5, into if size == 100 else place_of(context, payload[:10], "emulated:0"))
+        me.am_send(5, into if size == 100 else place_of(context, payload[:10], "emulated:0"))
 
 
 def give_back(pipe):

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_each_status_has_an_exception_of_its_name():
-    header = (ROOT / "include" / "thalweg" / "thalweg.h").read_text()
+    header = (ROOT / "include" / "thalweg" / "types.h").read_text()
     statuses = {int(n) for n in re.findall(r"TW_ERR_\w+ = (-\d+)", header)}
     assert statuses and statuses <= set(errors.BY_STATUS)
     for status in statuses:

@@ -67,9 +67,9 @@ def test_messages_between_processes(transport):
 def test_every_operation_that_takes_one(context, worker, me):
     data = os.urandom(5000)
     taken = []
-    worker.on_am(3, taken.append)
+    worker.am_register(3, taken.append)
     for size in (100, 5000):
-        me.am(3, b"h", pieces_of(data[:size]), layout=PIECES)
+        me.am_send(3, b"h", pieces_of(data[:size]), layout=PIECES)
         while not taken:
             worker.progress()
         back = pieces_of(bytes(size))

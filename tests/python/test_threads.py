@@ -152,7 +152,7 @@ def test_what_ends_in_another_thread_is_handed_to_the_one_inside(context):
             waiter = Outcome(stays.wait, 1, ">=", SECONDS)
             until(lambda: entered(worker))
             try:
-                stays.release()
+                stays.close()
             finally:
                 stays.reset(1)
                 assert waiter.end() is None

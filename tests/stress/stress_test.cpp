@@ -22,6 +22,8 @@
 
 #include <thalweg/thalweg.h>
 
+#include "../fixtures/rooms.hpp"
+
 namespace {
 
 double option(const char* name, double otherwise) {
@@ -41,7 +43,7 @@ unsigned char pattern(uint64_t seed, size_t i) {
 
 using Address = std::vector<unsigned char>;
 Address address_of(tw_worker* worker) {
-  Address a(TW_ADDRESS_MAX);
+  Address a(kAddressRoom);
   size_t n = a.size();
   must(tw_worker_address(worker, a.data(), &n), "tw_worker_address");
   a.resize(n);
@@ -70,7 +72,7 @@ struct Talker {
       must(tw_send(peers[p], out[p].data(), m, tag(number, me, static_cast<unsigned>(p)), nullptr, &requests.back()),
            "tw_send");
     }
-    must(tw_wait_all(requests.data(), requests.size()), "tw_wait_all");
+    must(tw_request_finish_all(requests.data(), requests.size()), "tw_request_finish_all");
     for (size_t p = 0; p < peers.size(); ++p) {
       if (peers[p] == nullptr) continue;
       size_t n = in[p].size() - 1;
@@ -114,7 +116,7 @@ TEST(Stress, EightThreadsWithAWorkerEach) {
         rounds = number;
       }
       ++ready;
-      while (ready < kThreads) tw_progress(workers[me]);
+      while (ready < kThreads) tw_worker_progress(workers[me]);
       for (tw_endpoint* ep : peers)
         if (ep) (void)tw_endpoint_close(ep, TW_CLOSE_FORCE, nullptr);
     };
@@ -152,7 +154,7 @@ TEST(Stress, OneWorkerPostedToByEightThreads) {
       tw_request r[2] = {0, 0};
       must(tw_recv(me & 1 ? left : right, in.data(), size, me, ~0ull, nullptr, &r[0]), "tw_recv");
       must(tw_send(me & 1 ? to_left : to_right, out.data(), size, me, nullptr, &r[1]), "tw_send");
-      must(tw_wait_all(r, 2), "tw_wait_all");
+      must(tw_request_finish_all(r, 2), "tw_request_finish_all");
       in.resize(size);
       ASSERT_EQ(in, out);
       ++messages;
@@ -195,9 +197,9 @@ TEST(Stress, TwoHundredEndpoints) {
     }
     for (bool done = false; !done;) {
       done = true;
-      tw_progress(center);
+      tw_worker_progress(center);
       for (unsigned i = 0; i < kWorkers; ++i) {
-        tw_progress(workers[i]);
+        tw_worker_progress(workers[i]);
         done &=
             tw_request_test(receives[i]) != TW_IN_PROGRESS && (sends[i] == 0 || tw_request_test(sends[i]) != TW_IN_PROGRESS);
       }

@@ -19,7 +19,7 @@ Sample channel_latency(Pair& p, const Order& order) {
   in.poison();
   Starter starter(p, order, 2);
   for (unsigned i = 0; i < 2; ++i) {
-    tw_step_options step = TW_STEP_OPTIONS_INIT;
+    tw_op_options step = TW_OP_OPTIONS_INIT;
     const bool sends = (i == 0) == (p.rank == 0);
     const Buffers& buffers = sends ? out : in;
     step.layout = buffers.layout();

@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exposed.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "starter.hpp"
 
 namespace perf {
+namespace {
+
+/// Exports by `ask` here, and what the other process did.
+template <class Ask>
+std::vector<unsigned char> their_key(Exposed& both, const Ask& ask) {
+  size_t size = 0;
+  must(ask(nullptr, &size), "the size of a key");
+  std::vector<unsigned char> mine(size);
+  must(ask(mine.data(), &size), "exporting");
+  uint64_t length = size, their_length = 0;
+  both.exchange(&length, &their_length, sizeof length);
+  const uint64_t room = std::max(length, their_length);
+  mine.resize(room);
+  std::vector<unsigned char> theirs(room);
+  both.exchange(mine.data(), theirs.data(), room);
+  theirs.resize(their_length);
+  return theirs;
+}
+
+}  // namespace
 
 Exposed::Exposed(Pair& p, const Order& order, size_t count)
     : pair(p), target(p.context, order, count, p.rank), source(p.context, order, count, p.rank) {
-  unsigned char mine[2][TW_KEY_MAX] = {}, theirs[2][TW_KEY_MAX] = {};
-  uint64_t lengths[2] = {TW_KEY_MAX, TW_KEY_MAX}, their_lengths[2] = {};
-  must(tw_memory_export(target.memory(), mine[0], &lengths[0]), "tw_memory_export");
   tw_signal_options o = TW_SIGNAL_OPTIONS_INIT;
   if (on_device(order.memory[p.rank]) && order.trigger != static_cast<uint8_t>(Trigger::call)) {
     tw_memory_options at = TW_MEMORY_OPTIONS_INIT;
@@ -19,11 +39,11 @@ Exposed::Exposed(Pair& p, const Order& order, size_t count)
     o.memory = word_;
   }
   must(tw_signal_create(p.worker, &o, &signal), "tw_signal_create");
-  must(tw_signal_export(signal, mine[1], &lengths[1]), "tw_signal_export");
-  exchange(lengths, their_lengths, sizeof lengths);
-  exchange(mine, theirs, sizeof mine);
-  must(tw_memory_import(p.endpoint, theirs[0], their_lengths[0], &remote), "tw_memory_import");
-  must(tw_signal_import(p.endpoint, theirs[1], their_lengths[1], &remote_signal), "tw_signal_import");
+  const auto memory_key =
+      their_key(*this, [&](void* key, size_t* size) { return tw_memory_export(target.memory(), key, size); });
+  const auto signal_key = their_key(*this, [&](void* key, size_t* size) { return tw_signal_export(signal, key, size); });
+  must(tw_memory_import(p.endpoint, memory_key.data(), memory_key.size(), &remote), "tw_memory_import");
+  must(tw_signal_import(p.endpoint, signal_key.data(), signal_key.size(), &remote_signal), "tw_signal_import");
   void* mapped = nullptr;
   map = tw_remote_memory_map(remote, &mapped) == TW_OK;
 }

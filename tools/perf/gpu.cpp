@@ -153,7 +153,7 @@ void Gpu::finish(Pair& pair) {
   const uint64_t end = now_ns() + kLimit;
   Result result;
   while ((result = driver().StreamQuery(stream_)) == kNotReady) {
-    (void)tw_progress(pair.worker);  // which also notices that the peer is lost, and ends the waits of its windows
+    (void)tw_worker_progress(pair.worker);  // which also notices that the peer is lost, and ends the waits of its windows
     if (now_ns() > end) end_with("a kernel on " + place() + " has not ended within a minute");
   }
   check(result, "a kernel on " + place());

@@ -28,7 +28,7 @@ class Ends {
     const tw_channel_buffer buffer = {in.at(0), length, nullptr};
     for (const bool sends : {p.rank == 0, p.rank != 0}) {
       must(sends ? tw_channel_bind_send(p.endpoint, p.rank == 0 ? kThere : kBack, &o, &send)
-                 : tw_channel_bind_recv(p.endpoint, p.rank == 0 ? kBack : kThere, &buffer, 1, &o, &receive),
+                 : tw_channel_bind_recv(p.endpoint, &buffer, 1, p.rank == 0 ? kBack : kThere, &o, &receive),
            sends ? "tw_channel_bind_send" : "tw_channel_bind_recv");
     }
   }

@@ -267,7 +267,7 @@ int serve(const Options& o) {
     must(tw_listen(pair->worker, (":" + std::to_string(o.listen_port)).c_str(), nullptr, &listener), "tw_listen");
     std::fprintf(stderr, "thalweg perf: serving on port %u\n", tw_listener_port(listener));
     pair->accept_from(listener);
-    tw_listener_destroy(listener);
+    tw_listener_close(listener);
     obey(*pair);
   }
 }

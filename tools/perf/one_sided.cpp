@@ -59,7 +59,7 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
     must(tw_put(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_put");
     p.wait(r);
   };
-  auto see = [&] { must(tw_signal_wait(x.signal, TW_COMPARE_GE, round, TW_FOREVER), "tw_signal_wait"); };
+  auto see = [&] { must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait"); };
   p.sync();
   if (p.rank == 0)
     time_batches(order, out, [&] {

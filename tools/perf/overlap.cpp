@@ -74,7 +74,7 @@ class ByChannel final : public Way {
     tw_plan_options o = TW_PLAN_OPTIONS_INIT;
     o.place = place.c_str();
     must(tw_plan_create(pair.context, &o, &plan_), "tw_plan_create");
-    tw_step_options step = TW_STEP_OPTIONS_INIT;
+    tw_op_options step = TW_OP_OPTIONS_INIT;
     step.layout = buffers.layout();
     const size_t n = buffers.layout() ? tw_layout_bytes(buffers.layout()) : order.size;
     const tw_status added = pair.rank == 0 ? tw_plan_recv(plan_, pair.endpoint, buffers.at(0), n, kDataTag, &step, nullptr)

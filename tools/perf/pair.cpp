@@ -69,20 +69,26 @@ Pair::~Pair() {
   if (worker) tw_worker_destroy(worker);
 }
 
+std::vector<unsigned char> address_of(tw_worker* worker) {
+  size_t size = 0;
+  must(tw_worker_address(worker, nullptr, &size), "tw_worker_address");
+  std::vector<unsigned char> address(size);
+  must(tw_worker_address(worker, address.data(), &size), "tw_worker_address");
+  return address;
+}
+
 void Pair::connect_local(int socket, const char* transport) {
-  unsigned char mine[TW_ADDRESS_MAX] = {}, theirs[TW_ADDRESS_MAX] = {};
-  uint64_t mine_length = sizeof mine, their_length = 0;
-  size_t length = sizeof mine;
-  must(tw_worker_address(worker, mine, &length), "tw_worker_address");
-  mine_length = length;
-  transfer_all(socket, &mine_length, sizeof mine_length, true);
-  transfer_all(socket, mine, sizeof mine, true);
+  std::vector<unsigned char> mine = address_of(worker), theirs;
+  uint64_t length = mine.size(), their_length = 0;
+  transfer_all(socket, &length, sizeof length, true);
+  transfer_all(socket, mine.data(), mine.size(), true);
   transfer_all(socket, &their_length, sizeof their_length, false);
-  transfer_all(socket, theirs, sizeof theirs, false);
+  theirs.resize(their_length);
+  transfer_all(socket, theirs.data(), theirs.size(), false);
   tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
   o.transport = std::strcmp(transport, "auto") == 0 ? nullptr : transport;
   o.tls = tls_;
-  must(tw_connect(worker, theirs, their_length, &o, &endpoint), "tw_connect");
+  must(tw_connect(worker, theirs.data(), theirs.size(), &o, &endpoint), "tw_connect");
   finish_connecting();
 }
 
@@ -106,7 +112,7 @@ void Pair::accept_from(tw_listener* listener) {
 void Pair::finish_connecting() { must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting"); }
 
 void Pair::progress() {
-  if (tw_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);
+  if (tw_worker_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);
 }
 
 void Pair::wait(tw_request request) {
@@ -178,7 +184,7 @@ std::string Pair::route(const char* verb, const Order& order, const void* local,
   char buffer[16384];
   size_t length = sizeof buffer;
   predicted_us = 0;
-  if (tw_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
+  if (tw_endpoint_explain_buffer(endpoint, verb, local, order.size, remote, nullptr, buffer, &length) < 0) return transport;
   const std::string text = buffer;
   // explain's last lines name the winner; messages from a device have a table for each kind of memory that may receive them.
   const std::string receiver = receiver_of(order.memory[rank], order.memory[rank == 0]);

@@ -4,6 +4,7 @@
 #include <thalweg/thalweg.h>
 
 #include <string>
+#include <vector>
 
 #include "options.hpp"
 
@@ -29,6 +30,9 @@ inline void must(tw_status status, const char* what) {
 uint64_t now_ns();
 uint64_t thread_ns();  // of this thread's processor time
 void pin_to_core(unsigned core);
+
+/// By which others connect to it.
+std::vector<unsigned char> address_of(tw_worker* worker);
 
 /// A worker with one endpoint to its counterpart.
 class Pair {

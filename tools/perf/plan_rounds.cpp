@@ -4,9 +4,9 @@
 namespace perf {
 namespace {
 
-tw_step_options behind(const std::vector<uint32_t>& steps) {
-  tw_step_options o = TW_STEP_OPTIONS_INIT;
-  o.after = steps.data();
+tw_op_options behind(const std::vector<uint32_t>& steps) {
+  tw_op_options o = TW_OP_OPTIONS_INIT;
+  o.after_steps = steps.data();
   o.after_count = steps.size();
   return o;
 }
@@ -16,7 +16,7 @@ std::vector<uint32_t> add_pieces(Exposed& x, tw_plan* plan, const std::vector<Pi
                                  const std::vector<uint32_t>& first) {
   std::vector<uint32_t> steps;
   for (const Piece& piece : pieces) {
-    tw_step_options o = behind(first);
+    tw_op_options o = behind(first);
     o.layout = piece.layout;
     o.remote_layout = piece.remote_layout;
     if (pieces.size() == 1) {  // its own signal
@@ -28,7 +28,7 @@ std::vector<uint32_t> add_pieces(Exposed& x, tw_plan* plan, const std::vector<Pi
          "tw_plan_put");
   }
   if (pieces.size() == 1) return steps;
-  tw_step_options o = behind(pieces.empty() ? first : steps);
+  tw_op_options o = behind(pieces.empty() ? first : steps);
   o.increment = 1;
   uint32_t last = 0;
   must(tw_plan_signal(plan, x.remote_signal, 1, &o, &last), "tw_plan_signal");
@@ -36,10 +36,10 @@ std::vector<uint32_t> add_pieces(Exposed& x, tw_plan* plan, const std::vector<Pi
 }
 
 uint32_t add_wait(Exposed& x, tw_plan* plan, const std::vector<uint32_t>& first) {
-  tw_step_options o = behind(first);
+  tw_op_options o = behind(first);
   o.increment = 1;
   uint32_t step = 0;
-  must(tw_plan_wait(plan, x.signal, TW_COMPARE_GE, 1, &o, &step), "tw_plan_wait");
+  must(tw_plan_wait(plan, x.signal, 1, TW_COMPARE_GE, &o, &step), "tw_plan_wait");
   return step;
 }
 

@@ -46,7 +46,7 @@ std::vector<double> single_calls(Exposed& x, const Order& order, const std::vect
     o.flags = TW_OP_AFTER_ALL;
     must(tw_signal_post(x.remote_signal, round, &o, nullptr), "tw_signal_post");
   };
-  auto see = [&] { must(tw_signal_wait(x.signal, TW_COMPARE_GE, round, TW_FOREVER), "tw_signal_wait"); };
+  auto see = [&] { must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait"); };
   std::vector<double> one_way;
   time_batches(order, &one_way, [&] {
     ++round;

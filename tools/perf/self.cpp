@@ -66,10 +66,8 @@ void run_self(const Options& options) {
   must(tw_context_create(nullptr, &context), "tw_context_create");
   {
     Pair pair(options, context, 0);
-    unsigned char address[TW_ADDRESS_MAX];
-    size_t length = sizeof address;
-    must(tw_worker_address(pair.worker, address, &length), "tw_worker_address");
-    must(tw_connect(pair.worker, address, length, nullptr, &pair.endpoint), "tw_connect");
+    const std::vector<unsigned char> address = address_of(pair.worker);
+    must(tw_connect(pair.worker, address.data(), address.size(), nullptr, &pair.endpoint), "tw_connect");
     must(tw_endpoint_wait(pair.endpoint, 10000000000ull), "connecting");
     print_header(options.format, options.test + ", both ends in one worker");
     std::vector<size_t> sizes = options.sizes.empty() ? find_test(options.test)->sizes : options.sizes;

@@ -25,7 +25,7 @@ SharedWindow::SharedWindow(Pair& p, tw_memory* memory) {
   options.timeout_ns = kLimit;
   tw_endpoint* endpoints[2] = {nullptr, nullptr};
   endpoints[!p.rank] = p.endpoint;
-  must(tw_window_create(p.worker, endpoints, static_cast<uint32_t>(p.rank), 2, memory, &options, exchange, &p, &window_),
+  must(tw_window_create(p.worker, endpoints, 2, static_cast<uint32_t>(p.rank), memory, exchange, &p, &options, &window_),
        "tw_window_create");
 }
 

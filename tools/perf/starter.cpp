@@ -49,9 +49,9 @@ void Starter::run_each(tw_queue* queue) {
 void Starter::prepare() {
   for (tw_plan* plan : plans_) must(tw_plan_prepare(plan, kLimit), "tw_plan_prepare");
   if (trigger_ != Trigger::graph) return;
-  must(tw_capture_begin(queue_), "tw_capture_begin");
+  must(tw_queue_begin_capture(queue_), "tw_queue_begin_capture");
   run_each(queue_);
-  must(tw_capture_end(queue_, &graph_), "tw_capture_end");
+  must(tw_queue_end_capture(queue_, &graph_), "tw_queue_end_capture");
 }
 
 void Starter::start() {

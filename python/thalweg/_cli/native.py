@@ -14,7 +14,6 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 OK, IN_PROGRESS = 0, 1
-ADDRESS_MAX = 128
 CLOSE_FORCE = 1
 
 
@@ -61,7 +60,7 @@ _SIGNATURES = {
     "tw_worker_destroy": (None, [c_void_p]),
     "tw_worker_address": (c_int32, [c_void_p, c_char_p, POINTER(c_size_t)]),
     "tw_worker_wait": (c_int32, [c_void_p, c_uint64]),
-    "tw_progress": (ctypes.c_uint, [c_void_p]),
+    "tw_worker_progress": (ctypes.c_uint, [c_void_p]),
     "tw_connect": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(EndpointOptions), POINTER(c_void_p)]),
     "tw_endpoint_wait": (c_int32, [c_void_p, c_uint64]),
     "tw_endpoint_transport": (c_char_p, [c_void_p]),
@@ -161,9 +160,11 @@ class Context:
 
     def address(self) -> bytes:
         """tw_worker_address."""
-        buffer, length = ctypes.create_string_buffer(ADDRESS_MAX), c_size_t(ADDRESS_MAX)
-        check(library().tw_worker_address(self.worker(), buffer, byref(length)))
-        return buffer.raw[: length.value]
+        size = c_size_t()
+        check(library().tw_worker_address(self.worker(), None, byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        check(library().tw_worker_address(self.worker(), buffer, byref(size)))
+        return buffer.raw[: size.value]
 
     def connect(self, address: bytes, transport: str | None, timeout_s: float = 10) -> c_void_p:
         """An endpoint, connected."""
@@ -175,8 +176,8 @@ class Context:
         return endpoint
 
     def progress(self) -> int:
-        """tw_progress."""
-        return library().tw_progress(self.worker())
+        """tw_worker_progress."""
+        return library().tw_worker_progress(self.worker())
 
 
 def explain(endpoint: c_void_p, verb: str, size: int) -> str:

@@ -142,7 +142,7 @@ class Child:
         if number not in self.contexts:
             its = self.contexts[number] = tw.Context(job_key=self.key, silent_timeout=60, socket_dir=self.folder)
             with tw.Worker(its) as core:  # a context keeps the first block of signals for good
-                tw.Signal(core).release()
+                tw.Signal(core).close()
         return self.contexts[number]
 
     def do_begin(self, contexts: int) -> Census:
@@ -155,7 +155,7 @@ class Child:
         """A worker, and what its peers may reach; its address and keys."""
         its = self.context(context)
         core = tw.Worker(its, progress="thread" if polling else "caller")
-        core.on_am(HANDLER, self.handler(worker))
+        core.am_register(HANDLER, self.handler(worker))
         regions = [tw.Memory.allocate(its, REGION)]
         registered = bytearray(payload(seed, -2 - 2 * worker, REGION))
         memoryview(regions[0])[:] = payload(seed, -1 - 2 * worker, REGION)
@@ -446,7 +446,7 @@ class Child:
         buffer.write(payload(seed, reply, 8))
         outcome = None
         try:
-            request = end.iam(HANDLER, header_of(reply, 0, 0, seed, worker, ()), buffer.give())
+            request = end.iam_send(HANDLER, header_of(reply, 0, 0, seed, worker, ()), buffer.give())
             self.requests[reply] = Asked(worker, request)
         except tw.ThalwegError as error:
             outcome = outcome_of(error)

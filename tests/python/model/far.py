@@ -97,7 +97,7 @@ class FarWorker(Far):
 
     address = b""
 
-    def on_am(self, number: int, handler: Any) -> None:
+    def am_register(self, number: int, handler: Any) -> None:
         """The child has its own handler."""
 
     def connect(self, address: bytes, **options: Any) -> FarEnd:

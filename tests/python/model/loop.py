@@ -25,7 +25,7 @@ class Loop(Plain):
         World.__init__(self, program)
         asyncio.get_running_loop().set_exception_handler(self.heard)
         for number, worker in enumerate(self.workers):
-            worker.on_am(HANDLER, self.handler(number))
+            worker.am_register(HANDLER, self.handler(number))
 
     def make_worker(self, its: tw.Context) -> Any:
         self.workers.append(aio.Worker(its, polling=self.program.polling))

@@ -173,7 +173,7 @@ class Messages(Ends):
             options["protocol"] = "eager"
         if "rendezvous" in step.flags and step.size > 0:
             options["protocol"] = "rendezvous"
-        self.start(operation, link.ends[step.worker], "am", HANDLER, self.header_of(active), BUFFER, **options)
+        self.start(operation, link.ends[step.worker], "am_send", HANDLER, self.header_of(active), BUFFER, **options)
 
     def header_of(self, active: Active) -> bytes:
         """What its handler knows it by."""

@@ -29,7 +29,7 @@ class Plain(World):
         self.shared: list[collections.deque[Operation]] = [collections.deque() for _ in range(THREADS)]
         self.through: set[int] = set()  # threads that have done their steps
         for number, place in enumerate(self.places):
-            place.core.on_am(HANDLER, self.handler(number))
+            place.core.am_register(HANDLER, self.handler(number))
 
     def make_worker(self, its: tw.Context) -> Any:
         threads = "multi" if self.program.mode == "threads" else "single"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worker addresses: there and back, at the size limit, and every damage refused.
 #include "core/address.hpp"
+#include "../../fixtures/rooms.hpp"
 
 #include <gtest/gtest.h>
 
@@ -34,10 +35,10 @@ WorkerAddress random_address(size_t v4, size_t v6) {
 TEST(Address, ComesBackWhole) {
   for (const auto& [v4, v6] : {std::pair{0, 0}, {1, 0}, {0, 1}, {3, 2}, {16, 0}, {0, 4}}) {
     const WorkerAddress out = random_address(size_t(v4), size_t(v6));
-    std::byte bytes[TW_ADDRESS_MAX];
+    std::byte bytes[kAddressRoom];
     size_t length = sizeof bytes;
     ASSERT_EQ(write_address(out, bytes, &length), TW_OK);
-    ASSERT_LE(length, size_t{TW_ADDRESS_MAX});
+    ASSERT_LE(length, size_t{kAddressRoom});
     WorkerAddress in;
     ASSERT_EQ(parse_address(bytes, length, &in), TW_OK) << last_error();
     EXPECT_EQ(in.worker, out.worker);
@@ -51,7 +52,7 @@ TEST(Address, ComesBackWhole) {
 
 TEST(Address, TakesAsManyAddressesAsFit) {
   const WorkerAddress out = random_address(2, 40);
-  std::byte bytes[TW_ADDRESS_MAX];
+  std::byte bytes[kAddressRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(write_address(out, bytes, &length), TW_OK);
   WorkerAddress in;
@@ -73,12 +74,12 @@ TEST(Address, ShortBufferIsRefusedAndLeftAlone) {
 
 TEST(Address, EveryFlippedBitAndEveryCutIsRefused) {
   const WorkerAddress out = random_address(2, 2);
-  std::byte bytes[TW_ADDRESS_MAX];
+  std::byte bytes[kAddressRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(write_address(out, bytes, &length), TW_OK);
   WorkerAddress in;
   for (size_t bit = 0; bit < length * 8; ++bit) {
-    std::byte damaged[TW_ADDRESS_MAX];
+    std::byte damaged[kAddressRoom];
     std::memcpy(damaged, bytes, length);
     damaged[bit / 8] ^= std::byte(1u << (bit % 8));
     EXPECT_NE(parse_address(damaged, length, &in), TW_OK) << "bit " << bit;
@@ -89,7 +90,7 @@ TEST(Address, EveryFlippedBitAndEveryCutIsRefused) {
 
 TEST(Address, AnotherVersionIsNamed) {
   const WorkerAddress out = random_address(1, 0);
-  std::byte bytes[TW_ADDRESS_MAX];
+  std::byte bytes[kAddressRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(write_address(out, bytes, &length), TW_OK);
   bytes[3] = std::byte{9};

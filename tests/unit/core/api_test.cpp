@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace {
 
 constexpr char kKey[] = "a secret of more than sixteen bytes";
@@ -43,6 +45,30 @@ TEST_F(Api, InfoSaysWhatWasFound) {
   size_t length = sizeof small;
   EXPECT_EQ(tw_context_info(context.get(), small, &length), TW_ERR_INVALID);
   EXPECT_GT(length, 100u);
+}
+
+/// Programs know no sizes: they ask, and get what they asked for. Too little room is refused, with the size.
+TEST_F(Api, SizesOfKeysAndAddressesAreAsked) {
+  const thalweg::Memory memory = context.allocate(100);
+  const thalweg::Signal signal = worker.signal();
+  const auto ask = [](size_t room, auto call) {
+    size_t size = 0;
+    EXPECT_EQ(call(nullptr, &size), TW_OK) << tw_last_error();
+    EXPECT_GT(size, 0u);
+    EXPECT_LE(size, room);  // tests/fixtures/rooms.hpp
+    std::vector<unsigned char> bytes(size + 1, 0xa5);
+    size_t less = size - 1;
+    EXPECT_LT(call(bytes.data(), &less), TW_OK);
+    EXPECT_EQ(less, size);
+    size_t more = size + 1;
+    EXPECT_EQ(call(bytes.data(), &more), TW_OK) << tw_last_error();
+    EXPECT_EQ(more, size);
+    EXPECT_EQ(bytes[size], 0xa5);
+  };
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export(memory.get(), key, size); });
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export_range(memory.get(), 1, 5, 0, key, size); });
+  ask(kKeyRoom, [&](void* key, size_t* size) { return tw_signal_export(signal.get(), key, size); });
+  ask(kAddressRoom, [&](void* address, size_t* size) { return tw_worker_address(worker.get(), address, size); });
 }
 
 TEST_F(Api, NullsAreRefused) {
@@ -149,7 +175,7 @@ TEST_F(Api, LayoutAndLengthMustAgree) {
   const int64_t stride[] = {16};
   thalweg::Layout layout = thalweg::Layout::strided(8, count, stride);
   EXPECT_EQ(layout.bytes(), 32u);
-  thalweg::OpOptions options;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.layout = layout.get();
   char buffer[64] = {};
   tw_request request;
@@ -166,7 +192,7 @@ TEST_F(Api, AReceiveIntoPiecesThatOverlapIsRefused) {
   for (const unsigned dimensions : {1u, 2u}) {
     const int64_t* const stride = dimensions == 1 ? rows : columns;
     thalweg::Layout layout = thalweg::Layout::strided(8, {count, dimensions}, {stride, dimensions});
-    thalweg::OpOptions options;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = layout.get();
     tw_request request = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(worker.get(), buffer, 0, 1, ~0ull, &options, &request), TW_ERR_INVALID);
@@ -174,14 +200,14 @@ TEST_F(Api, AReceiveIntoPiecesThatOverlapIsRefused) {
     EXPECT_GE(tw_send(endpoint.get(), buffer, 0, 1, &options, &request), TW_OK) << "fine to send from";
     tw_message* message = nullptr;
     for (int i = 0; i < 100'000 && tw_probe(worker.get(), 1, ~0ull, nullptr, nullptr, &message) == TW_ERR_NO_MATCH; ++i) {
-      tw_progress(worker.get());
+      tw_worker_progress(worker.get());
     }
     ASSERT_NE(message, nullptr);
     tw_request late = TW_REQUEST_NONE;
     EXPECT_EQ(tw_message_recv(message, buffer, 0, &options, &late), TW_ERR_INVALID);
     EXPECT_EQ(tw_message_recv(message, buffer, sizeof buffer, nullptr, &late), TW_IN_PROGRESS) << "it is still there";
-    EXPECT_EQ(tw_wait(late), TW_OK);
-    EXPECT_EQ(request == TW_REQUEST_NONE ? TW_OK : tw_wait(request), TW_OK);
+    EXPECT_EQ(tw_request_finish(late), TW_OK);
+    EXPECT_EQ(request == TW_REQUEST_NONE ? TW_OK : tw_request_finish(request), TW_OK);
   }
 }
 
@@ -196,7 +222,7 @@ TEST_F(Api, TruncatedSaysBothLengths) {
   tw_request receive = TW_REQUEST_NONE;
   ASSERT_EQ(tw_recv(worker.get(), buffer, sizeof buffer, 1, ~0ull, nullptr, &receive), TW_IN_PROGRESS);
   ASSERT_GE(tw_send(endpoint.get(), message, 99, 1, nullptr, &request), TW_OK);
-  EXPECT_EQ(tw_wait(receive), TW_ERR_TRUNCATED);
+  EXPECT_EQ(tw_request_finish(receive), TW_ERR_TRUNCATED);
   EXPECT_NE(std::strstr(tw_last_error(), "message of 99 bytes for a buffer of 30 bytes"), nullptr) << tw_last_error();
 }
 
@@ -210,11 +236,9 @@ TEST_F(Api, SignalsAreFixedInKind) {
   EXPECT_EQ(signal.wait(13, TW_COMPARE_GE, std::chrono::milliseconds(5)), TW_ERR_TIMED_OUT);
   thalweg::Memory memory = context.allocate(64);
   auto target = endpoint.import_memory(memory.key());
-  thalweg::OpOptions options;
-  options.signal = remote.get();
-  options.signal_op = TW_SIGNAL_SET;
   thalweg::Request request;
-  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, &options), TW_ERR_INVALID);
+  EXPECT_EQ(endpoint.put(thalweg::ConstBytes("x", 1), target, 0, request, thalweg::OpOptions().signal(remote, 0)),
+            TW_ERR_INVALID);
 }
 
 TEST_F(Api, ClosedHandleIsAnErrorNotACrash) {
@@ -243,7 +267,7 @@ TEST_F(Api, ExplainTakesTheOptionsOfAnOperationWithoutABuffer) {
   const auto explain = [&] {
     char text[8192];
     size_t size = sizeof text;
-    EXPECT_EQ(tw_explain_buffer(endpoint.get(), "am", nullptr, 1 << 20, nullptr, &options, text, &size), TW_OK);
+    EXPECT_EQ(tw_endpoint_explain_buffer(endpoint.get(), "am", nullptr, 1 << 20, nullptr, &options, text, &size), TW_OK);
     return std::string(text);
   };
   EXPECT_EQ(explain().find("chosen: refused"), std::string::npos);

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace {
 
 [[maybe_unused]] const int kDevices = setenv("THALWEG_EMULATED", "devices=2,vmm_piece=65536", 1);
@@ -37,7 +39,7 @@ class BlocksApi : public testing::Test {
     const tw_block_range ranges[] = {
         {memory[0], nullptr, 0, 0, 5}, {memory[1], nullptr, 100, 150, 3}, {memory[0], nullptr, 500, 0, 5}};
     ASSERT_EQ(tw_blocks_create(context.get(), ranges, 3, kLength, &blocks), TW_OK);
-    char address[TW_ADDRESS_MAX];
+    char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker.get(), address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker.get(), address, length, nullptr, &endpoint), TW_OK);
@@ -69,7 +71,7 @@ class BlocksApi : public testing::Test {
 };
 
 TEST_F(BlocksApi, KeysNameEachMemoryOnce) {
-  EXPECT_EQ(key().size(), 24u + 2 * TW_KEY_MAX + 3 * 32);
+  EXPECT_EQ(key().size(), 24u + 2 * kKeyRoom + 3 * 32);
   EXPECT_EQ(tw_blocks_count(blocks), 13u);
   EXPECT_EQ(tw_remote_blocks_count(remote), 13u);
   EXPECT_EQ(tw_remote_blocks_length(remote), kLength);
@@ -112,7 +114,7 @@ TEST_F(BlocksApi, NothingMovesWhenOneIndexIsBad) {
   ASSERT_GE(put({0, 1}, {5, 6}), TW_OK);
   tw_request flush = TW_REQUEST_NONE;
   ASSERT_GE(tw_endpoint_flush(endpoint, &flush), TW_OK);
-  ASSERT_EQ(tw_wait_all(&flush, 1), TW_OK);
+  ASSERT_EQ(tw_request_finish_all(&flush, 1), TW_OK);
   EXPECT_EQ(std::memcmp(memory_bytes[1].data() + 100, before.data(), 100), 0);
   EXPECT_EQ(std::memcmp(memory_bytes[1].data() + 250, before.data() + 100, 100), 0);
 }
@@ -136,7 +138,7 @@ TEST_F(BlocksApi, SidesAndOptionsMustAgree) {
   o.notification_length = 64;
   o.notify = TW_NOTIFY_HANDLER;
   o.handler = 4096;
-  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_LIMIT);
+  EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID);
   o.notify = 3;
   EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID);
 }
@@ -152,8 +154,8 @@ TEST_F(BlocksApi, AKeyMayAllowLess) {
 
 TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
   tw_notification next{};
-  EXPECT_EQ(tw_notification_next(worker.get(), &next), TW_AGAIN);
-  EXPECT_EQ(tw_notification_next(worker.get(), nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_worker_next_notification(worker.get(), &next), TW_AGAIN);
+  EXPECT_EQ(tw_worker_next_notification(worker.get(), nullptr), TW_ERR_INVALID);
   for (int i = 0; i < 3; ++i) {
     tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
     o.notify = TW_NOTIFY_QUEUE;
@@ -162,7 +164,7 @@ TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
     ASSERT_GE(put({}, {}, &o), TW_OK);
   }
   for (int i = 0; i < 3; ++i) {
-    while (tw_notification_next(worker.get(), &next) == TW_AGAIN) (void)tw_worker_wait(worker.get(), 1'000'000);
+    while (tw_worker_next_notification(worker.get(), &next) == TW_AGAIN) (void)tw_worker_wait(worker.get(), 1'000'000);
     EXPECT_EQ(next.endpoint, endpoint);
     ASSERT_EQ(next.length, sizeof i);
     EXPECT_EQ(std::memcmp(next.data, &i, sizeof i), 0);

@@ -39,14 +39,14 @@ class CallbackLayoutsApi : public testing::Test {
     EXPECT_FALSE(seen.wrong);
   }
   tw_status outcome(tw_status started, const tw_request& request) {
-    return started == TW_IN_PROGRESS ? tw_wait(request) : started;
+    return started == TW_IN_PROGRESS ? tw_request_finish(request) : started;
   }
   std::mt19937_64 random{std::random_device{}()};
   thalweg::Context context{with_key()};
   thalweg::Worker worker{context};
   Seen seen;
   tw_layout* layout = nullptr;
-  thalweg::OpOptions options;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   tw_request request = TW_REQUEST_NONE;
 };
 
@@ -62,7 +62,7 @@ TEST_F(CallbackLayoutsApi, WhatIsMissingIsRefused) {
   functions.size = offsetof(tw_layout_callbacks_options, destroy);  // of an older caller
   functions.unpack = nullptr;
   ASSERT_EQ(tw_layout_callbacks(&functions, &made), TW_OK);
-  thalweg::OpOptions only_sends;
+  tw_op_options only_sends = TW_OP_OPTIONS_INIT;
   only_sends.layout = made;
   CalledPieces pieces(random, 10);
   EXPECT_EQ(tw_recv(worker.get(), &pieces, 0, 1, ~0ull, &only_sends, &request), TW_ERR_UNSUPPORTED);
@@ -82,7 +82,7 @@ TEST_F(CallbackLayoutsApi, TheLengthIsNoneOrThePackedSize) {
   const tw_status sent = tw_send(endpoint.get(), &pieces, 100, 1, &options, &request);
   tw_request received = TW_REQUEST_NONE;
   ASSERT_EQ(tw_recv(worker.get(), &into, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
-  EXPECT_EQ(tw_wait(received), TW_OK);
+  EXPECT_EQ(tw_request_finish(received), TW_OK);
   EXPECT_EQ(outcome(sent, request), TW_OK);
   EXPECT_EQ(into.packed(), pieces.packed());
   EXPECT_EQ(seen.starts, 3);  // that of a wrong length, too
@@ -94,7 +94,7 @@ TEST_F(CallbackLayoutsApi, WhereNoneIsTakenTheTextSaysSo) {
   char buffer[100] = {};
   EXPECT_EQ(tw_bytes_send(endpoint.get(), &pieces, 0, &options, &request), TW_ERR_UNSUPPORTED);
   EXPECT_EQ(tw_bytes_recv(endpoint.get(), &pieces, 0, &options, &request), TW_ERR_UNSUPPORTED);
-  thalweg::OpOptions late = options;
+  tw_op_options late = options;
   late.after_kind = TW_AFTER_STREAM;
   EXPECT_EQ(tw_send(endpoint.get(), &pieces, 0, 1, &late, &request), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::strstr(tw_last_error(), "stream"), nullptr) << tw_last_error();
@@ -102,7 +102,7 @@ TEST_F(CallbackLayoutsApi, WhereNoneIsTakenTheTextSaysSo) {
   const std::string key = memory.key();
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_import(endpoint.get(), key.data(), key.size(), &remote), TW_OK);
-  thalweg::OpOptions there;
+  tw_op_options there = TW_OP_OPTIONS_INIT;
   there.remote_layout = layout;
   EXPECT_EQ(tw_put(endpoint.get(), buffer, 100, remote, 0, &there, &request), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::strstr(tw_last_error(), "names no bytes"), nullptr) << tw_last_error();
@@ -117,7 +117,8 @@ TEST_F(CallbackLayoutsApi, ExplainAsksForTheSizeAndSaysWhoPacks) {
   CalledPieces pieces(random, 900'000);
   char text[8192];
   size_t size = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint.get(), "send", &pieces, 0, nullptr, &options, text, &size), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_endpoint_explain_buffer(endpoint.get(), "send", &pieces, 0, nullptr, &options, text, &size), TW_OK)
+      << tw_last_error();
   EXPECT_NE(std::strstr(text, "900000 bytes"), nullptr) << text;
   EXPECT_NE(std::strstr(text, "packed by the user's functions"), nullptr) << text;
   EXPECT_EQ(seen.starts, 1);
@@ -130,7 +131,7 @@ TEST_F(CallbackLayoutsApi, ThatIsDestroyedBehindAnOperationEndsAfterIt) {
   ASSERT_EQ(tw_recv(worker.get(), &pieces, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
   tw_layout_destroy(layout);
   EXPECT_EQ(seen.destroyed, 0);
-  ASSERT_EQ(tw_cancel(received), TW_OK);
+  ASSERT_EQ(tw_request_cancel(received), TW_OK);
   EXPECT_EQ(seen.finishes, 1);
   ASSERT_EQ(tw_request_release(received), TW_OK);
   EXPECT_EQ(seen.destroyed, 1);
@@ -176,14 +177,14 @@ TEST_F(CallbackLayoutsApi, TheViewTakesAUsersTypeAndWhatItThrows) {
   int alive = 0;
   for (tw_status failure : {TW_OK, TW_ERR_IO, TW_AGAIN}) {
     const thalweg::Layout words = thalweg::Layout::callbacks(Words{&alive, failure});
-    thalweg::OpOptions use;
+    tw_op_options use = TW_OP_OPTIONS_INIT;
     use.layout = words.get();
     std::string from = "words of a text", to(from.size(), '?'), none;
     EXPECT_EQ(tw_recv(worker.get(), &none, 0, 1, ~0ull, &use, &request), TW_ERR_LIMIT);
     ASSERT_EQ(tw_recv(worker.get(), &to, 0, 1, ~0ull, &use, &request), TW_IN_PROGRESS);
     tw_request sent = TW_REQUEST_NONE;
     EXPECT_EQ(outcome(tw_send(endpoint.get(), &from, 0, 1, &use, &sent), sent), TW_OK);
-    const tw_status status = tw_wait(request);
+    const tw_status status = tw_request_finish(request);
     EXPECT_EQ(status, failure == TW_AGAIN ? TW_ERR_INVALID : failure);
     EXPECT_EQ(to == from, failure == TW_OK);
     EXPECT_EQ(alive, 0);
@@ -202,10 +203,10 @@ TEST_F(CallbackLayoutsApi, OverTcpWithinTheProcess) {
     ASSERT_EQ(tw_recv(other.get(), &to, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
     tw_status status = tw_send(endpoint.get(), &from, 0, 1, &options, &sent);
     while (tw_request_test(received) == TW_IN_PROGRESS) {
-      tw_progress(worker.get());
-      tw_progress(other.get());
+      tw_worker_progress(worker.get());
+      tw_worker_progress(other.get());
     }
-    EXPECT_EQ(tw_wait(received), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_request_finish(received), TW_OK) << tw_last_error();
     EXPECT_EQ(outcome(status, sent), TW_OK);
     EXPECT_EQ(from.packed(), to.packed());
   }

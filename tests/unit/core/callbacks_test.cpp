@@ -113,7 +113,7 @@ TEST_F(Callbacks, TheEndOfAListenerWaitsForOnRequestOfAnotherThread) {
   const std::string address = "127.0.0.1:" + std::to_string(tw_listener_port(listener));
   tw_endpoint* endpoint = nullptr;
   ASSERT_EQ(tw_connect_to(peer_, address.c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
-  expect_to_wait([listener] { tw_listener_destroy(listener); });
+  expect_to_wait([listener] { tw_listener_close(listener); });
 }
 
 }  // namespace

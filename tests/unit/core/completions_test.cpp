@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
 #include "thalweg/thalweg.h"
 
@@ -64,7 +65,7 @@ class Completions : public testing::TestWithParam<const char*> {
     tw_context_destroy(context_);
   }
   static tw_endpoint* connect(tw_worker* from, tw_worker* to) {
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     EXPECT_EQ(tw_worker_address(to, address, &length), TW_OK);
     tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -82,7 +83,7 @@ class Completions : public testing::TestWithParam<const char*> {
     return memory;
   }
   tw_remote_memory* import(tw_memory* memory) const {
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_memory_export(memory, key, &length), TW_OK) << tw_last_error();
     tw_remote_memory* remote = nullptr;
@@ -123,10 +124,10 @@ class Completions : public testing::TestWithParam<const char*> {
         EXPECT_EQ(failed, 0u);
         return end;
       case kRecord:
-        while (tw_completion_test(&record_) == TW_IN_PROGRESS) tw_progress(worker_);
+        while (tw_completion_test(&record_) == TW_IN_PROGRESS) tw_worker_progress(worker_);
         return record_;
       default:
-        EXPECT_EQ(tw_signal_wait(done_, TW_COMPARE_EQ, 3 * ++raised_, kLong), TW_OK) << tw_last_error();
+        EXPECT_EQ(tw_signal_wait(done_, 3 * ++raised_, TW_COMPARE_EQ, kLong), TW_OK) << tw_last_error();
         return end;
     }
   }
@@ -171,7 +172,7 @@ TEST_P(Completions, MessagesTellWhateverIsNamed) {
       tw_request other = receive_there(to.data(), length, ++tag);
       tw_op_options options = options_for(sink);
       expect_end(sink, end_of(sink, tw_send(there_, &from_[tag], length, tag, &options, nullptr)), TW_COMPLETION_SEND, length);
-      ASSERT_EQ(tw_wait(other), TW_OK);
+      ASSERT_EQ(tw_request_finish(other), TW_OK);
       ASSERT_EQ(std::memcmp(to.data(), &from_[tag], length), 0);
 
       options = options_for(sink);
@@ -181,7 +182,7 @@ TEST_P(Completions, MessagesTellWhateverIsNamed) {
       expect_end(sink, end, TW_COMPLETION_RECV, length);
       if (sink == kQueue || sink == kRecord) EXPECT_EQ(end.info.tag, tag);
       ASSERT_EQ(std::memcmp(to.data() + 1, &from_[tag], length), 0);
-      ASSERT_EQ(tw_wait(other), TW_OK);
+      ASSERT_EQ(tw_request_finish(other), TW_OK);
     }
   }
 }
@@ -277,7 +278,7 @@ TEST_P(Completions, FailuresAreToldWithTheirText) {
     tw_request request = TW_REQUEST_NONE, sent = TW_REQUEST_NONE;
     ASSERT_EQ(tw_recv(worker_, to.data(), 8, 70, ~0ull, &options, &request), TW_IN_PROGRESS);
     ASSERT_GE(tw_send(back_, from_.data(), 9, 70, nullptr, &sent), TW_OK);
-    ASSERT_EQ(tw_wait(sent), TW_OK);
+    ASSERT_EQ(tw_request_finish(sent), TW_OK);
     ASSERT_EQ(tw_request_wait(request, kLong), TW_ERR_TRUNCATED);
     if (sink == kQueue) {
       EXPECT_EQ(tw_request_release(request), TW_ERR_HANDLE) << "its entry does";
@@ -310,7 +311,7 @@ TEST_P(Completions, RequestsTellWhatIsNamedLater) {
       ASSERT_EQ(tw_recv(worker_, to.data(), to.size(), 90, ~0ull, nullptr, &request), TW_IN_PROGRESS);
       const auto send = [&] {
         EXPECT_GE(tw_send(back_, &from_[sink], to.size(), 90, nullptr, &sent), TW_OK);
-        EXPECT_EQ(tw_wait(sent), TW_OK);
+        EXPECT_EQ(tw_request_finish(sent), TW_OK);
       };
       if (ended) {
         send();
@@ -322,7 +323,7 @@ TEST_P(Completions, RequestsTellWhatIsNamedLater) {
       if (!ended) send();
       expect_end(sink, end_of(sink, TW_IN_PROGRESS), TW_COMPLETION_RECV, to.size());
       EXPECT_EQ(std::memcmp(to.data(), &from_[sink], to.size()), 0);
-      if (sink != kQueue) EXPECT_EQ(tw_wait(request), TW_OK);
+      if (sink != kQueue) EXPECT_EQ(tw_request_finish(request), TW_OK);
       if (sink == kQueue) EXPECT_EQ(tw_request_test(request), TW_ERR_HANDLE);
     }
     if (sink == kRecord) continue;
@@ -387,7 +388,7 @@ TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
   EXPECT_EQ(tw_completion_queue_destroy(queue_), TW_ERR_BUSY);
   EXPECT_EQ(tw_counter_destroy(counter_), TW_ERR_BUSY);
   EXPECT_EQ(tw_signal_destroy(done_), TW_ERR_BUSY);
-  for (const tw_request request : requests) EXPECT_EQ(tw_cancel(request), TW_OK) << tw_last_error();
+  for (const tw_request request : requests) EXPECT_EQ(tw_request_cancel(request), TW_OK) << tw_last_error();
   EXPECT_EQ(record_.status, TW_ERR_CANCELED);
   EXPECT_EQ(tw_completion_queue_destroy(queue_), TW_OK) << "with an entry that nobody took";
   queue_ = nullptr;
@@ -444,7 +445,7 @@ class Notifications : public Completions {
     remote_ = import(target_);
   }
   void connect_both() {
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(peer_, address, &length), TW_OK);
     tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -454,12 +455,12 @@ class Notifications : public Completions {
     ASSERT_EQ(tw_endpoint_state(there_), TW_OK);
   }
   void turn() const {
-    tw_progress(worker_);
-    if (peer_ != worker_) tw_progress(peer_);
+    tw_worker_progress(worker_);
+    if (peer_ != worker_) tw_worker_progress(peer_);
   }
   tw_notification next() const {
     tw_notification got{};
-    for (int i = 0; i < 2'000'000 && tw_notification_next(peer_, &got) == TW_AGAIN; ++i) turn();
+    for (int i = 0; i < 2'000'000 && tw_worker_next_notification(peer_, &got) == TW_AGAIN; ++i) turn();
     return got;
   }
   static uint64_t immediate_of(const tw_notification& notification) {
@@ -470,7 +471,7 @@ class Notifications : public Completions {
   }
   void wait(tw_request request) const {
     while (request != TW_REQUEST_NONE && tw_request_test(request) == TW_IN_PROGRESS) turn();
-    if (request != TW_REQUEST_NONE) EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    if (request != TW_REQUEST_NONE) EXPECT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
   }
 };
 INSTANTIATE_TEST_SUITE_P(Over, Notifications, testing::Values("self", "shm", "tcp"),
@@ -517,7 +518,7 @@ TEST_P(Notifications, TravelWithASignal) {
   add.kind = TW_SIGNAL_ADD;
   tw_signal* signal = nullptr;
   ASSERT_EQ(tw_signal_create(peer_, &add, &signal), TW_OK) << tw_last_error();
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_signal_export(signal, key, &length), TW_OK);
   tw_remote_signal* remote = nullptr;
@@ -534,6 +535,8 @@ TEST_P(Notifications, TravelWithASignal) {
   EXPECT_EQ(tw_signal_read(signal), 5u) << "it is touched before the peer is notified";
   wait(request);
   options.signal = nullptr;
+  options.signal_op = 0;
+  options.signal_value = 0;
   for (const uint32_t flags : {0u, uint32_t{TW_OP_REMOTE}, uint32_t{TW_OP_AFTER_ALL}}) {
     options.flags = flags;
     options.immediate = random_();
@@ -590,7 +593,7 @@ TEST_P(Notifications, AreEntriesOfAQueueThatAsksForThem) {
   tw_notification got;
   ASSERT_GE(tw_put(there_, &from_[1], 8, remote_, 0, &options, &request), TW_OK);
   for (int i = 0; i < 1000; ++i) turn();
-  EXPECT_EQ(tw_notification_next(peer_, &got), TW_AGAIN) << "they are the queue's";
+  EXPECT_EQ(tw_worker_next_notification(peer_, &got), TW_AGAIN) << "they are the queue's";
   wait(request);
   EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK);
   EXPECT_EQ(immediate_of(next()), options.immediate) << "until it ends";
@@ -604,14 +607,14 @@ TEST_P(Notifications, TellNothingOfAPutThatFailed) {
   tw_request request = TW_REQUEST_NONE;
   const tw_status posted = tw_put(there_, &from_[1], 100, remote_, 0, &options, &request);
   while (request != TW_REQUEST_NONE && tw_request_test(request) == TW_IN_PROGRESS) turn();
-  if (request != TW_REQUEST_NONE) (void)tw_wait(request);
+  if (request != TW_REQUEST_NONE) (void)tw_request_finish(request);
   tw_request flush = TW_REQUEST_NONE;
   tw_status flushed = tw_endpoint_flush(there_, &flush);
   while (flush != TW_REQUEST_NONE && (flushed = tw_request_test(flush)) == TW_IN_PROGRESS) turn();
   EXPECT_TRUE(posted < TW_OK || flushed < TW_OK) << "the put cannot have gone well";
   for (int i = 0; i < 1000; ++i) turn();
   tw_notification got;
-  EXPECT_EQ(tw_notification_next(peer_, &got), TW_AGAIN);
+  EXPECT_EQ(tw_worker_next_notification(peer_, &got), TW_AGAIN);
   (void)tw_request_release(flush);
   target_ = new_memory(other_, nullptr);
 }
@@ -640,7 +643,7 @@ TEST_P(Notifications, FollowWhatDevicesMove) {
     ASSERT_EQ(tw_memory_copy(context_, got.data(), tw_memory_address(there), kRoom), TW_OK) << tw_last_error();
     EXPECT_EQ(std::memcmp(&got[1], &from_[8 + length % 5], length), 0) << length;
     raised += 2;
-    for (int i = 0; i < 2'000'000 && tw_signal_test(done, TW_COMPARE_EQ, raised) == TW_IN_PROGRESS; ++i) turn();
+    for (int i = 0; i < 2'000'000 && tw_signal_test(done, raised, TW_COMPARE_EQ) == TW_IN_PROGRESS; ++i) turn();
     EXPECT_EQ(tw_signal_read(done), raised) << "in device memory";
   }
   EXPECT_EQ(tw_signal_destroy(done), TW_OK) << tw_last_error();

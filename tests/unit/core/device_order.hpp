@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "devices/registry.hpp"
 
 namespace thalweg::impl {
@@ -43,7 +44,7 @@ class DeviceOrder : public DeviceMemories {
     ::setenv("THALWEG_EMULATED", "devices=2", 0);
     ASSERT_EQ(tw_context_create(nullptr, &context_), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_), TW_OK);
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker_, address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker_, address, length, nullptr, &endpoint_), TW_OK);
@@ -91,7 +92,7 @@ class DeviceOrder : public DeviceMemories {
   }
   /// Progress, as much as an operation that does not wait would ever need.
   void let_pass() {
-    for (int i = 0; i < 20000; ++i) tw_progress(worker_);
+    for (int i = 0; i < 20000; ++i) tw_worker_progress(worker_);
   }
 
   tw_worker* worker_ = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that name a stream: their bytes are touched only behind its earlier work, while the caller goes on.
 #include "device_order.hpp"
+#include "../../fixtures/rooms.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -15,8 +16,8 @@ TEST_F(DeviceOrder, ASendSendsWhatTheStreamWillHaveWritten) {
   EXPECT_EQ(tw_request_test(send), TW_IN_PROGRESS);
   EXPECT_EQ(load(target_), old_);
   release();
-  EXPECT_EQ(tw_wait(send), TW_OK) << tw_last_error();
-  EXPECT_EQ(tw_wait(receive), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(send), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
   EXPECT_EQ(load(target_), new_);
 }
 
@@ -33,8 +34,8 @@ TEST_F(DeviceOrder, AReceiveDoesNotOverwriteWhatTheStreamStillReads) {
     EXPECT_EQ(tw_request_test(receive), TW_IN_PROGRESS);
     const std::vector<unsigned char> before = load(target_);
     release();
-    EXPECT_EQ(tw_wait(receive), TW_OK) << tw_last_error();
-    EXPECT_EQ(send == TW_REQUEST_NONE ? TW_OK : tw_wait(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
+    EXPECT_EQ(send == TW_REQUEST_NONE ? TW_OK : tw_request_finish(send), TW_OK);
     ASSERT_EQ(stream_->synchronize(), TW_OK);
     EXPECT_EQ(load(fresh_), before) << "the stream read what had been received already";
     EXPECT_EQ(std::memcmp(load(target_).data(), sent.data(), length), 0);
@@ -43,7 +44,7 @@ TEST_F(DeviceOrder, AReceiveDoesNotOverwriteWhatTheStreamStillReads) {
 }
 
 TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK);
   tw_remote_memory* remote = nullptr;
@@ -58,16 +59,16 @@ TEST_F(DeviceOrder, APutWaitsAndAFlushWaitsForIt) {
   EXPECT_EQ(tw_request_test(flush), TW_IN_PROGRESS);
   EXPECT_EQ(load(target_), old_);
   release();
-  EXPECT_EQ(tw_wait(flush), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_request_finish(flush), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_request_test(put), TW_OK);
-  EXPECT_EQ(tw_wait(put), TW_OK);
+  EXPECT_EQ(tw_request_finish(put), TW_OK);
   EXPECT_EQ(load(target_), new_);
   tw_remote_memory_release(remote);
 }
 
 /// Only the worker itself can detect the stream's progress: it must not sleep.
 TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK);
   tw_remote_memory* remote = nullptr;
@@ -85,13 +86,13 @@ TEST_F(DeviceOrder, AWorkerWithAnOperationBehindAStreamDoesNotSleep) {
     let_pass();
     for (int i = 0; i < 10; ++i) {
       EXPECT_EQ(tw_worker_arm(worker_), TW_ERR_BUSY);
-      tw_progress(worker_);
+      tw_worker_progress(worker_);
     }
     EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
     release();
-    EXPECT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     tw_status armed = TW_ERR_BUSY;
-    for (int i = 0; i < 1000 && armed == TW_ERR_BUSY; ++i, tw_progress(worker_)) armed = tw_worker_arm(worker_);
+    for (int i = 0; i < 1000 && armed == TW_ERR_BUSY; ++i, tw_worker_progress(worker_)) armed = tw_worker_arm(worker_);
     EXPECT_EQ(armed, TW_OK) << "it does not sleep any more";
     __atomic_store_n(reinterpret_cast<uint64_t*>(word_), 0, __ATOMIC_RELEASE);
   }
@@ -114,8 +115,8 @@ TEST_F(DeviceOrder, PinnedMemoryThatAStreamFills) {
   let_pass();
   EXPECT_EQ(tw_request_test(send), TW_IN_PROGRESS);
   release();
-  EXPECT_EQ(tw_wait(send), TW_OK);
-  EXPECT_EQ(tw_wait(receive), TW_OK);
+  EXPECT_EQ(tw_request_finish(send), TW_OK);
+  EXPECT_EQ(tw_request_finish(receive), TW_OK);
   EXPECT_EQ(std::memcmp(got.data(), new_.data(), 100), 0);
   EXPECT_EQ(got[100], 0xC3);
   ASSERT_EQ(device_->free(pinned), TW_OK);

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "base/socket_address.hpp"
 #include "base/unique_fd.hpp"
 #include "core/address.hpp"
@@ -182,7 +183,7 @@ TEST(UnixSockets, AListenerOfAnotherUserIsRefused) {
 // ------------------------------------------------------------------------------------------------ interfaces
 
 uint16_t worker_port(const Made& made) {
-  unsigned char bytes[TW_ADDRESS_MAX];
+  unsigned char bytes[kAddressRoom];
   size_t length = sizeof bytes;
   EXPECT_EQ(tw_worker_address(made.worker, bytes, &length), TW_OK);
   thalweg::impl::WorkerAddress address;
@@ -218,7 +219,7 @@ TEST(Interfaces, DoorsAreOnlyWhereTheyMayBe) {
   ASSERT_EQ(tw_listen(made.worker, ":0", nullptr, &listener), TW_OK) << tw_last_error();
   EXPECT_EQ(error_of_connecting("127.0.0.1", tw_listener_port(listener)), 0);
   EXPECT_EQ(error_of_connecting("127.0.0.2", tw_listener_port(listener)), ECONNREFUSED);
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
   EXPECT_EQ(tw_listen(made.worker, "127.0.0.2:0", nullptr, &listener), TW_ERR_INVALID);
   EXPECT_NE(std::string(tw_last_error()).find("interfaces"), std::string::npos) << tw_last_error();
   const Made everywhere("tcp");
@@ -248,7 +249,7 @@ TEST(Interfaces, AllAddressesOfOneHaveOnePort) {
     EXPECT_EQ(tw_endpoint_wait(endpoint, kLong), TW_ERR_REJECTED) << tw_last_error();
     (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 // ------------------------------------------------------------------------------------------------ floods
@@ -286,7 +287,7 @@ TEST(Floods, OneSourceAndOneDoorDoNotTurnOthersOut) {
   EXPECT_FALSE(closed_within(at_worker, 0));     // the other door has places of its own
   EXPECT_FALSE(closed_within(other_source, 0));  // older than all of them, but not of the source that has most
   EXPECT_FALSE(closed_within(silent.back(), 0));
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 /// Silent sockets come as fast as they can, from the client's own address; it is turned away now and then, and comes again.
@@ -325,7 +326,7 @@ TEST(Floods, AClientGetsThroughASustainedOne) {
   }
   stop = true;
   flooding.join();
-  tw_listener_destroy(listener);
+  tw_listener_close(listener);
 }
 
 // ------------------------------------------------------------------------------------------------ texts

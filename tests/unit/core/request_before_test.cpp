@@ -20,7 +20,7 @@ class RequestBefore : public DeviceOrder {
   void send(const std::vector<unsigned char>& bytes) {
     tw_request request = TW_REQUEST_NONE;
     ASSERT_GE(tw_send(endpoint_, bytes.data(), bytes.size(), 7, nullptr, &request), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_wait(request), TW_OK);
+    ASSERT_EQ(tw_request_finish(request), TW_OK);
   }
   /// The stream reads target_ into fresh_, as soon as it gets there.
   void read_target(Queue& stream) {
@@ -40,7 +40,7 @@ TEST_F(RequestBefore, TheStreamSeesWhatWasReceived) {
     let_pass();
     EXPECT_EQ(stream_->query(), TW_IN_PROGRESS);
     send(sent);
-    EXPECT_EQ(tw_wait(receive), TW_OK);
+    EXPECT_EQ(tw_request_finish(receive), TW_OK);
     expect_passes(*stream_);
     EXPECT_EQ(load(fresh_), sent);
   }
@@ -63,7 +63,7 @@ TEST_F(RequestBefore, SeveralStreamsOfSeveralDevicesWaitForOne) {
   EXPECT_EQ(*reinterpret_cast<volatile uint64_t*>(word_), 0u);
   const std::vector<unsigned char> sent(got.size(), 0x3c);
   send(sent);
-  EXPECT_EQ(tw_wait(receive), TW_OK);
+  EXPECT_EQ(tw_request_finish(receive), TW_OK);
   EXPECT_EQ(got, sent);
   for (auto& stream : streams) expect_passes(*stream);
   EXPECT_NE(*reinterpret_cast<volatile uint64_t*>(word_), 0u);
@@ -84,16 +84,16 @@ TEST_F(RequestBefore, AWaitHoldsUpNothingElse) {
     const std::vector<unsigned char> sent = random_bytes();
     tw_request request = TW_REQUEST_NONE;
     ASSERT_GE(tw_send(endpoint_, sent.data(), kBytes, 100 + i, nullptr, &request), TW_OK);
-    EXPECT_EQ(tw_wait(request), TW_OK);
-    EXPECT_EQ(tw_wait(receives[i]), TW_OK);
+    EXPECT_EQ(tw_request_finish(request), TW_OK);
+    EXPECT_EQ(tw_request_finish(receives[i]), TW_OK);
     expect_passes(*streams[i]);
     EXPECT_EQ(load(target_), sent);
     for (unsigned j = 0; j < i; ++j) EXPECT_EQ(streams[j]->query(), TW_IN_PROGRESS);
   }
   EXPECT_EQ(tw_request_before(one_more, stream_->native()), TW_OK) << tw_last_error();
-  EXPECT_EQ(tw_cancel(one_more), TW_OK);
+  EXPECT_EQ(tw_request_cancel(one_more), TW_OK);
   expect_passes(*stream_);
-  EXPECT_EQ(tw_wait(one_more), TW_ERR_CANCELED);
+  EXPECT_EQ(tw_request_finish(one_more), TW_ERR_CANCELED);
 }
 
 TEST_F(RequestBefore, ALostPeerAndAReleasedRequestLeaveNoStreamWaiting) {
@@ -142,8 +142,8 @@ TEST_F(RequestBefore, ACapturedStreamIsRefusedAndItsCaptureUnspoilt) {
   EXPECT_EQ(tw_request_before(receive, stream_->native()), TW_ERR_UNSUPPORTED);
   std::unique_ptr<Graph> graph;
   EXPECT_EQ(stream_->end_capture(&graph), TW_OK) << last_error();
-  EXPECT_EQ(tw_cancel(receive), TW_OK);
-  EXPECT_EQ(tw_wait(receive), TW_ERR_CANCELED);
+  EXPECT_EQ(tw_request_cancel(receive), TW_OK);
+  EXPECT_EQ(tw_request_finish(receive), TW_ERR_CANCELED);
 }
 
 }  // namespace

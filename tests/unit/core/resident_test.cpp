@@ -2,6 +2,7 @@
 // Operations of a context that asked for resident kernels: the same results, by the kernel where it runs, by engines where not.
 #include <thread>
 
+#include "../../fixtures/rooms.hpp"
 #include "device_order.hpp"
 #include "devices/resident.hpp"
 
@@ -18,14 +19,14 @@ class ResidentOperations : public DeviceMemories {
     options.resident_idle_ns = ResidentOptions::kLongest;
     ASSERT_EQ(tw_context_create(&options, &context_), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_), TW_OK);
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker_, address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker_, address, length, nullptr, &endpoint_), TW_OK);
     ASSERT_EQ(tw_endpoint_wait(endpoint_, 10'000'000'000), TW_OK);
     source_ = allocate("emulated:0", 0);
     target_ = allocate("emulated:1", 0x5a);
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     length = sizeof key;
     ASSERT_EQ(tw_memory_export(target_, key, &length), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_memory_import(endpoint_, key, length, &remote_), TW_OK) << tw_last_error();
@@ -77,14 +78,14 @@ TEST_F(ResidentOperations, SendsPutsAndGetsOfAnySizeGoByItAndKeepTheirGuards) {
     if (round % 2 == 0) {
       ASSERT_EQ(tw_recv(worker_, at(target_, to), length, 7, ~0ull, nullptr, &receive), TW_IN_PROGRESS);
       ASSERT_GE(tw_send(endpoint_, at(source_, from), length, 7, nullptr, &request), TW_OK) << tw_last_error();
-      ASSERT_EQ(tw_wait(receive), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
     } else {
       tw_op_options options = TW_OP_OPTIONS_INIT;
       options.flags = TW_OP_REMOTE;
       ASSERT_GE(tw_put(endpoint_, at(source_, from), length, remote_, to, &options, &request), TW_OK) << tw_last_error();
     }
     if (request != TW_REQUEST_NONE) {
-      ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     }
     std::memcpy(&expected[to], &payload[from], length);
     ASSERT_EQ(load(target_), expected) << length << " bytes in round " << round;
@@ -95,7 +96,7 @@ TEST_F(ResidentOperations, SendsPutsAndGetsOfAnySizeGoByItAndKeepTheirGuards) {
     tw_request request = TW_REQUEST_NONE;
     ASSERT_GE(tw_get(endpoint_, at(source_, to), length, remote_, from, nullptr, &request), TW_OK) << tw_last_error();
     if (request != TW_REQUEST_NONE) {
-      ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     }
     std::memcpy(&held[to], &expected[from], length);
     ASSERT_EQ(load(source_), held) << length << " bytes got in round " << round;
@@ -118,9 +119,9 @@ TEST_F(ResidentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
     tw_request flush = TW_REQUEST_NONE;
     ASSERT_GE(tw_endpoint_flush(endpoint_, &flush), TW_OK);
     if (flush != TW_REQUEST_NONE) {
-      ASSERT_EQ(tw_wait(flush), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_request_finish(flush), TW_OK) << tw_last_error();
     }
-    for (const tw_request request : requests) ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+    for (const tw_request request : requests) ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     const std::vector<unsigned char> got = load(target_);
     for (size_t i = 0; i < kCount; ++i)
       ASSERT_EQ(std::memcmp(&got[(kCount - 1 - i) * kPiece], &payload[i * kPiece], kPiece), 0) << i;
@@ -132,23 +133,26 @@ TEST_F(ResidentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
 TEST_F(ResidentOperations, ExplainSaysSo) {
   char text[4096];
   size_t length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, nullptr, text, &length), TW_OK)
+  ASSERT_EQ(tw_endpoint_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, nullptr, text, &length), TW_OK)
       << tw_last_error();
   EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
   length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
+  ASSERT_EQ(
+      tw_endpoint_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length),
+      TW_OK);
   EXPECT_NE(std::string(text).find("chosen: push by this device, by the resident kernel while it runs"), std::string::npos)
       << text;
   // Into pinned memory the source's device copies, too.
   length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 8, nullptr, nullptr, text, &length), TW_OK);
+  ASSERT_EQ(tw_endpoint_explain_buffer(endpoint_, "send", tw_memory_address(source_), 8, nullptr, nullptr, text, &length),
+            TW_OK);
   EXPECT_NE(std::string(text).find("into pinned memory:\n* push by this device, by the resident kernel while it runs"),
             std::string::npos)
       << text;
   // Out of pinned memory the target's device copies, and a dense layout is one row.
   tw_memory* pinned = allocate("pinned", 1);
   length = sizeof text;
-  ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(pinned), 8, remote_, nullptr, text, &length), TW_OK);
+  ASSERT_EQ(tw_endpoint_explain_buffer(endpoint_, "put", tw_memory_address(pinned), 8, remote_, nullptr, text, &length), TW_OK);
   EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
   EXPECT_EQ(tw_memory_release(pinned), TW_OK);
   for (const int64_t stride : {16, 32}) {
@@ -158,7 +162,8 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
     tw_op_options by_rows = TW_OP_OPTIONS_INIT;
     by_rows.remote_layout = rows;
     length = sizeof text;
-    ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 64, remote_, &by_rows, text, &length), TW_OK);
+    ASSERT_EQ(tw_endpoint_explain_buffer(endpoint_, "put", tw_memory_address(source_), 64, remote_, &by_rows, text, &length),
+              TW_OK);
     EXPECT_EQ(std::string(text).find("resident") != std::string::npos, stride == 16) << text;
     tw_layout_destroy(rows);
   }
@@ -168,7 +173,8 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   tw_memory* large = nullptr;
   ASSERT_EQ(tw_memory_allocate(context_, kLong, &options, &large), TW_OK) << tw_last_error();
   length = sizeof text;
-  EXPECT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, nullptr, text, &length), TW_OK);
+  EXPECT_EQ(tw_endpoint_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, nullptr, text, &length),
+            TW_OK);
   EXPECT_EQ(std::string(text).find("resident"), std::string::npos) << text;
   EXPECT_EQ(tw_memory_release(large), TW_OK);
 }
@@ -179,7 +185,7 @@ TEST_F(ResidentOperations, TheyEndWithTheWorker) {
     tw_request request = TW_REQUEST_NONE;
     ASSERT_GE(tw_put(endpoint_, at(source_, 0), 100, remote_, 0, nullptr, &request), TW_OK);
     if (request != TW_REQUEST_NONE && i < 90) {
-      ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
     }
   }
   const std::weak_ptr<Resident> kernel = resident();

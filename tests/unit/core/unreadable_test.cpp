@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "core/c_checks.hpp"
 
 namespace {
@@ -22,13 +23,13 @@ class Unreadable : public testing::Test {
     ASSERT_NE(reserved, MAP_FAILED);
     std::mt19937_64 random(std::random_device{}());
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
-    char address[TW_ADDRESS_MAX];
+    char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(worker.get(), address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker.get(), address, length, nullptr, &endpoint), TW_OK);
     ASSERT_EQ(tw_endpoint_wait(endpoint, 10'000'000'000), TW_OK);
     ASSERT_EQ(tw_memory_register(context.get(), bytes.data(), bytes.size(), nullptr, &memory), TW_OK);
-    char key[TW_KEY_MAX];
+    char key[kKeyRoom];
     length = sizeof key;
     ASSERT_EQ(tw_memory_export(memory, key, &length), TW_OK);
     ASSERT_EQ(tw_memory_import(endpoint, key, length, &remote), TW_OK);

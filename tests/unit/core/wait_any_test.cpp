@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
 #include "thalweg/thalweg.hpp"
 
 namespace {
@@ -20,7 +21,7 @@ class WaitAny : public testing::TestWithParam<const char*> {
     ASSERT_EQ(tw_context_create(nullptr, &context_), TW_OK);
     for (int i = 0; i < 2; ++i) {
       ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_[i]), TW_OK) << tw_last_error();
-      unsigned char address[TW_ADDRESS_MAX];
+      unsigned char address[kAddressRoom];
       size_t length = sizeof address;
       ASSERT_EQ(tw_worker_address(worker_[i], address, &length), TW_OK);
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -79,7 +80,7 @@ TEST_P(WaitAny, EndsInTimeAndLeavesThemAlive) {
   EXPECT_EQ(index, 99u);
   EXPECT_EQ(tw_request_wait_any(requests, 3, 0, nullptr), TW_ERR_INVALID);
   EXPECT_EQ(tw_request_wait_any(nullptr, 3, 0, &index), TW_ERR_INVALID);
-  ASSERT_EQ(tw_cancel(requests[2]), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_request_cancel(requests[2]), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_request_wait_any(requests, 3, kLong, &index), TW_OK);
   EXPECT_EQ(index, 2u) << "it has ended, though not well";
   EXPECT_EQ(tw_request_test(requests[2]), TW_ERR_CANCELED);
@@ -99,7 +100,7 @@ TEST_P(WaitAny, IsThereInCxx) {
   requests.emplace_back(receive(0, 8, other));
   send(0, 8);
   size_t index = 99;
-  ASSERT_EQ(thalweg::wait_any(requests, &index, std::chrono::seconds(20)), TW_OK) << tw_last_error();
+  ASSERT_EQ(thalweg::wait_any(requests, std::chrono::seconds(20), &index), TW_OK) << tw_last_error();
   EXPECT_EQ(index, 1u);
   ASSERT_EQ(requests[0].cancel(), TW_OK);
   ASSERT_EQ(requests[0].wait(std::chrono::seconds(20)), TW_ERR_CANCELED);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys, checks, revocation, segments and signal words.
 #include "memory/registry.hpp"
+#include "../../fixtures/rooms.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -215,7 +216,7 @@ TEST(Key, RoundTripsAndRefusesDamage) {
   KeyBody key, back;
   ASSERT_EQ(registry.export_range(memory, 16, 8, TW_MEMORY_READ, &key), TW_OK);
   key.worker = 99;
-  std::byte wire[TW_KEY_MAX];
+  std::byte wire[kKeyRoom];
   size_t length = 4;
   EXPECT_EQ(write_key(key, wire, &length), TW_ERR_TRUNCATED);
   ASSERT_LE(length, sizeof wire);

@@ -25,7 +25,7 @@ class ChannelEndFailures : public ChannelEnds {
     EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
     EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   }
-  /// A plan of b's that receives 8 bytes with tag 9 from an end of a's. limit_ns: of its runs' waits.
+  /// A plan of b's that receives 8 bytes through channel 9 from an end of a's. limit_ns: of its runs' waits.
   tw_plan* prepare_recv(unsigned char* to, Bound* send, uint64_t limit_ns = 0) {
     tw_plan* made = nullptr;
     tw_plan_options how = TW_PLAN_OPTIONS_INIT;
@@ -69,7 +69,7 @@ TEST_P(ChannelEndFailures, TooLongAMessageFailsAtBothEnds) {
   expect_guards(recv_buffers);
   for (const Bound& end : {send, recv}) {
     EXPECT_EQ(failure_of(end), TW_ERR_TRUNCATED);
-    expect_text({"tag 1", "longer"});
+    expect_text({"channel 1", "longer"});
   }
   both([&] { EXPECT_EQ(send.release(), TW_OK) << tw_last_error(); },
        [&] { EXPECT_EQ(recv.release(), TW_OK) << tw_last_error(); });
@@ -95,11 +95,11 @@ TEST_P(ChannelEndFailures, AnExpiredWaitEndsThePeersWait) {
     sender.wait();
     EXPECT_FALSE(sent);
     EXPECT_EQ(tw_channel_end_check(send.handle), TW_ERR_TIMED_OUT);
-    expect_text({"tag 2", "operation 55", "waited for 1", "found 0"});
+    expect_text({"channel 2", "operation 55", "waited for 1", "found 0"});
   }
   EXPECT_FALSE(taken);
   EXPECT_EQ(tw_channel_end_check(recv.handle), TW_ERR_TIMED_OUT);
-  expect_text({"tag 2", "operation 55"});
+  expect_text({"channel 2", "operation 55"});
   both([&] { EXPECT_EQ(send.release(), TW_OK) << tw_last_error(); },
        [&] { EXPECT_EQ(recv.release(), TW_OK) << tw_last_error(); });
   expect_passage(2);
@@ -115,7 +115,7 @@ TEST_P(ChannelEndFailures, ALatePartnerIsWaitedForAndAMissingOneNamed) {
   Traffic traffic = make_traffic(random_sizes(20));
   both([&] { ASSERT_EQ(bind_send(3, &send), TW_OK) << tw_last_error(); },
        [&] {
-         for (int i = 0; i < 200; ++i) tw_progress(b.worker);
+         for (int i = 0; i < 200; ++i) tw_worker_progress(b.worker);
          ASSERT_EQ(bind_recv(3, recv_buffers.given, &recv), TW_OK) << tw_last_error();
        });
   {
@@ -149,7 +149,7 @@ TEST_P(ChannelEndFailures, ReceivesThatNobodyTakesFailTheChannel) {
       },
       [&] {
         EXPECT_EQ(recv.release(), TW_ERR_CANCELED);
-        expect_text({"tag 6", "2 receives"});
+        expect_text({"channel 6", "2 receives"});
       });
   expect_passage(6);
 }
@@ -160,19 +160,19 @@ TEST_P(ChannelEndFailures, AnEndIsAPlansOrAKernels) {
   Bound send, recv, second;
   bind_both(7, recv_buffers.given, &send, &recv);
   EXPECT_EQ(bind_send(7, &second), TW_ERR_BUSY);
-  expect_text({"tag 7", "tw_channel_end_release"});
+  expect_text({"channel 7", "tw_channel_end_release"});
   tw_plan *sends = plan(a), *receives = plan(b);
   ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, 8, 7, nullptr, nullptr), TW_OK);
   ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, 8, 7, nullptr, nullptr), TW_OK);
   EXPECT_EQ(tw_plan_prepare(sends, kLong), TW_ERR_BUSY);
-  expect_text({"tag 7", "bound to a kernel"});
+  expect_text({"channel 7", "bound to a kernel"});
   EXPECT_EQ(tw_plan_prepare(receives, kLong), TW_ERR_BUSY);
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   both([&] { EXPECT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] { EXPECT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   EXPECT_EQ(bind_recv(7, recv_buffers.given, &recv), TW_ERR_BUSY);
-  expect_text({"tag 7", "plan"});
+  expect_text({"channel 7", "plan"});
   EXPECT_EQ(bind_send(7, &send), TW_ERR_BUSY);
 }
 
@@ -241,11 +241,11 @@ TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
   both(
       [&] {
         EXPECT_EQ(bind_send(1, &send), TW_ERR_UNSUPPORTED);
-        expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
+        expect_text({"channel 1", "carried by the host", "use a plan on a queue"});
       },
       [&] {
         EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
-        expect_text({"tag 1", "carried by the host", "use a plan on a queue"});
+        expect_text({"channel 1", "carried by the host", "use a plan on a queue"});
       });
   const Bytes data = random_bytes(800);
   unsigned char* const from = memory(a, data.size());
@@ -276,11 +276,11 @@ TEST_P(ChannelEndPlaces, ADeviceAndTheHostAreRefused) {
   both(
       [&] {
         EXPECT_EQ(tw_channel_bind_send(a.endpoint, 1, &other, &send.handle), TW_ERR_UNSUPPORTED);
-        expect_text({"tag 1"});
+        expect_text({"channel 1"});
       },
       [&] {
         EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
-        expect_text({"tag 1"});
+        expect_text({"channel 1"});
       });
 }
 
@@ -327,7 +327,7 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
   proxy->patience = std::chrono::milliseconds(20);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
-    expect_text({"has not given back", "tag 9"});
+    expect_text({"has not given back", "channel 9"});
   }
   EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
   proxy->patience = std::chrono::seconds(20);

@@ -37,8 +37,8 @@ TEST(ChannelEndView, EachSendsToTheOther) {
     out.check();
     in.check();
     rank.barrier();
-    EXPECT_EQ(in.close(), TW_OK) << tw_last_error();
-    EXPECT_EQ(out.close(), TW_OK) << tw_last_error();
+    EXPECT_EQ(in.release(), TW_OK) << tw_last_error();
+    EXPECT_EQ(out.release(), TW_OK) << tw_last_error();
   });
 }
 

@@ -27,7 +27,7 @@ class ChannelEnds : public Pair {
   }
   tw_status bind_recv(uint64_t tag, const std::vector<tw_channel_buffer>& buffers, Bound* out, uint64_t timeout_ns = kLong) {
     const tw_channel_options how = options(timeout_ns);
-    const tw_status status = tw_channel_bind_recv(b.endpoint, tag, buffers.data(), buffers.size(), &how, &out->handle);
+    const tw_status status = tw_channel_bind_recv(b.endpoint, buffers.data(), buffers.size(), tag, &how, &out->handle);
     if (status == TW_OK) out->look(buffers.size());
     return status;
   }

@@ -64,7 +64,7 @@ TEST_P(ChannelOpening, KernelsEndsThatGaveUpAnyNumberOfTimesMeet) {
       if (one->handle == nullptr) continue;
       if (!met) {
         EXPECT_EQ(told([one] { return tw_channel_end_check(one->handle); }), TW_ERR_TIMED_OUT) << tw_last_error();
-        expect_text({"tag", "begin again"});
+        expect_text({"channel", "begin again"});
       }
       EXPECT_EQ(one->release(), TW_OK) << tw_last_error();
     }

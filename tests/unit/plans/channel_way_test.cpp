@@ -76,7 +76,7 @@ TEST_P(ChannelWay, IsFoundAnewWhenNoPlanUsesIt) {
               ASSERT_EQ(tw_plan_prepare(fresh.sends, kLong), TW_OK) << tw_last_error();
             },
             [&] {
-              for (int i = 0; i < 2000; ++i) tw_progress(b.worker);
+              for (int i = 0; i < 2000; ++i) tw_worker_progress(b.worker);
               destroy(old.receives);
               ASSERT_EQ(tw_plan_prepare(fresh.receives, kLong), TW_OK) << tw_last_error();
             });
@@ -95,7 +95,7 @@ TEST_P(ChannelWay, OfPlansThatAreThereStaysAndTheTextSaysSo) {
   prepare_both(beside.sends, beside.receives);
   EXPECT_TRUE(carried(beside));
   EXPECT_NE(explain(beside.sends).find("for an earlier plan"), std::string::npos) << explain(beside.sends);
-  EXPECT_NE(explain(beside.sends).find("another tag"), std::string::npos) << explain(beside.sends);
+  EXPECT_NE(explain(beside.sends).find("another channel"), std::string::npos) << explain(beside.sends);
   run(old);
   run(beside);
   destroy(old);

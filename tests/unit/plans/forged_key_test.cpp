@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "../../fixtures/rooms.hpp"
 #include "memory/registry.hpp"
 #include "unit/plans/pair.hpp"
 
@@ -16,7 +17,7 @@ class ForgedKeys : public Pair {
  protected:
   /// A key of b's memory whose address was changed to that of another buffer, imported by a.
   tw_remote_memory* import_forged(tw_memory* memory, const void* elsewhere) {
-    unsigned char bytes[TW_KEY_MAX];
+    unsigned char bytes[kKeyRoom];
     size_t length = sizeof bytes;
     EXPECT_EQ(tw_memory_export_range(memory, 0, kSize, 0, bytes, &length), TW_OK) << tw_last_error();
     impl::KeyBody key;
@@ -45,7 +46,7 @@ TEST_P(ForgedKeys, APlanPutsWhereTheOwnersRecordSays) {
   tw_queue* qa = queue(a);
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   EXPECT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_trigger(puts, qa), TW_OK) << tw_last_error();
@@ -66,7 +67,7 @@ TEST_P(ForgedKeys, APutGoesWhereTheOwnersRecordSays) {
   tw_remote_memory* remote = import_forged(of_b, elsewhere.data());
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   tw_request request = TW_REQUEST_NONE;
   EXPECT_GE(tw_put(a.endpoint, data.data(), kSize, remote, 0, nullptr, nullptr), TW_OK) << tw_last_error();
@@ -98,7 +99,7 @@ TEST_P(ForgedGrants, AKeyToReadRefusesPutsAndAtomics) {
   unsigned char* const target = memory(b, kSize, &of_b);
   const Bytes before = random_bytes(kSize), data = random_bytes(kSize);
   b.store(target, before);
-  unsigned char bytes[TW_KEY_MAX];
+  unsigned char bytes[kKeyRoom];
   size_t length = sizeof bytes;
   ASSERT_EQ(tw_memory_export_range(of_b, 0, kSize, TW_MEMORY_READ, bytes, &length), TW_OK) << tw_last_error();
   impl::KeyBody key;
@@ -111,7 +112,7 @@ TEST_P(ForgedGrants, AKeyToReadRefusesPutsAndAtomics) {
   a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   tw_request request = TW_REQUEST_NONE;
   tw_op_options options = TW_OP_OPTIONS_INIT;

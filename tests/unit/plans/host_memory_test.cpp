@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "unit/plans/pair.hpp"
@@ -16,7 +17,7 @@ constexpr size_t kLength = 30'011, kGuard = 77, kAll = kLength + 2 * kGuard;
 class HostMemory : public Pair {
  protected:
   tw_remote_memory* import(tw_memory* memory) {
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_memory_export(memory, key, &length), TW_OK) << tw_last_error();
     tw_remote_memory* remote = nullptr;
@@ -36,7 +37,7 @@ class HostMemory : public Pair {
   void prepare(tw_plan* of) {
     std::atomic<bool> stop{false};
     std::thread progress([&] {
-      while (!stop) tw_progress(b.worker);
+      while (!stop) tw_worker_progress(b.worker);
     });
     EXPECT_EQ(tw_plan_prepare(of, kLong), TW_OK) << tw_last_error();
     stop = true;
@@ -49,8 +50,8 @@ class HostMemory : public Pair {
     from_ = a.memory(place, 2 * kLength);
     uint32_t put = 0;
     EXPECT_EQ(tw_plan_put(plan, a.endpoint, from_, kLength, remote, kGuard, nullptr, &put), TW_OK) << tw_last_error();
-    tw_step_options then = TW_STEP_OPTIONS_INIT;
-    then.after = &put;
+    tw_op_options then = TW_OP_OPTIONS_INIT;
+    then.after_steps = &put;
     then.after_count = 1;
     EXPECT_EQ(tw_plan_get(plan, a.endpoint, from_ + kLength, kLength, remote, kGuard, &then, nullptr), TW_OK);
     return plan;
@@ -129,8 +130,8 @@ TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
   ASSERT_EQ(tw_plan_create(a.context, &options, &plan), TW_OK) << tw_last_error();
   uint32_t there = 0;
   ASSERT_EQ(tw_plan_copy(plan, device, host + kGuard, kLength, nullptr, &there), TW_OK) << tw_last_error();
-  tw_step_options then = TW_STEP_OPTIONS_INIT;
-  then.after = &there;
+  tw_op_options then = TW_OP_OPTIONS_INIT;
+  then.after_steps = &there;
   then.after_count = 1;
   ASSERT_EQ(tw_plan_copy(plan, host, device, 11, &then, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(plan, kLong), TW_OK) << tw_last_error();
@@ -155,7 +156,7 @@ TEST_P(HostMemory, OfTheLibraryHereIsReachedByADeviceToo) {
   ASSERT_EQ(tw_signal_create(a.worker, &of_signal, &signal), TW_OK) << tw_last_error();
   a.last.emplace_back([signal] { (void)tw_signal_destroy(signal); });
   tw_plan* const waits = plan_at("emulated:0");
-  ASSERT_EQ(tw_plan_wait(waits, signal, TW_COMPARE_GE, 1, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_wait(waits, signal, 1, TW_COMPARE_GE, nullptr, nullptr), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_prepare(waits, kLong), TW_ERR_UNSUPPORTED);
   EXPECT_NE(std::string(tw_last_error()).find("with the place"), std::string::npos) << tw_last_error();
 }

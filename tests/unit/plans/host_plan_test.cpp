@@ -14,13 +14,13 @@ class HostPlans : public Pair {
  protected:
   static bool says(tw_plan* plan, const char* what) { return explain(plan).find(what) != std::string::npos; }
   void send(tw_plan* plan, const unsigned char* from, size_t length, uint64_t tag, std::vector<uint32_t> after = {}) {
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
-    options.after = after.data();
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.after_steps = after.data();
     options.after_count = after.size();
     ASSERT_EQ(tw_plan_send(plan, a.endpoint, from, length, tag, &options, nullptr), TW_OK) << tw_last_error();
   }
   void receive(tw_plan* plan, unsigned char* to, size_t length, uint64_t tag, const tw_layout* layout = nullptr) {
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
     options.layout = layout;
     ASSERT_EQ(tw_plan_recv(plan, b.endpoint, to, layout != nullptr ? 0 : length, tag, &options, nullptr), TW_OK)
         << tw_last_error();

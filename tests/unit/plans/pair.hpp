@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace thalweg::tests {
 
 using Bytes = std::vector<unsigned char>;
@@ -40,7 +42,7 @@ struct Side {
     ASSERT_EQ(tw_worker_create(context, nullptr, &worker), TW_OK) << tw_last_error();
   }
   void connect(Side& other) {
-    unsigned char address[TW_ADDRESS_MAX];
+    unsigned char address[kAddressRoom];
     size_t length = sizeof address;
     ASSERT_EQ(tw_worker_address(other.worker, address, &length), TW_OK);
     ASSERT_EQ(tw_connect(worker, address, length, nullptr, &endpoint), TW_OK) << tw_last_error();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "unit/plans/pair.hpp"
 
 namespace thalweg::tests {
@@ -37,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Mapped, PlanCounts, testing::Values(kWays[0], kWays[1])
 TEST_P(PlanCounts, EachRunThatTheHostStarts) {
   tw_memory* memory = nullptr;
   this->memory(b, kLength, &memory);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t size = sizeof key;
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_export(memory, key, &size), TW_OK);
@@ -53,7 +54,7 @@ TEST_P(PlanCounts, EachRunThatTheHostStarts) {
   tw_queue* const qa = queue(a);
   std::atomic<bool> stop{false};
   std::thread progress([&] {
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   EXPECT_EQ(tw_plan_prepare(steps, kLong), TW_OK) << tw_last_error();
   stop = true;
@@ -73,9 +74,9 @@ TEST_P(PlanCounts, EachRunThatTheHostStarts) {
   EXPECT_EQ(more(true, read_before), gets);
   // A graph is started by others than the host.
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_begin(qa), TW_OK);
+  ASSERT_EQ(tw_queue_begin_capture(qa), TW_OK);
   ASSERT_EQ(tw_plan_trigger(steps, qa), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_end(qa, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qa, &graph), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_graph_launch(graph, qa), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   tw_graph_destroy(graph);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -22,7 +23,7 @@ class PlansAtRest : public Pair {
     memory(a, 64, &at);
     options.memory = at;
     EXPECT_EQ(tw_signal_create(a.worker, &options, &made.signal), TW_OK) << tw_last_error();
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t length = sizeof key;
     EXPECT_EQ(tw_signal_export(made.signal, key, &length), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_signal_import(b.endpoint, key, length, &made.remote), TW_OK) << tw_last_error();
@@ -33,13 +34,13 @@ class PlansAtRest : public Pair {
   void open(const Gate& gate, uint64_t value) {
     std::atomic<bool> stop{false};
     std::thread progress([&] {  // a's worker serves b over frames
-      while (!stop) tw_progress(a.worker);
+      while (!stop) tw_worker_progress(a.worker);
     });
     tw_request request = TW_REQUEST_NONE;
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.flags = TW_OP_REMOTE;
     const tw_status status = tw_signal_post(gate.remote, value, &options, &request);
-    EXPECT_TRUE(status == TW_OK || tw_wait(request) == TW_OK) << tw_last_error();
+    EXPECT_TRUE(status == TW_OK || tw_request_finish(request) == TW_OK) << tw_last_error();
     stop = true;
     progress.join();
   }
@@ -50,7 +51,7 @@ class PlansAtRest : public Pair {
     options.timeout_ns = limit;
     tw_plan* made = nullptr;
     EXPECT_EQ(tw_plan_create(a.context, &options, &made), TW_OK);
-    EXPECT_EQ(tw_plan_wait(made, gate.signal, TW_COMPARE_GE, 1, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(tw_plan_wait(made, gate.signal, 1, TW_COMPARE_GE, nullptr, nullptr), TW_OK);
     EXPECT_EQ(tw_plan_prepare(made, 0), TW_OK) << tw_last_error();
     return made;
   }
@@ -90,9 +91,9 @@ TEST_P(PlansAtRest, GraphsOfAFailedPlanAreWaitedFor) {
   tw_queue *first = queue(a), *second = queue(a);
   tw_plan *fails = waiting(never, 20'000'000), *holds = waiting(gate, kLong);
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_begin(first), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(first), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(fails, first), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_end(first, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(first, &graph), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(fails, first), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(holds, second), TW_OK) << tw_last_error();
   for (int i = 0; i < 3; ++i) ASSERT_EQ(tw_graph_launch(graph, second), TW_OK) << tw_last_error();
@@ -122,10 +123,10 @@ TEST_P(PlansAtRest, OfSeveralBlocks) {
   ASSERT_EQ(tw_plan_create(a.context, &options, &moves), TW_OK);
   unsigned char *from = memory(a, kSize), *to = memory(a, kSize);
   uint32_t wait = 0;
-  tw_step_options behind = TW_STEP_OPTIONS_INIT;
-  behind.after = &wait;
+  tw_op_options behind = TW_OP_OPTIONS_INIT;
+  behind.after_steps = &wait;
   behind.after_count = 1;
-  ASSERT_EQ(tw_plan_wait(moves, gate.signal, TW_COMPARE_GE, 2, nullptr, &wait), TW_OK);
+  ASSERT_EQ(tw_plan_wait(moves, gate.signal, 2, TW_COMPARE_GE, nullptr, &wait), TW_OK);
   ASSERT_EQ(tw_plan_copy(moves, to, from, kSize, &behind, nullptr), TW_OK);
   for (int turn = 0; turn < 3; ++turn) {
     ASSERT_EQ(tw_plan_prepare(moves, 0), TW_OK) << tw_last_error();

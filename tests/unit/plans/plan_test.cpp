@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans between two contexts: every verb, by every trigger, mapped and carried by the host, again and again.
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -34,6 +35,36 @@ TEST_P(Plans, ChannelByQueues) {
       std::copy(data.begin(), data.end(), wanted.begin() + 16);
       EXPECT_TRUE(b.load(to - 16, size + 32) == wanted);
     }
+  }
+}
+
+/// What goes through channel 7 and a message with tag 7 never meet, whichever comes first.
+TEST_P(Plans, AChannelIsNoTag) {
+  constexpr size_t kSize = 701;
+  constexpr uint64_t kNumber = 7;
+  unsigned char *from = memory(a, kSize), *to = memory(b, kSize);
+  tw_plan *sends = plan(a), *receives = plan(b);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, kNumber, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, kNumber, nullptr, nullptr), TW_OK) << tw_last_error();
+  prepare_both(sends, receives);
+  EXPECT_NE(explain(sends).find("channel 7"), std::string::npos) << explain(sends);
+  for (const bool message_first : {true, false}) {
+    const Bytes channeled = random_bytes(kSize), tagged = random_bytes(kSize);
+    Bytes received(kSize);
+    a.store(from, channeled);
+    tw_request request = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(b.worker, received.data(), kSize, kNumber, UINT64_MAX, nullptr, &request), TW_IN_PROGRESS);
+    const auto send = [&] { ASSERT_EQ(tw_send_blocking(a.endpoint, tagged.data(), kSize, kNumber), TW_OK) << tw_last_error(); };
+    if (message_first) send();
+    both([&] { ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_TRUE(b.load(to, kSize) == channeled);
+    if (!message_first) {
+      EXPECT_EQ(tw_request_test(request), TW_IN_PROGRESS);
+      send();
+    }
+    ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
+    EXPECT_TRUE(received == tagged);
   }
 }
 
@@ -79,9 +110,9 @@ TEST_P(Plans, LongOnesKeepTheOrderOfEachChannel) {
   tw_plan *sends = plan(a), *receives = plan(b);
   for (uint32_t i = 0; i < kSteps; ++i) {
     const uint64_t tag = random() % kChannels;
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
+    tw_op_options options = TW_OP_OPTIONS_INIT;
     const uint32_t earlier = i == 0 ? 0 : random() % i;
-    options.after = &earlier;
+    options.after_steps = &earlier;
     options.after_count = i != 0 && random() % 3 == 0 ? 1 : 0;
     ASSERT_EQ(tw_plan_send(sends, a.endpoint, from + i * kEach, kEach, tag, &options, nullptr), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to + i * kEach, kEach, tag, nullptr, nullptr), TW_OK) << tw_last_error();
@@ -112,7 +143,7 @@ struct Target {
 void make_target(Side& owner, Side& user, const char* place, size_t length, uint32_t kind, Target* out) {
   tw_memory* memory = nullptr;
   out->address = owner.memory(place, length + 64, &memory);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t size = sizeof key;
   ASSERT_EQ(tw_memory_export_range(memory, 0, length, 0, key, &size), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_memory_import(user.endpoint, key, size, &out->remote), TW_OK) << tw_last_error();
@@ -138,17 +169,17 @@ TEST_P(Plans, PutWithSignalThenWait) {
   unsigned char* from = memory(a, kSize);
   tw_queue *qa = queue(a), *qb = queue(b);
   tw_plan *puts = plan(a), *waits = plan(b);
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.signal = target.remote_signal;
   options.signal_value = 1;
   options.increment = 1;
   ASSERT_EQ(tw_plan_put(puts, a.endpoint, from, kSize, target.remote, 0, &options, nullptr), TW_OK) << tw_last_error();
-  tw_step_options later = TW_STEP_OPTIONS_INIT;
+  tw_op_options later = TW_OP_OPTIONS_INIT;
   later.increment = 1;
-  ASSERT_EQ(tw_plan_wait(waits, target.signal, TW_COMPARE_GE, 1, &later, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_wait(waits, target.signal, 1, TW_COMPARE_GE, &later, nullptr), TW_OK) << tw_last_error();
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   ASSERT_EQ(tw_plan_prepare(puts, kLong), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(waits, kLong), TW_OK) << tw_last_error();
@@ -177,9 +208,9 @@ TEST_P(Plans, GraphReplays) {
        [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   tw_graph *ga = nullptr, *gb = nullptr;
   for (auto [queue, what, graph] : {std::tuple{qa, sends, &ga}, std::tuple{qb, receives, &gb}}) {
-    ASSERT_EQ(tw_capture_begin(queue), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_begin_capture(queue), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_trigger(what, queue), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_capture_end(queue, graph), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_end_capture(queue, graph), TW_OK) << tw_last_error();
   }
   for (int round = 0; round < 20; ++round) {
     const Bytes data = random_bytes(kSize);
@@ -209,9 +240,9 @@ TEST_P(Plans, GraphsAreRunsWhenTheyAreLaunched) {
   both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qb, &graph), TW_OK) << tw_last_error();
   const Bytes data = random_bytes(kSize);
   a.store(from, data);
   ASSERT_EQ(tw_graph_launch(graph, qb), TW_OK) << tw_last_error();
@@ -220,10 +251,10 @@ TEST_P(Plans, GraphsAreRunsWhenTheyAreLaunched) {
   ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   EXPECT_TRUE(b.load(to, kSize) == data);
-  ASSERT_EQ(tw_capture_begin(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(qb), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger(receives, qb), TW_OK) << tw_last_error();
   tw_graph_destroy(graph);
-  ASSERT_EQ(tw_capture_end(qb, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qb, &graph), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();  // the second graph was not launched
   tw_graph_destroy(graph);
 }
@@ -270,7 +301,7 @@ TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
   tw_queue* qa = queue(a);
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker serves a's imports, and frames over tcp
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   std::mt19937_64 random(std::random_device{}());
   uint64_t sum = 0;
@@ -281,9 +312,9 @@ TEST_P(Plans, SignalsOnAQueueCarryTheirOwnValues) {
   signal(random() % 1000);
   const uint64_t captured = random() % 1000;
   tw_graph* graph = nullptr;
-  EXPECT_EQ(tw_capture_begin(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_begin_capture(qa), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_signal_on(qa, target.remote_signal, captured, nullptr), TW_OK) << tw_last_error();
-  EXPECT_EQ(tw_capture_end(qa, &graph), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_end_capture(qa, &graph), TW_OK) << tw_last_error();
   for (int round = 0; round < 20; ++round) {
     signal(random() % 1000);
     EXPECT_EQ(tw_graph_launch(graph, qa), TW_OK) << tw_last_error();

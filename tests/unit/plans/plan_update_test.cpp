@@ -3,6 +3,7 @@
 // carries the step and wherever its program lies.
 #include <atomic>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -14,9 +15,9 @@ class PlanUpdates : public Pair {
 
   static tw_graph* capture(tw_plan* of, tw_queue* on) {
     tw_graph* graph = nullptr;
-    EXPECT_EQ(tw_capture_begin(on), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_plan_trigger(of, on), TW_OK) << tw_last_error();
-    EXPECT_EQ(tw_capture_end(on, &graph), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
     return graph;
   }
   static void launch(tw_graph* graph, tw_queue* on) {
@@ -73,12 +74,12 @@ TEST_P(PlanUpdates, GraphsOfLongPlansKeepTheirAddresses) {
   size_t bytes = 0;
   for (const tw_piece& piece : pieces) bytes += piece.length;
   tw_layout* list = nullptr;
-  ASSERT_EQ(tw_layout_list(pieces, 3, &list), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_layout_pieces(pieces, 3, &list), TW_OK) << tw_last_error();
   tw_queue* qa = queue(a);
   tw_plan* copies = plan(a);
   unsigned char *from[3], *to[kCopies];
   for (unsigned char*& at : from) at = memory(a, kSize);
-  tw_step_options options = TW_STEP_OPTIONS_INIT;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
   options.layout = list;
   for (int i = 0; i < kCopies; ++i) {
     to[i] = memory(a, bytes);
@@ -155,7 +156,7 @@ TEST_P(PlanUpdates, GraphsThatAreGoneKeepNothing) {
 TEST_P(PlanUpdates, GraphsKeepValuesAndWhatAtomicsDo) {
   tw_memory* held = nullptr;
   auto* const words = memory(b, 64, &held);
-  unsigned char key[TW_KEY_MAX];
+  unsigned char key[kKeyRoom];
   size_t length = sizeof key;
   tw_remote_memory* remote = nullptr;
   ASSERT_EQ(tw_memory_export(held, key, &length), TW_OK) << tw_last_error();
@@ -166,7 +167,7 @@ TEST_P(PlanUpdates, GraphsKeepValuesAndWhatAtomicsDo) {
   ASSERT_EQ(tw_plan_atomic(adds, a.endpoint, TW_ATOMIC_ADD, remote, 8, 8, 3, 0, nullptr, nullptr, nullptr), TW_OK);
   std::atomic<bool> stop{false};
   std::thread progress([&] {  // b's worker answers the greeting
-    while (!stop) tw_progress(b.worker);
+    while (!stop) tw_worker_progress(b.worker);
   });
   EXPECT_EQ(tw_plan_prepare(adds, kLong), TW_OK) << tw_last_error();
   stop = true;
@@ -202,10 +203,10 @@ TEST_P(PlanUpdates, GraphsOfStreamsKeepTheirAddresses) {
   for (int i = 0; i < kCopies; ++i)
     ASSERT_EQ(tw_plan_copy(copies, to + kSize * i, from[0], kSize, nullptr, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(copies, kLong), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_capture_begin(owner), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(owner), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_trigger_stream(copies, tw_queue_native(owner)), TW_OK) << tw_last_error();
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_capture_end(owner, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(owner, &graph), TW_OK) << tw_last_error();
   for (int i = 0; i < kCopies; ++i) ASSERT_EQ(tw_plan_update(copies, i, from[1], nullptr), TW_OK) << tw_last_error();
   for (const bool updated : {false, true, false}) {
     const Bytes data[2] = {random_bytes(kSize), random_bytes(kSize)};

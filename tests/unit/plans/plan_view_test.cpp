@@ -127,9 +127,9 @@ TEST(PlanView, PutsWithSignalsInOrder) {
     const Queue queue(rank.context);
     Plan plan;
     const uint32_t copied =
-        plan.put(rank.handles[other], mine, window.remote(other), 0, StepOptions().signal(remote, 1).increment(1)).last();
-    const uint32_t waited = plan.wait(signal, 1, TW_COMPARE_GE, StepOptions().increment(1)).last();
-    plan.copy(local, {memory.data(), memory.size()}, StepOptions().after({copied, waited}));
+        plan.put(rank.handles[other], mine, window.remote(other), 0, OpOptions().signal(remote, 1).increment(1)).last();
+    const uint32_t waited = plan.wait(signal, 1, TW_COMPARE_GE, OpOptions().increment(1)).last();
+    plan.copy(local, {memory.data(), memory.size()}, OpOptions().after({copied, waited}));
     plan.prepare();
     for (int round = 0; round < 4; ++round) {
       fill(mine);
@@ -174,7 +174,7 @@ TEST(PlanView, ThrowsWhatIsWrongBeforeAnythingRuns) {
   Plan plan(context);
   EXPECT_THROW(plan.send(self, grid.data(), column(kColumns), 1), Error);
   EXPECT_THROW(plan.send(nullptr, grid, 1), Error);
-  EXPECT_THROW(plan.recv(self, grid, 1, StepOptions().after({5})), Error);
+  EXPECT_THROW(plan.recv(self, grid, 1, OpOptions().after({5})), Error);
   EXPECT_THROW(Queue(context, "nowhere"), Error);
   EXPECT_LT(Plan(context).trigger(), TW_OK);
 }

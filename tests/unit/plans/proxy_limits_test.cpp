@@ -61,7 +61,7 @@ class ProxyLimits : public testing::Test {
     template <class Done>
     void until(Done done) {
       const impl::Deadline deadline(kLong);
-      while (!done() && !deadline.passed()) tw_progress(side.worker);
+      while (!done() && !deadline.passed()) tw_worker_progress(side.worker);
       EXPECT_TRUE(done());
     }
   };
@@ -114,7 +114,7 @@ TEST_F(ProxyLimits, ChannelsThatNobodyNamesAreCountedByPeer) {
   EXPECT_EQ(answer.name.tag, kEarlyMax);
   EXPECT_EQ(answer.partner, 7u);
   EXPECT_EQ(answer.status, TW_ERR_LIMIT);
-  EXPECT_NE(answer.text.find("fewer tags"), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("fewer channels"), std::string::npos) << answer.text;
   for (uint64_t tag = 0; tag <= kEarlyMax; ++tag) other_.open_channel(tag);
   other_.until([&] { return !other_.heard.empty(); });
   EXPECT_EQ(other_.heard.front().name.tag, kEarlyMax);

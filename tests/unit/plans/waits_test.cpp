@@ -5,6 +5,7 @@
 #include <deque>
 #include <random>
 
+#include "../../fixtures/rooms.hpp"
 #include "pair.hpp"
 
 namespace thalweg::tests {
@@ -25,16 +26,16 @@ class Waits : public Pair {
     return {plan(side, timeout_ns), memory(side, size), memory(side, size), size};
   }
   static void send(Made& by, Side& side, uint64_t tag, std::vector<uint32_t> after = {}) {
-    const tw_step_options options = behind(after);
+    const tw_op_options options = behind(after);
     ASSERT_EQ(tw_plan_send(by.plan, side.endpoint, by.from, by.size, tag, &options, nullptr), TW_OK) << tw_last_error();
   }
   static void receive(Made& by, Side& side, uint64_t tag, std::vector<uint32_t> after = {}) {
-    const tw_step_options options = behind(after);
+    const tw_op_options options = behind(after);
     ASSERT_EQ(tw_plan_recv(by.plan, side.endpoint, by.to, by.size, tag, &options, nullptr), TW_OK) << tw_last_error();
   }
-  static tw_step_options behind(const std::vector<uint32_t>& after) {
-    tw_step_options options = TW_STEP_OPTIONS_INIT;
-    options.after = after.data();
+  static tw_op_options behind(const std::vector<uint32_t>& after) {
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.after_steps = after.data();
     options.after_count = after.size();
     return options;
   }
@@ -62,9 +63,7 @@ class Waits : public Pair {
       send(sends[i], a, i);
       receive(receives[i], b, i);
       if (begun != nullptr) {
-        tw_step_options add = TW_STEP_OPTIONS_INIT;
-        add.signal_op = TW_SIGNAL_ADD;
-        ASSERT_EQ(tw_plan_signal(sends[i].plan, begun, 1, &add, nullptr), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_plan_signal(sends[i].plan, begun, 1, nullptr, nullptr), TW_OK) << tw_last_error();
       }
       prepare(sends[i], receives[i]);
       fill(a, sends[i], &data.emplace_back());
@@ -78,7 +77,7 @@ class Waits : public Pair {
     tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
     options.kind = TW_SIGNAL_ADD;
     ASSERT_EQ(tw_signal_create(owner.worker, &options, signal), TW_OK) << tw_last_error();
-    unsigned char key[TW_KEY_MAX];
+    unsigned char key[kKeyRoom];
     size_t size = sizeof key;
     ASSERT_EQ(tw_signal_export(*signal, key, &size), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_signal_import(user.endpoint, key, size, remote), TW_OK) << tw_last_error();
@@ -125,7 +124,7 @@ TEST_P(Waits, KernelsThatWaitKeepOthersOut) {
   tw_remote_signal* adds = nullptr;
   make_signal(b, a, &begun, &adds);
   fill_device(TW_WAITS_KERNEL, 10 * kShort, adds);
-  ASSERT_EQ(tw_signal_wait(begun, TW_COMPARE_GE, kSlots, kLong), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_signal_wait(begun, kSlots, TW_COMPARE_GE, kLong), TW_OK) << tw_last_error();
   Made copy = made(a, 5'003);
   copy_elsewhere(copy);
   unsigned gave_up = 0;
@@ -295,9 +294,9 @@ TEST_P(Waits, CapturedRunsWaitInTheirKernels) {
     expect(b, receives, bytes);
     if (round != 9) continue;
     for (auto [queue, what, graph] : {std::tuple{qa, sends.plan, &ga}, std::tuple{qb, receives.plan, &gb}}) {
-      ASSERT_EQ(tw_capture_begin(queue), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_begin_capture(queue), TW_OK) << tw_last_error();
       ASSERT_EQ(tw_plan_trigger(what, queue), TW_OK) << tw_last_error();
-      ASSERT_EQ(tw_capture_end(queue, graph), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_end_capture(queue, graph), TW_OK) << tw_last_error();
     }
   }
   tw_graph_destroy(ga);
@@ -330,8 +329,8 @@ TEST_P(Waits, AWaitThatExpiresLetsTheQueueGo) {
     for (int run = 0; run < 40; ++run) trigger(waits, mine);
     EXPECT_EQ(tw_queue_synchronize(mine), TW_ERR_TIMED_OUT) << tw_last_error();
     const std::string text = tw_last_error();
-    for (const char* part : {sender_waits ? "send" : "recv", sender_waits ? "tag 21" : "tag 22", "peer", "nothing came in time",
-                             "waited for 4, found"}) {
+    for (const char* part : {sender_waits ? "send" : "recv", sender_waits ? "channel 21" : "channel 22", "peer",
+                             "nothing came in time", "waited for 4, found"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
     }
     EXPECT_EQ(tw_plan_trigger(waits.plan, mine), TW_ERR_TIMED_OUT);

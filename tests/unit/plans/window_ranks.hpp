@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../fixtures/rooms.hpp"
+
 namespace thalweg::test {
 
 // Before the first context looks for devices.
@@ -98,8 +100,8 @@ struct Rank {
   }
   /// Everybody's text; all of one length.
   std::vector<std::string> gather(const std::string& mine) {
-    std::string room = mine, all(size * TW_ADDRESS_MAX, '\0');
-    room.resize(TW_ADDRESS_MAX);
+    std::string room = mine, all(size * kAddressRoom, '\0');
+    room.resize(kAddressRoom);
     EXPECT_EQ(meeting.exchange(number, room.data(), room.size(), all.data()), TW_OK);
     std::vector<std::string> texts;
     for (uint32_t i = 0; i < size; ++i) texts.push_back(all.substr(i * room.size(), mine.size()));
@@ -114,7 +116,7 @@ struct Rank {
   tw_status create(tw_memory* memory, tw_window** window, uint64_t timeout_ns = 20 * kSecond) {
     WindowOptions options;
     options.timeout_ns = timeout_ns;
-    return tw_window_create(worker->get(), handles.data(), number, size, memory, &options, exchange, this, window);
+    return tw_window_create(worker->get(), handles.data(), size, number, memory, exchange, this, &options, window);
   }
   Window window(const Memory& memory, uint64_t timeout_ns = 20 * kSecond) {
     WindowOptions options;

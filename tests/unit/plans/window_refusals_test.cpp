@@ -41,7 +41,7 @@ TEST(WindowRefusals, OfOneRankReachAll) {
     expect_text({"same endpoint"});
     rank.handles[(rank.number + 1) % 3] = saved;
     Window after = rank.window(good);
-    EXPECT_EQ(after.close(), TW_OK);
+    EXPECT_EQ(after.destroy(), TW_OK);
   });
 }
 
@@ -56,12 +56,12 @@ TEST(WindowRefusals, ARankThatIsMissing) {
     return static_cast<Meeting*>(arg)->exchange(0, mine, length, values);
   };
   tw_window* window = nullptr;
-  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 0, 2, memory.get(), nullptr, exchange, &meeting, &window),
+  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 2, 0, memory.get(), exchange, &meeting, nullptr, &window),
             TW_ERR_TIMED_OUT);
-  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 2, 2, memory.get(), nullptr, exchange, &meeting, &window),
+  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 2, 2, memory.get(), exchange, &meeting, nullptr, &window),
             TW_ERR_INVALID);
-  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 0, 2, memory.get(), nullptr, nullptr, nullptr, &window), TW_ERR_INVALID);
-  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 0, 2, memory.get(), nullptr, exchange, &meeting, nullptr),
+  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 2, 0, memory.get(), nullptr, nullptr, nullptr, &window), TW_ERR_INVALID);
+  EXPECT_EQ(tw_window_create(worker.get(), endpoints, 2, 0, memory.get(), exchange, &meeting, nullptr, nullptr),
             TW_ERR_INVALID);
   EXPECT_EQ(tw_window_destroy(nullptr), TW_ERR_INVALID);
 }
@@ -71,7 +71,7 @@ TEST(WindowRefusals, RanksThatDisagreeWhoTheyAre) {
     const Memory memory = rank.context.allocate(kLength);
     tw_window* window = nullptr;
     tw_endpoint* const endpoints[] = {nullptr, rank.handles[1 - rank.number]};
-    EXPECT_EQ(tw_window_create(rank.worker->get(), endpoints, 0, 2, memory.get(), nullptr, Rank::exchange, &rank, &window),
+    EXPECT_EQ(tw_window_create(rank.worker->get(), endpoints, 2, 0, memory.get(), Rank::exchange, &rank, nullptr, &window),
               TW_ERR_INVALID);
     expect_text({"in place 1", "rank 0 of 2"});
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows among ranks of one process, in host memory and on emulated devices, with one context and with several.
+#include "../../fixtures/rooms.hpp"
 #include "devices/registry.hpp"
 #include "unit/plans/window_ranks.hpp"
 
@@ -21,8 +22,8 @@ std::vector<char*> bases_of(const Rank& rank, const device::Window& bound) {
 std::vector<std::string> share_bytes(Rank& rank, size_t length) {
   const std::string mine = random_bytes(length);
   std::vector<std::string> all(rank.size);
-  for (size_t at = 0; at < length; at += TW_ADDRESS_MAX) {
-    const std::string piece = mine.substr(at, TW_ADDRESS_MAX);
+  for (size_t at = 0; at < length; at += kAddressRoom) {
+    const std::string piece = mine.substr(at, kAddressRoom);
     const std::vector<std::string> pieces = rank.gather(piece);
     for (uint32_t i = 0; i < rank.size; ++i) all[i] += pieces[i];
   }
@@ -126,7 +127,7 @@ TEST_P(Windows, OfHostMemoryArePinnedForADevice) {
       const Window window = rank.window(memory);
       first.bind(place.c_str());
       const std::vector<char*> bases = bases_of(rank, window.bind(place.c_str()));
-      EXPECT_EQ(first.close(), TW_OK);
+      EXPECT_EQ(first.destroy(), TW_OK);
       for (char* base : bases) EXPECT_EQ(memory_query(base).kind, uint32_t{TW_MEMORY_PINNED});
       write_to_all(rank, memory, bases, [](void* to, const void* from, size_t n) { std::memcpy(to, from, n); });
       rank.barrier();
@@ -177,7 +178,7 @@ TEST(Window, OfOneRankNeedsNobody) {
     std::memcpy(values, mine, length);
     return TW_OK;
   };
-  ASSERT_EQ(tw_window_create(worker.get(), nullptr, 0, 1, memory.get(), nullptr, alone, nullptr, &made), TW_OK)
+  ASSERT_EQ(tw_window_create(worker.get(), nullptr, 1, 0, memory.get(), alone, nullptr, nullptr, &made), TW_OK)
       << tw_last_error();
   tw_device_window bound{};
   ASSERT_EQ(tw_window_bind(made, "emulated:1", &bound), TW_OK) << tw_last_error();
