@@ -23,11 +23,11 @@ void DeviceExchange::lend(uint64_t segment) {
   if (status != TW_OK) {
     if (added == DeviceLoans::Added::fresh) loans_.settle(segment);
     const DeviceAnswer refusal{segment, status, 0, 0};
-    return channel_.send(DeviceMessage::pieces, &refusal, sizeof refusal, {});
+    return channel_.send(DeviceMemoryMessage::pieces, &refusal, sizeof refusal, {});
   }
   for (size_t first = 0; first < pieces.size() && channel_.attached(); first += kHandlesPerPart) {
     const DevicePart part = write_device_part(segment, pieces, first);
-    channel_.send(DeviceMessage::pieces, part.bytes.data(), part.bytes.size(), part.fds);
+    channel_.send(DeviceMemoryMessage::pieces, part.bytes.data(), part.bytes.size(), part.fds);
     // They are on their way as duplicates: a long row must not use up this process's descriptors.
     for (size_t i = first; i < std::min(first + kHandlesPerPart, pieces.size()); ++i) pieces[i].fd.reset();
   }
@@ -39,7 +39,7 @@ void DeviceExchange::request(uint64_t segment, Device& device) {
   loop_->post([this, self = channel_.self(), segment, to = &device] {
     if (!self->attached()) return;  // the loss is on its way
     asked_.push_back({segment, to});
-    self->send(DeviceMessage::request, &segment, sizeof segment, {});
+    self->send(DeviceMemoryMessage::request, &segment, sizeof segment, {});
   });
 }
 
@@ -102,7 +102,7 @@ void DeviceExchange::release() {
 void DeviceExchange::tell_if_dropped(uint64_t segment) {
   const bool asked = std::any_of(asked_.begin(), asked_.end(), [segment](const Asked& one) { return one.segment == segment; });
   if (channel_.attached() && !asked && !imports_.holds(source(segment)))
-    channel_.send(DeviceMessage::dropped, &segment, sizeof segment, {});
+    channel_.send(DeviceMemoryMessage::dropped, &segment, sizeof segment, {});
 }
 
 }  // namespace thalweg::impl

@@ -2,10 +2,10 @@
 // Device memory that the two processes of a link have of each other. How requests and answers travel is the transport's
 // (DeviceChannel); what they say, and who waits for what, is the same for all that can pass descriptors.
 //
-// Owner: lend() sends handles, a release asks for them back, "dropped" (or the end of the peer's side) says that the peer's drivers
-// have let go. Importer: take_pieces() imports, close() and close_link() end it, release() calls the drivers as soon as no work uses
-// the memory; then the owner is told. A side that ends its link closes it only after its last import, and before that reads what
-// the other says about its own loans.
+// Owner: lend() sends handles, a release asks for them back, "dropped" (or the end of the peer's side) says that the peer's
+// drivers have let go. Importer: take_pieces() imports, close() and close_link() end it, release() calls the drivers as soon as
+// no work uses the memory; then the owner is told. A side that ends its link closes it only after its last import, and before
+// that reads what the other says about its own loans.
 //
 // Threads: the service thread, except where a comment says "any thread".
 #pragma once
@@ -23,13 +23,13 @@
 namespace thalweg::impl {
 
 /// To the peer. request: {u64 segment}; pieces: answer.hpp; dropped: {u64 segment}, the importer has no import of it any more.
-enum class DeviceMessage : uint8_t { request, pieces, dropped };
+enum class DeviceMemoryMessage : uint8_t { request, pieces, dropped };
 
 /// One link's end, as its transport makes it.
 class DeviceChannel : public DeviceSource {
  public:
   virtual bool attached() const = 0;  // the peer may still be told something
-  virtual void send(DeviceMessage message, const void* bytes, size_t length, std::span<const int> fds) = 0;
+  virtual void send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) = 0;
   /// What request() asked for is in the cache, or why it is not.
   virtual void imported(uint64_t segment, Device& device, Status status, std::string why) = 0;
   /// The peer breaks the rules: the link ends.

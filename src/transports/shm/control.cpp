@@ -375,7 +375,7 @@ void Control::finish() {
 
 // ------------------------------------------------------------------------------------------------ device memory
 
-void Control::send(DeviceMessage message, const void* bytes, size_t length, std::span<const int> fds) {
+void Control::send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) {
   constexpr MessageType kTypes[] = {kImportDevice, kDevicePieces, kDropped};
   queue(kTypes[static_cast<size_t>(message)], bytes, length, fds);
 }

@@ -110,7 +110,7 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   void ring_offered(SetupChannel::Message& message, uint64_t bytes);
   void ring_taken();
   bool attached() const override { return attached_; }
-  void send(DeviceMessage message, const void* bytes, size_t length, std::span<const int> fds) override;
+  void send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) override;
   void imported(uint64_t segment, Device& device, Status status, std::string why) override;
   void violated(const char* why) override { end(TW_ERR_PROTOCOL, why); }
   std::shared_ptr<DeviceChannel> self() override { return {shared_from_this(), this}; }
