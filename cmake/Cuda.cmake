@@ -25,10 +25,10 @@ if(THALWEG_NVCC)
   foreach(header machine cuda host)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/machine/${header}.hpp)
   endforeach()
-  foreach(text executor hold form form_run)
+  foreach(text ownership program_executor specialised specialised_run timeout)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/${text}.hpp)
   endforeach()
-  list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/resident/block.hpp)
+  list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/persistent/block.hpp)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
     COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall

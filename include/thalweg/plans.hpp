@@ -187,8 +187,7 @@ class [[nodiscard]] Plan {
   }
   Plan& reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type, uint32_t op,
                const OpOptions& options = {}) {
-    const tw_op_options step = options.c();
-    return added(tw_plan_reduce(get(), to, sources.data(), sources.size(), count, type, op, &step, &last_));
+    return added(tw_plan_reduce(get(), to, sources.data(), sources.size(), count, type, op, options, &last_));
   }
   Plan& atomic(tw_endpoint* at, uint32_t op, tw_remote_memory* remote, uint64_t offset, size_t size, uint64_t operand,
                uint64_t compare = 0, void* result = nullptr, const OpOptions& options = {}) {

@@ -199,9 +199,8 @@ uint32_t add_reduce(Plan& self, nb::handle to, nb::handle sources, const std::st
     self.kept.push_back(remote);
   }
   uint32_t step = 0;
-  const tw_status status =
-      tw_plan_reduce(plan, reduction.to(), reduction.sources.data(), reduction.sources.size(), reduction.count, reduction.type,
-                     reduction.op, &given.options, &step);
+  const tw_status status = tw_plan_reduce(plan, reduction.to(), reduction.sources.data(), reduction.sources.size(),
+                                          reduction.count, reduction.type, reduction.op, &given.options, &step);
   check(status);
   if (self.buffers.size() <= step) self.buffers.resize(step + 1);
   for (auto& view : reduction.views) self.buffers[step].push_back(std::move(view));
@@ -374,8 +373,10 @@ void bind_plan(nb::module_& m) {
            "Between two buffers of this process, of any shapes that have the same number of bytes. layout: of the source.")
       .def("reduce", &add_reduce, arg("to"), arg("sources"), arg("op") = "sum", nb::kw_only(), arg("dtype") = none,
            arg("after") = nb::make_tuple(),
-           "to[i] = sources[0][i] op sources[1][i] ...: contiguous buffers of the same size, or (RemoteMemory, offset) of peers.\n"
-           "op: sum, product, min, max, and, or, xor. dtype: float16, bfloat16, float32, float64, int8 to int64, uint8; None: that of\n"
+           "to[i] = sources[0][i] op sources[1][i] ...: contiguous buffers of the same size, or (RemoteMemory, offset) of "
+           "peers.\n"
+           "op: sum, product, min, max, and, or, xor. dtype: float16, bfloat16, float32, float64, int8 to int64, uint8; None: "
+           "that of\n"
            "`to`. 16-bit types are accumulated in 32 bits. The same operands give the same bits on every device.")
       .def("atomic", &add_atomic, arg("op"), arg("remote"), arg("offset"), arg("operand"), nb::kw_only(), arg("compare") = 0,
            arg("size") = 8, arg("result") = none, arg("after") = nb::make_tuple(),

@@ -278,7 +278,8 @@ void bind_queue(nb::module_& m) {
         arg("layout") = nb::none(), arg("remote_layout") = nb::none(), "A get in the queue's order. As send_on.");
   m.def("signal_on", &signal_on, arg("queue"), arg("signal"), arg("value") = 1,
         "Sets a RemoteSignal, or adds to it, in the queue's order.");
-  m.def("copy_on", &copy_on, arg("queue"), arg("to"), arg("source"), "Copies between two buffers of this process, in the queue's order.");
+  m.def("copy_on", &copy_on, arg("queue"), arg("to"), arg("source"),
+        "Copies between two buffers of this process, in the queue's order.");
   m.def("reduce_on", &reduce_on, arg("queue"), arg("to"), arg("sources"), arg("op") = "sum", nb::kw_only(),
         arg("dtype") = nb::none(), "Plan.reduce() in the queue's order.");
   m.def("wait_on", &wait_on, arg("queue"), arg("signal"), arg("value"),

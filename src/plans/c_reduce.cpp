@@ -9,8 +9,9 @@ namespace {
 
 using device::ElementType;
 using device::ReduceOp;
-static_assert(TW_TYPE_FLOAT16 == static_cast<int>(ElementType::float16) && TW_TYPE_UINT8 == static_cast<int>(ElementType::uint8) &&
-              TW_REDUCE_SUM == static_cast<int>(ReduceOp::sum) && TW_REDUCE_XOR == static_cast<int>(ReduceOp::bit_xor));
+static_assert(TW_TYPE_FLOAT16 == static_cast<int>(ElementType::float16) &&
+              TW_TYPE_UINT8 == static_cast<int>(ElementType::uint8) && TW_REDUCE_SUM == static_cast<int>(ReduceOp::sum) &&
+              TW_REDUCE_XOR == static_cast<int>(ReduceOp::bit_xor));
 
 constexpr size_t kMostSources = 1024;
 
@@ -39,7 +40,8 @@ Status source_of(const tw_source& given, uint64_t to, uint64_t length, uint32_t 
     return check_place(out->address, size, "source", number);
   }
   if (given.address != nullptr) return fail(TW_ERR_INVALID, "source %zu has an address, and remote memory, too", number);
-  if (out->region->peer == nullptr) return fail(TW_ERR_STALE, "source %zu was imported through an endpoint that is closed", number);
+  if (out->region->peer == nullptr)
+    return fail(TW_ERR_STALE, "source %zu was imported through an endpoint that is closed", number);
   OpDesc range;
   range.remote = out->region;
   range.remote_offset = given.offset;

@@ -72,10 +72,10 @@ struct Resolved {
   int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
-  Reaching local, target;  // the step's buffer, or the waited word; of a copy or a reduction the buffer that it writes to
-  std::vector<Reached> sources;        // of a reduction
-  uint64_t source_table = 0;           // ... their addresses, in the executor's memory
-  bool aligned = false;                // ... and all of them, and the destination, to 16 bytes
+  Reaching local, target;        // the step's buffer, or the waited word; of a copy or a reduction the buffer that it writes to
+  std::vector<Reached> sources;  // of a reduction
+  uint64_t source_table = 0;     // ... their addresses, in the executor's memory
+  bool aligned = false;          // ... and all of them, and the destination, to 16 bytes
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
@@ -193,7 +193,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::string explain() const;        // plan_explain.cpp
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;
-  thalweg::impl::Channel::Roles roles() const override { return roles_; }
+  thalweg::impl::Channel::OwnerWords owner_words() const override { return owner_words_; }
   bool stays() const override { return kept; }
   void fail_run(uint32_t step, Status status, const char* why);
 
@@ -229,7 +229,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                           // a run by the host
   std::shared_ptr<thalweg::impl::Carried> carried;  // the proxied steps; null: there are none
-  thalweg::impl::Channel::Roles roles_;             // under the proxy's mutex
+  thalweg::impl::Channel::OwnerWords owner_words_;  // under the proxy's mutex
   thalweg::impl::WaitsAhead ahead;
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue

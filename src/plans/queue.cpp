@@ -137,18 +137,19 @@ Status tw_queue::check() {
 
 Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
   constexpr size_t kMostKept = 1024;
-  const void* const parts[] = {step.endpoint,
-                               reinterpret_cast<const void*>(step.address()),
-                               reinterpret_cast<const void*>(step.op.length),
-                               reinterpret_cast<const void*>(step.op.tag),
-                               step.op.remote,
-                               step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
-                               reinterpret_cast<const void*>(step.op.remote_offset),
-                               step.waited,
-                               options.layout,
-                               options.remote_layout,
-                               reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) |
-                                                             (uint64_t{step.op.word} << 16) | (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
+  const void* const parts[] = {
+      step.endpoint,
+      reinterpret_cast<const void*>(step.address()),
+      reinterpret_cast<const void*>(step.op.length),
+      reinterpret_cast<const void*>(step.op.tag),
+      step.op.remote,
+      step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
+      reinterpret_cast<const void*>(step.op.remote_offset),
+      step.waited,
+      options.layout,
+      options.remote_layout,
+      reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) | (uint64_t{step.op.word} << 16) |
+                                    (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
   std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
   key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;

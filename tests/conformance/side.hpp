@@ -140,11 +140,11 @@ struct Operation {
   Rows rows = Rows::all;
   Callbacks callbacks = Callbacks::none;
 };
-void add_triggered(std::vector<Operation>& all);         // triggered.cpp
-void add_triggered_words(std::vector<Operation>& all);   // triggered_words.cpp
-void add_triggered_chains(std::vector<Operation>& all);  // triggered_chains.cpp
+void add_triggered(std::vector<Operation>& all);             // triggered.cpp
+void add_triggered_words(std::vector<Operation>& all);       // triggered_words.cpp
+void add_triggered_chains(std::vector<Operation>& all);      // triggered_chains.cpp
 void add_triggered_reductions(std::vector<Operation>& all);  // triggered_reduce.cpp
-void add_windows(std::vector<Operation>& all);           // windows_rows.cpp
+void add_windows(std::vector<Operation>& all);               // windows_rows.cpp
 const std::vector<Operation>& operations();
 
 }  // namespace conformance

@@ -32,12 +32,14 @@ void reduce(Side& side, const Row& r, Trigger trigger) {
       must(tw_plan_reduce(plan.plan, (*to)[i].address(), sources, 3, size, TW_TYPE_UINT8, TW_REDUCE_XOR, nullptr, &first[0]),
            "tw_plan_reduce");
       const tw_op_options o = after(first);
-      must(tw_plan_reduce(plan.plan, b[i].address(), sources, 3, size, TW_TYPE_INT8, TW_REDUCE_XOR, &o, nullptr), "tw_plan_reduce");
+      must(tw_plan_reduce(plan.plan, b[i].address(), sources, 3, size, TW_TYPE_INT8, TW_REDUCE_XOR, &o, nullptr),
+           "tw_plan_reduce");
     }
     const Reach reach = size == 0 ? Reach::mapped : reach_of(side, r.place[0], r.place[1], peer->one_process);
     const tw_status status = tw_plan_prepare(plan.plan, kLong);
     if (reach == Reach::carried || (reach == Reach::either && status != TW_OK)) {
-      must_refuse(status, status == TW_ERR_UNSUPPORTED ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, "source 1", "tw_plan_prepare");
+      must_refuse(status, status == TW_ERR_UNSUPPORTED ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, "source 1",
+                  "tw_plan_prepare");
       goes = false;
     } else {
       must(status, "tw_plan_prepare");

@@ -168,8 +168,8 @@ INSTANTIATE_TEST_SUITE_P(Triggers, Reductions, kTriggers, trigger_name);
 
 /// Random bytes: of floating-point types with infinities, NaNs and subnormal numbers among them.
 void reduce_once(Site& site, ElementType type, ReduceOp op, size_t sources, size_t count, uint64_t shift, bool in_place) {
-  SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << ", operation " << static_cast<int>(op) << ", " << sources
-                                  << " sources, " << count << " elements, shift " << shift);
+  SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << ", operation " << static_cast<int>(op) << ", "
+                                  << sources << " sources, " << count << " elements, shift " << shift);
   const size_t bytes = count * device::element_bytes(type), guard = 32;
   std::vector<Bytes> data;
   std::vector<uint64_t> at;
@@ -215,7 +215,8 @@ TEST_P(Reductions, EveryTypeByEveryOperation) {
     for (uint32_t op = 0; op < static_cast<uint32_t>(integer ? ReduceOp::count_ : ReduceOp::bit_and); ++op) {
       const size_t count = 1 + rng()() % 700;
       const uint64_t shift = rng()() % 2 == 0 ? 0 : rng()() % 8 * size % 32;
-      reduce_once(site, static_cast<ElementType>(type), static_cast<ReduceOp>(op), 1 + rng()() % 5, count, shift, rng()() % 3 == 0);
+      reduce_once(site, static_cast<ElementType>(type), static_cast<ReduceOp>(op), 1 + rng()() % 5, count, shift,
+                  rng()() % 3 == 0);
     }
   }
 }

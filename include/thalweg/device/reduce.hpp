@@ -130,7 +130,8 @@ THALWEG_DEVICE void reduce_batch(M m, u64 to, const u64* sources, u32 source_cou
 
 /// `count` elements, `offset` bytes into the destination and all sources, whose addresses are in the machine's memory.
 template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE void reduce_elements(M m, u32 rank, u32 size, u64 to, const u64* sources, u32 source_count, u64 offset, u64 count) {
+THALWEG_DEVICE void reduce_elements(M m, u32 rank, u32 size, u64 to, const u64* sources, u32 source_count, u64 offset,
+                                    u64 count) {
   using Stored = typename Element::Stored;
   if constexpr (M::whole_runs) {
     for (u64 at = 0; rank == 0 && at < count; at += kBatch) {
@@ -261,8 +262,12 @@ THALWEG_DEVICE void reduce_part(M m, u32 rank, u32 size, const Reduction& what, 
 
 /// What a step of a program reduces (types.hpp).
 THALWEG_DEVICE Reduction reduction_of(const Step& step) {
-  return {static_cast<ElementType>(step.atomic_bytes), static_cast<ReduceOp>(step.atomic_op), step.compare, step.operand != 0,
-          step.to.base, step.word};
+  return {static_cast<ElementType>(step.atomic_bytes),
+          static_cast<ReduceOp>(step.atomic_op),
+          step.compare,
+          step.operand != 0,
+          step.to.base,
+          step.word};
 }
 
 }  // namespace thalweg::device

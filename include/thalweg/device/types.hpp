@@ -22,7 +22,7 @@ struct Failure {
 struct Guard {
   u64* poison;       // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
   Failure* failure;  // pinned host memory
-  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every 100 us or so of a wait
+  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; polled every 100 us or so of a wait
   u64 limit_ns;
 };
 
@@ -103,24 +103,25 @@ struct Step {
   u32 first_after, after_count;  // in Program::after: numbers of earlier steps that must be done
   u32 blocks;                    // wanted; 0: chosen from bytes
   u64 bytes;
-  Side from, to;                // copy (put, get, local): both; send: from; reduce: to, contiguous
-  Signal signal;                // copy: behind its data; signal: itself; wait: word, value, increment
-  void* end;                    // send: SendEnd*; post, take: RecvEnd*
-  u32 recv_buffer;              // post
-  u32 compare;                  // wait: TW_COMPARE_*; reduce: how many sources
-  u32 atomic_op, atomic_bytes;  // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
-                                // ReduceOp, ElementType
-  u64 operand, operand2;        // atomic; reduce: not 0: all is aligned to 16 bytes
-  u64* word;                    // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1;
-                                // reduce: the addresses of its sources, in the executor's memory
-  u64* result;                  // atomic: old value; null: not wanted
+  Side from, to;    // copy (put, get, local): both; send: from; reduce: to, contiguous
+  Signal signal;    // copy: behind its data; signal: itself; wait: word, value, increment
+  void* end;        // send: SendEnd*; post, take: RecvEnd*
+  u32 recv_buffer;  // post
+  u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources
+  u32 atomic_op,
+      atomic_bytes;       // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
+                          // ReduceOp, ElementType
+  u64 operand, operand2;  // atomic; reduce: not 0: all is aligned to 16 bytes
+  u64* word;              // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1;
+                          // reduce: the addresses of its sources, in the executor's memory
+  u64* result;            // atomic: old value; null: not wanted
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {
   u64 closed;  // not 0: a run failed, or a second one at a time was refused; no run from this number on begins
   u64 runs;    // finished
   u64 poison;
-  u64 arrived;  // blocks that are done; a form's: form_run.hpp
+  u64 arrived;  // blocks that are done; a specialised kernel's: specialised_run.hpp
   // followed by the executor's own: one u64 per step, one per block
 };
 struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run

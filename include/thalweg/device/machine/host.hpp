@@ -167,7 +167,9 @@ THALWEG_DEVICE u32 bits_of(float value) {
 
 /// All ones where value >= limit, both below 2^31; and a choice by such a mask: without branches, so that a host's compiler makes wide
 /// loops of them.
-THALWEG_DEVICE u32 where(u32 value, u32 limit) { return 0u - static_cast<u32>(static_cast<int>(value) >= static_cast<int>(limit)); }
+THALWEG_DEVICE u32 where(u32 value, u32 limit) {
+  return 0u - static_cast<u32>(static_cast<int>(value) >= static_cast<int>(limit));
+}
 THALWEG_DEVICE u32 select(u32 mask, u32 yes, u32 no) { return (yes & mask) | (no & ~mask); }
 
 THALWEG_DEVICE float widen_half(unsigned short stored) {
