@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "memory/device_names.hpp"
-#include "transports/shm/device_answer.hpp"
+#include "transports/device_memory/answer.hpp"
 
 using namespace thalweg::impl;
 
@@ -29,7 +29,7 @@ int lowest_free_descriptor() {
   return fd;
 }
 
-void check(const shm::DeviceAssembly& assembly, bool complete) {
+void check(const DeviceAssembly& assembly, bool complete) {
   require(assembly.pieces.size() <= DeviceNames::kMaxPieces);
   if (complete) require((assembly.status == TW_OK) == !assembly.pieces.empty());
   uint64_t next = assembly.pieces.empty() ? 0 : assembly.pieces[0].handle.base;
@@ -46,7 +46,7 @@ void check(const shm::DeviceAssembly& assembly, bool complete) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int before = lowest_free_descriptor();
   {
-    shm::DeviceAssembly assembly;
+    DeviceAssembly assembly;
     while (size >= 3) {
       const size_t n = std::min<size_t>((data[0] | data[1] << 8) % (SetupChannel::kMax + 1), size - 3);
       std::vector<UniqueFd> fds;

@@ -6,6 +6,7 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -76,7 +77,11 @@ bool Mailbox::await_dropped(uint64_t segment, uint64_t limit_ns) {
 }
 
 Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation)
-    : mailbox_(std::move(mailbox)), loop_(loop), registry_(registry), link_(link), incarnation_(incarnation) {}
+    : mailbox_(std::move(mailbox)),
+      loop_(loop),
+      registry_(registry),
+      link_(link),
+      devices_(*this, mailbox_->imports, loop, registry, link, incarnation) {}
 
 Control::~Control() = default;
 
@@ -137,9 +142,9 @@ void Control::handle(SetupChannel::Message& message) {
     case kImported:
       return take_in(message);
     case kImportDevice:
-      return lend(segment);
+      return devices_.lend(segment);
     case kDevicePieces:
-      return take_pieces(message);
+      return devices_.take_pieces(message.bytes, std::move(message.fds));
     case kClosed:
       closed_ = true;
       return;
@@ -148,11 +153,11 @@ void Control::handle(SetupChannel::Message& message) {
     case kRingTaken:
       return ring_taken();
     case kDropped:
-      loans_.settle(segment);
+      devices_.settle(segment);
       return stopped_.load() ? finish() : void();
     case kReleased: {
       if (segment != 0) revoke(segment, TW_ERR_STALE);
-      give_back(segment);
+      devices_.close(segment);
       Event event;
       event.kind = Event::Kind::released;
       event.link = link_;
@@ -269,7 +274,7 @@ void Control::ring_taken() {
 void Control::announce_release(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_ || self->stopped_.load()) return;
-    if (std::erase(self->handed_out_, segment) == 0 && !self->loans_.has(segment)) return;
+    if (std::erase(self->handed_out_, segment) == 0 && !self->devices_.lends(segment)) return;
     self->queue(kReleased, &segment, sizeof segment, {});
   });
 }
@@ -340,10 +345,54 @@ void Control::detach() {
   if (std::exchange(attached_, false)) loop_->remove(channel_->fd());
   if (std::exchange(watching_pidfd_, false)) loop_->remove(pidfd_.get());
   pidfd_.reset();
-  loans_.settle_all();
+  devices_.settle_all();
   mailbox_->remove(self);
-  mailbox_->imports.close_link(*this);
-  release_imports();
+  devices_.close_link();
+  finish();
+}
+
+void Control::stop(bool graceful) {
+  stopped_.store(true);
+  devices_.refuse();
+  loop_->post([self = shared_from_this(), graceful] {
+    if (const uint64_t none = 0; graceful && self->attached_) self->queue(kClosed, &none, sizeof none, {});
+    self->devices_.close_link();
+    self->finish();
+  });
+}
+
+/// Of a link that ends: as far as it can go now. Called again when an import is released and when the peer drops one.
+void Control::finish() {
+  if (devices_.holds_any()) return;
+  if (!attached_) {
+    channel_.reset();
+  } else if (stopped_.load()) {
+    if (!devices_.refuse()) return detach();
+    loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP);
+    shutdown(channel_->fd(), SHUT_WR);  // the peer drops what it has imported, and then ends its side
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ device memory
+
+void Control::send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) {
+  constexpr MessageType kTypes[] = {kImportDevice, kDevicePieces, kDropped};
+  queue(kTypes[static_cast<size_t>(message)], bytes, length, fds);
+}
+
+void Control::imported(uint64_t segment, Device& device, Status status, std::string why) {
+  Event event;
+  event.kind = Event::Kind::imported;
+  event.link = link_;
+  event.segment = segment;
+  event.device = &device;
+  event.status = status;
+  event.why = std::move(why);
+  mailbox_->post(std::move(event));
+}
+
+void Control::import_gone(uint64_t segment) {
+  devices_.tell_if_dropped(segment);
   finish();
 }
 

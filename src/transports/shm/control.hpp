@@ -3,9 +3,8 @@
 // hands out ours. It tells the port by events; the port's progress owner does the rest.
 //
 // Messages (SetupChannel): kImport {u64 segment} -> kImported {u64 segment, i32 status, u64 length} + descriptor;
-// kReleased {u64 segment}: the owner has released it. Device memory (control_devices.cpp): kImportDevice {u64 segment} ->
-// kDevicePieces (device_answer.hpp), several where one has no room; kDropped {u64 segment}: the importer has no import of it
-// any more. kClosed {u64 0}: the end that follows was meant. kRing {u64 bytes} + descriptor: a deep ring of the sender's
+// kReleased {u64 segment}: the owner has released it. Device memory (transports/device_memory/exchange.hpp): kImportDevice
+// {u64 segment} -> kDevicePieces, several where one has no room; kDropped {u64 segment}. kClosed {u64 0}: the end that follows was meant. kRing {u64 bytes} + descriptor: a deep ring of the sender's
 // direction (deep_ring.hpp) -> kRingTaken {u64 0}.
 #pragma once
 #include <atomic>
@@ -19,10 +18,8 @@
 #include "memory/registry.hpp"
 #include "memory/segment.hpp"
 #include "security/handshake.hpp"
+#include "transports/device_memory/exchange.hpp"
 #include "transports/shm/copying.hpp"
-#include "transports/shm/device_answer.hpp"
-#include "transports/shm/device_imports.hpp"
-#include "transports/shm/device_loans.hpp"
 #include "transports/shm/doorbell.hpp"
 #include "transports/shm/imports.hpp"
 #include "transports/transport.hpp"
@@ -68,7 +65,6 @@ struct Mailbox {
   /// Any thread: returns when no peer has this device memory (0: any) imported any more; false: the limit has passed.
   bool await_dropped(uint64_t segment, uint64_t limit_ns);
   DeviceImports imports;
-  bool looking_again = false;  // service thread: a timer for imports that are still used
 
  private:
   std::vector<std::shared_ptr<Control>> controls();
@@ -78,7 +74,7 @@ struct Mailbox {
 };
 
 /// One link's control channel. Public functions: any thread; the rest runs on the service thread.
-class Control : public std::enable_shared_from_this<Control> {
+class Control : public std::enable_shared_from_this<Control>, private DeviceChannel {
  public:
   /// `incarnation`: of the peer's process.
   Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation);
@@ -86,7 +82,7 @@ class Control : public std::enable_shared_from_this<Control> {
   /// Takes the set-up socket and its session. pidfd may be empty: then the socket alone tells of the peer's end.
   void start(LinkInit& init, UniqueFd pidfd);
   void request(uint64_t segment);
-  void request_device(uint64_t segment, Device& device);
+  void request_device(uint64_t segment, Device& device) { devices_.request(segment, device); }
   void announce_release(uint64_t segment);
   /// Makes a deep ring of kDeepBytes or kWideBytes and offers it to the peer; the event ring_taken brings it once the peer has it.
   void offer_ring(uint64_t bytes);
@@ -95,10 +91,8 @@ class Control : public std::enable_shared_from_this<Control> {
   /// The end of the link here. The peer learns of it when nothing of its device memory is in use here any more; while it may
   /// use ours, the mailbox keeps this. graceful: the peer is told that this is no crash.
   void stop(bool graceful);
-  bool lends() { return loans_.refuse(); }  // after stop()
-  bool await_dropped(uint64_t segment, const Deadline& deadline) {
-    return segment != 0 ? loans_.await(segment, deadline) : loans_.await_all(deadline);
-  }
+  bool lends() { return devices_.refuse(); }  // after stop()
+  bool await_dropped(uint64_t segment, const Deadline& deadline) { return devices_.await_dropped(segment, deadline); }
   void watch(const std::shared_ptr<LossWatch>& watch);
   bool peer_ended() const { return ended_.load(std::memory_order_relaxed) != TW_OK; }
   void tell_end();  // to the port
@@ -106,8 +100,6 @@ class Control : public std::enable_shared_from_this<Control> {
   /// takes longer than the limit: the peer is stopped.
   bool await_copy(uint64_t limit_ns);
   PeerCopying copying;
-  /// Service thread: ends the imports that are closed and unused, of all links.
-  static void release_unused(DeviceImports& imports);
 
  private:
   void begin();
@@ -115,14 +107,14 @@ class Control : public std::enable_shared_from_this<Control> {
   void handle(SetupChannel::Message& message);
   void hand_out(uint64_t segment);
   void take_in(SetupChannel::Message& message);
-  void lend(uint64_t segment);
   void ring_offered(SetupChannel::Message& message, uint64_t bytes);
   void ring_taken();
-  void take_pieces(SetupChannel::Message& message);
-  void import_pieces(Device& device, std::vector<ExportedMemory> pieces);
-  void give_back(uint64_t segment);
-  void release_imports();
-  void tell_if_dropped(uint64_t segment);
+  bool attached() const override { return attached_; }
+  void send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) override;
+  void imported(uint64_t segment, Device& device, Status status, std::string why) override;
+  void violated(const char* why) override { end(TW_ERR_PROTOCOL, why); }
+  std::shared_ptr<DeviceChannel> self() override { return {shared_from_this(), this}; }
+  void import_gone(uint64_t segment) override;
   void finish();
   void queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds);
   void flush();
@@ -136,7 +128,6 @@ class Control : public std::enable_shared_from_this<Control> {
   EventLoop* loop_;
   Registry* registry_;
   uint64_t link_;
-  uint64_t incarnation_;
   std::unique_ptr<SetupChannel> channel_;
   UniqueFd pidfd_;
   bool attached_ = false;
@@ -149,13 +140,7 @@ class Control : public std::enable_shared_from_this<Control> {
     std::weak_ptr<Import> import;
   };
   std::vector<Imported> imported_;  // of the peer's memory, as long as the port has it
-  struct AskedDevice {
-    uint64_t segment;
-    Device* device;
-  };
-  std::vector<AskedDevice> asked_devices_;
-  DeviceAssembly assembly_;
-  DeviceLoans loans_;
+  DeviceExchange devices_;
   Segment ring_;             // offered, not taken
   bool ring_waits_ = false;  // the peer's, until the port takes it
   std::mutex watching_;

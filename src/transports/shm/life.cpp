@@ -93,7 +93,7 @@ ShmPort::~ShmPort() {
   if (options_.registry != nullptr) options_.registry->remove_listener(this);
   // The imports of links that ended while something used them: the timer that looks again may never come, and they hold their
   // control, which holds the mailbox, which holds them.
-  if (options_.service != nullptr) options_.service->post([mailbox = mailbox_] { Control::release_unused(mailbox->imports); });
+  if (options_.service != nullptr) options_.service->post([mailbox = mailbox_] { mailbox->imports.release_unused(); });
 }
 
 unsigned ShmPort::handle_events() {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "transports/shm/device_imports.hpp"
+#include "transports/device_memory/imports.hpp"
 #include "unit/devices/emulated_tools.hpp"
 #include "unit/transports/shm_pair.hpp"
 
@@ -41,7 +41,7 @@ struct RawPeer {
     ASSERT_EQ(channel->flush(), TW_OK);
   }
   void say(uint16_t type, uint64_t segment) { say(type, &segment, sizeof segment); }
-  void say(const shm::DevicePart& part) { say(shm::kDevicePieces, part.bytes.data(), part.bytes.size(), part.fds); }
+  void say(const DevicePart& part) { say(shm::kDevicePieces, part.bytes.data(), part.bytes.size(), part.fds); }
   /// The type of the next message for the peer, which names `segment`.
   uint16_t hears(uint64_t segment) {
     SetupChannel::Message message;
@@ -75,7 +75,7 @@ struct RawPeer {
 TEST(ShmDevicePeers, WhatWasNotAskedForEndsTheLink) {
   auto theirs = emulated::open_device(1);
   RawPeer p;
-  p.say(shm::write_device_part(5, p.exported(*theirs, 4096), 0));
+  p.say(write_device_part(5, p.exported(*theirs, 4096), 0));
   EXPECT_TRUE(p.is_lost()) << p.side.sink.lost_why;
   EXPECT_EQ(p.side.shm().device_imports(), 0u);
 }
@@ -84,7 +84,7 @@ TEST(ShmDevicePeers, AnAnswerToAnotherQuestionEndsTheLink) {
   auto theirs = emulated::open_device(1);
   RawPeer p;
   p.ask(6);
-  p.say(shm::write_device_part(5, p.exported(*theirs, 4096), 0));
+  p.say(write_device_part(5, p.exported(*theirs, 4096), 0));
   EXPECT_TRUE(p.is_lost()) << p.side.sink.lost_why;
 }
 
@@ -94,7 +94,7 @@ TEST(ShmDevicePeers, AMalformedAnswerEndsTheLink) {
   p.ask(6);
   auto pieces = p.exported(*theirs, 4096);
   pieces[0].handle.incarnation ^= 1;
-  p.say(shm::write_device_part(6, pieces, 0));
+  p.say(write_device_part(6, pieces, 0));
   EXPECT_TRUE(p.is_lost());
   EXPECT_NE(p.side.sink.lost_why.find("makes no sense"), std::string::npos) << p.side.sink.lost_why;
   EXPECT_EQ(p.side.port->import_device(*p.link, 6, *p.device, &p.mapping), TW_ERR_PROTOCOL);
@@ -107,7 +107,7 @@ TEST(ShmDevicePeers, ADescriptorOfSomethingElseIsRefusedAndGivenBack) {
     p.ask(6);
     auto pieces = p.exported(*theirs, 4096);
     if (round == 0) pieces[0].fd = UniqueFd(memfd_create("not sealed", MFD_CLOEXEC));
-    p.say(shm::write_device_part(6, pieces, 0));
+    p.say(write_device_part(6, pieces, 0));
     Status s = TW_IN_PROGRESS;
     EXPECT_TRUE(progress_until({p.side.port.get()}, [&] {
       s = p.side.port->import_device(*p.link, 6, *p.device, &p.mapping);
@@ -144,29 +144,35 @@ TEST(ShmDevicePeers, AnImporterThatDiesIsNotWaitedFor) {
   dying.join();
 }
 
+struct Told final : DeviceSource {
+  void import_gone(uint64_t) override { ++gone; }
+  size_t gone = 0;
+};
+
 TEST(ShmDevicePeers, TheCacheIsBoundedAndSparesTheUsed) {
   constexpr size_t kMore = 20;
   emulated::Options options;
   options.vmm_piece = 4096;
   auto owner = emulated::open_device(1, options), device = emulated::open_device(0);
-  const uint64_t base = emulated::allocate(*owner, 4096 * (shm::DeviceImports::kMaxCount + kMore), MemoryKind::vmm);
-  shm::DeviceImports imports;
+  const uint64_t base = emulated::allocate(*owner, 4096 * (DeviceImports::kMaxCount + kMore), MemoryKind::vmm);
+  DeviceImports imports;
+  const auto link = std::make_shared<Told>();
   std::vector<uint64_t> addresses;
   Mapping *used = nullptr, *pinned = nullptr;
-  for (uint64_t i = 0; i < shm::DeviceImports::kMaxCount + kMore; ++i) {
+  for (uint64_t i = 0; i < DeviceImports::kMaxCount + kMore; ++i) {
     std::vector<ExportedMemory> piece;
     ASSERT_EQ(owner->export_memory(base + i * 4096, 4096, 7, &piece), TW_OK);
     uint64_t address = 0;
     ASSERT_EQ(device->import_memory(piece, &address), TW_OK);
     addresses.push_back(address);
-    imports.insert({nullptr, i + 1}, 7, *device, address, 4096);
+    imports.insert({link, i + 1}, 7, *device, address, 4096);
     if (i == 0) {
       used = imports.find(7, 1, *device);
       ++used->users;
     }
     if (i == 1) pinned = imports.find(7, 2, *device);
     imports.release_unused();
-    ASSERT_LE(imports.count(), shm::DeviceImports::kMaxCount);
+    ASSERT_LE(imports.count(), DeviceImports::kMaxCount);
   }
   EXPECT_FALSE(used->revoked) << "evicted is not revoked";
   EXPECT_EQ(imports.find(7, 1, *device), used);
@@ -176,9 +182,10 @@ TEST(ShmDevicePeers, TheCacheIsBoundedAndSparesTheUsed) {
   EXPECT_EQ(imports.find(8, 1, *device), nullptr);
   EXPECT_EQ(imports.find(7, 1, *owner), nullptr);
   imports.abandon();
-  for (uint64_t i = 0; i < shm::DeviceImports::kMaxCount + kMore; ++i) imports.close({nullptr, i + 1});
+  for (uint64_t i = 0; i < DeviceImports::kMaxCount + kMore; ++i) imports.close({link, i + 1});
   imports.release_unused();
   EXPECT_EQ(imports.count(), 0u);
+  EXPECT_EQ(link->gone, DeviceImports::kMaxCount + kMore) << "each segment is told once";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing and checking answers that carry handles of device memory.
-#include "transports/shm/device_answer.hpp"
+#include "transports/device_memory/answer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "memory/device_names.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kLargest = uint64_t{1} << 46;  // bytes of one import
@@ -91,4 +91,4 @@ Status DeviceAssembly::take(const DeviceAnswer& part, std::span<const std::byte>
   return pieces.size() == total_ ? TW_OK : TW_IN_PROGRESS;
 }
 
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl

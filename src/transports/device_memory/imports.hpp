@@ -17,17 +17,23 @@
 
 #include "transports/transport.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 
-class Control;
+/// The end of a link over which segments came: what its transport makes of it. Service thread.
+class DeviceSource {
+ public:
+  virtual ~DeviceSource() = default;
+  /// The last import of a segment that came so was released.
+  virtual void import_gone(uint64_t segment) = 0;
+};
 
 class DeviceImports {
  public:
   static constexpr size_t kMaxCount = 1024;
 
-  /// Through which link a segment came; told when the last import of it that came so was released.
+  /// Through which link a segment came.
   struct Source {
-    std::shared_ptr<Control> control;
+    std::shared_ptr<DeviceSource> link;
     uint64_t segment = 0;
     bool operator==(const Source&) const = default;
   };
@@ -44,14 +50,15 @@ class DeviceImports {
   // ---- service thread
   /// What device.import_memory() gave; released by release_unused(). A second one of the same memory is released next time.
   void insert(Source source, uint64_t link, Device& device, uint64_t address, uint64_t length);
-  void close(const Source& source);         // its owner takes it back
-  void close_link(const Control& control);  // ... or is lost
+  void close(const Source& source);           // its owner takes it back
+  void close_link(const DeviceSource& link);  // ... or is lost
   bool holds(const Source& source) const;
-  bool holds_any(const Control& control) const;
-  /// Releases what is closed and unused; returns the sources of which nothing is left.
-  std::vector<Source> release_unused();
+  bool holds_any(const DeviceSource& link) const;
+  /// Releases what is closed and unused, and tells the sources of which nothing is left.
+  void release_unused();
   bool closing() const;  // something is closed and still used: call release_unused() again
   size_t count() const;
+  bool looking_again = false;  // service thread: a timer for what is closed and still used
 
  private:
   struct Entry {
@@ -72,6 +79,7 @@ class DeviceImports {
   template <class Matches>
   bool any(const Matches& matches) const;
   void evict();
+  std::vector<Source> take_unused();
 
   mutable std::mutex mutex_;
   Entries open_;  // most recently used first
@@ -81,4 +89,4 @@ class DeviceImports {
   bool abandoned_ = false;
 };
 
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl

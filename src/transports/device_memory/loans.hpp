@@ -11,7 +11,7 @@
 
 #include "base/clock.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 
 class DeviceLoans {
  public:
@@ -70,4 +70,4 @@ class DeviceLoans {
   bool refusing_ = false;
 };
 
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl

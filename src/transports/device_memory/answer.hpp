@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the handles of exported device memory travel through a control channel: in parts of a few handles, with their
-// descriptors. Everything in it comes from a peer and goes to a driver, so it is checked here first.
+// How the handles of exported device memory travel to a peer: in parts of a few handles, with their descriptors. Everything in it comes from a peer and goes to a driver, so it is checked here first.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +8,7 @@
 #include "devices/device.hpp"
 #include "security/handshake.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 
 struct DeviceAnswer {  // before the handles
   uint64_t segment;
@@ -41,4 +40,4 @@ struct DeviceAssembly {
   uint32_t total_ = 0;
 };
 
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl

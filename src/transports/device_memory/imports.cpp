@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bounded cache of imported device memory.
-#include "transports/shm/device_imports.hpp"
+#include "transports/device_memory/imports.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "devices/device.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 
 DeviceImports::Entries::iterator DeviceImports::look_up(uint64_t link, uint64_t segment, const Device& device) {
   const auto [first, last] = index_.equal_range(segment);
@@ -81,8 +81,8 @@ void DeviceImports::close(const Source& source) {
   close_if([&](const Entry& entry) { return entry.source == source; }, TW_ERR_STALE);
 }
 
-void DeviceImports::close_link(const Control& control) {
-  close_if([&](const Entry& entry) { return entry.source.control.get() == &control; }, TW_ERR_PEER_LOST);
+void DeviceImports::close_link(const DeviceSource& link) {
+  close_if([&](const Entry& entry) { return entry.source.link.get() == &link; }, TW_ERR_PEER_LOST);
 }
 
 template <class Matches>
@@ -95,11 +95,11 @@ bool DeviceImports::holds(const Source& source) const {
   return any([&](const Entry& entry) { return entry.source == source; });
 }
 
-bool DeviceImports::holds_any(const Control& control) const {
-  return any([&](const Entry& entry) { return entry.source.control.get() == &control; });
+bool DeviceImports::holds_any(const DeviceSource& link) const {
+  return any([&](const Entry& entry) { return entry.source.link.get() == &link; });
 }
 
-std::vector<DeviceImports::Source> DeviceImports::release_unused() {
+std::vector<DeviceImports::Source> DeviceImports::take_unused() {
   Entries unused;
   {
     const std::lock_guard lock(mutex_);
@@ -117,6 +117,10 @@ std::vector<DeviceImports::Source> DeviceImports::release_unused() {
   return gone;
 }
 
+void DeviceImports::release_unused() {
+  for (const Source& gone : take_unused()) gone.link->import_gone(gone.segment);
+}
+
 bool DeviceImports::closing() const {
   const std::lock_guard lock(mutex_);
   return !closed_.empty();
@@ -127,4 +131,4 @@ size_t DeviceImports::count() const {
   return open_.size() + closed_.size();
 }
 
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl

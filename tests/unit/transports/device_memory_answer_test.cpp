@@ -8,9 +8,9 @@
 
 #include "base/platform/process.hpp"
 #include "memory/device_names.hpp"
-#include "transports/shm/device_answer.hpp"
+#include "transports/device_memory/answer.hpp"
 
-namespace thalweg::impl::shm {
+namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kIncarnation = 77, kSegment = 0xabcdef;
@@ -141,4 +141,4 @@ TEST(DeviceAnswer, PartsOfDifferentAnswersDoNotMix) {
 }
 
 }  // namespace
-}  // namespace thalweg::impl::shm
+}  // namespace thalweg::impl
