@@ -158,7 +158,7 @@ void Acceptor::by_address() {
   }
   Offer answer;
   std::string why;
-  if (!choose("", &answer, &why)) {
+  if (!choose("", false, &answer, &why)) {
     failed(TW_ERR_UNREACHABLE, why);
     return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
   }
@@ -175,7 +175,7 @@ void Acceptor::by_ticket() {
   first->claimed_ = true;
   Offer answer;
   std::string why;
-  if (!choose("shm", &answer, &why)) return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
+  if (!choose("", true, &answer, &why)) return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);
   accept(std::move(answer), {}, 0);
 }
 
@@ -200,10 +200,12 @@ void Acceptor::by_listener() {
   worker_->inbox.post(std::move(news));
 }
 
-bool Acceptor::choose(const std::string& forced, Offer* answer, std::string* why) {
+/// `local`: only one that needs the unix socket.
+bool Acceptor::choose(const std::string& forced, bool local, Offer* answer, std::string* why) {
   *why = "no transport in common";
   for (Offer& offer : message_.offers) {
     if (!forced.empty() && offer.transport != forced) continue;
+    if (local && setup_.context().usable(&TransportTraits::passes_descriptors, offer.transport) == nullptr) continue;
     Port* port = worker_->port(offer.transport);
     if (port == nullptr) continue;
     SetupMessage mine;
@@ -266,11 +268,11 @@ void Acceptor::answered(Answer&& answer) {
     return reject(TW_ERR_REJECTED, RejectKind::refused, "rejected by the listener's user", std::move(answer.data));
   key_ = answer.key;
   const bool local = !conversation_->is_unix() && message_.shared_memory && message_.host == setup_.context().host &&
-                     worker_->port("shm") != nullptr && worker_->address.token != 0 &&
-                     (answer.transport.empty() || answer.transport == "shm");
+                     worker_->address.token != 0 &&
+                     setup_.context().usable(&TransportTraits::passes_descriptors, answer.transport) != nullptr;
   Offer offer;
   std::string why;
-  const bool direct = choose(answer.transport, &offer, &why);
+  const bool direct = choose(answer.transport, false, &offer, &why);
   if (!direct && !local) {
     failed(TW_ERR_UNREACHABLE, why);
     return reject(TW_ERR_UNREACHABLE, RejectKind::refused, why);

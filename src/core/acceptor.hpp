@@ -38,7 +38,7 @@ class Acceptor final : public Conversation::User, public std::enable_shared_from
   void by_address();
   void by_ticket();
   void by_listener();
-  bool choose(const std::string& forced, Offer* answer, std::string* why);
+  bool choose(const std::string& forced, bool local, Offer* answer, std::string* why);
   void accept(Offer&& offer, std::vector<std::byte> data, uint64_t ticket);
   void reject(Status status, RejectKind kind, const std::string& text, std::vector<std::byte> data = {});
   void confirmed();

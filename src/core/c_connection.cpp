@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: listeners and endpoints.
+#include <algorithm>
 #include <thread>
 
 #include "core/c_checks.hpp"
@@ -26,13 +27,11 @@ Status check_options(const tw_endpoint_options& options, const tw_context& conte
   if (options.private_length != 0 && options.private_data == nullptr) return fail(TW_ERR_INVALID, "the private data is NULL");
   if (options.transport == nullptr) return TW_OK;
   const std::string name = options.transport;
-  if (name != "shm" && name != "tcp" && name != "self") return fail(TW_ERR_INVALID, "unknown transport \"%s\"", name.c_str());
-  for (const TransportSlot& slot : context.transports) {
-    if (slot.name == name && !slot.why_not.empty()) {
-      return fail(TW_ERR_UNSUPPORTED, "transport %s cannot be used here: %s", name.c_str(), slot.why_not.c_str());
-    }
-  }
-  return TW_OK;
+  const auto slot = std::find_if(context.transports.begin(), context.transports.end(),
+                                 [&](const TransportSlot& one) { return one.name == name; });
+  if (slot == context.transports.end()) return fail(TW_ERR_INVALID, "unknown transport \"%s\"", name.c_str());
+  if (slot->why_not.empty()) return TW_OK;
+  return fail(TW_ERR_UNSUPPORTED, "transport %s cannot be used here: %s", name.c_str(), slot->why_not.c_str());
 }
 
 }  // namespace

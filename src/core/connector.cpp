@@ -89,20 +89,25 @@ void Connector::failed(Status status, const std::string& why, std::vector<std::b
   setup_.end_connector(plan_.key);
 }
 
-bool Connector::wants(const char* transport) const { return plan_.transport.empty() || plan_.transport == transport; }
+bool Connector::wants(const std::string& transport) const { return plan_.transport.empty() || plan_.transport == transport; }
+
+/// Could a transport of one machine be used, which needs a unix socket?
+bool Connector::wants_local() const {
+  return setup_.context().usable(&TransportTraits::passes_descriptors, plan_.transport) != nullptr;
+}
 
 void Connector::make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers) {
   offers->clear();
-  for (const char* name : {"shm", "tcp"}) {
-    const bool shm = name[0] == 's';
-    if (!wants(name) || (shm && !from.is_unix())) continue;
-    Port* port = plan_.worker->port(name);
+  for (const TransportSlot& slot : setup_.context().transports) {
+    const TransportTraits traits = slot.transport->traits();
+    if (!wants(slot.name) || traits.to_itself || (traits.passes_descriptors && !from.is_unix())) continue;
+    Port* port = plan_.worker->port(slot.name);
     if (port == nullptr) continue;
     Offer offer;
-    offer.transport = name;
+    offer.transport = slot.name;
     if (is_error(port->offer(peer, offer.message))) {
-      last_text_ = std::string(name) + ": " + last_error();
-      warn_once(name, std::string("no connection by ") + last_text_);
+      last_text_ = slot.name + ": " + last_error();
+      warn_once(slot.name.c_str(), "no connection by " + last_text_);
       continue;
     }
     offers->push_back(std::move(offer));
@@ -125,7 +130,7 @@ void Connector::on_authenticated(Conversation& from) {
   std::vector<Offer>& mine = upgrading ? upgrade_offers_ : offers_;
   make_offers(from, peer, &mine);
   message.ticket = upgrading ? accept_.ticket : 0;
-  message.shared_memory = wants("shm") && plan_.worker->port("shm") != nullptr;
+  message.shared_memory = wants_local();
   message.offers = std::move(mine);
   const Status status = queue_connect(from.channel(), message, plan_.worker->identity);
   mine = std::move(message.offers);
@@ -206,7 +211,8 @@ bool Connector::begin_upgrade() {
 void Connector::upgrade_failed(const std::string& why) {
   if (upgrade_) upgrade_->abandon();
   if (accept_.answer.transport.empty()) {
-    return failed(TW_ERR_UNREACHABLE, "shared memory cannot be set up (" + why + ") and tcp was not offered");
+    return failed(TW_ERR_UNREACHABLE, "shared memory cannot be set up (" + why + ") and " +
+                                          setup_.context().names_of(&TransportTraits::over_network) + " was not offered");
   }
   const std::string text = "TCP inside one host: the peer is on this machine, but shared memory could not be set up (" + why +
                            "). Give both processes one socket directory (THALWEG_SOCKET_DIR)";
@@ -241,7 +247,7 @@ void Connector::hand_over(Conversation& from) {
   news.key = plan_.key;
   news.port = plan_.worker->port(accept_.answer.transport);
   if (by_address() && plan_.target_host == setup_.context().host && !from.is_unix() && plan_.transport.empty() &&
-      plan_.worker->port("shm") != nullptr) {
+      wants_local()) {
     plan_.note = "TCP inside one host: the peer is on this machine, but its unix socket is out of reach" +
                  (last_text_.empty() ? std::string() : " (" + last_text_ + ")") +
                  ". Give both processes one socket directory (THALWEG_SOCKET_DIR)";

@@ -26,7 +26,8 @@ class Connector final : public Conversation::User, public std::enable_shared_fro
   void next_candidate();
   void retry(uint64_t after_ns);
   void make_offers(const Conversation& from, const PeerIdentity& peer, std::vector<Offer>* offers);
-  bool wants(const char* transport) const;
+  bool wants(const std::string& transport) const;
+  bool wants_local() const;
   void accepted(Conversation& from, SetupChannel::Message&& message);
   bool is_meant(const Conversation& from, const AcceptMessage& accept) const;
   void impostor(Conversation& from, const std::string& why);

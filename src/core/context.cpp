@@ -16,9 +16,7 @@
 #include "devices/registry.hpp"
 #include "routes/machine_costs.hpp"
 #include "security/tls.hpp"
-#include "transports/self/self.hpp"
-#include "transports/shm/shm.hpp"
-#include "transports/tcp/tcp.hpp"
+#include "transports/transports.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -32,6 +30,18 @@ std::string chosen(const char* option, const char* variable) {
   return value != nullptr ? value : "";
 }
 
+/// Of all that this build knows, "self, shm" and so on.
+std::string known_names() {
+  std::string names;
+  for (const TransportEntry& entry : known_transports()) names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  return names;
+}
+
+bool is_known(const std::string& name) {
+  const auto known = known_transports();
+  return std::any_of(known.begin(), known.end(), [&](const TransportEntry& entry) { return name == entry.name; });
+}
+
 Status split_transports(const std::string& list, std::vector<std::string>* out) {
   size_t at = 0;
   while (at <= list.size()) {
@@ -40,12 +50,13 @@ Status split_transports(const std::string& list, std::vector<std::string>* out) 
     std::erase(name, ' ');
     at = comma + 1;
     if (name.empty()) continue;
-    if (name != "self" && name != "shm" && name != "tcp") {
-      return fail(TW_ERR_INVALID, "unknown transport \"%s\": the list takes self, shm, tcp", name.c_str());
+    if (!is_known(name)) {
+      return fail(TW_ERR_INVALID, "unknown transport \"%s\": the list takes %s", name.c_str(), known_names().c_str());
     }
     out->push_back(name);
   }
-  if (out->empty()) *out = {"self", "shm", "tcp"};
+  if (!out->empty()) return TW_OK;
+  for (const TransportEntry& entry : known_transports()) out->push_back(entry.name);
   return TW_OK;
 }
 
@@ -103,9 +114,7 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
 
 std::vector<TransportSlot> make_transports(const Settings& settings) {
   std::vector<TransportSlot> slots;
-  slots.push_back({"self", make_self_transport(), ""});
-  slots.push_back({"shm", make_shm_transport(), ""});
-  slots.push_back({"tcp", make_tcp_transport(), ""});
+  for (const TransportEntry& entry : known_transports()) slots.push_back({entry.name, entry.make(), ""});
   for (TransportSlot& slot : slots) {
     if (std::find(settings.transports.begin(), settings.transports.end(), slot.name) == settings.transports.end()) {
       slot.why_not = "not in the list of transports (option transports, THALWEG_TRANSPORTS)";
@@ -153,7 +162,7 @@ Status tw_context::open(const tw_context_options& options) {
   registry = std::make_unique<Registry>(incarnation);
   signals = std::make_unique<SignalPool>(*registry);
   transports = make_transports(settings);
-  if (usable("tcp")) {
+  if (usable(&TransportTraits::over_network)) {
     status = local_ip_addresses(settings.interfaces, &addresses);
     if (is_error(status)) return status;
   }
@@ -169,9 +178,18 @@ tw_context::~tw_context() {
   await_releases(5 * kSecond);
 }
 
-bool tw_context::usable(const char* name) const {
+const TransportSlot* tw_context::usable(TransportTrait trait, const std::string& only) const {
   for (const TransportSlot& slot : transports) {
-    if (slot.name == name) return slot.why_not.empty();
+    const bool asked = slot.transport->traits().*trait && (only.empty() || slot.name == only);
+    if (asked && slot.why_not.empty()) return &slot;
   }
-  return false;
+  return nullptr;
+}
+
+std::string tw_context::names_of(TransportTrait trait) const {
+  std::string names;
+  for (const TransportSlot& slot : transports) {
+    if (slot.transport->traits().*trait) names += (names.empty() ? "" : " or ") + slot.name;
+  }
+  return names;
 }

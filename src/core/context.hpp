@@ -50,8 +50,8 @@ class Extension {
 
 struct TransportSlot {
   std::string name;
-  std::unique_ptr<Transport> transport;  // null when not built or not wanted
-  std::string why_not;                   // empty: usable
+  std::unique_ptr<Transport> transport;
+  std::string why_not;  // empty: usable
 };
 /// Every transport this build knows, usable or not.
 std::vector<TransportSlot> make_transports(const Settings& settings);
@@ -89,5 +89,8 @@ struct tw_context {
   ~tw_context();
   thalweg::impl::Status open(const tw_context_options& options);
 
-  bool usable(const char* transport) const;
+  /// The first usable transport with the trait; its name is `only`, unless that is empty. Null: there is none.
+  const thalweg::impl::TransportSlot* usable(thalweg::impl::TransportTrait trait, const std::string& only = {}) const;
+  /// "a or b", of those with the trait, usable or not.
+  std::string names_of(thalweg::impl::TransportTrait trait) const;
 };

@@ -83,14 +83,14 @@ void tw_worker::call(tw_endpoint& endpoint) {
   plan.message.target = to.worker;
   plan.message.target_incarnation = to.incarnation;
   plan.target_host = to.host;
-  const bool shm = port("shm") != nullptr && (endpoint.forced.empty() || endpoint.forced == "shm");
-  const bool tcp = port("tcp") != nullptr && (endpoint.forced.empty() || endpoint.forced == "tcp");
+  const bool local = context.usable(&TransportTraits::passes_descriptors, endpoint.forced) != nullptr;
+  const bool network = context.usable(&TransportTraits::over_network, endpoint.forced) != nullptr;
   SocketAddress candidate;
-  if (shm && to.host == context.host && context.setup->unix_candidate(to.token, &candidate)) {
+  if (local && to.host == context.host && context.setup->unix_candidate(to.token, &candidate)) {
     plan.candidates.push_back(candidate);
   }
   for (const IpAddress& ip : to.addresses) {
-    if (tcp && to.port != 0) plan.candidates.push_back(socket_address(ip, to.port));
+    if (network && to.port != 0) plan.candidates.push_back(socket_address(ip, to.port));
   }
   {
     std::lock_guard lock(directory.mutex);
@@ -104,11 +104,14 @@ void tw_worker::call(tw_endpoint& endpoint) {
 }
 
 void tw_worker::connect_self(tw_endpoint& endpoint) {
-  Port* self = port("self");
-  if (self == nullptr) {
-    engine->fail(*endpoint.peer, TW_ERR_UNREACHABLE, "connecting to oneself needs the transport self, which is switched off");
+  const TransportSlot* const slot = context.usable(&TransportTraits::to_itself);
+  if (slot == nullptr) {
+    const std::string names = context.names_of(&TransportTraits::to_itself);
+    const std::string why = "connecting to oneself needs the transport " + names + ", which is switched off";
+    engine->fail(*endpoint.peer, TW_ERR_UNREACHABLE, why.c_str());
     return;
   }
+  Port* const self = port(slot->name);
   LinkInit init;
   init.peer = identify(id, context.incarnation, context.host, 0);
   init.initiator = true;

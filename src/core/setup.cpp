@@ -44,17 +44,18 @@ Setup::~Setup() = default;
 
 Status Setup::open() {
   token_ = random_id();
-  if (context_.usable("shm")) {
+  const bool network = context_.usable(&TransportTraits::over_network) != nullptr;
+  if (context_.usable(&TransportTraits::passes_descriptors) != nullptr) {
     const Status status = open_unix();
     if (is_error(status)) {
       token_ = 0;
       warn_once("socket-dir", std::string("no unix socket for connections on this machine: ") + last_error());
-      if (!context_.usable("tcp")) return status;
+      if (!network) return status;
     }
   } else {
     token_ = 0;
   }
-  return context_.usable("tcp") ? open_tcp() : Status(TW_OK);
+  return network ? open_network() : Status(TW_OK);
 }
 
 std::string Setup::socket_path(uint64_t token) const {
@@ -98,7 +99,7 @@ Status Setup::open_unix() {
   return add_door(std::move(door));
 }
 
-Status Setup::open_tcp() {
+Status Setup::open_network() {
   std::vector<UniqueFd> sockets;
   Status status = listen_where_allowed({}, context_.settings.interfaces.c_str(), kBacklog, &sockets, &port_);
   for (UniqueFd& socket : sockets) {

@@ -104,7 +104,7 @@ class Setup {
 
  private:
   Status open_unix();
-  Status open_tcp();
+  Status open_network();
   void incoming(Door* door);
   void rest(Door* door);
   void make_place(Door& door);

@@ -36,7 +36,7 @@ struct ConnectMessage {
   uint64_t previous =
       0;                // the attempt that made the last connection between these two, which the connector knows to have ended
   uint64_t ticket = 0;  // continues a listener connection accepted over TCP by a better transport
-  bool shared_memory = false;  // the connector could use shm if asked
+  bool shared_memory = false;  // the connector could use a transport of one machine if asked
   std::vector<std::byte> data;
   std::vector<Offer> offers;
 };

@@ -251,10 +251,20 @@ struct PortOptions {
   bool multi_threaded = false;
 };
 
+/// What connection set-up asks of a transport.
+struct TransportTraits {
+  bool to_itself = false;           // links a worker to itself, by Port::establish alone
+  bool same_host_only = false;      // peers are on this machine
+  bool passes_descriptors = false;  // its ports' set-up messages carry descriptors: set-up needs a unix socket
+  bool over_network = false;        // set-up may come over a network socket, which then carries the bytes: the context listens
+};
+using TransportTrait = bool TransportTraits::*;
+
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual const char* name() const = 0;
+  virtual TransportTraits traits() const = 0;
   /// Empty when usable here; otherwise why not and what to do about it.
   virtual std::string unavailable() const = 0;
   /// Warnings with remedies (ptrace forbidden, no huge pages, ...), for `info`.

@@ -201,6 +201,7 @@ namespace {
 class SelfTransport final : public Transport {
  public:
   const char* name() const override { return "self"; }
+  TransportTraits traits() const override { return {.to_itself = true, .same_host_only = true}; }
   std::string unavailable() const override { return {}; }
   std::vector<std::string> remarks() const override { return {}; }
   Status open(const PortOptions& options, std::unique_ptr<Port>* port) override {

@@ -24,6 +24,7 @@ long read_number(const char* path) {
 class ShmTransport final : public Transport {
  public:
   const char* name() const override { return "shm"; }
+  TransportTraits traits() const override { return {.same_host_only = true, .passes_descriptors = true}; }
 
   std::string unavailable() const override {
     Segment segment;

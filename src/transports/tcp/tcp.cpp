@@ -17,6 +17,7 @@ namespace {
 class TcpTransport final : public Transport {
  public:
   const char* name() const override { return "tcp"; }
+  TransportTraits traits() const override { return {.over_network = true}; }
   std::string unavailable() const override;
   std::vector<std::string> remarks() const override;
   Status open(const PortOptions& options, std::unique_ptr<Port>* port) override;
