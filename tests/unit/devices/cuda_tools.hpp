@@ -19,6 +19,7 @@ class CudaTest : public ::testing::Test {
     library = dlopen(FAKE_CUDA, RTLD_NOW);
     fake = symbol<FakeCuda*()>("fake_cuda")();
     *fake = FakeCuda{};
+    symbol<void()>("fake_cuda_forget_peers")();  // access that an earlier test gave
     EXPECT_EQ(load_driver(FAKE_CUDA, &driver), TW_OK) << last_error();
     backend = std::make_unique<CudaBackend>(driver);
   }
